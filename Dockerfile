@@ -1,0 +1,35 @@
+# syntax=docker/dockerfile:1
+# One image for every process; the command says which one it is.
+FROM python:3.12-slim-bookworm AS build
+ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/app/.venv
+RUN pip install --no-cache-dir "uv>=0.9"
+WORKDIR /app
+COPY pyproject.toml uv.lock ./
+RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev
+COPY manage.py ./
+COPY config config
+COPY foundation foundation
+COPY tenancy tenancy
+COPY clusters clusters
+COPY quotas quotas
+COPY billing billing
+COPY federation federation
+COPY templates templates
+COPY static static
+# No secret is needed to collect static files, only settings that parse.
+RUN SWITCHYARD_SECRET_KEY=build SWITCHYARD_KEY_RING=build:YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE= \
+    DATABASE_URL=postgresql://build@localhost/build REDIS_URL=redis://localhost \
+    .venv/bin/python manage.py collectstatic --noinput --verbosity 0
+
+FROM python:3.12-slim-bookworm
+RUN groupadd --gid 10001 switchyard \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin switchyard
+WORKDIR /app
+COPY --from=build /app /app
+ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
+    SWITCHYARD_BIND=0.0.0.0:8000 SWITCHYARD_HOME=/tmp \
+    # A worker told to end gives its tasks ten seconds and then hands them back.
+    REMAP_SIGTERM=SIGQUIT
+USER 10001:10001
+EXPOSE 8000
+CMD ["gunicorn", "--config", "python:config.gunicorn"]

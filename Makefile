@@ -1,0 +1,51 @@
+# Switchyard. `make` alone lists what there is; every target makes its environment first if need be.
+.DEFAULT_GOAL := help
+.PHONY: help setup serve demo test check lint format fleet kube migrations
+MAKEFLAGS += --no-print-directory
+BIN := .venv/bin
+READY := .venv/.synced
+# `make` killed with SIGKILL must not leave its command behind either.
+TIED := exec setpriv --pdeathsig TERM
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv from the lock; brings uv when it is missing
+
+$(READY): pyproject.toml uv.lock
+	@uv=$$(sh devtools/find_uv.sh) && UV_PYTHON_DOWNLOADS=never $$uv sync --frozen && touch $@
+
+serve: setup ## Run the gateway in the foreground, on embedded servers unless DATABASE_URL and REDIS_URL are set
+	@$(TIED) $(BIN)/python -m devtools.serve
+
+demo: setup ## The same with a simulated fleet and a seeded day of traffic; prints address and login
+	@$(TIED) $(BIN)/python -m devtools.serve --demo
+
+test: setup ## All that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m devtools.check
+	@$(TIED) $(BIN)/python -m pytest
+else
+	@$(TIED) $(BIN)/python -m pytest $(ARGS)
+endif
+
+check: setup ## Everything of `make test` but the tests: lint, types, layers, migrations, schema
+	@$(BIN)/python -m devtools.check
+
+lint: check ## Same as check
+
+format: setup ## Format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+migrations: setup ## Fail when a model changed without its migration
+	@$(BIN)/python -m devtools.check migrations
+
+N ?= 3
+fleet: setup ## N=3 real control planes in the foreground; FLEET=file.yaml names their nodes, OUT=dir gets the kubeconfigs
+	@$(TIED) $(BIN)/python -m devtools.localfleet run -n $(N) $(if $(FLEET),--fleet $(FLEET)) $(if $(OUT),--out $(OUT))
+
+kube: setup ## Build the control planes' programs (once; needs Go)
+	@$(TIED) $(BIN)/python -m devtools.localfleet build
+
+bench-%: setup ## One benchmark, such as bench-placement; ARGS go to it
+	@$(TIED) $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -1,0 +1,102 @@
+"""Single submits accepted over HTTP: how many a second, and how long each takes. Also one bulk submit.
+
+The whole gateway runs on this machine, and so does the client: plain keep-alive connections in a process of their own,
+each sending its next job when the last was acknowledged. No cluster is registered, so what is measured is intake:
+authentication, validation, the transaction with audit and outbox, and the answer.
+"""
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from benchmarks import report
+from devtools.trial import ORGANISATION, Gateway, start_gateway
+
+CONNECTIONS = 8
+BULK = 5000
+
+
+def spec(number: int) -> dict[str, Any]:
+    """A GPU job as a pipeline would send it."""
+    pods = {"name": "main", "count": 1, "image": "registry.example/train:1", "command": ["python", "train.py"],
+            "env": {"EPOCHS": "3"}, "cpu": "4", "memory": "16Gi", "gpu": {"count": 1, "models": ["H100-80GB"]}}  # fmt: skip
+    return {"tenant": ORGANISATION, "name": f"bench-{number}", "pod_sets": [pods], "labels": {"run": str(number)}}
+
+
+def send(url: str, token: str, numbers: range, results: Any) -> None:
+    """Submits one after the other on one connection; puts each latency in milliseconds."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    latencies = []
+    for number in numbers:
+        body = json.dumps(spec(number))
+        began = time.perf_counter()
+        connection.request("POST", "/api/v1/jobs", body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        latencies.append((time.perf_counter() - began) * 1000)
+        if answer.status != http.client.CREATED:
+            raise SystemExit(f"{answer.status}: {text.decode()}")
+    results.put(latencies)
+
+
+def burst(gateway: Gateway, jobs: int, connections: int) -> tuple[float, list[float]]:
+    """Accepted a second over all connections, and every latency."""
+    results: Any = multiprocessing.Queue()
+    shares = [range(jobs * n // connections, jobs * (n + 1) // connections) for n in range(connections)]
+    senders = [
+        multiprocessing.Process(target=send, args=(gateway.url, gateway.token, share, results)) for share in shares
+    ]
+    began = time.perf_counter()
+    for sender in senders:
+        sender.start()
+    latencies = [value for _ in senders for value in results.get()]
+    seconds = time.perf_counter() - began
+    for sender in senders:
+        sender.join()
+    return jobs / seconds, latencies
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=3000)
+    parser.add_argument("--connections", type=int, default=CONNECTIONS)
+    options = parser.parse_args()
+    report.conditions(jobs=options.jobs, connections=options.connections, web="gunicorn, as `make serve` starts it")
+    with tempfile.TemporaryDirectory(prefix="switchyard-bench-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        gateway = start_gateway(Path(folder) / "home")
+        try:
+            burst(gateway, 200, options.connections)
+            cpu_before = sum(gateway.cpu_seconds().values())
+            rate, latencies = burst(gateway, options.jobs, options.connections)
+            cpu_ms = (sum(gateway.cpu_seconds().values()) - cpu_before) * 1000 / options.jobs
+            one_rate, one_latencies = burst(gateway, max(200, options.jobs // 10), 1)
+            bulk = {"jobs": [spec(number) for number in range(BULK)]}
+            began = time.perf_counter()
+            gateway.create("/jobs/bulk", bulk)
+            bulk_rate = BULK / (time.perf_counter() - began)
+        finally:
+            gateway.stop()
+    figures = {
+        "submits_per_second": rate,
+        "p50_ms": report.percentile(latencies, 0.50),
+        "p95_ms": report.percentile(latencies, 0.95),
+        "p99_ms": report.percentile(latencies, 0.99),
+        "gateway_cpu_ms_per_submit": cpu_ms,
+        "one_connection_per_second": one_rate,
+        "one_connection_p50_ms": report.percentile(one_latencies, 0.50),
+        "bulk_jobs_per_second": bulk_rate,
+    }
+    report.table([{"figure": name, "value": value} for name, value in figures.items()])
+    report.last_line(figures)
+
+
+if __name__ == "__main__":
+    main()

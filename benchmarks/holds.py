@@ -1,0 +1,83 @@
+"""How many quota holds a second are taken and ended: `make bench-holds`.
+
+Batches of 500, each hold at three levels of the tree for two resources, with real commits, on a PostgreSQL and a database
+of the benchmark's own. The books are proved right at the end.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import django
+from django.test.utils import setup_databases, teardown_databases
+
+import tests.servers as tests_servers
+from benchmarks import report
+
+BATCH = 500
+BATCHES = 20
+
+
+def main() -> None:
+    """Prints conditions, a table, and one JSON object."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    assert tests_servers
+    django.setup()
+    report.conditions(batches=BATCHES, holds_a_batch=BATCH, journal_lines_a_hold=12)
+    with _database():
+        figures = _measure()
+    report.table([{"figure": name, "value": value} for name, value in figures.items()])
+    report.last_line(figures)
+
+
+@contextmanager
+def _database() -> Iterator[None]:
+    databases = setup_databases(verbosity=0, interactive=False)
+    try:
+        yield
+    finally:
+        teardown_databases(databases, verbosity=0)
+
+
+def _measure() -> dict[str, int]:
+    from quotas.operations import end_holds, take_holds  # noqa: PLC0415 - models come after django.setup()
+    from quotas.queries import discrepancies  # noqa: PLC0415 - likewise
+
+    batches = _batches()
+    begun = time.perf_counter()
+    for batch in batches:
+        assert not any(take_holds(batch).values())
+    taken = time.perf_counter()
+    for batch in batches:
+        assert end_holds({request.holder_id: "posted" for request in batch}) == BATCH
+    ended = time.perf_counter()
+    assert discrepancies() == ()
+    return {
+        "holds_taken_per_second": round(BATCH * BATCHES / (taken - begun)),
+        "holds_ended_per_second": round(BATCH * BATCHES / (ended - taken)),
+    }
+
+
+def _batches() -> Sequence[Sequence[Any]]:
+    from foundation.ids import new_id  # noqa: PLC0415 - models come after django.setup()
+    from quotas.operations import HoldRequest  # noqa: PLC0415 - likewise
+    from tests.builders import make_limit, make_tenant  # noqa: PLC0415 - likewise
+
+    teams = [make_tenant(f"acme/research/team-{number}") for number in range(20)]
+    for path in ("acme", "acme/research", *(team.path for team in teams)):
+        make_limit(path, "gpu", "1000000")
+        make_limit(path, "cpu", "10000000")
+    amounts = {"gpu": 8000, "cpu": 64_000, "memory": 1024}
+    return [
+        [
+            HoldRequest(new_id(), team.id, team.path, "north", amounts)
+            for team in (teams[number % len(teams)] for number in range(BATCH))
+        ]
+        for _ in range(BATCHES)
+    ]
+
+
+if __name__ == "__main__":
+    main()

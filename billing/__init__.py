@@ -1,0 +1,1 @@
+"""What it cost: prices, metered usage, reports."""

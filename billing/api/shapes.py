@@ -1,0 +1,149 @@
+"""What bodies of prices and usage look like."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from billing.models import Price
+from billing.queries import UsageReport, UsageRow
+from foundation.plain_json import instant
+from foundation.shapes import Instant, StrictShape, Text
+
+AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+CURRENCY = re.compile(r"[A-Z]{3}")
+DEFAULT_CURRENCY = "USD"
+
+
+class MoneyShape(serializers.Serializer[Any]):
+    """An amount of money; the amount is a decimal string."""
+
+    amount = serializers.CharField()
+    currency = serializers.CharField()
+
+
+@extend_schema_field({"oneOf": [{"type": "string"}, {"$ref": "#/components/schemas/Money"}]})
+class Money(serializers.Field[tuple[Decimal, str], Any, Any, Any]):
+    """`{"amount": "2.50", "currency": "USD"}`, or just "2.50". Never a JSON number: those are not exact."""
+
+    def to_internal_value(self, data: Any) -> tuple[Decimal, str]:
+        if isinstance(data, str):
+            data = {"amount": data, "currency": DEFAULT_CURRENCY}
+        if not isinstance(data, Mapping) or set(data) != {"amount", "currency"}:
+            raise serializers.ValidationError('send {"amount": "2.50", "currency": "USD"}', "not_money")
+        amount, currency = data["amount"], data["currency"]
+        if not (isinstance(amount, str) and AMOUNT.fullmatch(amount)):
+            raise serializers.ValidationError("an amount is a string such as 2.50, with up to 6 decimals", "not_money")
+        if not (isinstance(currency, str) and CURRENCY.fullmatch(currency)):
+            raise serializers.ValidationError("a currency is three capital letters", "not_money")
+        return Decimal(amount), currency
+
+
+class PriceCreate(StrictShape):
+    """A price of a flavor in a cluster, per unit and hour."""
+
+    cluster = Text(max_length=63, help_text="Name.")
+    flavor = Text(max_length=120, help_text="Name of a flavor that the cluster offers.")
+    capacity_type = serializers.ChoiceField(
+        ["on_demand", "spot", "reserved"], required=False, help_text="That of the flavor, if left out."
+    )
+    unit_price = Money()
+    effective_from = Instant(required=False, help_text="Now, if left out.")
+
+
+class PriceShown(serializers.Serializer[Any]):
+    """A price and when it is in force: [effective_from, effective_until)."""
+
+    id = serializers.UUIDField()
+    cluster = serializers.CharField()
+    cluster_id = serializers.UUIDField()
+    flavor = serializers.CharField()
+    capacity_type = serializers.CharField()
+    unit_price = MoneyShape()
+    effective_from = Instant()
+    effective_until = Instant(allow_null=True)
+    created_at = Instant()
+
+
+class UsageQuantities(serializers.Serializer[Any]):
+    """What was used and what it cost. Hours and cost have six decimals; the items' add up to the totals'."""
+
+    gpu_milliseconds = serializers.IntegerField()
+    gpu_hours = serializers.CharField()
+    cpu_millicore_milliseconds = serializers.IntegerField()
+    cpu_core_hours = serializers.CharField()
+    unpriced_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above for which there was no price.")
+    unpriced_cpu_millicore_milliseconds = serializers.IntegerField()
+    cost = MoneyShape()
+
+
+class UsageItem(UsageQuantities):
+    """One row; of the key columns those of the groups asked for are there."""
+
+    tenant = serializers.CharField(required=False)
+    cluster = serializers.CharField(required=False)
+    cluster_id = serializers.UUIDField(required=False)
+    flavor = serializers.CharField(required=False)
+    user = serializers.CharField(required=False)
+    user_id = serializers.UUIDField(required=False)
+    job = serializers.UUIDField(required=False)
+    job_name = serializers.CharField(required=False)
+    day = serializers.DateField(required=False)
+    month = serializers.CharField(required=False, help_text="YYYY-MM.")
+
+
+class UsageShown(serializers.Serializer[Any]):
+    """A usage report of [from, to)."""
+
+    tenant = serializers.CharField(allow_null=True)
+    group_by = serializers.ListField(child=serializers.CharField())
+    is_complete = serializers.BooleanField(help_text="False while something in the period still runs.")
+    items = UsageItem(many=True)
+    totals = UsageQuantities()
+
+    def get_fields(self) -> dict[str, Any]:
+        """`from` cannot be written as an attribute."""
+        return {**super().get_fields(), "from": Instant(), "to": Instant()}
+
+
+def show_price(price: Price) -> dict[str, Any]:
+    """A price as the API shows it."""
+    return {
+        "id": str(price.id),
+        "cluster": price.rate.cluster.name,
+        "cluster_id": str(price.rate.cluster_id),
+        "flavor": price.rate.flavor,
+        "capacity_type": price.rate.capacity_type,
+        "unit_price": {"amount": format(price.unit_price, "f"), "currency": price.currency},
+        "effective_from": instant(price.valid.lower),
+        "effective_until": instant(price.valid.upper),
+        "created_at": instant(price.created_at),
+    }
+
+
+def show_usage(report: UsageReport) -> dict[str, Any]:
+    """A report as the API shows it."""
+    return {
+        "tenant": report.tenant_path or None,
+        "from": instant(report.start),
+        "to": instant(report.until),
+        "group_by": list(report.group_by),
+        "is_complete": report.is_complete,
+        "items": [{**row.keys, **_quantities(row, report.currency)} for row in report.rows],
+        "totals": _quantities(report.total, report.currency),
+    }
+
+
+def _quantities(row: UsageRow, currency: str) -> dict[str, Any]:
+    return {
+        "gpu_milliseconds": row.gpu_milliseconds,
+        "gpu_hours": format(row.gpu_hours, "f"),
+        "cpu_millicore_milliseconds": row.cpu_millicore_milliseconds,
+        "cpu_core_hours": format(row.cpu_core_hours, "f"),
+        "unpriced_gpu_milliseconds": row.unpriced_gpu_milliseconds,
+        "unpriced_cpu_millicore_milliseconds": row.unpriced_cpu_millicore_milliseconds,
+        "cost": {"amount": format(row.cost, "f"), "currency": currency},
+    }

@@ -1,0 +1,48 @@
+"""CSV for spreadsheets: UTF-8, a header row, decimals as written, and no cell that a spreadsheet would run."""
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework.renderers import BaseRenderer
+
+from foundation.plain_json import encode
+
+DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n")
+NUMBERS = (
+    "gpu_milliseconds",
+    "gpu_hours",
+    "cpu_millicore_milliseconds",
+    "cpu_core_hours",
+    "unpriced_gpu_milliseconds",
+    "unpriced_cpu_millicore_milliseconds",
+)
+
+
+def inert(text: str) -> str:
+    """The text, with an apostrophe before it if a spreadsheet could take it for a formula (OWASP ASVS 1.2.10)."""
+    return f"'{text}" if text.startswith(DANGEROUS) else text
+
+
+def usage_csv(report: Mapping[str, Any], columns: tuple[str, ...]) -> str:
+    """The items of a report as CSV: the key columns, the quantities, the cost and its currency. No row of totals."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow([*columns, *NUMBERS, "cost", "currency"])
+    for item in report["items"]:
+        keys = [inert(str(item[name])) for name in columns]
+        numbers = [str(item[name]) for name in NUMBERS]
+        writer.writerow([*keys, *numbers, item["cost"]["amount"], item["cost"]["currency"]])
+    return text.getvalue()
+
+
+class CSVRenderer(BaseRenderer):
+    """Sends the text that the view made of its answer; a refusal stays JSON."""
+
+    media_type = "text/csv"
+    format = "csv"
+    charset = "utf-8"
+
+    def render(self, data: Any, *_: Any, **__: Any) -> bytes:
+        return data.encode() if isinstance(data, str) else encode(data)

@@ -1,0 +1,90 @@
+"""Prices and usage over HTTP: translate, make one call, translate back."""
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.operations import create_price
+from billing.operations.prices import NewPrice
+from billing.queries import usage_report, visible_prices
+from foundation.clock import now
+from foundation.media import JSONRenderer
+from foundation.problems import Invalid
+from foundation.schema import page_shape
+from tenancy.api.views import ApiView
+
+from .period import period_of
+from .shapes import PriceCreate, PriceShown, UsageShown, show_price, show_usage
+from .spreadsheet import CSVRenderer, usage_csv
+
+ORDERS = {"created": "id", "-created": "-id"}
+FORMATS = ("json", "csv")
+
+
+class PricesView(ApiView):
+    """`/prices`."""
+
+    filters = ("cluster", "flavor")
+    paged = True
+
+    @extend_schema(operation_id="prices_list", responses=page_shape(PriceShown))
+    def get(self, request: Request) -> Response:
+        """Prices of the clusters that you may see: past, present and announced."""
+        prices = visible_prices(
+            self.actor, cluster_name=self.query.get("cluster", ""), flavor=self.query.get("flavor", "")
+        )
+        return self.page(prices, orders=ORDERS, render=show_price)
+
+    @extend_schema(operation_id="prices_create", request=PriceCreate, responses={201: PriceShown})
+    def post(self, request: Request) -> Response:
+        """Sets a price from an instant on. What was announced for later gives way; what was charged stands."""
+        fields = self.read(PriceCreate)
+        unit_price, currency = fields["unit_price"]
+        wanted = NewPrice(
+            cluster_name=fields["cluster"],
+            flavor=fields["flavor"],
+            unit_price=unit_price,
+            currency=currency,
+            capacity_type=fields.get("capacity_type", ""),
+            effective_from=fields.get("effective_from"),
+        )
+
+        def produce() -> tuple[int, dict[str, Any]]:
+            return status.HTTP_201_CREATED, show_price(create_price(self.actor, wanted))
+
+        return self.created(request, None, "prices", produce)
+
+
+class UsageView(ApiView):
+    """`/usage`."""
+
+    filters = ("tenant", "from", "to", "month", "group_by", "format")
+    renderer_classes = [JSONRenderer, CSVRenderer]
+
+    @extend_schema(
+        operation_id="usage_report",
+        responses={(200, "application/json"): UsageShown, (200, "text/csv"): OpenApiTypes.STR},
+    )
+    def get(self, request: Request) -> Response:
+        """What was used and what it cost, by default in this month; `Accept: text/csv` or `format=csv` for a spreadsheet.
+
+        `from` and `to` are dates or instants in UTC, `to` excluded; `group_by` lists tenant, cluster, flavor, user,
+        job, day, month.
+        """
+        if self.query.get("format", "json") not in FORMATS:
+            raise Invalid.field("format", "unknown_format", f"one of {', '.join(FORMATS)}")
+        start, until = period_of(self.query, now())
+        words = [word for word in self.query.get("group_by", "").split(",") if word]
+        report = usage_report(self.actor, self.query.get("tenant", ""), start, until, words)
+        shown = show_usage(report)
+        if self.query.get("format", request.accepted_renderer.format) == "json":
+            request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
+            return Response(shown)
+        request.accepted_renderer, request.accepted_media_type = CSVRenderer(), CSVRenderer.media_type
+        name = f"usage-{start:%Y%m%d}-{until:%Y%m%d}.csv"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(usage_csv(shown, report.columns), headers=headers)

@@ -1,0 +1,1 @@
+"""Pure rating: what an interval costs, and how totals are shared out without losing anything."""

@@ -1,0 +1,147 @@
+"""Prices by flavor and date; what was metered; what it costs."""
+
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField, RangeOperators
+from django.db import models
+from django.db.models import F, Func, Q, Value
+from django.db.models.functions import Now
+
+from clusters.models import Cluster
+from foundation.ids import new_id
+from tenancy.models import Tenant
+
+
+def _only(field: str) -> Func:
+    """A whole number as a range of one, so that GiST can compare it for equality without an extension."""
+    return Func(F(field), F(field), Value("[]"), function="int8range", output_field=BigIntegerRangeField())
+
+
+def _half_open(field: str, **more: bool) -> Q:
+    wanted = {"isempty": False, "lower_inf": False, "lower_inc": True, "upper_inc": False, **more}
+    return Q(**{f"{field}__{name}": value for name, value in wanted.items()})
+
+
+class Rate(models.Model):
+    """What a price is for: one flavor of one cluster."""
+
+    id = models.BigAutoField(primary_key=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="rates")
+    flavor = models.CharField(max_length=120)
+    capacity_type = models.CharField(max_length=20)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "flavor", "capacity_type"], name="one_rate_per_flavor")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.flavor} ({self.capacity_type})"
+
+
+class Price(models.Model):
+    """Price of one unit for one hour while `valid` lasts. A unit is a GPU, a MIG slice, a share, or a CPU core.
+
+    Once written only the end of `valid` may come nearer, and never into time that was charged (trigger).
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    rate = models.ForeignKey(Rate, on_delete=models.CASCADE, related_name="prices")
+    unit_price = models.DecimalField(max_digits=18, decimal_places=6)
+    currency = models.CharField(max_length=3, default="USD")
+    valid = DateTimeRangeField(help_text="Half-open, UTC.")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(unit_price__gte=0), name="price_is_not_negative"),
+            models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="price_currency_is_three_letters"),
+            models.CheckConstraint(condition=_half_open("valid"), name="price_period_is_half_open"),
+            ExclusionConstraint(
+                name="one_price_at_a_time",
+                expressions=[(_only("rate_id"), RangeOperators.OVERLAPS), ("valid", RangeOperators.OVERLAPS)],
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.unit_price} {self.currency}"
+
+
+class Meter(models.Model):
+    """One metered thing: a pod that ran. Ids of higher rooms are opaque here (`workload_id` a job, `run_id` an attempt).
+
+    Its segments cover [metered_from, metered_until) without gaps or overlaps (triggers, exclusion).
+    """
+
+    class Unit(models.TextChoices):
+        GPU = "gpu"
+        CORE = "core"
+
+    id = models.BigAutoField(primary_key=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="meters")
+    source_uid = models.CharField(max_length=64, help_text="The pod's uid.")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="meters")
+    user_id = models.UUIDField()
+    user_name = models.CharField(max_length=254, blank=True, help_text="As it was when the run began.")
+    workload_id = models.UUIDField(db_index=True)
+    workload_name = models.CharField(max_length=254, blank=True)
+    run_id = models.UUIDField()
+    flavor = models.CharField(max_length=120)
+    capacity_type = models.CharField(max_length=20)
+    unit = models.CharField(max_length=4, choices=Unit.choices, help_text="What its price is per hour of.")
+    gpu_units = models.PositiveIntegerField(help_text="Whole GPUs, MIG slices or shares; 0 for CPU-only work.")
+    cpu_millicores = models.PositiveBigIntegerField()
+    metered_from = models.DateTimeField()
+    metered_until = models.DateTimeField(help_text="Everything before this instant is in segments.")
+    is_closed = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "source_uid"], name="one_meter_per_pod"),
+            models.CheckConstraint(
+                condition=Q(metered_until__gte=F("metered_from")), name="meter_never_runs_backwards"
+            ),
+            models.CheckConstraint(
+                condition=Q(unit="gpu") | Q(unit="core", gpu_units=0), name="gpus_are_priced_as_gpus"
+            ),
+        ]
+        indexes = [models.Index(fields=["tenant"], condition=Q(is_closed=False), name="open_meters_by_tenant")]
+
+    def __str__(self) -> str:
+        return f"meter of {self.source_uid}"
+
+
+class UsageSegment(models.Model):
+    """An observed, priced interval of one meter. Append-only; intervals of one meter never overlap (exclusion)."""
+
+    id = models.BigAutoField(primary_key=True)
+    meter = models.ForeignKey(Meter, on_delete=models.PROTECT, related_name="segments")
+    period = DateTimeRangeField(help_text="Half-open, UTC, cut at days and price changes.")
+    gpu_milliseconds = models.PositiveBigIntegerField()
+    cpu_millicore_milliseconds = models.PositiveBigIntegerField()
+    price = models.ForeignKey(Price, null=True, on_delete=models.PROTECT, related_name="segments")
+    cost = models.DecimalField(max_digits=30, decimal_places=12, help_text="Before any rounding for display.")
+    currency = models.CharField(max_length=3, blank=True, help_text="Empty without a price.")
+    is_estimated = models.BooleanField(default=False)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=_half_open("period", upper_inf=False), name="segment_period_is_half_open"),
+            models.CheckConstraint(
+                condition=Q(price__isnull=True, cost=0, currency="")
+                | (Q(price__isnull=False, cost__gte=0) & ~Q(currency="")),
+                name="segment_costs_only_with_a_price",
+            ),
+            ExclusionConstraint(
+                name="each_moment_is_metered_once",
+                expressions=[(_only("meter_id"), RangeOperators.OVERLAPS), ("period", RangeOperators.OVERLAPS)],
+            ),
+        ]
+        indexes = [
+            models.Index(
+                Func(F("period"), function="lower", output_field=models.DateTimeField()), name="segments_by_start"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.gpu_milliseconds} GPU-ms"

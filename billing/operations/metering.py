@@ -1,0 +1,201 @@
+"""Observed runs become usage segments: each moment once, at the price of its time."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection, transaction
+from psycopg.types.range import TimestamptzRange
+
+from billing import locks
+from billing.engine.rating import rate, whole_milliseconds
+from billing.models import Meter, UsageSegment
+from billing.queries.costs import load_of, rate_key
+from billing.queries.prices import price_spans
+from clusters.models import Flavor
+
+logger = logging.getLogger(__name__)
+MeterKey = tuple[UUID, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedRun:
+    """A pod that was seen to run from `started_at` until at least `until_at` (its end, if `is_final`).
+
+    `workload_id` is a job and `run_id` an attempt, opaque here; the names are shown in reports as they were.
+    """
+
+    cluster_id: UUID
+    source_uid: str
+    tenant_id: UUID
+    user_id: UUID
+    workload_id: UUID
+    run_id: UUID
+    flavor: str
+    capacity_type: str
+    gpu_units: int
+    cpu_millicores: int
+    started_at: datetime
+    until_at: datetime
+    is_final: bool
+    is_estimated: bool = False
+    workload_name: str = ""
+    user_name: str = ""
+
+    @property
+    def key(self) -> MeterKey:
+        """What makes it the same run when it is reported again."""
+        return self.cluster_id, self.source_uid
+
+
+def record_runs(runs: Sequence[ObservedRun]) -> None:
+    """Meters what was observed and not metered yet, in the caller's transaction or one of its own.
+
+    A run reported again, late, or with an earlier end changes nothing. Time without a price is metered at no cost.
+    """
+    latest = _latest(runs)
+    if not latest:
+        return
+    with transaction.atomic():
+        locks.read_price_book()
+        _open_meters(latest)
+        meters = [meter for meter in locks.lock_meters(latest.keys()) if not meter.is_closed]
+        _warn_of_contradictions(meters, latest)
+        moved = [meter for meter in meters if _moves(meter, latest[meter.cluster_id, meter.source_uid])]
+        segments = _segments(moved, latest)
+        for meter in moved:
+            run = latest[meter.cluster_id, meter.source_uid]
+            meter.metered_until = max(meter.metered_until, run.until_at)
+            meter.is_closed = run.is_final
+        _run_on(moved)
+        _append(segments)
+
+
+def _latest(runs: Iterable[ObservedRun]) -> dict[MeterKey, ObservedRun]:
+    """One run for each pod, in whole milliseconds: that which reaches furthest, final if any report of it is."""
+    latest: dict[MeterKey, ObservedRun] = {}
+    for run in runs:
+        started_at = whole_milliseconds(run.started_at)
+        until_at = max(started_at, whole_milliseconds(run.until_at))
+        whole = replace(run, started_at=started_at, until_at=until_at)
+        known = latest.get(run.key)
+        if known is not None:
+            further = whole if whole.until_at > known.until_at else known
+            whole = replace(further, is_final=known.is_final or run.is_final)
+        latest[run.key] = whole
+    return latest
+
+
+def _open_meters(runs: Mapping[MeterKey, ObservedRun]) -> None:
+    """A meter for each run that has none yet. In one order, so that two deliveries of the same runs do not deadlock."""
+    gpu_flavors = _gpu_flavors(runs.values())
+    Meter.objects.bulk_create(
+        (
+            Meter(
+                cluster_id=run.cluster_id,
+                source_uid=run.source_uid,
+                tenant_id=run.tenant_id,
+                user_id=run.user_id,
+                user_name=run.user_name[:254],
+                workload_id=run.workload_id,
+                workload_name=run.workload_name[:254],
+                run_id=run.run_id,
+                flavor=run.flavor,
+                capacity_type=run.capacity_type,
+                unit=Meter.Unit.GPU
+                if run.gpu_units or (run.cluster_id, run.flavor) in gpu_flavors
+                else Meter.Unit.CORE,
+                gpu_units=run.gpu_units,
+                cpu_millicores=run.cpu_millicores,
+                metered_from=run.started_at,
+                metered_until=run.started_at,
+            )
+            for _, run in sorted(runs.items())
+        ),
+        ignore_conflicts=True,
+    )
+
+
+def _gpu_flavors(runs: Iterable[ObservedRun]) -> set[tuple[UUID, str]]:
+    """Flavors with GPUs among those of the runs that take none: there a price is for a GPU, and such a run costs nothing."""
+    names = {run.flavor for run in runs if run.gpu_units == 0}
+    if not names:
+        return set()
+    return set(Flavor.objects.filter(name__in=names).exclude(gpu_model="").values_list("cluster_id", "name"))
+
+
+def _moves(meter: Meter, run: ObservedRun) -> bool:
+    return run.is_final or run.until_at > meter.metered_until
+
+
+def _segments(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> list[UsageSegment]:
+    """What each meter has not counted yet, cut and priced."""
+    if not meters:
+        return []
+    until = max(runs[meter.cluster_id, meter.source_uid].until_at for meter in meters)
+    start = min(meter.metered_until for meter in meters)
+    prices = price_spans({meter.cluster_id for meter in meters}, start, until) if start < until else {}
+    segments = []
+    for meter in meters:
+        run = runs[meter.cluster_id, meter.source_uid]
+        if run.until_at <= meter.metered_until:
+            continue
+        segments += [
+            UsageSegment(
+                meter=meter,
+                period=TimestamptzRange(piece.start, piece.until),
+                gpu_milliseconds=piece.gpu_milliseconds,
+                cpu_millicore_milliseconds=piece.cpu_millicore_milliseconds,
+                price_id=piece.price_id,
+                cost=piece.cost,
+                currency=piece.currency,
+                is_estimated=run.is_estimated,
+            )
+            for piece in rate(load_of(meter), meter.metered_until, run.until_at, prices.get(rate_key(meter), ()))
+        ]
+    return segments
+
+
+def _run_on(meters: Sequence[Meter]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE billing_meter AS m SET metered_until = moved.until, is_closed = moved.closed"
+            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::boolean[]) AS moved(id, until, closed)"
+            " WHERE m.id = moved.id",
+            [
+                [meter.id for meter in meters],
+                [meter.metered_until for meter in meters],
+                [meter.is_closed for meter in meters],
+            ],
+        )
+
+
+def _append(segments: Sequence[UsageSegment]) -> None:
+    """One statement for all: a settlement writes hundreds, and the model layer would cost more than the database."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO billing_usagesegment (meter_id, period, gpu_milliseconds, cpu_millicore_milliseconds, price_id,"
+            " cost, currency, is_estimated) SELECT * FROM unnest(%s::bigint[], %s::tstzrange[], %s::bigint[],"
+            " %s::bigint[], %s::uuid[], %s::numeric[], %s::text[], %s::boolean[])",
+            [
+                [segment.meter_id for segment in segments],
+                [segment.period for segment in segments],
+                [segment.gpu_milliseconds for segment in segments],
+                [segment.cpu_millicore_milliseconds for segment in segments],
+                [segment.price_id for segment in segments],
+                [segment.cost for segment in segments],
+                [segment.currency for segment in segments],
+                [segment.is_estimated for segment in segments],
+            ],
+        )
+
+
+def _warn_of_contradictions(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> None:
+    """A pod's first report stands; another that says otherwise is for people to look at."""
+    for meter in meters:
+        run = runs[meter.cluster_id, meter.source_uid]
+        first = (meter.run_id, meter.flavor, meter.gpu_units, meter.cpu_millicores, meter.metered_from)
+        if first != (run.run_id, run.flavor, run.gpu_units, run.cpu_millicores, run.started_at):
+            logger.warning("pod %s of cluster %s is reported differently than before", run.source_uid, run.cluster_id)

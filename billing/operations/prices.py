@@ -1,0 +1,119 @@
+"""Prices by date. A new price replaces what was announced from its beginning on; what was charged stands."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from django.db import transaction
+from django.db.models import F
+from psycopg.types.range import TimestamptzRange
+
+from billing import locks
+from billing.engine.rating import whole_milliseconds
+from billing.models import Meter, Price, Rate
+from clusters.models import Cluster, Flavor
+from clusters.queries import cluster_by_name, require_at_owner
+from foundation.clock import now
+from foundation.plain_json import instant
+from foundation.problems import Conflict, Invalid
+from tenancy.engine.roles import Permission
+from tenancy.operations import record_audit
+from tenancy.queries import Actor
+
+
+@dataclass(frozen=True, slots=True)
+class NewPrice:
+    """A price to set. Without `effective_from` it begins now; `capacity_type` may be left to the flavor."""
+
+    cluster_name: str
+    flavor: str
+    unit_price: Decimal
+    currency: str = "USD"
+    capacity_type: str = ""
+    effective_from: datetime | None = None
+
+
+def create_price(actor: Actor, wanted: NewPrice) -> Price:
+    """The new price, in force from its beginning until another takes its place.
+
+    The price before it ends where it begins; prices announced for later give way. Raises NotFound and NotAllowedHere
+    (cluster), Invalid (`unknown_flavor`, `mixed_currencies`), Conflict `price_already_used` when work was already
+    metered at or after its beginning.
+    """
+    cluster = cluster_by_name(actor, wanted.cluster_name)
+    require_at_owner(actor, cluster, Permission.MANAGE_PRICES)
+    capacity_type = _capacity_type(cluster, wanted)
+    with transaction.atomic():
+        locks.rewrite_price_book()
+        begins = whole_milliseconds(wanted.effective_from or now())
+        _refuse_mixed_currencies(cluster, wanted.currency)
+        rate, _ = Rate.objects.get_or_create(cluster=cluster, flavor=wanted.flavor, capacity_type=capacity_type)
+        _refuse_used_time(rate, begins)
+        _make_room(rate, begins)
+        price = Price.objects.create(
+            rate=rate, unit_price=wanted.unit_price, currency=wanted.currency, valid=TimestamptzRange(begins, None)
+        )
+        record_audit(
+            actor,
+            "price.create",
+            object_kind="price",
+            object_id=price.id,
+            tenant_id=cluster.owner_id,
+            detail={
+                "cluster": cluster.name,
+                "flavor": wanted.flavor,
+                "capacity_type": capacity_type,
+                "unit_price": format(wanted.unit_price, "f"),
+                "currency": wanted.currency,
+                "effective_from": instant(begins),
+            },
+        )
+    return Price.objects.select_related("rate__cluster").get(id=price.id)
+
+
+def _capacity_type(cluster: Cluster, wanted: NewPrice) -> str:
+    """The capacity type that the flavor has; one that left the cluster may still be priced if it was before."""
+    here = Flavor.objects.filter(cluster=cluster, name=wanted.flavor).values_list("capacity_type", flat=True)
+    before = Rate.objects.filter(cluster=cluster, flavor=wanted.flavor).values_list("capacity_type", flat=True)
+    known = list(here) or list(before)
+    if not known:
+        raise Invalid.field("flavor", "unknown_flavor", f"cluster {cluster.name} offers no flavor {wanted.flavor}")
+    if wanted.capacity_type and wanted.capacity_type not in known:
+        raise Invalid.field("capacity_type", "unknown_capacity_type", f"{wanted.flavor} is {' or '.join(known)} there")
+    return wanted.capacity_type or known[0]
+
+
+def _refuse_mixed_currencies(cluster: Cluster, currency: str) -> None:
+    """One currency for an organisation, so that its costs can be added up."""
+    organisation = cluster.owner.path.split("/")[0]
+    other = (
+        Price.objects.filter(rate__cluster__owner__path__startswith=organisation)
+        .exclude(currency=currency)
+        .values_list("currency", "rate__cluster__owner__path")
+    )
+    for known, path in other:
+        if path.split("/")[0] == organisation:
+            raise Invalid.field("currency", "mixed_currencies", f"prices of {organisation} are in {known}")
+
+
+def _refuse_used_time(rate: Rate, begins: datetime) -> None:
+    used = Meter.objects.filter(
+        cluster_id=rate.cluster_id,
+        flavor=rate.flavor,
+        capacity_type=rate.capacity_type,
+        metered_until__gt=begins,
+        metered_from__lt=F("metered_until"),
+    )
+    latest = used.order_by("-metered_until").values_list("metered_until", flat=True).first()
+    if latest is not None:
+        raise Conflict(
+            f"Work on {rate.flavor} was already metered until {instant(latest)}; a price may begin then at the earliest.",
+            code="price_already_used",
+        )
+
+
+def _make_room(rate: Rate, begins: datetime) -> None:
+    """Withdraws unused prices announced for later and ends the one in force where the new one begins."""
+    Price.objects.filter(rate=rate, valid__startswith__gte=begins).delete()
+    for price in Price.objects.filter(rate=rate, valid__contains=begins):
+        Price.objects.filter(id=price.id).update(valid=TimestamptzRange(price.valid.lower, begins))

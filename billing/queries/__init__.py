@@ -1,0 +1,13 @@
+"""Questions about money: prices, costs, reports, and whether the books are right. Read-only."""
+
+from .costs import CostView as CostView
+from .costs import costs_of as costs_of
+from .prices import PriceView as PriceView
+from .prices import price_book as price_book
+from .prices import price_spans as price_spans
+from .prices import visible_prices as visible_prices
+from .proof import discrepancies as discrepancies
+from .usage import GROUPS as GROUPS
+from .usage import UsageReport as UsageReport
+from .usage import UsageRow as UsageRow
+from .usage import usage_report as usage_report

@@ -1,0 +1,60 @@
+"""What things cost, and when."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from billing.engine.rating import PriceSpan
+from billing.models import Price
+from clusters.queries import cluster_by_name, visible_clusters
+from tenancy.queries import Actor
+
+RateKey = tuple[UUID, str, str]
+"""Cluster id, flavor name, capacity type."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceView:
+    """A price of one unit (a GPU, slice or share; a core of CPU-only flavors) for one hour."""
+
+    id: UUID
+    unit_price: Decimal
+    currency: str
+
+
+def price_book(at: datetime) -> Mapping[tuple[UUID, str], PriceView]:
+    """The prices in force at an instant, by cluster id and flavor name. What is not in it has no price."""
+    rows = (
+        Price.objects.filter(valid__contains=at, rate__cluster__removed_at__isnull=True)
+        .order_by("created_at", "id")
+        .values_list("rate__cluster_id", "rate__flavor", "id", "unit_price", "currency")
+    )
+    return {
+        (cluster_id, flavor): PriceView(id_, unit_price, currency)
+        for cluster_id, flavor, id_, unit_price, currency in rows
+    }
+
+
+def price_spans(cluster_ids: Collection[UUID], start: datetime, until: datetime) -> Mapping[RateKey, list[PriceSpan]]:
+    """Every price of these clusters that is in force at some time in [start, until), by what it is for."""
+    spans: dict[RateKey, list[PriceSpan]] = defaultdict(list)
+    rows = Price.objects.select_related("rate").filter(rate__cluster__in=cluster_ids, valid__overlap=(start, until))
+    for row in rows:
+        key = (row.rate.cluster_id, row.rate.flavor, row.rate.capacity_type)
+        spans[key].append(PriceSpan(row.id, row.unit_price, row.currency, row.valid.lower, row.valid.upper))
+    return spans
+
+
+def visible_prices(actor: Actor, *, cluster_name: str = "", flavor: str = "") -> QuerySet[Price]:
+    """Prices of the clusters that the actor may see, past and future ones too. NotFound for a cluster they may not."""
+    prices = Price.objects.select_related("rate__cluster")
+    if cluster_name:
+        prices = prices.filter(rate__cluster=cluster_by_name(actor, cluster_name))
+    else:
+        prices = prices.filter(rate__cluster__in=visible_clusters(actor))
+    return prices.filter(rate__flavor=flavor) if flavor else prices

@@ -1,0 +1,1 @@
+"""The web pages of this room: usage by month, and prices."""

@@ -1,0 +1,118 @@
+"""Prices by cluster and flavor with the time they hold, and setting a new one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from billing.operations.prices import NewPrice, create_price
+from billing.queries.pages import PriceLine, price_lines
+from clusters.models import Flavor
+from clusters.queries import visible_clusters
+from foundation.pages import Form, show, typed
+from foundation.problems import FieldError, Invalid, Problem
+from tenancy.engine.roles import Permission
+from tenancy.queries import Actor, visible_tenants
+from tenancy.web import page
+
+CONTROLS = {
+    "cluster": "cluster",
+    "flavor": "flavor",
+    "unit_price": "unit_price",
+    "currency": "currency",
+    "capacity_type": "flavor",
+    "effective_from": "effective_from",
+}
+MOST_PRICE = Decimal(10) ** 9
+PLACES = 6
+CURRENCY_LENGTH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PricesPage:
+    prices: tuple[PriceLine, ...]
+    unpriced: tuple[tuple[str, str], ...]
+    form: Form
+    clusters: Sequence[tuple[str, str]]
+    flavors: Sequence[tuple[str, str]]
+    may_set: bool
+
+
+@page
+def prices(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """Every price of the clusters the viewer may see; those who manage prices set a new one here."""
+    if request.method != "POST":
+        return _page(request, actor, Form(values={"currency": "USD", **request.GET.dict()}))
+    values = typed(request)
+    try:
+        price = create_price(actor, _wanted(values))
+    except Problem as problem:
+        return _page(request, actor, Form.refused(values, problem, CONTROLS), status=problem.status)
+    messages.success(
+        request,
+        f"{price.rate.flavor} on {price.rate.cluster.name} costs {price.unit_price.normalize():f} {price.currency}.",
+    )
+    return redirect("prices")
+
+
+def _page(request: HttpRequest, actor: Actor, form: Form, *, status: int = 200) -> HttpResponse:
+    lines = price_lines(actor)
+    clusters = list(visible_clusters(actor).order_by("name"))
+    flavors = Flavor.objects.filter(cluster__in=clusters).order_by("cluster__name", "name")
+    offered = list(flavors.values_list("cluster__name", "name"))
+    priced = {(line.cluster, line.flavor) for line in lines if line.state == "active"}
+    shown = PricesPage(
+        prices=lines,
+        unpriced=tuple(pair for pair in offered if pair not in priced),
+        form=form,
+        clusters=tuple((cluster.name, cluster.name) for cluster in clusters),
+        flavors=tuple((name, "") for name in dict.fromkeys(name for _, name in offered)),
+        may_set=visible_tenants(actor, Permission.MANAGE_PRICES).exists(),
+    )
+    return show(request, "billing/prices.html", shown, status=status)
+
+
+def _wanted(values: dict[str, str]) -> NewPrice:
+    errors: list[FieldError] = []
+    unit_price = _amount(values.get("unit_price", ""), errors)
+    currency = values.get("currency", "").strip().upper()
+    if not (len(currency) == CURRENCY_LENGTH and currency.isascii() and currency.isalpha()):
+        errors.append(FieldError("currency", "bad_format", "three letters such as USD"))
+    effective_from = _instant(values.get("effective_from", ""), errors)
+    if not values.get("flavor", "").strip():
+        errors.append(FieldError("flavor", "required", "which flavor it is for"))
+    if errors:
+        raise Invalid(errors=errors)
+    return NewPrice(
+        cluster_name=values.get("cluster", ""),
+        flavor=values["flavor"].strip(),
+        unit_price=unit_price,
+        currency=currency,
+        effective_from=effective_from,
+    )
+
+
+def _amount(text: str, errors: list[FieldError]) -> Decimal:
+    try:
+        amount = Decimal(text.strip())
+    except InvalidOperation:
+        amount = Decimal("NaN")
+    if not amount.is_finite() or not 0 <= amount < MOST_PRICE or amount != round(amount, PLACES):
+        errors.append(FieldError("unit_price", "bad_format", f"a number such as 2.74, at most {PLACES} decimals"))
+        return Decimal(0)
+    return amount
+
+
+def _instant(text: str, errors: list[FieldError]) -> datetime | None:
+    """Midnight UTC of the day typed; empty is now."""
+    if not text.strip():
+        return None
+    try:
+        return datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        errors.append(FieldError("effective_from", "bad_format", "a day such as 2026-12-01"))
+        return None

@@ -1,0 +1,150 @@
+"""A month of usage, grouped as one likes, on a page; the API writes the same as CSV. What is shown adds up to the totals."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+
+from billing.engine.shares import shown_parts
+from billing.queries import UsageReport, usage_report
+from foundation.clock import now
+from foundation.pages import Form, show
+from foundation.plain_json import instant
+from foundation.problems import Invalid
+from tenancy.queries import Actor, visible_tenants
+from tenancy.web import page
+
+GROUPS = ("tenant", "cluster", "flavor", "user", "job", "day")
+DEFAULT_GROUPS = ("tenant",)
+MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
+MONTHS_OFFERED = 13
+MOST_ROWS_SHOWN = 500
+MOST_TENANTS = 500
+PLACES = 2
+MILLISECONDS_AN_HOUR = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLine:
+    """One row: its keys in the order of the columns; hours and cost to two places, and these add up to the totals."""
+
+    keys: tuple[tuple[str, str], ...]
+    gpu_hours: Decimal
+    core_hours: Decimal
+    cost: Decimal
+    unpriced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    gpu_hours: Decimal
+    core_hours: Decimal
+    cost: Decimal
+    unpriced_gpu_hours: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePage:
+    currency: str
+    is_complete: bool
+    totals: Totals
+    lines: tuple[UsageLine, ...]
+    columns: tuple[str, ...]
+    hidden: int
+    month: str
+    groups: Sequence[tuple[str, bool]]
+    months: Sequence[tuple[str, str]]
+    form: Form
+    tenants: Sequence[tuple[str, str]]
+    csv_query: str
+
+
+@page
+def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The report of a month; without a choice this month by tenant."""
+    month = _month(request.GET.get("month", ""))
+    groups = [word for word in GROUPS if word in request.GET.getlist("by")] or list(DEFAULT_GROUPS)
+    tenant = request.GET.get("tenant", "").strip()
+    report = usage_report(actor, tenant, *_period(month), groups)
+    columns = tuple(column for column in report.columns if not column.endswith("_id"))
+    lines, totals = _lines(report, columns)
+    shown = UsagePage(
+        currency=report.currency,
+        is_complete=report.is_complete,
+        totals=totals,
+        lines=lines[:MOST_ROWS_SHOWN],
+        columns=columns,
+        hidden=max(len(report.rows) - MOST_ROWS_SHOWN, 0),
+        month=f"{month[0]:04d}-{month[1]:02d}",
+        groups=tuple((word, word in groups) for word in GROUPS),
+        months=_months(),
+        form=Form(values={"tenant": tenant, "month": f"{month[0]:04d}-{month[1]:02d}"}),
+        tenants=tuple((path, "") for path in _tenant_paths(actor)),
+        csv_query=_csv_query(month, groups, tenant),
+    )
+    return show(request, "billing/usage.html", shown)
+
+
+def _month(text: str) -> tuple[int, int]:
+    if not text:
+        return now().year, now().month
+    match = MONTH.fullmatch(text)
+    if match is None or not 2000 <= int(match[1]) <= 2200:  # noqa: PLR2004 - years that make sense
+        raise Invalid.field("month", "bad_format", "a month such as 2026-11")
+    return int(match[1]), int(match[2])
+
+
+def _period(month: tuple[int, int]) -> tuple[datetime, datetime]:
+    year, number = month
+    following = (year + 1, 1) if number == 12 else (year, number + 1)  # noqa: PLR2004 - December
+    return datetime(year, number, 1, tzinfo=UTC), datetime(*following, 1, tzinfo=UTC)
+
+
+def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine, ...], Totals]:
+    """The rows and their totals, rounded so that what is shown still adds up."""
+    rows = report.rows
+    gpu_hours, all_gpu_hours = shown_parts([Fraction(row.gpu_hours) for row in rows], PLACES)
+    core_hours, all_core_hours = shown_parts([Fraction(row.cpu_core_hours) for row in rows], PLACES)
+    costs, all_costs = shown_parts([Fraction(row.cost) for row in rows], PLACES)
+    lines = tuple(
+        UsageLine(
+            keys=tuple((column, row.keys[column]) for column in columns),
+            gpu_hours=gpu_hours[index],
+            core_hours=core_hours[index],
+            cost=costs[index],
+            unpriced=bool(row.unpriced_gpu_milliseconds or row.unpriced_cpu_millicore_milliseconds),
+        )
+        for index, row in enumerate(rows)
+    )
+    unpriced = Decimal(report.total.unpriced_gpu_milliseconds) / MILLISECONDS_AN_HOUR
+    return lines, Totals(all_gpu_hours, all_core_hours, all_costs, unpriced)
+
+
+def _months() -> Sequence[tuple[str, str]]:
+    """The present month and those before it."""
+    year, number = now().year, now().month
+    found = []
+    for _ in range(MONTHS_OFFERED):
+        found.append((f"{year:04d}-{number:02d}", datetime(year, number, 1, tzinfo=UTC).strftime("%B %Y")))
+        year, number = (year - 1, 12) if number == 1 else (year, number - 1)
+    return tuple(found)
+
+
+def _tenant_paths(actor: Actor) -> Sequence[str]:
+    return list(visible_tenants(actor).order_by("path").values_list("path", flat=True)[:MOST_TENANTS])
+
+
+def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str) -> str:
+    """The query that gets the same report as a file from the API, which takes the browser's session too."""
+    start, until = _period(month)
+    query = QueryDict(mutable=True)
+    query.update(
+        {"from": str(instant(start)), "to": str(instant(until)), "group_by": ",".join(groups), "format": "csv"}
+    )
+    if tenant:
+        query["tenant"] = tenant
+    return query.urlencode()

@@ -1,0 +1,1 @@
+"""What exists and is it well. The only room that talks to Kubernetes."""

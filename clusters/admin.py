@@ -1,0 +1,59 @@
+"""Clusters in the operators' admin: to look at. Changes go through the API; credentials are not shown anywhere."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from .models import Cluster, ClusterEvent, Flavor, Node
+
+
+class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+    """Shows rows and changes nothing."""
+
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - the framework's signature
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+        return False
+
+
+@admin.register(Cluster)
+class ClusterAdmin(ReadOnly):
+    list_display = ["name", "owner", "state", "region", "provider", "kubernetes_version", "last_seen_at", "removed_at"]
+    list_filter = ["health", "wish", "driver", "provider"]
+    list_select_related = ["owner"]
+    search_fields = ["name", "server", "identity", "owner__path"]
+
+    def get_queryset(self, request: HttpRequest) -> Any:  # noqa: ARG002
+        """Removed clusters too: what ran there still refers to them."""
+        return Cluster.everything.all()
+
+
+@admin.register(Flavor)
+class FlavorAdmin(ReadOnly):
+    list_display = ["name", "cluster", "vendor", "gpu_model", "gpu_memory_mib", "sharing", "capacity_type"]
+    list_filter = ["vendor", "capacity_type"]
+    list_select_related = ["cluster"]
+    search_fields = ["name", "gpu_model", "cluster__name"]
+
+
+@admin.register(Node)
+class NodeAdmin(ReadOnly):
+    list_display = ["name", "cluster", "devices", "used_devices", "is_ready", "is_schedulable", "observed_at"]
+    list_filter = ["is_ready", "is_schedulable"]
+    list_select_related = ["cluster"]
+    search_fields = ["name", "cluster__name"]
+
+
+@admin.register(ClusterEvent)
+class ClusterEventAdmin(ReadOnly):
+    list_display = ["at", "cluster", "kind", "message"]
+    list_filter = ["kind"]
+    list_select_related = ["cluster"]
+    search_fields = ["cluster__name", "message"]

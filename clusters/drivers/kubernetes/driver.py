@@ -1,0 +1,205 @@
+"""The port's methods as Kubernetes requests."""
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+from urllib.parse import quote
+
+import msgspec
+
+from clusters.drivers.address import ClusterAddress
+from clusters.drivers.port import AlreadyExists, Ambiguous, JobSeen, NotThere, PodSeen, Refused, WatchEvent
+from clusters.engine.inventory import INSTALL_LABEL
+from foundation import clock
+
+from .reflector import Kind, Reflector, list_all
+from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
+from .wire import Expired, Limits, Wire, decode
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_MERGE = b"application/merge-patch+json"
+_WRITER = "fieldManager=switchyard&fieldValidation=Strict"
+_POD_SECURITY = {
+    "pod-security.kubernetes.io/enforce": "restricted",
+    "pod-security.kubernetes.io/enforce-version": "latest",
+}
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    git_version: str = ""
+
+
+class _RulesStatus(msgspec.Struct, rename="camel"):
+    resource_rules: list[dict[str, Any]] | None = None
+
+
+class _Rules(msgspec.Struct):
+    status: _RulesStatus
+
+
+_version_decoder = msgspec.json.Decoder(_Version)
+_rules_decoder = msgspec.json.Decoder(_Rules)
+_bare_decoder = msgspec.json.Decoder(Bare)
+_job_decoder = msgspec.json.Decoder(Job)
+_node_pages = msgspec.json.Decoder(Page[Node])
+_pod_pages = msgspec.json.Decoder(Page[Pod])
+_job_pages = msgspec.json.Decoder(Page[Job])
+_node_decoder = msgspec.json.Decoder(Node)
+_pod_decoder = msgspec.json.Decoder(Pod)
+
+
+class KubernetesDriver:
+    """A ClusterDriver for one API server. Belongs to the event loop that first uses it."""
+
+    def __init__(self, address: ClusterAddress, install_id: str, limits: Limits | None = None) -> None:
+        self._wire = Wire(address, limits or Limits())
+        self._install_id = install_id
+        ours = f"{INSTALL_LABEL}={install_id}"
+        self._nodes = Kind(
+            "/api/v1/nodes", "", _node_pages, _node_decoder, node_seen, lambda node: node.metadata.resource_version
+        )
+        self._pods = Kind(
+            "/api/v1/pods", "", _pod_pages, _pod_decoder, pod_seen, lambda pod: pod.metadata.resource_version
+        )
+        self._jobs = Kind(
+            "/apis/batch/v1/jobs", ours, _job_pages, _job_decoder, job_seen, lambda job: job.metadata.resource_version
+        )
+
+    async def version(self) -> str:
+        """The server's version, such as `v1.36.2`."""
+        return decode(_version_decoder, await self._wire.call("GET", "/version")).git_version
+
+    async def identity(self) -> str:
+        """The uid of the kube-system namespace."""
+        uid = decode(_bare_decoder, await self._wire.call("GET", "/api/v1/namespaces/kube-system")).metadata.uid
+        if not uid:
+            raise Ambiguous("the namespace kube-system came without a uid")
+        return uid
+
+    async def clock_skew_ms(self) -> int:
+        """The smallest difference of clocks that explains the Date header, which is in whole seconds; 0 if none is needed."""
+        before = clock.now()
+        _, header = await self._wire.call_for_date("/version")
+        after = clock.now()
+        try:
+            date = parsedate_to_datetime(header)
+            least = (date - after).total_seconds() * 1000
+            most = (date - before).total_seconds() * 1000 + 1000
+        except (TypeError, ValueError):
+            raise Ambiguous("the server's answer carries no readable Date") from None
+        return 0 if least <= 0 <= most else round(least if least > 0 else most)
+
+    async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:
+        """What our credential may do in `namespace`."""
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        }
+        answer = await self._wire.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)
+        return decode(_rules_decoder, answer).status.resource_rules or ()
+
+    async def ensure_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Makes the namespace, or makes sure that the one of that name is ours and enforces `restricted`."""
+        wanted = {**labels, **_POD_SECURITY, INSTALL_LABEL: self._install_id}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _safe(name), "labels": wanted}}
+        try:
+            await self._wire.call("POST", f"/api/v1/namespaces?{_WRITER}", body)
+        except AlreadyExists:
+            found = decode(_bare_decoder, await self._wire.call("GET", f"/api/v1/namespaces/{name}")).metadata
+            present = found.labels or {}
+            if present.get(INSTALL_LABEL) != self._install_id:
+                raise Refused(f"the namespace {name} exists and is not ours", status=409) from None
+            if found.deletion_timestamp is not None:
+                raise Refused(f"the namespace {name} is being deleted", status=409) from None
+            if present.get("pod-security.kubernetes.io/enforce") != "restricted":
+                raise Refused(
+                    f"the namespace {name} does not enforce the pod security level `restricted`", status=409
+                ) from None
+
+    async def create_job(self, manifest: Mapping[str, Any]) -> str:
+        """Creates the Job; returns its uid."""
+        namespace = _safe(str(manifest["metadata"]["namespace"]))
+        answer = await self._wire.call("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs?{_WRITER}", manifest)
+        uid = decode(_bare_decoder, answer).metadata.uid
+        if not uid:
+            raise Ambiguous("the created Job came without a uid")
+        return uid
+
+    async def get_job(self, namespace: str, name: str) -> JobSeen:
+        """The Job as it is now."""
+        return job_seen(decode(_job_decoder, await self._wire.call("GET", _job_path(namespace, name))))
+
+    async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
+        """Unsuspends the Job with this uid. The uid rides in the patch: on another object it is an immutable field."""
+        spec = {"suspend": False, "template": template_patch} if template_patch else {"suspend": False}
+        patch = {"metadata": {"uid": uid}, "spec": spec}
+        await self._wire.call("PATCH", f"{_job_path(namespace, name)}?{_WRITER}", patch, _MERGE)
+
+    async def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes the Job with this uid, its pods first: once the Job is gone, so are they."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Foreground",
+        }
+        await self._wire.call("DELETE", _job_path(namespace, name), body)
+
+    async def list_jobs(self) -> Sequence[JobSeen]:
+        """All Jobs that carry our install label."""
+        return cast("list[JobSeen]", await self._listed(self._jobs))
+
+    async def list_pods(self, namespace: str, job_name: str) -> Sequence[PodSeen]:
+        """The pods of one Job."""
+        kind = Kind(
+            f"/api/v1/namespaces/{_safe(namespace)}/pods",
+            f"batch.kubernetes.io/job-name={_safe(job_name)}",
+            _pod_pages,
+            _pod_decoder,
+            pod_seen,
+            self._pods.version_of,
+        )
+        return cast("list[PodSeen]", await self._listed(kind))
+
+    async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
+        """The end of a pod's log, at most `limit_bytes` of it."""
+        path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}/log"
+        raw = await self._wire.call("GET", f"{path}?tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}")
+        return raw[:limit_bytes].decode("utf-8", "replace")
+
+    def watch_nodes(self) -> AsyncIterator[WatchEvent]:
+        """All nodes."""
+        return Reflector(self._wire, self._nodes).events()
+
+    def watch_pods(self) -> AsyncIterator[WatchEvent]:
+        """All pods of the cluster."""
+        return Reflector(self._wire, self._pods).events()
+
+    def watch_jobs(self) -> AsyncIterator[WatchEvent]:
+        """All Jobs that carry our install label."""
+        return Reflector(self._wire, self._jobs).events()
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        await self._wire.close()
+
+    async def _listed(self, kind: Kind[Any]) -> list[Any]:
+        """A whole list; begun once more if it went stale while being read."""
+        try:
+            objects, _ = await list_all(self._wire, kind)
+        except Expired:
+            objects, _ = await list_all(self._wire, kind)
+        return objects
+
+
+def _job_path(namespace: str, name: str) -> str:
+    return f"/apis/batch/v1/namespaces/{_safe(namespace)}/jobs/{_safe(name)}"
+
+
+def _safe(name: str) -> str:
+    """A name fit for a path. Ours always are; this is the wall behind them."""
+    if _NAME.fullmatch(name) is None:
+        raise NotThere(f"{quote(name[:60])} is not a name that an object can have")
+    return name

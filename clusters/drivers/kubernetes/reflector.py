@@ -1,0 +1,191 @@
+"""List-then-watch as client-go's reflector does it, for one kind of object.
+
+A paged LIST, then a WATCH from the list's version with bookmarks. The watch ends after a few minutes and everything is
+listed anew, so a change that was missed for whatever reason shows within that time. A 410 (as status or as ERROR event),
+a junk line, a silence longer than bookmarks allow, and a resourceVersion that moves backwards (etcd was restored) all
+lead to a fresh list. A stream that merely ended early is taken up where it stood, once the server has shown that its
+version has not moved backwards.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from clusters.drivers.port import Ambiguous, DriverError, JobSeen, NodeSeen, PodSeen, Throttled, Unreachable, WatchEvent
+from foundation.clock import monotonic
+
+from .shapes import Bare, Page
+from .wire import Expired, Status, Wire, decode
+
+Item = TypeVar("Item")
+Seen = NodeSeen | PodSeen | JobSeen
+
+_TRIES = 3
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 10.0
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_line_decoder = msgspec.json.Decoder(_Line)
+_bare_decoder = msgspec.json.Decoder(Bare)
+_status_decoder = msgspec.json.Decoder(Status)
+
+
+class _Restored(Ambiguous):
+    """The server's version moved backwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[Item]):
+    """What to reflect: its path, an optional label selector, and how to read it."""
+
+    path: str
+    selector: str
+    page_decoder: msgspec.json.Decoder[Page[Item]]
+    item_decoder: msgspec.json.Decoder[Item]
+    seen: Callable[[Item], Seen]
+    version_of: Callable[[Item], str]
+
+    def target(self, **query: str | int) -> str:
+        """The path with its query."""
+        pairs = {**({"labelSelector": self.selector} if self.selector else {}), **query}
+        return self.path + "?" + "&".join(f"{key}={quote(str(value), safe='')}" for key, value in pairs.items())
+
+
+async def list_all(wire: Wire, kind: Kind[Item]) -> tuple[list[Seen], str]:
+    """Everything there is and the version it is from. Raises Expired if the list went stale while it was being read."""
+    found: list[Seen] = []
+    version = following = ""
+    size = 0
+    try:
+        async with asyncio.timeout(wire.limits.whole_list_seconds):
+            for _ in range(wire.limits.pages):
+                query: dict[str, str | int] = {"limit": wire.limits.page_items}
+                if following:
+                    query["continue"] = following
+                raw = await wire.call("GET", kind.target(**query))
+                size += len(raw)
+                if size > wire.limits.list_bytes:
+                    raise Ambiguous(f"the list is larger than {wire.limits.list_bytes} bytes")
+                page = decode(kind.page_decoder, raw)
+                found.extend(kind.seen(item) for item in page.items or ())
+                version, following = page.metadata.resource_version, page.metadata.continue_
+                if not following:
+                    return found, version
+                await asyncio.sleep(0)
+    except TimeoutError:
+        raise Ambiguous(f"the list took longer than {wire.limits.whole_list_seconds:g} s") from None
+    raise Ambiguous(f"the list has more than {wire.limits.pages} pages")
+
+
+class Reflector(Generic[Item]):
+    """Keeps one stream of WatchEvents going."""
+
+    def __init__(self, wire: Wire, kind: Kind[Item]) -> None:
+        self._wire = wire
+        self._kind = kind
+        self._version = ""
+        self._relist_at = 0.0
+        self._failures = 0
+        self._restarts = 0
+        """Fresh lists since a watch last brought anything: a server that lists well and watches badly is asked ever less."""
+
+    async def events(self) -> AsyncIterator[WatchEvent]:
+        """Lists and watches until cancelled. Raises the last DriverError after a few failures in a row."""
+        while True:
+            try:
+                if monotonic() >= self._relist_at:
+                    objects, self._version = await list_all(self._wire, self._kind)
+                    self._relist_at = monotonic() + self._wire.limits.relist_seconds * random.uniform(0.8, 1)  # noqa: S311
+                    self._failures = 0
+                    yield WatchEvent("listed", objects)
+                    del objects
+                else:
+                    await self._check_version()
+                async for event in self._watch():
+                    self._failures = self._restarts = 0
+                    yield event
+            except Expired:
+                await self._start_over(None)
+            except _Restored:
+                await self._start_over(None)
+            except (Unreachable, Ambiguous, Throttled) as error:
+                await self._start_over(error)
+
+    async def _start_over(self, error: DriverError | None) -> None:
+        """The next round lists; pauses first, the longer the more rounds have failed in a row."""
+        self._relist_at = 0.0
+        self._failures += 1
+        self._restarts += 1
+        if error is not None and self._failures >= _TRIES:
+            raise error
+        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(self._restarts - 1, 10), _LONGEST_PAUSE_SECONDS)
+        if isinstance(error, Throttled):
+            pause = max(pause, error.retry_after_seconds)
+        await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
+
+    async def _check_version(self) -> None:
+        page = decode(self._kind.page_decoder, await self._wire.call("GET", self._kind.target(limit=1)))
+        self._advance(page.metadata.resource_version)
+
+    async def _watch(self) -> AsyncIterator[WatchEvent]:
+        seconds = max(int(self._relist_at - monotonic()), 1)
+        target = self._kind.target(
+            watch=1, resourceVersion=self._version, allowWatchBookmarks="true", timeoutSeconds=seconds
+        )
+        async with self._wire.stream(target) as chunks:
+            async for line in _lines(chunks, self._wire.limits.line_bytes):
+                yield self._event(line)
+                if monotonic() >= self._relist_at:
+                    return
+
+    def _event(self, line: bytes) -> WatchEvent:
+        said = decode(_line_decoder, line)
+        if said.type == "BOOKMARK":
+            self._advance(decode(_bare_decoder, said.object).metadata.resource_version)
+            return WatchEvent("alive", ())
+        if said.type == "ERROR":
+            status = decode(_status_decoder, said.object)
+            raise self._wire.status_error(status.code or 500, status)
+        kind = _KINDS.get(said.type)
+        if kind is None:
+            raise Ambiguous("the watch carried an event of an unknown type")
+        item = decode(self._kind.item_decoder, said.object)
+        self._advance(self._kind.version_of(item))
+        return WatchEvent(kind, (self._kind.seen(item),))
+
+    def _advance(self, version: str) -> None:
+        """Versions are opaque by contract but grow in practice; where both are numbers, going back means a restore."""
+        if version.isdigit() and self._version.isdigit() and int(version) < int(self._version):
+            raise _Restored("the server's resourceVersion moved backwards")
+        self._version = version or self._version
+
+
+_KINDS: dict[str, Literal["changed", "deleted"]] = {"ADDED": "changed", "MODIFIED": "changed", "DELETED": "deleted"}
+
+
+async def _lines(chunks: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
+    """Whole lines of a stream. A line that was cut off at the end of the stream is dropped: the next list shows it."""
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        *whole, rest = chunk.split(b"\n")
+        for piece in whole:
+            line = b"".join([*parts, piece]) if parts else piece
+            parts, size = [], 0
+            if line.strip():
+                yield line
+        if rest:
+            parts.append(rest)
+            size += len(rest)
+            if size > most_bytes:
+                raise Ambiguous(f"one event of the watch is larger than {most_bytes} bytes")

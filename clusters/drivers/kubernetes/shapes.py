@@ -1,0 +1,297 @@
+"""The few fields of Kubernetes' objects that we read, decoded straight into small structs, and their way to the port's values.
+
+What is not named here (managedFields, specs, annotations) is skipped by the decoder and never becomes a Python object.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from fractions import Fraction
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Generic, Literal, TypeVar
+
+import msgspec
+
+from clusters.drivers.port import JobSeen, NodeSeen, PodSeen
+from clusters.engine.inventory import INSTALL_LABEL
+from clusters.engine.quantities import Implausible, parse, written
+
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+Requests = Mapping[str, str]
+
+
+class _Struct(msgspec.Struct, rename="camel", gc=False):
+    """Structs of plain values: the garbage collector need not look at them."""
+
+
+class Meta(_Struct):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    deletion_timestamp: datetime | None = None
+
+
+class Bare(_Struct):
+    """Any object by its metadata alone: bookmarks, namespaces, created jobs."""
+
+    metadata: Meta
+
+
+class Condition(_Struct):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class Taint(_Struct):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class _NodeSpec(_Struct):
+    taints: list[Taint] | None = None
+    unschedulable: bool = False
+
+
+class _NodeStatus(_Struct):
+    allocatable: dict[str, str] | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(_Struct):
+    metadata: Meta
+    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
+    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
+
+
+class _Resources(_Struct):
+    requests: dict[str, str] | None = None
+
+
+class _Container(_Struct):
+    resources: _Resources | None = None
+    restart_policy: str | None = None
+
+
+class _PodSpec(_Struct):
+    node_name: str = ""
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    overhead: dict[str, str] | None = None
+    resources: _Resources | None = None
+
+
+class _Terminated(_Struct):
+    exit_code: int = 0
+    finished_at: datetime | None = None
+
+
+class _ContainerState(_Struct):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(_Struct):
+    state: _ContainerState | None = None
+
+
+class _PodStatus(_Struct):
+    phase: str = ""
+    reason: str = ""
+    start_time: datetime | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(_Struct):
+    metadata: Meta
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
+
+
+class _JobSpec(_Struct):
+    suspend: bool | None = None
+
+
+class _JobStatus(_Struct):
+    conditions: list[Condition] | None = None
+    completion_time: datetime | None = None
+
+
+class Job(_Struct):
+    metadata: Meta
+    spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+Item = TypeVar("Item")
+
+
+class Page(msgspec.Struct, Generic[Item]):
+    """One page of a list."""
+
+    metadata: ListMeta
+    items: list[Item] | None = None
+
+
+def node_seen(node: Node) -> NodeSeen:
+    """The port's view of a Node."""
+    conditions = node.status.conditions or ()
+    return NodeSeen(
+        name=node.metadata.name,
+        uid=node.metadata.uid,
+        labels=node.metadata.labels or {},
+        taints=[{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node.spec.taints or ()],
+        allocatable=node.status.allocatable or {},
+        is_ready=any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+        and node.metadata.deletion_timestamp is None,
+        is_schedulable=not node.spec.unschedulable,
+    )
+
+
+def job_seen(job: Job) -> JobSeen:
+    """The port's view of a Job. Only Complete and Failed end it; their forerunners (SuccessCriteriaMet) do not."""
+    outcome: Literal["", "succeeded", "failed"] = ""
+    ended: Condition | None = None
+    for condition in job.status.conditions or ():
+        if condition.status == "True" and condition.type in {"Complete", "Failed"}:
+            outcome, ended = ("succeeded" if condition.type == "Complete" else "failed"), condition
+    return JobSeen(
+        namespace=job.metadata.namespace,
+        name=job.metadata.name,
+        uid=job.metadata.uid,
+        labels=job.metadata.labels or {},
+        suspended=bool(job.spec.suspend),
+        outcome=outcome,
+        reason=_line(ended.reason, 100) if ended else "",
+        message=_line(ended.message, 1000) if ended else "",
+        finished_at=(job.status.completion_time or ended.last_transition_time) if ended else None,
+        is_terminating=job.metadata.deletion_timestamp is not None,
+    )
+
+
+def pod_seen(pod: Pod) -> PodSeen:
+    """The port's view of a Pod. A stranger's labels are left out: nobody reads them, and there may be 100,000 of them."""
+    labels = pod.metadata.labels or _NO_LABELS
+    finished_at, exit_code = _ending(pod.status)
+    return PodSeen(
+        namespace=_shared(pod.metadata.namespace),
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        labels=labels if INSTALL_LABEL in labels else _NO_LABELS,
+        node=_shared(pod.spec.node_name),
+        phase=_shared(pod.status.phase),
+        reason=_line(pod.status.reason, 100),
+        requests=_requests(pod.spec),
+        started_at=pod.status.start_time,
+        finished_at=finished_at,
+        exit_code=exit_code,
+        is_terminating=pod.metadata.deletion_timestamp is not None,
+    )
+
+
+def _line(text: str, longest: int) -> str:
+    """Words from a cluster as one printable line; programs may write anything into them."""
+    cut = text[:longest]
+    return cut if cut.isprintable() else "".join(letter if letter.isprintable() else " " for letter in cut)
+
+
+def _ending(status: _PodStatus) -> tuple[datetime | None, int | None]:
+    """When the pod's last container ended and with what; a pod ended without container states (evicted) has no code."""
+    terminated = [
+        container.state.terminated if container.state else None for container in status.container_statuses or ()
+    ]
+    if terminated and None not in terminated:
+        ends = [state for state in terminated if state is not None]
+        instants = [state.finished_at for state in ends if state.finished_at]
+        return max(instants, default=None), next((state.exit_code for state in ends if state.exit_code), 0)
+    if status.phase in {"Succeeded", "Failed"}:
+        instants = [found.last_transition_time for found in status.conditions or () if found.last_transition_time]
+        return max(instants, default=None), None
+    return None, None
+
+
+@lru_cache(maxsize=65536)
+def _shared(text: str) -> str:
+    """The same string object for equal strings: 100,000 pods share their namespaces, nodes and phases."""
+    return text
+
+
+def _requests(spec: _PodSpec) -> Requests:
+    containers = [_of(container) for container in spec.containers or ()]
+    pod_level = (spec.resources.requests if spec.resources else None) or {}
+    if len(containers) == 1 and not spec.init_containers and not spec.overhead and not pod_level:
+        return _interned(tuple(containers[0].items()))
+    init = [(_of(container), container.restart_policy == "Always") for container in spec.init_containers or ()]
+    total = effective_requests(containers, init)
+    total.update(pod_level)
+    return _interned(tuple(_sum([total, spec.overhead or {}]).items()))
+
+
+@lru_cache(maxsize=8192)
+def _interned(items: tuple[tuple[str, str], ...]) -> Requests:
+    return MappingProxyType(dict(items))
+
+
+def _of(container: _Container) -> dict[str, str]:
+    return (container.resources.requests if container.resources else None) or {}
+
+
+def effective_requests(containers: Sequence[Requests], init: Iterable[tuple[Requests, bool]]) -> dict[str, str]:
+    """What a pod asks for as the scheduler counts it: containers and sidecars together, or the largest start-up step.
+
+    `init` is (requests, is a sidecar) in order. A sidecar stays, so each later step runs beside it.
+    """
+    sidecars: list[Requests] = []
+    steps: list[dict[str, str]] = []
+    for requests, is_sidecar in init:
+        if is_sidecar:
+            sidecars.append(requests)
+        steps.append(_sum([*sidecars] if is_sidecar else [*sidecars, requests]))
+    return _largest([_sum([*containers, *sidecars]), *steps])
+
+
+def _sum(parts: Sequence[Requests]) -> dict[str, str]:
+    filled = [part for part in parts if part]
+    if len(filled) <= 1:
+        return dict(filled[0]) if filled else {}
+    totals: dict[str, Fraction | str] = {}
+    for part in filled:
+        for resource, text in part.items():
+            totals[resource] = _added(totals.get(resource, Fraction(0)), text)
+    return {resource: value if isinstance(value, str) else written(value) for resource, value in totals.items()}
+
+
+def _added(total: Fraction | str, text: str) -> Fraction | str:
+    """Junk stays junk, so that whoever reads the sum sees it."""
+    try:
+        return total if isinstance(total, str) else total + parse(text)
+    except Implausible:
+        return text
+
+
+def _largest(steps: Sequence[dict[str, str]]) -> dict[str, str]:
+    if len(steps) == 1:
+        return steps[0]
+    most: dict[str, str] = {}
+    for step in steps:
+        for resource, text in step.items():
+            if resource not in most or _exceeds(text, most[resource]):
+                most[resource] = text
+    return most
+
+
+def _exceeds(text: str, other: str) -> bool:
+    try:
+        return parse(text) > parse(other)
+    except Implausible:
+        return True

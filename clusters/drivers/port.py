@@ -1,0 +1,173 @@
+"""The port itself: values that come from clusters, errors, and the protocol both drivers fulfil."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+
+class DriverError(Exception):
+    """A cluster did not do what was asked. `reason` is short and safe to show; it never holds a credential."""
+
+    def __init__(self, reason: str, *, status: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+
+
+class Refused(DriverError):  # noqa: N818 - says what happened
+    """The API server said no for good (4xx): nothing was changed, and asking again the same way is useless."""
+
+
+class AlreadyExists(Refused):
+    """An object of that name exists (409 on create)."""
+
+
+class NotThere(Refused):
+    """No such object (404)."""
+
+
+class Stale(Refused):
+    """A precondition (uid or resourceVersion) did not hold (409 or 422): another object bears that name now."""
+
+
+class AuthFailed(DriverError):  # noqa: N818 - says what happened
+    """The credential is no longer accepted (401)."""
+
+
+class Throttled(DriverError):  # noqa: N818 - says what happened
+    """The API server asks to wait (429); nothing was changed."""
+
+    def __init__(self, reason: str, *, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(reason, status=429)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unreachable(DriverError):  # noqa: N818 - says what happened
+    """No connection could be made: nothing was sent, so nothing was changed."""
+
+
+class TlsFailed(Unreachable):
+    """The server's certificate could not be verified, or the handshake failed: nothing was sent."""
+
+
+class Ambiguous(DriverError):  # noqa: N818 - says what happened
+    """The request may or may not have taken effect (time-out, cut reply, 5xx). Look before acting."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A Node object, reduced to what placement needs. Quantities are Kubernetes' own strings in `allocatable`."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    taints: Sequence[Mapping[str, str]]
+    allocatable: Mapping[str, str]
+    is_ready: bool
+    is_schedulable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """A Pod, ours or a stranger's. `requests` sums its containers' requests (init containers as Kubernetes counts them).
+
+    `started_at`/`finished_at` are the pod's start (status.startTime) and its last container's end; `exit_code` is the
+    first non-zero one, else 0 once all have ended.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    node: str
+    phase: str
+    reason: str
+    requests: Mapping[str, str]
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit_code: int | None
+    is_terminating: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """A batch/v1 Job of ours. `outcome` is `succeeded` or `failed` once Complete or Failed is true, else empty."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    suspended: bool
+    outcome: Literal["", "succeeded", "failed"]
+    reason: str
+    message: str
+    finished_at: datetime | None
+    is_terminating: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One step of a list-then-watch.
+
+    `listed` carries everything that exists (a fresh list: what is missing from it is gone) and comes first and after
+    every re-list; `changed` and `deleted` carry one object; `alive` carries nothing and proves that the stream lives.
+    """
+
+    kind: Literal["listed", "changed", "deleted", "alive"]
+    objects: Sequence[NodeSeen | PodSeen | JobSeen]
+
+
+class ClusterDriver(Protocol):
+    """What the gateway may ask of one cluster. Every method has its own time limit and raises only DriverError.
+
+    An instance belongs to one event loop. Close it when done.
+    """
+
+    async def version(self) -> str:
+        """The server's version, such as `v1.36.2`."""
+
+    async def identity(self) -> str:
+        """The uid of the kube-system namespace: who this cluster is."""
+
+    async def clock_skew_ms(self) -> int:
+        """The cluster's clock minus ours, in milliseconds, to within a round trip (from the Date header)."""
+
+    async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:
+        """What our credential may do in `namespace`, as SelfSubjectRulesReview says it (resourceRules)."""
+
+    async def ensure_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Makes the namespace if it does not exist, with our labels and the pod security level `restricted`."""
+
+    async def create_job(self, manifest: Mapping[str, Any]) -> str:
+        """Creates the batch/v1 Job; returns its uid. NotThere means its namespace does not exist."""
+
+    async def get_job(self, namespace: str, name: str) -> JobSeen:
+        """The Job as it is now."""
+
+    async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
+        """Unsuspends the Job if it still has this uid (Stale otherwise), merging `template_patch` into its pod template."""
+
+    async def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes the Job with this uid and its pods (Stale if another object has the name, NotThere if gone)."""
+
+    async def list_jobs(self) -> Sequence[JobSeen]:
+        """All Jobs that carry our install label."""
+
+    async def list_pods(self, namespace: str, job_name: str) -> Sequence[PodSeen]:
+        """The pods of one Job."""
+
+    async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
+        """The end of a pod's log."""
+
+    def watch_nodes(self) -> AsyncIterator[WatchEvent]:
+        """All nodes, listed then watched, until cancelled; raises DriverError when the stream cannot be kept up."""
+
+    def watch_pods(self) -> AsyncIterator[WatchEvent]:
+        """All pods of the cluster, ours and strangers'."""
+
+    def watch_jobs(self) -> AsyncIterator[WatchEvent]:
+        """All Jobs that carry our install label."""
+
+    async def close(self) -> None:
+        """Frees connections and tasks."""

@@ -1,0 +1,120 @@
+"""From a registered cluster to the one address its driver may connect to. Asked anew for every new driver."""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as OutOfTime
+from functools import lru_cache
+from typing import Any, Literal, cast
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from django.conf import settings
+
+from clusters.engine.connection import Connection
+from clusters.engine.egress import Server, judge, read_server
+from clusters.engine.sealing import CannotUnseal, KeyRing, Sealed, read_key_ring, unseal
+from clusters.models import Cluster, ClusterCredential
+
+from .address import ClusterAddress, Credential
+from .port import AuthFailed, Unreachable
+
+RESOLVE_SECONDS = 3
+# The system's resolver cannot be interrupted: a slow one occupies a thread of its own, never its caller for longer.
+_RESOLVERS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="resolver")
+
+
+class AddressRefused(Unreachable):
+    """The server's address is one that the gateway does not connect to; nothing was sent."""
+
+
+def resolve(host: str, port: int) -> tuple[str, ...]:
+    """The addresses of a name, in the resolver's order; Unreachable when there are none or it takes too long."""
+    try:
+        found = _RESOLVERS.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM).result(RESOLVE_SECONDS)
+    except OutOfTime:
+        raise Unreachable(f"the name {host} could not be resolved within {RESOLVE_SECONDS} s") from None
+    except (OSError, UnicodeError):
+        raise Unreachable(f"the name {host} could not be resolved") from None
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def checked_address(server: Server) -> str:
+    """The address to connect to; AddressRefused when the egress guard accepts none."""
+    verdict = judge(resolve(server.host, server.port), server.port, allowed=settings.EGRESS_ALLOW, own=_own_servers())
+    if not verdict.address:
+        raise AddressRefused(f"{server.host} is refused: {verdict.why_not}")
+    return verdict.address
+
+
+def address_for(cluster_id: UUID, name: str, connection: Connection) -> ClusterAddress:
+    """Where a cluster that may not be registered yet is to be called, its address checked now."""
+    return ClusterAddress(
+        cluster_id=cluster_id,
+        name=name,
+        server=connection.server.url,
+        address=checked_address(connection.server),
+        port=connection.server.port,
+        ca_pem=connection.ca_pem,
+        credential=Credential(connection.secret.kind, connection.secret.value),
+    )
+
+
+def address_of(cluster_id: UUID) -> ClusterAddress:
+    """Where a registered cluster is to be called: its address checked now, its credential unsealed.
+
+    Raises Unreachable (no such cluster, unresolvable, refused address) or AuthFailed (no credential that can be opened).
+    """
+    cluster = Cluster.objects.filter(id=cluster_id).first()
+    if cluster is None:
+        raise Unreachable("the cluster is not registered")
+    credential = unsealed_credential(cluster_id)
+    server = read_server(cluster.server)
+    return ClusterAddress(
+        cluster_id=cluster.id,
+        name=cluster.name,
+        server=server.url,
+        address=checked_address(server),
+        port=server.port,
+        ca_pem=cluster.ca_pem,
+        credential=credential,
+    )
+
+
+def unsealed_credential(cluster_id: UUID) -> Credential:
+    """The cluster's credential; AuthFailed when it has none or the key ring cannot open it."""
+    row = ClusterCredential.objects.filter(cluster_id=cluster_id).first()
+    if row is None:
+        raise AuthFailed("no credential is stored")
+    try:
+        secret = unseal(key_ring(), cluster_id, Sealed(row.key_id, bytes(row.sealed)))
+    except CannotUnseal as error:
+        raise AuthFailed(f"the stored credential cannot be opened: {error}") from None
+    return Credential(cast("Literal['token', 'certificate']", row.kind), secret)
+
+
+def key_ring() -> KeyRing:
+    """The installation's key ring."""
+    return _read_key_ring(settings.KEY_RING)
+
+
+@lru_cache(maxsize=4)
+def _read_key_ring(text: str) -> KeyRing:
+    return read_key_ring(text)
+
+
+def _own_servers() -> frozenset[tuple[str, int]]:
+    """Our database's and broker's addresses and ports: a registered cluster must not be a way to knock on them."""
+    database: dict[str, Any] = settings.DATABASES["default"]
+    broker = urlsplit(settings.REDIS_URL)
+    own: set[tuple[str, int]] = set()
+    for host, port in ((database["HOST"], int(database["PORT"] or 5432)), (broker.hostname, broker.port or 6379)):
+        if host:
+            own |= {(address, port) for address in _addresses_if_any(str(host), port)}
+    return frozenset(own)
+
+
+def _addresses_if_any(host: str, port: int) -> tuple[str, ...]:
+    try:
+        return resolve(host, port)
+    except Unreachable:
+        return ()

@@ -1,0 +1,93 @@
+"""Simulated clusters, for the demo, replay and tests: one file each, seen alike by every process that opens it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from clusters.drivers.port import Unreachable
+
+from .driver import SimulatedDriver
+from .objects import Node, Pod
+from .store import Store
+
+SCHEME = "simulated"
+
+__all__ = [
+    "SCHEME",
+    "Node",
+    "SimulatedDriver",
+    "add_foreign_pod",
+    "found_cluster",
+    "node_from_manifest",
+    "path_of",
+    "put_node",
+    "remove_node",
+]
+
+
+def path_of(home: Path, server: str) -> Path:
+    """Where the cluster behind `simulated://NAME` is kept, under the gateway's data folder."""
+    parts = urlsplit(server)
+    name = parts.hostname or ""
+    if parts.scheme != SCHEME or not name.replace("-", "").isalnum():
+        raise Unreachable("a simulated cluster's server is simulated://NAME")
+    return home / "simulated" / f"{name}.sqlite3"
+
+
+def found_cluster(path: Path, nodes: Sequence[Node] = (), *, identity: str = "") -> str:
+    """Makes the cluster with these nodes unless it exists already; returns its identity."""
+    store = Store(path)
+    try:
+        with store.write():
+            if not store.fact("identity"):
+                store.set_fact("identity", identity or str(uuid4()))
+                for name in ("default", "kube-system"):
+                    store.add_namespace(name, {})
+                for node in nodes:
+                    store.put(node)
+        return store.fact("identity")
+    finally:
+        store.close()
+
+
+def node_from_manifest(manifest: Mapping[str, Any]) -> Node:
+    """The node of a Kubernetes Node object, ready from the start."""
+    metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest["status"]
+    return Node(
+        name=metadata["name"],
+        uid=metadata.get("uid") or str(uuid4()),
+        labels=dict(metadata.get("labels", {})),
+        allocatable={resource: str(text) for resource, text in status["allocatable"].items()},
+        taints=list(spec.get("taints", [])),
+        is_schedulable=not spec.get("unschedulable", False),
+    )
+
+
+def put_node(path: Path, node: Node) -> None:
+    """Adds the node, or changes the one of its name."""
+    store = Store(path)
+    with store.write():
+        store.put(node)
+    store.close()
+
+
+def remove_node(path: Path, name: str) -> None:
+    """Takes the node away; its pods stay as they are."""
+    store = Store(path)
+    with store.write():
+        for node in store.nodes():
+            if node.name == name:
+                store.remove(node)
+    store.close()
+
+
+def add_foreign_pod(path: Path, node: str, requests: Mapping[str, str], *, name: str = "") -> None:
+    """A stranger's pod, running on the node until the cluster ends."""
+    store = Store(path)
+    uid = str(uuid4())
+    with store.write():
+        pod = Pod("default", name or f"stranger-{uid[:8]}", uid, {}, dict(requests), {}, node=node, phase="Running")
+        store.put(pod)
+    store.close()

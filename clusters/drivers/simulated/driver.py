@@ -1,0 +1,256 @@
+"""The port's methods on a simulated cluster."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from clusters.drivers.port import AlreadyExists, JobSeen, NotThere, PodSeen, Refused, Stale, Unreachable, WatchEvent
+from clusters.engine.inventory import INSTALL_LABEL
+from clusters.engine.permissions import ROLE
+from clusters.engine.quantities import Implausible
+from foundation import clock
+
+from . import life
+from .objects import Job, Node, Pod
+from .store import KindName, Store
+
+VERSION = "v1.36.2-simulated"
+Thing = TypeVar("Thing", Pod, Job)
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_POLL_SECONDS = 0.1
+_ALIVE_SECONDS = 15.0
+
+
+class SimulatedDriver:
+    """A ClusterDriver for a simulated cluster that `found_cluster` made.
+
+    Every process that opens the same file sees the same cluster. Pods run for the seconds in their annotation
+    `sim.switchyard.dev/run-seconds` (1 if missing, `never` = until deleted), by `now`.
+    """
+
+    def __init__(self, path: Path, install_id: str, *, now: Callable[[], datetime] = clock.now) -> None:
+        self._path = path
+        self._install_id = install_id
+        self._now = now
+        self._opened: Store | None = None
+
+    async def version(self) -> str:
+        """The version of Kubernetes that is simulated."""
+        self._store()
+        return VERSION
+
+    async def identity(self) -> str:
+        """Who this cluster is."""
+        return self._store().fact("identity")
+
+    async def clock_skew_ms(self) -> int:
+        """0: it goes by our own clock."""
+        return 0
+
+    async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002 - the port's signature
+        """The published role, everywhere."""
+        return [
+            {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]} for right in sorted(ROLE)
+        ]
+
+    async def ensure_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Makes the namespace, or makes sure that the one of that name is ours."""
+        store = self._store()
+        with store.write():
+            present = store.namespace_labels(name)
+            if present is None:
+                store.add_namespace(name, {**labels, INSTALL_LABEL: self._install_id})
+            elif present.get(INSTALL_LABEL) != self._install_id:
+                raise Refused(f"the namespace {name} exists and is not ours", status=409)
+
+    async def create_job(self, manifest: Mapping[str, Any]) -> str:
+        """Creates the Job; returns its uid."""
+        job = _job_from(manifest)
+        store = self._store()
+        with store.write():
+            at = self._pass_time(store)
+            if store.namespace_labels(job.namespace) is None:
+                raise NotThere(f'namespaces "{job.namespace}" not found', status=404)
+            if store.job(job.namespace, job.name) is not None:
+                raise AlreadyExists(f'jobs.batch "{job.name}" already exists', status=409)
+            store.put(job)
+            life.run_job(store, job, at)
+            life.bind(store, at)
+        return job.uid
+
+    async def get_job(self, namespace: str, name: str) -> JobSeen:
+        """The Job as it is now."""
+        store = self._looked()
+        return _found(store.job(namespace, name), namespace, name).seen()
+
+    async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
+        """Unsuspends the Job with this uid, merging the patch into its template."""
+        store = self._store()
+        with store.write():
+            at = self._pass_time(store)
+            job = self._with_uid(store, namespace, name, uid)
+            template = _merged(job.template, template_patch)
+            if not job.suspended and template != job.template:
+                raise Refused("spec.template: field is immutable", status=422)
+            if job.suspended:
+                job.suspended, job.template = False, template
+                store.put(job)
+                life.run_job(store, job, at)
+                life.bind(store, at)
+
+    async def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes the Job with this uid and its pods."""
+        store = self._store()
+        with store.write():
+            at = self._pass_time(store)
+            life.remove_job(store, self._with_uid(store, namespace, name, uid), at)
+
+    async def list_jobs(self) -> Sequence[JobSeen]:
+        """All Jobs that carry our install label."""
+        return [job.seen() for job in self._looked().jobs() if self._is_ours(job)]
+
+    async def list_pods(self, namespace: str, job_name: str) -> Sequence[PodSeen]:
+        """The pods of one Job."""
+        store = self._looked()
+        job = store.job(namespace, job_name)
+        return [] if job is None else [pod.seen() for pod in store.pods_of(job.uid)]
+
+    async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
+        """What a simulated pod has to say: when it started, and when and how it ended."""
+        found = _found(self._looked().pod(namespace, pod), namespace, pod)
+        if found.started_at is None:
+            raise Refused(f"pod {pod} is waiting to start", status=400)
+        lines = [f"{found.seen().started_at} started on {found.node}"]
+        if found.is_ended:
+            lines.append(f"{found.seen().finished_at} ended with exit code {found.exit_code}")
+        return "".join(f"{line}\n" for line in lines[-tail_lines:])[:limit_bytes] if tail_lines > 0 else ""
+
+    def watch_nodes(self) -> AsyncIterator[WatchEvent]:
+        """All nodes."""
+        return self._watch("node")
+
+    def watch_pods(self) -> AsyncIterator[WatchEvent]:
+        """All pods of the cluster."""
+        return self._watch("pod")
+
+    def watch_jobs(self) -> AsyncIterator[WatchEvent]:
+        """All Jobs that carry our install label."""
+        return self._watch("job")
+
+    async def close(self) -> None:
+        """Closes the file."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    async def _watch(self, kind: KindName) -> AsyncIterator[WatchEvent]:
+        """Polls the file's revision; a watcher that fell behind the kept deletions lists anew."""
+        seen = -1
+        spoke_at = clock.monotonic()
+        while True:
+            store = self._looked()
+            revision = store.revision()
+            if seen < store.horizon():
+                seen, spoke_at = revision, clock.monotonic()
+                yield WatchEvent("listed", [thing.seen() for thing in self._all(store, kind)])
+            elif revision > seen:
+                for _, is_deletion, thing in store.changes_since(kind, seen):
+                    if self._shows(thing):
+                        yield WatchEvent("deleted" if is_deletion else "changed", (thing.seen(),))
+                seen, spoke_at = revision, clock.monotonic()
+            elif clock.monotonic() - spoke_at > _ALIVE_SECONDS:
+                spoke_at = clock.monotonic()
+                yield WatchEvent("alive", ())
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def _all(self, store: Store, kind: KindName) -> list[Node | Pod | Job]:
+        lists: Mapping[KindName, Callable[[], Sequence[Node | Pod | Job]]] = {
+            "node": store.nodes,
+            "pod": store.pods,
+            "job": store.jobs,
+        }
+        return [thing for thing in lists[kind]() if self._shows(thing)]
+
+    def _shows(self, thing: Node | Pod | Job) -> bool:
+        return not isinstance(thing, Job) or self._is_ours(thing)
+
+    def _is_ours(self, job: Job) -> bool:
+        return job.labels.get(INSTALL_LABEL) == self._install_id
+
+    def _with_uid(self, store: Store, namespace: str, name: str, uid: str) -> Job:
+        job = _found(store.job(namespace, name), namespace, name)
+        if job.uid != uid:
+            raise Stale(f"the object {name} has another uid", status=409)
+        return job
+
+    def _looked(self) -> Store:
+        """The store with everything that is due by now having happened."""
+        store = self._store()
+        due = store.next_due()
+        if due is not None and due[0] <= self._now().timestamp():
+            with store.write():
+                self._pass_time(store)
+        return store
+
+    def _pass_time(self, store: Store) -> float:
+        at = self._now().timestamp()
+        life.let_time_pass(store, at)
+        return at
+
+    def _store(self) -> Store:
+        if self._opened is None:
+            if not self._path.exists():
+                raise Unreachable("there is no such simulated cluster")
+            self._opened = Store(self._path)
+        return self._opened
+
+
+def _found(thing: Thing | None, namespace: str, name: str) -> Thing:
+    if thing is None:
+        raise NotThere(f"{namespace}/{name} not found", status=404)
+    return thing
+
+
+def _job_from(manifest: Mapping[str, Any]) -> Job:
+    """The Job of a manifest. Raises Refused for what an API server would refuse."""
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    name, namespace = str(metadata["name"]), str(metadata["namespace"])
+    if _NAME.fullmatch(name) is None:
+        raise Refused(f"metadata.name: {name[:60]!r} is not a name that an object can have", status=422)
+    if not spec.get("template", {}).get("spec", {}).get("containers"):
+        raise Refused("spec.template.spec.containers: Required value", status=422)
+    try:
+        life.requests_of(spec["template"]["spec"])
+    except Implausible as error:
+        raise Refused(f"spec.template.spec.containers: {error}", status=400) from None
+    parallelism = int(spec.get("parallelism", 1))
+    deadline = spec.get("activeDeadlineSeconds")
+    return Job(
+        namespace=namespace,
+        name=name,
+        uid=str(uuid4()),
+        labels=dict(metadata.get("labels", {})),
+        template=_merged({}, spec["template"]),
+        suspended=bool(spec.get("suspend", False)),
+        completions=int(spec.get("completions", parallelism)),
+        parallelism=parallelism,
+        backoff_limit=int(spec.get("backoffLimit", 6)),
+        deadline_seconds=None if deadline is None else float(deadline),
+    )
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    """RFC 7396: `patch` merged into a copy of `target`."""
+    if not isinstance(patch, Mapping):
+        return patch
+    base = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            base.pop(key, None)
+        else:
+            base[key] = _merged(base.get(key), value)
+    return base

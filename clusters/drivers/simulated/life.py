@@ -1,0 +1,221 @@
+"""What a simulated cluster does by itself: its Job controller, its scheduler (best fit) and its kubelets.
+
+Nothing runs in the background. Whoever opens the cluster first lets pass what was due since someone last looked, event by
+event in order of time, so the outcome does not depend on who looks or how often.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+from uuid import uuid4
+
+from clusters.engine.quantities import Implausible, parse
+
+from .objects import Job, Node, Pod
+from .store import Store
+
+RUN_SECONDS = "sim.switchyard.dev/run-seconds"
+EXIT_CODE = "sim.switchyard.dev/exit-code"
+_DEFAULT_SECONDS = 1.0
+Amounts = dict[str, Fraction]
+
+
+def let_time_pass(store: Store, now: float) -> None:
+    """Lets happen everything that was due up to `now`. Call inside `store.write()`."""
+    while (due := store.next_due()) is not None and due[0] <= now:
+        at, thing = due
+        if isinstance(thing, Pod):
+            _end_pod(store, thing, at)
+        elif isinstance(thing, Job):
+            _end_job(store, thing, at, "failed", "DeadlineExceeded", "Job was active longer than specified deadline")
+        bind(store, at)
+
+
+def run_job(store: Store, job: Job, at: float) -> None:
+    """The Job controller's step: makes the pods that should run and judges those that have ended."""
+    if job.suspended or job.outcome:
+        return
+    job.started_at = at if job.started_at is None else job.started_at
+    pods = store.pods_of(job.uid)
+    job.succeeded = sorted({pod.index for pod in pods if pod.phase == "Succeeded"})
+    job.failures = sum(pod.phase == "Failed" for pod in pods)
+    if job.failures > job.backoff_limit:
+        message = "Job has reached the specified backoff limit"
+        _end_job(store, job, at, "failed", "BackoffLimitExceeded", message)
+        return
+    if len(job.succeeded) >= job.completions:
+        _end_job(store, job, at, "succeeded", "CompletionsReached", "Reached expected number of succeeded pods")
+        return
+    active = {pod.index for pod in pods if not pod.is_ended}
+    missing = (index for index in range(job.completions) if index not in active and index not in job.succeeded)
+    for index in list(missing)[: max(job.parallelism - len(active), 0)]:
+        store.put(_pod_of(job, index, at))
+    store.put(job)
+
+
+def remove_job(store: Store, job: Job, at: float) -> None:
+    """Deletes the Job, its pods first."""
+    for pod in store.pods_of(job.uid):
+        store.remove(pod)
+    store.remove(job)
+    bind(store, at)
+
+
+def bind(store: Store, at: float) -> None:
+    """The scheduler's step: pending pods, oldest first, each to the fitting node that has least to spare."""
+    pending = store.pods_in("Pending")
+    if not pending:
+        return
+    free = _free(store)
+    nodes = [node for node in store.nodes() if node.is_ready and node.is_schedulable]
+    for pod in pending:
+        wanted = _amounts(pod.requests)
+        fitting = [node for node in nodes if _accepts(node, pod.spec) and _fits(free[node.name], wanted)]
+        if not fitting:
+            continue
+        hinted = _hinted_nodes(pod.spec)
+        chosen = min(fitting, key=lambda node: (node.name not in hinted, _spare(free[node.name]), node.name))
+        _take(free[chosen.name], wanted)
+        pod.node, pod.phase, pod.started_at = chosen.name, "Running", at
+        pod.ends_at = None if pod.run_seconds is None else at + pod.run_seconds
+        store.put(pod)
+
+
+def requests_of(spec: Mapping[str, Any]) -> dict[str, str]:
+    """What the containers of a pod spec ask for together. Raises Implausible for what is no quantity."""
+    asked = [container.get("resources", {}).get("requests", {}) for container in spec.get("containers", [])]
+    if len(asked) == 1:
+        _amounts(asked[0])
+        return dict(asked[0])
+    total: Amounts = {}
+    for requests in asked:
+        for resource, amount in _amounts(requests).items():
+            total[resource] = total.get(resource, Fraction(0)) + amount
+    return {resource: _text(amount) for resource, amount in total.items()}
+
+
+def _text(amount: Fraction) -> str:
+    return str(amount) if amount.denominator == 1 else f"{(amount * 1000).__ceil__()}m"
+
+
+def _pod_of(job: Job, index: int, at: float) -> Pod:
+    metadata, spec = job.template.get("metadata", {}), job.template.get("spec", {})
+    annotations = metadata.get("annotations", {})
+    seconds = annotations.get(RUN_SECONDS, "")
+    uid = str(uuid4())
+    return Pod(
+        namespace=job.namespace,
+        name=f"{job.name}-{index}-{uid[:5]}",
+        uid=uid,
+        labels={
+            **metadata.get("labels", {}),
+            "batch.kubernetes.io/job-name": job.name,
+            "batch.kubernetes.io/controller-uid": job.uid,
+        },
+        requests=requests_of(spec),
+        spec=spec,
+        job_uid=job.uid,
+        index=index,
+        run_seconds=None if seconds == "never" else _number(seconds, _DEFAULT_SECONDS),
+        exit_code=int(_number(annotations.get(EXIT_CODE, ""), 0)),
+        made_at=at,
+    )
+
+
+def _number(text: str, default: float) -> float:
+    try:
+        return max(float(parse(text)), 0.0)
+    except Implausible:
+        return default
+
+
+def _end_pod(store: Store, pod: Pod, at: float) -> None:
+    pod.phase = "Failed" if pod.exit_code else "Succeeded"
+    pod.finished_at, pod.ends_at = at, None
+    store.put(pod)
+    job = store.job_by_uid(pod.job_uid) if pod.job_uid else None
+    if job is not None:
+        run_job(store, job, at)
+
+
+def _end_job(store: Store, job: Job, at: float, outcome: str, reason: str, message: str) -> None:
+    for pod in store.pods_of(job.uid):
+        if not pod.is_ended:
+            store.remove(pod)
+    job.outcome = "succeeded" if outcome == "succeeded" else "failed"
+    job.reason, job.message, job.finished_at = reason, message, at
+    store.put(job)
+
+
+def _free(store: Store) -> dict[str, Amounts]:
+    free = {node.name: _amounts(node.allocatable) for node in store.nodes()}
+    for pod in store.pods_in("Running"):
+        if pod.node in free:
+            _take(free[pod.node], _amounts(pod.requests))
+    return free
+
+
+def _amounts(quantities: Mapping[str, str]) -> Amounts:
+    return {resource: parse(text) for resource, text in quantities.items() if resource != "ephemeral-storage"}
+
+
+def _fits(free: Amounts, wanted: Amounts) -> bool:
+    enough = all(free.get(resource, Fraction(0)) >= amount for resource, amount in wanted.items() if amount)
+    return enough and free.get("pods", Fraction(1)) >= 1
+
+
+def _take(free: Amounts, wanted: Amounts) -> None:
+    for resource, amount in wanted.items():
+        free[resource] = free.get(resource, Fraction(0)) - amount
+    if "pods" in free:
+        free["pods"] -= 1
+
+
+def _spare(free: Amounts) -> tuple[Fraction, Fraction]:
+    """Devices left first, then CPU: the less, the tighter the fit."""
+    devices = sum((amount for resource, amount in free.items() if "/" in resource), Fraction(0))
+    return devices, free.get("cpu", Fraction(0))
+
+
+def _accepts(node: Node, spec: Mapping[str, Any]) -> bool:
+    tolerated = spec.get("tolerations", [])
+    for taint in node.taints:
+        if taint.get("effect") in {"NoSchedule", "NoExecute"} and not any(_tolerates(it, taint) for it in tolerated):
+            return False
+    if any(node.labels.get(key) != value for key, value in spec.get("nodeSelector", {}).items()):
+        return False
+    terms = _node_affinity(spec).get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms")
+    return terms is None or any(_matches(term, node) for term in terms)
+
+
+def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
+
+
+def _node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = spec.get("affinity", {}).get("nodeAffinity", {})
+    return found
+
+
+def _hinted_nodes(spec: Mapping[str, Any]) -> frozenset[str]:
+    preferred = _node_affinity(spec).get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    hints = [expression for term in preferred for expression in term.get("preference", {}).get("matchExpressions", [])]
+    return frozenset(name for hint in hints for name in hint.get("values", []))
+
+
+def _matches(term: Mapping[str, Sequence[Mapping[str, Any]]], node: Node) -> bool:
+    labels = {"kubernetes.io/hostname": node.name, **node.labels}
+    tests: Mapping[str, Callable[[str | None, Sequence[str]], bool]] = {
+        "In": lambda value, values: value in values,
+        "NotIn": lambda value, values: value not in values,
+        "Exists": lambda value, _: value is not None,
+        "DoesNotExist": lambda value, _: value is None,
+    }
+    return all(
+        tests[expression["operator"]](labels.get(expression["key"]), expression.get("values", []))
+        for expression in term.get("matchExpressions", [])
+    )

@@ -1,0 +1,118 @@
+"""What a simulated cluster is made of: its stored objects, and their way to the port's values."""
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from clusters.drivers.port import JobSeen, NodeSeen, PodSeen
+
+
+class Node(msgspec.Struct):
+    """A node; `pods` in `allocatable` limits how many it takes."""
+
+    name: str
+    uid: str
+    labels: dict[str, str]
+    allocatable: dict[str, str]
+    taints: list[dict[str, str]] = []
+    is_ready: bool = True
+    is_schedulable: bool = True
+
+    def seen(self) -> NodeSeen:
+        """The port's view."""
+        return NodeSeen(
+            self.name, self.uid, self.labels, self.taints, self.allocatable, self.is_ready, self.is_schedulable
+        )
+
+
+class Pod(msgspec.Struct):
+    """A pod. Instants are seconds since 1970; a pod without `ends_at` runs until it is deleted."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    requests: dict[str, str]
+    spec: dict[str, Any]
+    job_uid: str = ""
+    index: int = 0
+    run_seconds: float | None = None
+    exit_code: int = 0
+    node: str = ""
+    phase: str = "Pending"
+    reason: str = ""
+    made_at: float = 0.0
+    started_at: float | None = None
+    ends_at: float | None = None
+    finished_at: float | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        """It has run to its end."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    def seen(self) -> PodSeen:
+        """The port's view."""
+        return PodSeen(
+            namespace=self.namespace,
+            name=self.name,
+            uid=self.uid,
+            labels=self.labels,
+            node=self.node,
+            phase=self.phase,
+            reason=self.reason,
+            requests=self.requests,
+            started_at=_instant(self.started_at),
+            finished_at=_instant(self.finished_at),
+            exit_code=self.exit_code if self.is_ended else None,
+            is_terminating=False,
+        )
+
+
+class Job(msgspec.Struct):
+    """A Job and what its controller has counted."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    template: dict[str, Any]
+    suspended: bool
+    completions: int
+    parallelism: int
+    backoff_limit: int
+    deadline_seconds: float | None = None
+    started_at: float | None = None
+    succeeded: list[int] = []
+    failures: int = 0
+    outcome: Literal["", "succeeded", "failed"] = ""
+    reason: str = ""
+    message: str = ""
+    finished_at: float | None = None
+
+    @property
+    def due_at(self) -> float | None:
+        """When its deadline ends it, if nothing else does first."""
+        if self.outcome or self.started_at is None or self.deadline_seconds is None:
+            return None
+        return self.started_at + self.deadline_seconds
+
+    def seen(self) -> JobSeen:
+        """The port's view."""
+        return JobSeen(
+            namespace=self.namespace,
+            name=self.name,
+            uid=self.uid,
+            labels=self.labels,
+            suspended=self.suspended,
+            outcome=self.outcome,
+            reason=self.reason,
+            message=self.message,
+            finished_at=_instant(self.finished_at),
+            is_terminating=False,
+        )
+
+
+def _instant(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,191 @@
+"""A simulated cluster's etcd: one SQLite file that every process opens. Changes are numbered, deletions leave a trace.
+
+A write is one SQLite transaction (WAL), so a process killed at any point leaves the cluster as it was before or after.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from clusters.drivers.port import Ambiguous, Unreachable
+
+from .objects import Job, Node, Pod
+
+KindName = Literal["node", "pod", "job"]
+Object = Node | Pod | Job
+Kept = TypeVar("Kept", Node, Pod, Job)
+
+_BUSY_SECONDS = 5.0
+_TRACES_KEPT = 20_000
+_DECODERS: dict[str, msgspec.json.Decoder[Object]] = {
+    "node": msgspec.json.Decoder(Node),
+    "pod": msgspec.json.Decoder(Pod),
+    "job": msgspec.json.Decoder(Job),
+}
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS namespaces (name TEXT PRIMARY KEY, labels TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS objects (
+    kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL, owner TEXT NOT NULL,
+    state TEXT NOT NULL, due_at REAL, revision INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (kind, namespace, name)
+);
+CREATE INDEX IF NOT EXISTS changes ON objects (kind, revision);
+CREATE INDEX IF NOT EXISTS due ON objects (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS states ON objects (kind, state);
+CREATE INDEX IF NOT EXISTS owned ON objects (owner) WHERE owner <> '';
+CREATE TABLE IF NOT EXISTS deletions (revision INTEGER PRIMARY KEY, kind TEXT NOT NULL, body BLOB NOT NULL);
+"""
+
+
+class Store:
+    """One open file. Not shared between threads at the same time."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._file = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            self._file.execute("PRAGMA journal_mode=WAL")
+            self._file.execute("PRAGMA synchronous=NORMAL")
+            self._file.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise Unreachable(f"the simulated cluster cannot be opened: {error}") from None
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """One change of the cluster: all of it or nothing."""
+        try:
+            self._file.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            raise Unreachable("the simulated cluster is busy") from None
+        try:
+            yield
+        except BaseException:
+            self._file.execute("ROLLBACK")
+            raise
+        try:
+            self._file.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise Ambiguous(f"the simulated cluster could not be written: {error}") from None
+
+    def fact(self, name: str) -> str:
+        """A stored fact; empty if there is none."""
+        row = self._file.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return "" if row is None else str(row[0])
+
+    def set_fact(self, name: str, value: str) -> None:
+        """Stores a fact."""
+        self._file.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def revision(self) -> int:
+        """The number of the newest change."""
+        return int(self.fact("revision") or 0)
+
+    def namespace_labels(self, name: str) -> dict[str, str] | None:
+        """A namespace's labels; None if it does not exist."""
+        row = self._file.execute("SELECT labels FROM namespaces WHERE name = ?", (name,)).fetchone()
+        return None if row is None else msgspec.json.decode(row[0], type=dict[str, str])
+
+    def add_namespace(self, name: str, labels: dict[str, str]) -> None:
+        """Makes a namespace."""
+        self._file.execute("INSERT INTO namespaces VALUES (?, ?)", (name, msgspec.json.encode(labels)))
+
+    def put(self, thing: Object) -> None:
+        """Stores an object as changed now."""
+        kind, namespace, owner, state, due_at = _columns(thing)
+        self._file.execute(
+            "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (kind, namespace, thing.name, thing.uid, owner, state, due_at, self._next(), msgspec.json.encode(thing)),
+        )
+
+    def remove(self, thing: Object) -> None:
+        """Deletes an object, leaving a trace for watchers. The oldest traces go; watchers behind them list anew."""
+        kind, namespace, *_ = _columns(thing)
+        self._file.execute(
+            "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, thing.name)
+        )
+        revision = self._next()
+        self._file.execute("INSERT INTO deletions VALUES (?, ?, ?)", (revision, kind, msgspec.json.encode(thing)))
+        horizon = revision - _TRACES_KEPT
+        if horizon > 0 and self._file.execute("DELETE FROM deletions WHERE revision <= ?", (horizon,)).rowcount:
+            self.set_fact("horizon", str(horizon))
+
+    def nodes(self) -> list[Node]:
+        """All nodes, by name."""
+        return self._select(Node, "kind = 'node' ORDER BY name")
+
+    def job(self, namespace: str, name: str) -> Job | None:
+        """The Job of that name."""
+        return next(iter(self._select(Job, "kind = 'job' AND namespace = ? AND name = ?", namespace, name)), None)
+
+    def job_by_uid(self, uid: str) -> Job | None:
+        """The Job with that uid."""
+        return next(iter(self._select(Job, "kind = 'job' AND uid = ?", uid)), None)
+
+    def jobs(self) -> list[Job]:
+        """All Jobs."""
+        return self._select(Job, "kind = 'job' ORDER BY namespace, name")
+
+    def pods(self) -> list[Pod]:
+        """All pods."""
+        return self._select(Pod, "kind = 'pod' ORDER BY namespace, name")
+
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod of that name."""
+        return next(iter(self._select(Pod, "kind = 'pod' AND namespace = ? AND name = ?", namespace, name)), None)
+
+    def pods_of(self, job_uid: str) -> list[Pod]:
+        """One Job's pods, by name."""
+        return self._select(Pod, "kind = 'pod' AND owner = ? ORDER BY name", job_uid)
+
+    def pods_in(self, phase: str) -> list[Pod]:
+        """Pods in a phase, in the order in which they came to it."""
+        return self._select(Pod, "kind = 'pod' AND state = ? ORDER BY revision", phase)
+
+    def next_due(self) -> tuple[float, Object] | None:
+        """The next instant at which something happens by itself, and to what."""
+        row = self._file.execute(
+            "SELECT due_at, kind, body FROM objects WHERE due_at IS NOT NULL ORDER BY due_at, kind, name LIMIT 1"
+        ).fetchone()
+        return None if row is None else (float(row[0]), _DECODERS[row[1]].decode(row[2]))
+
+    def changes_since(self, kind: KindName, revision: int) -> list[tuple[int, bool, Object]]:
+        """(revision, is a deletion, object) of everything that changed after `revision`, in order."""
+        decoder = _DECODERS[kind]
+        rows = self._file.execute(
+            "SELECT revision, 0, body FROM objects WHERE kind = ? AND revision > ?"
+            " UNION ALL SELECT revision, 1, body FROM deletions WHERE kind = ? AND revision > ? ORDER BY 1",
+            (kind, revision, kind, revision),
+        ).fetchall()
+        return [(int(row[0]), bool(row[1]), decoder.decode(row[2])) for row in rows]
+
+    def horizon(self) -> int:
+        """Deletions up to here are forgotten."""
+        return int(self.fact("horizon") or 0)
+
+    def _select(self, kept: type[Kept], where: str, *values: str) -> list[Kept]:
+        rows: Sequence[tuple[bytes]] = self._file.execute(f"SELECT body FROM objects WHERE {where}", values).fetchall()  # noqa: S608 - `where` is written above
+        decoder = msgspec.json.Decoder(kept)
+        return [decoder.decode(row[0]) for row in rows]
+
+    def _next(self) -> int:
+        revision = self.revision() + 1
+        self.set_fact("revision", str(revision))
+        return revision
+
+
+def _columns(thing: Object) -> tuple[KindName, str, str, str, float | None]:
+    """(kind, namespace, owner's uid, state, when it next changes by itself)."""
+    if isinstance(thing, Node):
+        return "node", "", "", "", None
+    if isinstance(thing, Pod):
+        return "pod", thing.namespace, thing.job_uid, thing.phase, None if thing.is_ended else thing.ends_at
+    return "job", thing.namespace, "", thing.outcome, thing.due_at

@@ -1,0 +1,68 @@
+"""What a cluster's health follows from: an answer, silence or a refusal, and the findings against it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+MAX_CLOCK_SKEW_MS = 60_000
+"""Beyond this the cluster's instants cannot be trusted for usage, and tokens fail in odd ways."""
+NOT_READY_SHARE = 4
+"""One node in so many not ready makes a cluster degraded."""
+NODES_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a cluster is not simply ready: `code` stable, `message` for people."""
+
+    code: str
+    message: str
+
+    def as_json(self) -> dict[str, str]:
+        """The form in which it is stored and shown."""
+        return {"code": self.code, "message": self.message}
+
+
+ORIGIN_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "unreachable": "contact",
+        "identity_changed": "contact",
+        "auth_failed": "contact",
+        "clock_skew": "clock",
+        "missing_permission": "access",
+        "excess_permission": "access",
+        "nodes_not_ready": "inventory",
+        "implausible_capacity": "inventory",
+    }
+)
+"""Each reason's origin: a new report of an origin replaces all earlier reasons of that origin and no others."""
+
+
+def merged(current: Sequence[Mapping[str, str]], origin: str, found: Sequence[Reason]) -> list[dict[str, str]]:
+    """The reasons after a report of `origin`, in a stable order."""
+    kept = [dict(reason) for reason in current if ORIGIN_OF.get(reason["code"]) != origin]
+    return sorted([*kept, *(reason.as_json() for reason in found)], key=lambda reason: reason["code"])
+
+
+def clock_findings(skew_ms: int) -> list[Reason]:
+    """The reason against a cluster whose clock is too far from ours, if it is."""
+    if abs(skew_ms) <= MAX_CLOCK_SKEW_MS:
+        return []
+    direction = "ahead of" if skew_ms > 0 else "behind"
+    return [Reason("clock_skew", f"The cluster's clock is {abs(skew_ms) // 1000} s {direction} the gateway's.")]
+
+
+def inventory_findings(nodes: int, not_ready: int, implausible: Sequence[str]) -> list[Reason]:
+    """The reasons against a cluster of which a share is down, or whose nodes claim what no machine has (named)."""
+    findings = []
+    if not_ready and not_ready * NOT_READY_SHARE >= nodes:
+        findings.append(Reason("nodes_not_ready", f"{not_ready} of {nodes} nodes are not ready."))
+    if implausible:
+        named = ", ".join(implausible[:NODES_NAMED]) + (" and more" if len(implausible) > NODES_NAMED else "")
+        findings.append(Reason("implausible_capacity", f"Claims that count as none: {named}."))
+    return findings
+
+
+def answering_health(reasons: Sequence[Mapping[str, str]]) -> str:
+    """`ready`, or `degraded` when anything is held against a cluster that answers."""
+    return "degraded" if reasons else "ready"

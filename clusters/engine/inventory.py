@@ -1,0 +1,285 @@
+"""A cluster's inventory: nodes as they stand, and what strangers' pods use on them, kept up to date event by event."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from . import flavors, topology
+from .quantities import MEBIBYTES, MILLICORES, PLAIN, Implausible, asked, offered
+
+INSTALL_LABEL = "switchyard.dev/install"
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_RESOURCE_NAME = re.compile(r"[A-Za-z0-9.-]{1,253}/[A-Za-z0-9._-]{1,63}")
+_PLAIN_TEXT = re.compile(r"[!-~ ]{0,256}")
+_ENDED = frozenset({"Succeeded", "Failed"})
+_KEPT_LABELS = frozenset(
+    {"kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "node.kubernetes.io/instance-type"}
+    | {"topology.kubernetes.io/region", "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.memory"}
+    | {key for keys in topology.LABELS.values() for key in keys}
+)
+
+
+class SeenNode(Protocol):
+    """A node as a driver reports it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def taints(self) -> Sequence[Mapping[str, str]]: ...
+    @property
+    def allocatable(self) -> Mapping[str, str]: ...
+    @property
+    def is_ready(self) -> bool: ...
+    @property
+    def is_schedulable(self) -> bool: ...
+
+
+class SeenPod(Protocol):
+    """A pod as a driver reports it."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def requests(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignUse:
+    """What pods that are not ours ask for on one node. `devices` is by extended resource name."""
+
+    cpu_millicores: int = 0
+    memory_mib: int = 0
+    pods: int = 0
+    devices: Mapping[str, int] = field(default_factory=dict)
+
+
+NOTHING = ForeignUse()
+_UseKey = tuple[int, int, tuple[tuple[str, int], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node reduced to what is kept of it. `problems` says what it claims that no node could have (kept as 0)."""
+
+    name: str
+    uid: str
+    domain: tuple[str, ...]
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...]
+    offers: tuple[flavors.FlavorOffer, ...]
+    cpu_millicores: int
+    memory_mib: int
+    pods: int
+    is_ready: bool
+    is_schedulable: bool
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InventorySnapshot:
+    """Everything `record_inventory` takes."""
+
+    nodes: tuple[SeenNode, ...]
+    foreign: Mapping[str, ForeignUse]
+    used_devices: Mapping[str, Mapping[str, int]]
+
+
+def is_nameable(node: SeenNode) -> bool:
+    """Whether a node bears a name and uid such as Kubernetes gives; what does not is no node."""
+    return _NODE_NAME.fullmatch(node.name) is not None and re.fullmatch(r"[!-~]{1,64}", node.uid) is not None
+
+
+def node_record(node: SeenNode) -> NodeRecord:
+    """What is kept of a node: flavors, domain and whole-number capacity, rounded down."""
+    problems: list[str] = []
+    amounts: list[int] = []
+    for resource, unit in (("cpu", MILLICORES), ("memory", MEBIBYTES), ("pods", PLAIN)):
+        try:
+            amounts.append(offered(node.allocatable.get(resource, "0"), unit))
+        except Implausible as error:
+            amounts.append(0)
+            problems.append(f"{resource}: {error}")
+    plain = {key: value for key, value in node.labels.items() if _is_plain(key) and _is_plain(value)}
+    offers, refused = flavors.flavors_of(plain, node.allocatable)
+    cpu_millicores, memory_mib, pods = amounts
+    return NodeRecord(
+        name=node.name,
+        uid=node.uid,
+        domain=topology.domain_of(node.name, plain),
+        labels=_kept_labels(plain, offers),
+        taints=tuple(
+            {key: text if _is_plain(text := str(taint.get(key, ""))) else "?" for key in ("key", "value", "effect")}
+            for taint in node.taints
+        ),
+        offers=offers,
+        cpu_millicores=cpu_millicores,
+        memory_mib=memory_mib,
+        pods=pods,
+        is_ready=node.is_ready,
+        is_schedulable=node.is_schedulable and plain.get("kubernetes.io/os", "linux") == "linux",
+        problems=(*problems, *refused),
+    )
+
+
+def unify_flavors(
+    records: Sequence[NodeRecord],
+) -> tuple[dict[str, flavors.FlavorOffer], dict[str, list[tuple[str, int]]]]:
+    """The cluster's flavors by name, and each node's (flavor name, units)."""
+    found, names = flavors.unify(offer for record in records for offer in record.offers)
+    devices = {
+        record.name: [(names[flavors.key_of(offer)], offer.units) for offer in record.offers] for record in records
+    }
+    return found, devices
+
+
+def use_of(pod: SeenPod) -> ForeignUse:
+    """What a pod asks for, rounded up. A request no machine could meet counts as nothing: no kubelet would admit it."""
+    amounts: dict[str, int] = {}
+    devices: dict[str, int] = {}
+    for resource, text in pod.requests.items():
+        unit = {"cpu": MILLICORES, "memory": MEBIBYTES}.get(resource, PLAIN)
+        if unit is PLAIN and _RESOURCE_NAME.fullmatch(resource) is None:
+            continue
+        try:
+            (devices if unit is PLAIN else amounts)[resource] = asked(text, unit)
+        except Implausible:
+            continue
+    return ForeignUse(amounts.get("cpu", 0), amounts.get("memory", 0), 1, devices)
+
+
+class ClusterInventory:
+    """Nodes and foreign use of one cluster, fed with a driver's node and pod events. Not thread-safe: one loop feeds it.
+
+    Keeps a few words per foreign pod, so that 100,000 pods fit in some tens of MiB.
+    """
+
+    def __init__(self, install_id: str) -> None:
+        self._install_id = install_id
+        self._nodes: dict[str, SeenNode] = {}
+        self._placed: dict[str, tuple[str, ForeignUse, bool]] = {}
+        self._uses: dict[_UseKey, ForeignUse] = {}
+        self._totals: dict[str, _Total] = {}
+        self._dirty = False
+        self._has_nodes = self._has_pods = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Both nodes and pods have been listed at least once; before that a snapshot would promise too much."""
+        return self._has_nodes and self._has_pods
+
+    @property
+    def dirty(self) -> bool:
+        """Something that a snapshot shows has changed since the last snapshot, and both lists are in."""
+        return self._dirty and self.is_complete
+
+    def see_nodes(self, kind: Literal["listed", "changed", "deleted", "alive"], nodes: Sequence[SeenNode]) -> None:
+        """Takes one event of `watch_nodes`."""
+        if kind == "listed":
+            fresh = {node.name: node for node in nodes}
+            self._dirty |= fresh != self._nodes or not self._has_nodes
+            self._nodes, self._has_nodes = fresh, True
+            return
+        for node in nodes:
+            if kind == "deleted":
+                self._dirty |= self._nodes.pop(node.name, None) is not None
+            elif self._nodes.get(node.name) != node:
+                self._nodes[node.name] = node
+                self._dirty = True
+
+    def see_pods(self, kind: Literal["listed", "changed", "deleted", "alive"], pods: Sequence[SeenPod]) -> None:
+        """Takes one event of `watch_pods`. Our own pods are no foreign use: holds already stand for them."""
+        if kind == "listed":
+            present = {pod.uid for pod in pods}
+            for uid in [uid for uid in self._placed if uid not in present]:
+                self._remove(uid)
+            self._dirty |= not self._has_pods
+            self._has_pods = True
+        for pod in pods:
+            if kind != "deleted" and pod.node and pod.phase not in _ENDED:
+                self._put(pod, is_ours=pod.labels.get(INSTALL_LABEL) == self._install_id)
+            else:
+                self._remove(pod.uid)
+
+    def mark_dirty(self) -> None:
+        """What the last snapshot held could not be written down: it is still news."""
+        self._dirty = True
+
+    def snapshot(self) -> InventorySnapshot:
+        """The inventory as of now, nodes by name; clears `dirty`."""
+        self._dirty = False
+        return InventorySnapshot(
+            nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
+            foreign={name: total.foreign() for name, total in self._totals.items() if total.pods},
+            used_devices={name: devices for name, total in self._totals.items() if (devices := total.used_devices())},
+        )
+
+    def _put(self, pod: SeenPod, *, is_ours: bool) -> None:
+        use = use_of(pod)
+        use = self._uses.setdefault((use.cpu_millicores, use.memory_mib, tuple(sorted(use.devices.items()))), use)
+        placed = (pod.node, use, is_ours)
+        if self._placed.get(pod.uid) == placed:
+            return
+        self._remove(pod.uid)
+        self._placed[pod.uid] = placed
+        self._totals.setdefault(pod.node, _Total()).add(use, 1, is_ours=is_ours)
+        self._dirty = True
+
+    def _remove(self, uid: str) -> None:
+        placed = self._placed.pop(uid, None)
+        if placed is not None:
+            node, use, is_ours = placed
+            self._totals[node].add(use, -1, is_ours=is_ours)
+            self._dirty = True
+
+
+class _Total:
+    """The running sums of one node: strangers' use, and devices used by anyone."""
+
+    __slots__ = ("cpu_millicores", "devices", "foreign_devices", "memory_mib", "pods")
+
+    def __init__(self) -> None:
+        self.cpu_millicores = self.memory_mib = self.pods = 0
+        self.devices: dict[str, int] = {}
+        self.foreign_devices: dict[str, int] = {}
+
+    def add(self, use: ForeignUse, sign: Literal[1, -1], *, is_ours: bool) -> None:
+        for resource, units in use.devices.items():
+            self.devices[resource] = self.devices.get(resource, 0) + sign * units
+        if is_ours:
+            return
+        self.cpu_millicores += sign * use.cpu_millicores
+        self.memory_mib += sign * use.memory_mib
+        self.pods += sign
+        for resource, units in use.devices.items():
+            self.foreign_devices[resource] = self.foreign_devices.get(resource, 0) + sign * units
+
+    def foreign(self) -> ForeignUse:
+        return ForeignUse(self.cpu_millicores, self.memory_mib, self.pods, _filled(self.foreign_devices))
+
+    def used_devices(self) -> dict[str, int]:
+        return _filled(self.devices)
+
+
+def _filled(devices: Mapping[str, int]) -> dict[str, int]:
+    return {resource: units for resource, units in sorted(devices.items()) if units}
+
+
+def _is_plain(text: str) -> bool:
+    """Printable ASCII of bearable length, as every label, taint and value that Kubernetes accepts is."""
+    return _PLAIN_TEXT.fullmatch(text) is not None
+
+
+def _kept_labels(labels: Mapping[str, str], offers: Sequence[flavors.FlavorOffer]) -> dict[str, str]:
+    selecting = {key for offer in offers for key in offer.node_selector}
+    return {key: value for key, value in sorted(labels.items()) if key in _KEPT_LABELS or key in selecting}

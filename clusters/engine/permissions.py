@@ -1,0 +1,83 @@
+"""The least a credential must be allowed on a cluster, and the most it may be: the published role as data.
+
+`docs/reference/cluster-access.yaml` holds the same role for `kubectl apply`; a test keeps the two equal.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+NAMESPACE = "switchyard-system"
+SERVICE_ACCOUNT = "switchyard"
+REVIEWED_NAMESPACES = (NAMESPACE, "default", "kube-system")
+"""Where a credential's rules are asked for. The role is cluster-wide, so it must hold in each; a right that was granted
+in one namespace only shows where it was granted, and kube-system is where it would hurt most."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource; `group` is empty for Kubernetes' core group. `*` stands for all, `name` for one object."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.verb} {where}" + (f" named {self.name}" if self.name else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What the credential lacks and what it has too much of, both sorted; both empty means it fits."""
+
+    missing: tuple[Right, ...]
+    excess: tuple[Right, ...]
+
+
+def _rights(group: str, resource: str, verbs: str) -> frozenset[Right]:
+    return frozenset(Right(group, resource, verb) for verb in verbs.split())
+
+
+ROLE: frozenset[Right] = frozenset().union(
+    _rights("", "nodes", "get list watch"),
+    _rights("", "namespaces", "get list create"),
+    _rights("", "pods", "get list watch"),
+    _rights("", "pods/log", "get"),
+    _rights("", "events", "list"),
+    _rights("batch", "jobs", "create get list watch patch delete"),
+)
+EVERY_ACCOUNT_HAS: frozenset[Right] = frozenset().union(
+    _rights("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
+    _rights("authorization.k8s.io", "selfsubjectrulesreviews", "create"),
+    _rights("authentication.k8s.io", "selfsubjectreviews", "create"),
+    _rights("certificates.k8s.io", "clustertrustbundles", "get list watch"),
+)
+"""What Kubernetes grants to every authenticated account (system:basic-user, cluster trust bundle discovery)."""
+
+
+def compare(reviews: Iterable[Sequence[Mapping[str, Any]]]) -> Comparison:
+    """The published role against the resource rules that SelfSubjectRulesReview gave, one review a namespace."""
+    missing: set[Right] = set()
+    excess: set[Right] = set()
+    for rules in reviews:
+        granted = {right for rule in rules for right in _granted(rule)}
+        missing |= {right for right in ROLE if not _covers(granted, right)}
+        excess |= granted - ROLE - EVERY_ACCOUNT_HAS
+    return Comparison(tuple(sorted(missing)), tuple(sorted(excess)))
+
+
+def _granted(rule: Mapping[str, Any]) -> Iterable[Right]:
+    names = rule.get("resourceNames") or ("",)
+    parts = (rule.get("apiGroups") or ("",), rule.get("resources") or (), rule.get("verbs") or (), names)
+    return (Right(str(group), str(resource), str(verb), str(name)) for group, resource, verb, name in product(*parts))
+
+
+def _covers(granted: set[Right], wanted: Right) -> bool:
+    """Whether one of the rights, wildcards included, allows `wanted` on every object."""
+    return any(
+        Right(group, resource, verb) in granted
+        for group, resource, verb in product((wanted.group, "*"), (wanted.resource, "*"), (wanted.verb, "*"))
+    )

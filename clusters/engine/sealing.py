@@ -1,0 +1,88 @@
+"""Sealing cluster credentials: AES-256-GCM under a ring of keys, bound to the cluster and the key that sealed them."""
+
+import base64
+import binascii
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+_KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,40}")
+
+
+class BadKeyRing(ValueError):  # noqa: N818 - the ring is bad, the text says how
+    """The key ring setting cannot be used. The text names the entry, never a key."""
+
+
+class CannotUnseal(Exception):  # noqa: N818 - says what did not work
+    """A sealed credential cannot be opened: its key left the ring, or it was changed or moved to another cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """Keys by id. New seals use `current`; the others only open what was sealed before."""
+
+    current: str
+    keys: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A sealed secret: nonce, then ciphertext and tag, in `box`."""
+
+    key_id: str
+    box: bytes
+
+
+def read_key_ring(text: str) -> KeyRing:
+    """The ring written as `id:base64key,id2:base64key`, the current key first; BadKeyRing says what is wrong."""
+    keys: dict[str, bytes] = {}
+    for position, entry in enumerate(text.split(","), start=1):
+        key_id, colon, encoded = entry.strip().partition(":")
+        if not colon or not _KEY_ID.fullmatch(key_id):
+            raise BadKeyRing(f"entry {position} is not written as id:key (an id has letters, digits, dots, - and _)")
+        if key_id in keys:
+            raise BadKeyRing(f"the id {key_id} appears twice")
+        keys[key_id] = _key(key_id, encoded.strip())
+    return KeyRing(current=next(iter(keys)), keys=keys)
+
+
+def _key(key_id: str, encoded: str) -> bytes:
+    try:
+        key = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadKeyRing(f"the key of {key_id} is not base64; make one with: openssl rand -base64 32") from None
+    if len(key) != KEY_BYTES:
+        raise BadKeyRing(
+            f"the key of {key_id} has {len(key)} bytes and must have {KEY_BYTES}; make one with: openssl rand -base64 32"
+        )
+    return key
+
+
+def seal(ring: KeyRing, cluster_id: UUID, secret: bytes) -> Sealed:
+    """`secret` sealed under the current key for this cluster alone."""
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    box = AESGCM(ring.keys[ring.current]).encrypt(nonce, secret, _associated(cluster_id, ring.current))
+    return Sealed(ring.current, nonce + box)
+
+
+def unseal(ring: KeyRing, cluster_id: UUID, sealed: Sealed) -> bytes:
+    """The secret; CannotUnseal when the key is gone or anything was changed."""
+    key = ring.keys.get(sealed.key_id)
+    if key is None:
+        raise CannotUnseal(f"the key {sealed.key_id} is no longer in the key ring")
+    nonce, box = sealed.box[:NONCE_BYTES], sealed.box[NONCE_BYTES:]
+    try:
+        return AESGCM(key).decrypt(nonce, box, _associated(cluster_id, sealed.key_id))
+    except (InvalidTag, ValueError):
+        raise CannotUnseal(f"the seal under key {sealed.key_id} does not hold") from None
+
+
+def _associated(cluster_id: UUID, key_id: str) -> bytes:
+    return f"switchyard cluster credential|{cluster_id}|{key_id}".encode()

@@ -1,0 +1,46 @@
+"""Which taints of a node our pods tolerate: those that mark accelerators and spot capacity, and nothing else.
+
+Tolerations follow from the flavor a pod set was placed on; users cannot give any. A pod without a GPU tolerates no GPU
+taint, so CPU work stays off GPU nodes wherever an administrator tainted them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+_BY_VENDOR: Mapping[str, tuple[str, ...]] = {
+    "nvidia": ("nvidia.com/gpu", "sku", "accelerator"),
+    "amd": ("amd.com/gpu", "sku", "accelerator"),
+    "google": ("google.com/tpu",),
+    "intel": ("gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"),
+}
+_BY_CAPACITY: Mapping[str, tuple[str, ...]] = {
+    "spot": (
+        "cloud.google.com/gke-spot",
+        "cloud.google.com/gke-preemptible",
+        "cloud.google.com/gke-provisioning",
+        "kubernetes.azure.com/scalesetpriority",
+        "karpenter.sh/capacity-type",
+        "eks.amazonaws.com/capacityType",
+        "switchyard.dev/capacity-type",
+    ),
+    "reserved": ("switchyard.dev/capacity-type",),
+}
+
+
+def tolerations_for(vendor: str, capacity_type: str) -> tuple[Mapping[str, str], ...]:
+    """The tolerations to render for pods placed on a flavor of this vendor (empty for CPU) and capacity type."""
+    keys = (*_BY_VENDOR.get(vendor, ()), *_BY_CAPACITY.get(capacity_type, ()))
+    return tuple({"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys)
+
+
+def untolerated(taints: Sequence[Mapping[str, str]], vendor: str, capacity_type: str) -> str:
+    """The first taint that keeps our pods off a node, as `key=value:effect`; empty if there is none.
+
+    NoExecute is never tolerated: such a node is ill or being emptied. PreferNoSchedule keeps nobody off.
+    """
+    tolerated = {toleration["key"] for toleration in tolerations_for(vendor, capacity_type)}
+    for taint in taints:
+        effect = taint.get("effect", "")
+        if effect == "NoExecute" or (effect == "NoSchedule" and taint.get("key", "") not in tolerated):
+            value = taint.get("value", "")
+            return f"{taint.get('key', '')}{'=' if value else ''}{value}:{effect}"
+    return ""

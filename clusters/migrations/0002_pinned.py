@@ -1,0 +1,32 @@
+from django.db import migrations
+
+FORWARD = """
+CREATE FUNCTION clusters_cluster_stays_itself() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.identity IS DISTINCT FROM OLD.identity THEN
+        RAISE EXCEPTION 'the identity of a cluster is pinned at registration'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'cluster_identity_is_pinned', TABLE = 'clusters_cluster';
+    END IF;
+    IF OLD.removed_at IS NOT NULL AND NEW.removed_at IS DISTINCT FROM OLD.removed_at THEN
+        RAISE EXCEPTION 'a removed cluster stays removed; register it again'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'removed_cluster_stays_removed', TABLE = 'clusters_cluster';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER cluster_stays_itself BEFORE UPDATE OF identity, removed_at ON clusters_cluster
+    FOR EACH ROW EXECUTE FUNCTION clusters_cluster_stays_itself();
+"""
+
+REVERSE = """
+DROP TRIGGER cluster_stays_itself ON clusters_cluster;
+DROP FUNCTION clusters_cluster_stays_itself();
+"""
+
+
+class Migration(migrations.Migration):
+    """A cluster's row means one cluster for ever: usage and attempts refer to it."""
+
+    dependencies = [("clusters", "0001_initial")]
+
+    operations = [migrations.RunSQL(FORWARD, REVERSE)]

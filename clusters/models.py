@@ -1,0 +1,217 @@
+"""Registered clusters and what was observed in them."""
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from foundation.ids import new_id
+from tenancy.models import NAME_PATTERN, Tenant
+
+
+class StandingClusters(models.Manager["Cluster"]):
+    """The clusters that are registered now; removed ones stay only for history (`Cluster.everything`)."""
+
+    def get_queryset(self) -> models.QuerySet["Cluster"]:
+        return super().get_queryset().filter(removed_at__isnull=True)
+
+
+class Cluster(models.Model):
+    """A registered Kubernetes cluster. `identity` is the uid of its kube-system namespace, pinned at registration.
+
+    Removal keeps the row, so that attempts and usage stay explained; the credential, nodes and flavors go.
+    """
+
+    class Health(models.TextChoices):
+        """What the observer last found; `wish` (below) is what an administrator asked for."""
+
+        READY = "ready"
+        DEGRADED = "degraded"
+        UNREACHABLE = "unreachable"
+        AUTH_FAILED = "auth_failed"
+
+    class Wish(models.TextChoices):
+        OPEN = "open"
+        CORDONED = "cordoned"
+        DRAINING = "draining"
+
+    class Driver(models.TextChoices):
+        KUBERNETES = "kubernetes"
+        SIMULATED = "simulated"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    owner = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="clusters")
+    name = models.CharField(max_length=63)
+    driver = models.CharField(max_length=20, choices=Driver.choices, default=Driver.KUBERNETES)
+    server = models.CharField(max_length=500)
+    ca_pem = models.TextField(blank=True)
+    region = models.CharField(max_length=63, blank=True)
+    provider = models.CharField(max_length=63, blank=True)
+    labels = models.JSONField(default=dict, blank=True)
+    identity = models.CharField(max_length=64)
+    kubernetes_version = models.CharField(max_length=40, blank=True)
+    health = models.CharField(max_length=20, choices=Health.choices, default=Health.READY)
+    wish = models.CharField(max_length=20, choices=Wish.choices, default=Wish.OPEN)
+    reasons = models.JSONField(default=list, blank=True, help_text="Why it is not ready: [{code, message}].")
+    clock_skew_ms = models.BigIntegerField(default=0)
+    inventory_version = models.BigIntegerField(default=0, help_text="Grows with every change to nodes or flavors.")
+    last_seen_at = models.DateTimeField(null=True)
+    silent_since = models.DateTimeField(null=True, help_text="When contact was lost; null while the cluster answers.")
+    created_at = models.DateTimeField(db_default=Now())
+    updated_at = models.DateTimeField(auto_now=True)
+    removed_at = models.DateTimeField(null=True, blank=True)
+
+    objects = StandingClusters()
+    everything = models.Manager["Cluster"]()
+
+    class Meta:
+        base_manager_name = "everything"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "name"],
+                condition=Q(removed_at__isnull=True),
+                name="cluster_name_is_unique_for_its_owner",
+            ),
+            models.UniqueConstraint(
+                fields=["identity"], condition=Q(removed_at__isnull=True), name="a_cluster_is_registered_once"
+            ),
+            models.CheckConstraint(condition=~Q(identity=""), name="cluster_identity_is_known"),
+            models.CheckConstraint(condition=Q(driver__in=["kubernetes", "simulated"]), name="cluster_driver_is_known"),
+            models.CheckConstraint(
+                condition=Q(health__in=["ready", "degraded"], silent_since__isnull=True)
+                | Q(health__in=["unreachable", "auth_failed"], silent_since__isnull=False),
+                name="cluster_is_silent_exactly_when_it_does_not_answer",
+            ),
+            models.CheckConstraint(condition=Q(name__regex=NAME_PATTERN), name="cluster_name_is_a_dns_label"),
+            models.CheckConstraint(
+                condition=Q(health__in=["ready", "degraded", "unreachable", "auth_failed"]),
+                name="cluster_health_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(wish__in=["open", "cordoned", "draining"]), name="cluster_wish_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def state(self) -> str:
+        """The one word users see: trouble first, then the administrator's wish, then ready or degraded."""
+        if self.health in (self.Health.UNREACHABLE, self.Health.AUTH_FAILED):
+            return self.health
+        return self.health if self.wish == self.Wish.OPEN else self.wish
+
+
+class ClusterCredential(models.Model):
+    """The sealed credential of a cluster: AES-256-GCM, associated data = cluster id and key id. Never read back out."""
+
+    cluster = models.OneToOneField(Cluster, primary_key=True, on_delete=models.CASCADE, related_name="credential")
+    kind = models.CharField(max_length=20, choices=[("token", "token"), ("certificate", "certificate")])
+    key_id = models.CharField(max_length=40)
+    sealed = models.BinaryField()
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(kind__in=["token", "certificate"]), name="credential_kind_is_known"),
+            models.CheckConstraint(condition=~Q(key_id=""), name="credential_names_its_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"credential of {self.cluster_id}"
+
+
+class Flavor(models.Model):
+    """What some nodes of a cluster offer. CPU-only nodes offer a flavor with no vendor and no GPU model."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="flavors")
+    name = models.CharField(max_length=120)
+    vendor = models.CharField(max_length=20, blank=True)
+    gpu_model = models.CharField(max_length=63, blank=True)
+    gpu_memory_mib = models.PositiveIntegerField(default=0)
+    sharing = models.CharField(max_length=40, default="whole", help_text="`whole`, `mig:PROFILE` or `timeslice:N`.")
+    capacity_type = models.CharField(max_length=20, default="on_demand")
+    resource_name = models.CharField(
+        max_length=120, blank=True, help_text="Extended resource, e.g. nvidia.com/mig-1g.10gb."
+    )
+    node_selector = models.JSONField(default=dict, help_text="Labels that pick this flavor's nodes.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "name"], name="flavor_name_is_unique_in_its_cluster"),
+            models.CheckConstraint(
+                condition=Q(capacity_type__in=["on_demand", "spot", "reserved"]), name="capacity_type_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(sharing__regex=r"^(whole|mig:[0-9a-z.+-]+|timeslice:[0-9]+)$"), name="sharing_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Node(models.Model):
+    """A node as last observed.
+
+    `devices` is `[{"flavor": name, "units": n}]`; a CPU-only node has one entry with units 0. `foreign_*` is what pods
+    that are not ours use, as `foreign_devices` by extended resource name; `used_devices` counts every pod bound there,
+    strangers' and ours.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
+    name = models.CharField(max_length=253)
+    uid = models.CharField(max_length=64)
+    domain = models.JSONField(
+        default=list, help_text="Topology path below the cluster: zone, block, rack, node, clique."
+    )
+    labels = models.JSONField(default=dict)
+    taints = models.JSONField(default=list)
+    devices = models.JSONField(default=list)
+    cpu_millicores = models.BigIntegerField()
+    memory_mib = models.BigIntegerField()
+    pods = models.PositiveIntegerField()
+    foreign_cpu_millicores = models.BigIntegerField(default=0)
+    foreign_memory_mib = models.BigIntegerField(default=0)
+    foreign_pods = models.PositiveIntegerField(default=0)
+    foreign_devices = models.JSONField(default=dict)
+    used_devices = models.JSONField(default=dict)
+    is_ready = models.BooleanField(default=True)
+    is_schedulable = models.BooleanField(default=True)
+    observed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "name"], name="node_name_is_unique_in_its_cluster"),
+            models.CheckConstraint(
+                condition=Q(
+                    cpu_millicores__gte=0, cpu_millicores__lte=10**9, memory_mib__gte=0, memory_mib__lte=10**10
+                ),
+                name="node_capacity_is_plausible",
+            ),
+            models.CheckConstraint(
+                condition=Q(foreign_cpu_millicores__gte=0, foreign_memory_mib__gte=0),
+                name="foreign_use_is_not_negative",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ClusterEvent(models.Model):
+    """Something that happened to a cluster: a change of state, a refused capacity, a rebuilt identity."""
+
+    id = models.BigAutoField(primary_key=True)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=60)
+    message = models.TextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["cluster", "-id"], name="cluster_events_newest_first")]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"

@@ -1,0 +1,196 @@
+"""What administrators change about a registered cluster, and taking it out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+
+from clusters.drivers import AuthFailed, DriverError
+from clusters.drivers.resolve import unsealed_credential
+from clusters.engine.connection import Connection, ConnectionFields, Secret, read_authorities, read_secret
+from clusters.engine.egress import read_server
+from clusters.locks import lock_cluster, lock_cluster_for_removal
+from clusters.models import Cluster, ClusterCredential, Flavor, Node
+from clusters.queries.connections import driver_of
+from clusters.queries.visible import cluster_by_id, require_at_owner
+from foundation.clock import now
+from foundation.outbox import announce
+from foundation.problems import Conflict, NotFound
+from tenancy.operations import record_audit
+from tenancy.queries import Actor
+
+from .health import record_auth_failure, record_contact, record_event, record_findings, record_silence
+from .probing import Probe, ProbeRefused, access_findings, as_problem, probe_registered
+from .registration import probe_connection, store_credential
+
+Wish = Cluster.Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What to change; None leaves a thing as it is. `access` carries a new credential and, or, new authorities."""
+
+    region: str | None = None
+    provider: str | None = None
+    labels: Mapping[str, str] | None = None
+    access: ConnectionFields = field(default_factory=ConnectionFields)
+
+    @property
+    def touches_access(self) -> bool:
+        """Whether the way into the cluster changes, so that it must be probed first."""
+        access = self.access
+        return any((access.ca_pem, access.token, access.client_certificate_pem, access.client_key_pem))
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """The changed columns, credentials aside."""
+        given = {"region": self.region, "provider": self.provider, "labels": self.labels}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
+    """The cluster as changed. A new credential is probed first, outside any transaction, and must reach the same cluster."""
+    cluster = cluster_by_id(actor, cluster_id)
+    require_at_owner(actor, cluster)
+    connection = _new_connection(cluster, changes.access) if changes.touches_access else None
+    columns = changes.plain | ({"ca_pem": connection.ca_pem} if connection else {})
+    with transaction.atomic():
+        locked = _locked(cluster_id)
+        Cluster.objects.filter(id=locked.id).update(updated_at=now(), **columns)
+        if connection is not None:
+            store_credential(cluster_id, connection.secret)
+            record_event(cluster_id, "cluster.credential_changed", f"Credential changed by {actor.name}.")
+        record_audit(
+            actor,
+            "cluster.update",
+            object_kind="cluster",
+            object_id=cluster_id,
+            tenant_id=cluster.owner_id,
+            detail={"fields": sorted(changes.plain) + (["credential"] if connection else [])},
+        )
+        announce("cycle", "observe")
+    if connection is not None:
+        record_contact(cluster_id)
+    return cluster_by_id(actor, cluster_id)
+
+
+def _new_connection(cluster: Cluster, access: ConnectionFields) -> Connection:
+    """What the cluster would be reached with, probed. The server stays: a cluster elsewhere is another cluster."""
+    if cluster.driver == Cluster.Driver.SIMULATED:
+        raise Conflict("A simulated cluster has no credential.", code="state_conflict")
+    connection = Connection(
+        server=read_server(cluster.server),
+        ca_pem=read_authorities(access.ca_pem) or cluster.ca_pem,
+        secret=_new_secret(cluster, access),
+    )
+    probe = probe_connection(cluster.id, cluster.name, connection)
+    if probe.identity != cluster.identity:
+        raise ProbeRefused("Another cluster answers there now (its kube-system uid differs).", code="identity_changed")
+    return connection
+
+
+def _new_secret(cluster: Cluster, access: ConnectionFields) -> Secret:
+    if replace(access, ca_pem="", server="") != ConnectionFields():
+        return read_secret(access)
+    try:
+        credential = unsealed_credential(cluster.id)
+    except AuthFailed as error:
+        raise as_problem(error) from None
+    return Secret(credential.kind, credential.secret)
+
+
+def probe_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
+    """The cluster as it is found now: reached, recognised, its rights and clock compared; its health follows."""
+    cluster = cluster_by_id(actor, cluster_id)
+    require_at_owner(actor, cluster)
+    try:
+        probe = probe_registered(driver_of(cluster_id))
+    except AuthFailed as error:
+        record_auth_failure(cluster_id, error.reason)
+    except DriverError as error:
+        record_silence(cluster_id, error.reason)
+    else:
+        _record_probe(cluster, probe)
+    record_audit(actor, "cluster.probe", object_kind="cluster", object_id=cluster_id, tenant_id=cluster.owner_id)
+    return cluster_by_id(actor, cluster_id)
+
+
+def _record_probe(cluster: Cluster, probe: Probe) -> None:
+    if probe.identity and probe.identity != cluster.identity:
+        record_silence(
+            cluster.id,
+            "Another cluster answers at this address (its kube-system uid differs).",
+            code="identity_changed",
+        )
+        return
+    record_contact(cluster.id, clock_skew_ms=probe.clock_skew_ms, kubernetes_version=probe.kubernetes_version)
+    record_findings(cluster.id, "access", access_findings(probe.rights))
+
+
+def cordon_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
+    """The cluster, taking no new work; what runs there goes on."""
+    return _wish(actor, cluster_id, Wish.CORDONED, "cluster.cordon")
+
+
+def uncordon_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
+    """The cluster, taking work again."""
+    return _wish(actor, cluster_id, Wish.OPEN, "cluster.uncordon")
+
+
+def drain_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
+    """The cluster, taking no new work and to be emptied."""
+    return _wish(actor, cluster_id, Wish.DRAINING, "cluster.drain")
+
+
+def _wish(actor: Actor, cluster_id: UUID, wish: str, action: str) -> Cluster:
+    cluster = cluster_by_id(actor, cluster_id)
+    require_at_owner(actor, cluster)
+    with transaction.atomic():
+        changed = Cluster.objects.filter(id=cluster_id).exclude(wish=wish).update(wish=wish, updated_at=now())
+        if changed:
+            record_audit(actor, action, object_kind="cluster", object_id=cluster_id, tenant_id=cluster.owner_id)
+            record_event(cluster_id, action, f"By {actor.name}.")
+            announce("cycle")
+    return cluster_by_id(actor, cluster_id)
+
+
+def remove_cluster(actor: Actor, cluster_id: UUID) -> None:
+    """Takes the cluster out: its credential, nodes and flavors go, its row stays for the history of what ran there.
+
+    Raises Conflict `cluster_in_use` while something that lives there still needs it (the rooms above say so by a
+    trigger on `removed_at`).
+    """
+    cluster = cluster_by_id(actor, cluster_id)
+    require_at_owner(actor, cluster)
+    with transaction.atomic():
+        if lock_cluster_for_removal(cluster_id) is None:
+            raise NotFound
+        try:
+            with transaction.atomic():
+                Cluster.objects.filter(id=cluster_id).update(removed_at=now(), updated_at=now())
+        except IntegrityError as error:
+            raise Conflict(
+                "Work still lives on this cluster. Drain it, wait until its attempts have ended, then remove it.",
+                code="cluster_in_use",
+            ) from error
+        ClusterCredential.objects.filter(cluster_id=cluster_id).delete()
+        Node.objects.filter(cluster_id=cluster_id).delete()
+        Flavor.objects.filter(cluster_id=cluster_id).delete()
+        record_audit(
+            actor,
+            "cluster.remove",
+            object_kind="cluster",
+            object_id=cluster_id,
+            tenant_id=cluster.owner_id,
+            detail={"name": cluster.name, "identity": cluster.identity},
+        )
+        announce("cycle", "observe")
+
+
+def _locked(cluster_id: UUID) -> Cluster:
+    cluster = lock_cluster(cluster_id)
+    if cluster is None:
+        raise NotFound
+    return cluster

@@ -1,0 +1,92 @@
+"""What observers and probes report about a cluster: each report is one short transaction, and an event only on change."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from clusters.engine.health import Reason, answering_health, clock_findings, merged
+from clusters.locks import lock_cluster
+from clusters.models import Cluster, ClusterEvent
+from foundation.clock import now
+from foundation.outbox import announce
+
+Health = Cluster.Health
+
+
+def record_contact(cluster_id: UUID, *, clock_skew_ms: int | None = None, kubernetes_version: str = "") -> bool:
+    """The cluster answered as itself: ends any silence. `clock_skew_ms` is its clock minus ours, None if not measured.
+
+    Returns whether its health changed. Unknown or removed clusters are left alone.
+    """
+    with transaction.atomic():
+        cluster = lock_cluster(cluster_id)
+        if cluster is None:
+            return False
+        reasons = merged(cluster.reasons, "contact", [])
+        changes: dict[str, Any] = {"last_seen_at": now(), "silent_since": None}
+        if clock_skew_ms is not None:
+            reasons = merged(reasons, "clock", clock_findings(clock_skew_ms))
+            changes["clock_skew_ms"] = clock_skew_ms
+        if kubernetes_version:
+            changes["kubernetes_version"] = kubernetes_version[:40]
+        return _settle(cluster, answering_health(reasons), reasons, changes)
+
+
+def record_silence(cluster_id: UUID, reason: str, *, code: str = "unreachable") -> bool:
+    """The cluster did not answer, or (code `identity_changed`) another one answered in its place.
+
+    Returns whether its health changed.
+    """
+    return _record_loss(cluster_id, Health.UNREACHABLE, Reason(code, reason))
+
+
+def record_auth_failure(cluster_id: UUID, reason: str) -> bool:
+    """The cluster no longer accepts our credential. Returns whether its health changed."""
+    return _record_loss(cluster_id, Health.AUTH_FAILED, Reason("auth_failed", reason))
+
+
+def record_findings(cluster_id: UUID, origin: str, found: Sequence[Reason]) -> bool:
+    """What `origin` (`inventory`, `access`) holds against the cluster now, in place of all it held before.
+
+    A silent cluster stays silent. Returns whether its health changed.
+    """
+    with transaction.atomic():
+        cluster = lock_cluster(cluster_id)
+        if cluster is None:
+            return False
+        reasons = merged(cluster.reasons, origin, found)
+        if reasons == cluster.reasons:
+            return False
+        silent = cluster.health in (Health.UNREACHABLE, Health.AUTH_FAILED)
+        return _settle(cluster, cluster.health if silent else answering_health(reasons), reasons, {})
+
+
+def record_event(cluster_id: UUID, kind: str, message: str) -> None:
+    """One line in the cluster's history."""
+    ClusterEvent.objects.create(cluster_id=cluster_id, at=now(), kind=kind, message=message[:2000])
+
+
+def _record_loss(cluster_id: UUID, health: str, reason: Reason) -> bool:
+    with transaction.atomic():
+        cluster = lock_cluster(cluster_id)
+        if cluster is None:
+            return False
+        reasons = merged(cluster.reasons, "contact", [reason])
+        if health == cluster.health and reasons == cluster.reasons:
+            return False
+        return _settle(cluster, health, reasons, {"silent_since": cluster.silent_since or now()})
+
+
+def _settle(cluster: Cluster, health: str, reasons: Sequence[Mapping[str, str]], changes: Mapping[str, Any]) -> bool:
+    """Writes the new state of a locked cluster; an event only when its health or the kinds of reasons changed."""
+    changed = health != cluster.health
+    codes_changed = {reason["code"] for reason in reasons} != {reason["code"] for reason in cluster.reasons}
+    Cluster.objects.filter(id=cluster.id).update(health=health, reasons=list(reasons), updated_at=now(), **changes)
+    if changed or codes_changed:
+        told = " ".join(reason["message"] for reason in reasons)
+        record_event(cluster.id, f"health.{health}", told or "Answering, with nothing held against it.")
+    if changed:
+        announce("cycle", "observe")
+    return changed

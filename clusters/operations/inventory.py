@@ -1,0 +1,190 @@
+"""Writing down what a cluster was seen to have: by difference, in one short transaction with a handful of statements."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+
+from clusters.engine.flavors import FlavorOffer
+from clusters.engine.health import Reason, inventory_findings
+from clusters.engine.inventory import NOTHING, ForeignUse, NodeRecord, SeenNode, is_nameable, node_record, unify_flavors
+from clusters.locks import lock_cluster
+from clusters.models import Cluster, ClusterEvent, Flavor, Node
+from foundation import clock
+
+from .health import record_findings
+
+_BATCH = 1000
+_NODE_FIELDS = (
+    "uid",
+    "domain",
+    "labels",
+    "taints",
+    "devices",
+    "cpu_millicores",
+    "memory_mib",
+    "pods",
+    "foreign_cpu_millicores",
+    "foreign_memory_mib",
+    "foreign_pods",
+    "foreign_devices",
+    "used_devices",
+    "is_ready",
+    "is_schedulable",
+)
+_FLAVOR_FIELDS = (
+    "vendor",
+    "gpu_model",
+    "gpu_memory_mib",
+    "sharing",
+    "capacity_type",
+    "resource_name",
+    "node_selector",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryChange:
+    """How much `record_inventory` wrote. `version` is the inventory's version afterwards, None if the cluster is gone."""
+
+    nodes_written: int
+    nodes_removed: int
+    flavors_written: int
+    flavors_removed: int
+    version: int | None
+
+
+def record_inventory(
+    cluster_id: UUID,
+    nodes: Sequence[SeenNode],
+    foreign: Mapping[str, ForeignUse],
+    used_devices: Mapping[str, Mapping[str, int]] | None = None,
+) -> InventoryChange:
+    """Makes the stored nodes and flavors equal to what was seen: `foreign` and `used_devices` (strangers' pods and ours,
+    by extended resource) are by node name.
+
+    The inventory's version grows when anything that placement looks at has changed. Capacity that no machine could have
+    counts as none and is told as an event when it first appears. Observers that run at once write one after the other.
+    """
+    records = [node_record(node) for node in nodes if is_nameable(node)]
+    flavors, devices = unify_flavors(records)
+    now = clock.now()
+    wanted = {
+        record.name: _node_values(record, devices[record.name], foreign.get(record.name, NOTHING), used)
+        for record in records
+        for used in [dict((used_devices or {}).get(record.name, {}))]
+    }
+    with transaction.atomic():
+        cluster = lock_cluster(cluster_id)
+        if cluster is None:
+            return InventoryChange(0, 0, 0, 0, None)
+        stored = {
+            row["name"]: row for row in Node.objects.filter(cluster_id=cluster_id).values("id", "name", *_NODE_FIELDS)
+        }
+        changed = {name: values for name, values in wanted.items() if _differs(stored.get(name), values)}
+        gone = [row["id"] for name, row in stored.items() if name not in wanted]
+        _write_nodes(cluster_id, changed, now)
+        if gone:
+            Node.objects.filter(id__in=gone).delete()
+        flavors_written, flavors_removed = _write_flavors(cluster_id, flavors)
+        _tell_problems(cluster_id, [record for record in records if record.name in changed], now)
+        record_findings(cluster_id, "inventory", _findings(records))
+        matters = any(_matters(stored.get(name), values) for name, values in changed.items())
+        version = cluster.inventory_version
+        if matters or gone or flavors_written or flavors_removed:
+            Cluster.objects.filter(id=cluster_id).update(inventory_version=F("inventory_version") + 1)
+            version += 1
+    return InventoryChange(len(changed), len(gone), flavors_written, flavors_removed, version)
+
+
+def _node_values(
+    record: NodeRecord, devices: Sequence[tuple[str, int]], foreign: ForeignUse, used: dict[str, int]
+) -> dict[str, Any]:
+    return {
+        "uid": record.uid,
+        "domain": list(record.domain),
+        "labels": dict(record.labels),
+        "taints": [dict(taint) for taint in record.taints],
+        "devices": [{"flavor": flavor, "units": units} for flavor, units in devices],
+        "cpu_millicores": record.cpu_millicores,
+        "memory_mib": record.memory_mib,
+        "pods": record.pods,
+        "foreign_cpu_millicores": foreign.cpu_millicores,
+        "foreign_memory_mib": foreign.memory_mib,
+        "foreign_pods": foreign.pods,
+        "foreign_devices": dict(foreign.devices),
+        "used_devices": used,
+        "is_ready": record.is_ready,
+        "is_schedulable": record.is_schedulable,
+    }
+
+
+def _differs(stored: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:
+    return stored is None or any(stored[field] != value for field, value in values.items())
+
+
+def _matters(stored: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:
+    """Placement counts our own pods by their holds, so a change of `used_devices` alone is none to it."""
+    return stored is None or any(stored[field] != value for field, value in values.items() if field != "used_devices")
+
+
+def _write_nodes(cluster_id: UUID, changed: Mapping[str, Mapping[str, Any]], now: datetime) -> None:
+    rows = [
+        Node(cluster_id=cluster_id, name=name, observed_at=now, **values) for name, values in sorted(changed.items())
+    ]
+    if rows:
+        Node.objects.bulk_create(
+            rows,
+            batch_size=_BATCH,
+            update_conflicts=True,
+            unique_fields=["cluster", "name"],
+            update_fields=[*_NODE_FIELDS, "observed_at"],
+        )
+
+
+def _write_flavors(cluster_id: UUID, flavors: Mapping[str, FlavorOffer]) -> tuple[int, int]:
+    """How many flavors were written and removed."""
+    stored = {row["name"]: row for row in Flavor.objects.filter(cluster_id=cluster_id).values("name", *_FLAVOR_FIELDS)}
+    rows = [
+        Flavor(cluster_id=cluster_id, name=name, **values)
+        for name, offer in flavors.items()
+        if _differs(stored.get(name), values := _flavor_values(offer))
+    ]
+    if rows:
+        Flavor.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["cluster", "name"], update_fields=list(_FLAVOR_FIELDS)
+        )
+    gone = sorted(set(stored) - set(flavors))
+    if gone:
+        Flavor.objects.filter(cluster_id=cluster_id, name__in=gone).delete()
+    return len(rows), len(gone)
+
+
+def _flavor_values(offer: FlavorOffer) -> dict[str, Any]:
+    return {
+        field: dict(value) if isinstance(value := getattr(offer, field), Mapping) else value for field in _FLAVOR_FIELDS
+    }
+
+
+def _findings(records: Sequence[NodeRecord]) -> list[Reason]:
+    not_ready = sum(not record.is_ready for record in records)
+    return inventory_findings(len(records), not_ready, [record.name for record in records if record.problems])
+
+
+def _tell_problems(cluster_id: UUID, changed: Sequence[NodeRecord], now: datetime) -> None:
+    ClusterEvent.objects.bulk_create(
+        [
+            ClusterEvent(
+                cluster_id=cluster_id,
+                at=now,
+                kind="implausible_capacity",
+                message=f"node {record.name} counts as having none of: {'; '.join(record.problems)}"[:2000],
+            )
+            for record in changed
+            if record.problems
+        ]
+    )

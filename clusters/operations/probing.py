@@ -1,0 +1,112 @@
+"""Asking a cluster who it is, what our credential may do there, and what time it has. Never inside a transaction."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from clusters.drivers import AuthFailed, ClusterDriver, DriverError, TlsFailed, connections
+from clusters.drivers.address import ClusterAddress
+from clusters.drivers.resolve import AddressRefused
+from clusters.engine.health import Reason, clock_findings
+from clusters.engine.permissions import REVIEWED_NAMESPACES, Comparison, Right, compare
+from foundation.problems import FieldError, Invalid, Problem
+
+PROBE_SECONDS = 30
+MOST_RIGHTS_TOLD = 50
+HOW_TO_GRANT = "Apply docs/reference/cluster-access.yaml and use a token of its ServiceAccount."
+
+
+class ProbeRefused(Problem):
+    """The cluster cannot be used as it is; the code says why."""
+
+    status, code, title = 422, "probe_refused", "Cluster probe refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a cluster said about itself and about our credential. `identity` is empty when we may not ask for it."""
+
+    identity: str
+    kubernetes_version: str
+    clock_skew_ms: int
+    rights: Comparison
+
+
+def probe_new(address: ClusterAddress) -> Probe:
+    """The probe of a cluster that may not be registered yet; ProbeRefused or Invalid unless it fits in every respect."""
+    try:
+        probe = connections.run(_questions(lambda: connections.open_driver(address), close=True), PROBE_SECONDS)
+    except DriverError as error:
+        raise as_problem(error) from None
+    _require_fitting_rights(probe.rights)
+    late = clock_findings(probe.clock_skew_ms)
+    if late:
+        raise ProbeRefused(f"{late[0].message} At most 60 s are accepted; set both by NTP.", code="clock_skew")
+    return probe
+
+
+def probe_registered(driver: ClusterDriver) -> Probe:
+    """The probe over a registered cluster's own driver; DriverError when it does not answer as one should."""
+    return connections.run(_questions(lambda: driver, close=False), PROBE_SECONDS)
+
+
+def as_problem(error: DriverError) -> Problem:
+    """The refusal that a driver's error stands for at registration."""
+    match error:
+        case AddressRefused():
+            return Invalid.field("server", "address_not_allowed", error.reason)
+        case TlsFailed():
+            return ProbeRefused(error.reason, code="tls_failed")
+        case AuthFailed():
+            return ProbeRefused(f"The cluster does not accept the credential: {error.reason}", code="not_authorized")
+        case _:
+            return ProbeRefused(f"The cluster did not answer as expected: {error.reason}", code="unreachable")
+
+
+def access_findings(rights: Comparison) -> list[Reason]:
+    """What is held against a credential whose rights are not the published ones."""
+    findings = []
+    if rights.missing:
+        findings.append(Reason("missing_permission", f"The credential may not: {_listed(rights.missing)}."))
+    if rights.excess:
+        findings.append(
+            Reason("excess_permission", f"The credential may do more than it should: {_listed(rights.excess)}.")
+        )
+    return findings
+
+
+def _require_fitting_rights(rights: Comparison) -> None:
+    """Both lists are told at once, so that one look at the refusal is enough to put it right."""
+    findings = access_findings(rights)
+    if findings:
+        raise ProbeRefused(
+            f"{' '.join(finding.message for finding in findings)} {HOW_TO_GRANT}",
+            code="missing_permission" if rights.missing else "excess_permission",
+            errors=[
+                *_errors("missing_permission", "missing", rights.missing),
+                *_errors("excess_permission", "too much", rights.excess),
+            ],
+        )
+
+
+def _errors(code: str, word: str, rights: Sequence[Right]) -> list[FieldError]:
+    return [FieldError("credential", code, f"{word}: {right}") for right in rights[:MOST_RIGHTS_TOLD]]
+
+
+def _listed(rights: Sequence[Right]) -> str:
+    told = ", ".join(str(right) for right in rights[:MOST_RIGHTS_TOLD])
+    rest = len(rights) - MOST_RIGHTS_TOLD
+    return f"{told} and {rest} more" if rest > 0 else told
+
+
+async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool) -> Probe:
+    driver = open_driver()
+    try:
+        version = await driver.version()
+        skew_ms = await driver.clock_skew_ms()
+        rights = compare([await driver.rules(namespace) for namespace in REVIEWED_NAMESPACES])
+        # Who may not read namespaces cannot be asked who it is; the missing right is the answer then.
+        identity = "" if rights.missing else await driver.identity()
+    finally:
+        if close:
+            await driver.close()
+    return Probe(identity, version, skew_ms, rights)

@@ -1,0 +1,15 @@
+"""Questions about clusters: read-only."""
+
+from .capacity import FlavorSummary as FlavorSummary
+from .capacity import flavor_summary as flavor_summary
+from .connections import address_of_registered as address_of_registered
+from .connections import driver_of as driver_of
+from .fleet import ClusterView as ClusterView
+from .fleet import FlavorView as FlavorView
+from .fleet import NodeView as NodeView
+from .fleet import fleet as fleet
+from .visible import cluster_by_id as cluster_by_id
+from .visible import cluster_by_name as cluster_by_name
+from .visible import in_state as in_state
+from .visible import require_at_owner as require_at_owner
+from .visible import visible_clusters as visible_clusters

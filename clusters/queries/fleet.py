@@ -1,0 +1,168 @@
+"""The fleet as placement needs it: frozen values, kept per process until a cluster's inventory or state changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from clusters.engine.taints import untolerated
+from clusters.models import Cluster, Flavor, Node
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorView:
+    """What some nodes of a cluster offer. `node_selector` is read by `clusters.engine.flavors.match_expressions`."""
+
+    id: UUID
+    name: str
+    vendor: str
+    gpu_model: str
+    gpu_memory_mib: int
+    sharing: str
+    capacity_type: str
+    resource_name: str
+    node_selector: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node: everything allocatable, and what pods that are not ours use of it.
+
+    `devices` and `foreign_devices` are units by flavor name; a CPU-only node has its flavor with 0 units. `domain` is
+    (zone, block, rack), empty where unknown. `labels` are those that select domains and flavors.
+    """
+
+    name: str
+    domain: tuple[str, str, str]
+    clique: str
+    labels: Mapping[str, str]
+    devices: Mapping[str, int]
+    foreign_devices: Mapping[str, int]
+    cpu_millicores: int
+    memory_mib: int
+    pods: int
+    foreign_cpu_millicores: int
+    foreign_memory_mib: int
+    foreign_pods: int
+    is_usable: bool
+    why_unusable: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """A registered cluster. `state` other than ready or degraded takes no new work."""
+
+    id: UUID
+    name: str
+    owner_path: str
+    region: str
+    provider: str
+    state: str
+    inventory_version: int
+    flavors: Mapping[str, FlavorView]
+    nodes: tuple[NodeView, ...]
+
+
+_views: dict[UUID, tuple[tuple[Any, ...], ClusterView]] = {}
+
+
+def fleet() -> tuple[ClusterView, ...]:
+    """Every registered cluster by name and id. One query, and two more when some clusters' inventories have changed."""
+    clusters = list(
+        Cluster.objects.select_related("owner")
+        .only("id", "name", "region", "provider", "health", "wish", "inventory_version", "owner__path")
+        .order_by("name", "id")
+    )
+    stale = [cluster for cluster in clusters if _views.get(cluster.id, ((),))[0] != _key(cluster)]
+    if stale:
+        _load(stale)
+    for gone in set(_views) - {cluster.id for cluster in clusters}:
+        _views.pop(gone, None)
+    return tuple(_views[cluster.id][1] for cluster in clusters)
+
+
+def _key(cluster: Cluster) -> tuple[Any, ...]:
+    return (
+        cluster.inventory_version,
+        cluster.state,
+        cluster.name,
+        cluster.region,
+        cluster.provider,
+        cluster.owner.path,
+    )
+
+
+def _load(clusters: list[Cluster]) -> None:
+    """Reads these clusters' inventories. They may be newer than the versions read before them; the next round settles it."""
+    ids = [cluster.id for cluster in clusters]
+    flavors: dict[UUID, dict[str, FlavorView]] = {cluster_id: {} for cluster_id in ids}
+    for flavor in Flavor.objects.filter(cluster_id__in=ids).order_by("name"):
+        flavors[flavor.cluster_id][flavor.name] = _flavor_view(flavor)
+    nodes: dict[UUID, list[NodeView]] = {cluster_id: [] for cluster_id in ids}
+    for node in Node.objects.filter(cluster_id__in=ids).order_by("name").iterator(chunk_size=2000):
+        nodes[node.cluster_id].append(_node_view(node, flavors[node.cluster_id]))
+    for cluster in clusters:
+        _views[cluster.id] = (
+            _key(cluster),
+            ClusterView(
+                id=cluster.id,
+                name=cluster.name,
+                owner_path=cluster.owner.path,
+                region=cluster.region,
+                provider=cluster.provider,
+                state=cluster.state,
+                inventory_version=cluster.inventory_version,
+                flavors=flavors[cluster.id],
+                nodes=tuple(nodes[cluster.id]),
+            ),
+        )
+
+
+def _flavor_view(flavor: Flavor) -> FlavorView:
+    return FlavorView(
+        id=flavor.id,
+        name=flavor.name,
+        vendor=flavor.vendor,
+        gpu_model=flavor.gpu_model,
+        gpu_memory_mib=flavor.gpu_memory_mib,
+        sharing=flavor.sharing,
+        capacity_type=flavor.capacity_type,
+        resource_name=flavor.resource_name,
+        node_selector=flavor.node_selector,
+    )
+
+
+def _node_view(node: Node, flavors: Mapping[str, FlavorView]) -> NodeView:
+    devices = {entry["flavor"]: int(entry["units"]) for entry in node.devices if entry["flavor"] in flavors}
+    offered = [flavors[name] for name in devices]
+    why_unusable = _why_unusable(node, offered)
+    zone, block, rack, _, clique = (*node.domain, "", "", "", "", "")[:5]
+    return NodeView(
+        name=node.name,
+        domain=(zone, block, rack),
+        clique=clique,
+        labels=node.labels,
+        devices=devices,
+        foreign_devices={
+            flavor.name: int(node.foreign_devices[flavor.resource_name])
+            for flavor in offered
+            if flavor.resource_name in node.foreign_devices
+        },
+        cpu_millicores=node.cpu_millicores,
+        memory_mib=node.memory_mib,
+        pods=node.pods,
+        foreign_cpu_millicores=node.foreign_cpu_millicores,
+        foreign_memory_mib=node.foreign_memory_mib,
+        foreign_pods=node.foreign_pods,
+        is_usable=not why_unusable,
+        why_unusable=why_unusable,
+    )
+
+
+def _why_unusable(node: Node, offered: list[FlavorView]) -> str:
+    if not node.is_ready:
+        return "not ready"
+    if not node.is_schedulable:
+        return "not schedulable"
+    taint = next((untolerated(node.taints, flavor.vendor, flavor.capacity_type) for flavor in offered), "")
+    return f"taint {taint}" if taint else ""

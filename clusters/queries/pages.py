@@ -1,0 +1,266 @@
+"""What the fleet and cluster pages show, as frozen values. Counts are of what was last observed."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Q, Sum
+
+from clusters.models import Cluster, ClusterEvent, Flavor, Node
+from foundation.paging import page_of
+from tenancy.engine.roles import Permission
+from tenancy.queries import Actor, visible_tenants
+
+from .capacity import FlavorSummary, flavor_summary
+from .visible import visible_clusters
+
+EVENTS_SHOWN = 30
+NODES_A_PAGE = "50"
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorLine:
+    """A flavor with its devices: used by anyone, free on usable nodes, and out of service."""
+
+    summary: FlavorSummary
+    used: int
+    idle_elsewhere: int
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.summary.total > 0 or bool(self.summary.vendor)
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonLine:
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCard:
+    """A cluster as the fleet page shows it."""
+
+    id: UUID
+    name: str
+    owner: str
+    region: str
+    provider: str
+    driver: str
+    state: str
+    health: str
+    wish: str
+    reasons: tuple[ReasonLine, ...]
+    kubernetes_version: str
+    last_seen_at: datetime | None
+    nodes: int
+    nodes_ready: int
+    cpu_millicores: int
+    memory_mib: int
+    flavors: tuple[FlavorLine, ...]
+    labels: tuple[tuple[str, str], ...]
+
+    @property
+    def gpus_total(self) -> int:
+        return sum(line.summary.total for line in self.flavors)
+
+    @property
+    def gpus_used(self) -> int:
+        return sum(line.used for line in self.flavors)
+
+    @property
+    def gpus_free(self) -> int:
+        return sum(line.summary.free for line in self.flavors)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All clusters the actor may see, and their sums."""
+
+    clusters: tuple[ClusterCard, ...]
+    may_register: bool
+
+    @property
+    def gpus_total(self) -> int:
+        return sum(card.gpus_total for card in self.clusters)
+
+    @property
+    def gpus_used(self) -> int:
+        return sum(card.gpus_used for card in self.clusters)
+
+    @property
+    def gpus_free(self) -> int:
+        return sum(card.gpus_free for card in self.clusters)
+
+    @property
+    def ready(self) -> int:
+        return sum(card.state == "ready" for card in self.clusters)
+
+    @property
+    def troubled(self) -> tuple[ClusterCard, ...]:
+        return tuple(card for card in self.clusters if card.state != "ready")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """A node: its place in the topology, and its devices as (flavor, used, units)."""
+
+    name: str
+    domain: str
+    is_ready: bool
+    is_schedulable: bool
+    devices: tuple[tuple[str, int, int], ...]
+    cpu_millicores: int
+    memory_mib: int
+    foreign_cpu_millicores: int
+    foreign_memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    at: datetime
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """A cluster with one page of its nodes, its latest events, and whether the actor may act on it."""
+
+    card: ClusterCard
+    server: str
+    identity: str
+    clock_skew_ms: int
+    created_at: datetime
+    silent_since: datetime | None
+    nodes: tuple[NodeLine, ...]
+    next_nodes: str | None
+    events: tuple[EventLine, ...]
+    may_manage: bool
+
+
+def fleet_view(actor: Actor) -> Fleet:
+    """Every cluster the actor may see, troubled ones first, then by name. Five queries whatever the fleet's size."""
+    cards = _cards(list(visible_clusters(actor)))
+    in_order = sorted(cards, key=lambda card: (card.state == "ready", card.name, str(card.id)))
+    may_register = visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(depth=0).exists()
+    return Fleet(clusters=tuple(in_order), may_register=may_register)
+
+
+def cluster_view(actor: Actor, cluster: Cluster, query: Mapping[str, str]) -> ClusterView:
+    """The page of one cluster, which the actor is known to see; `query` may hold the cursor of its nodes."""
+    resources = dict(Flavor.objects.filter(cluster=cluster).values_list("name", "resource_name"))
+    asked = {"limit": NODES_A_PAGE, **({"cursor": query["cursor"]} if query.get("cursor") else {})}
+    nodes = page_of(
+        Node.objects.filter(cluster=cluster),
+        asked,
+        orders={"name": "name"},
+        scope=f"nodes-page|{cluster.id}|{actor.user_id}",
+        render=lambda node: _node(node, resources),
+    )
+    events = ClusterEvent.objects.filter(cluster=cluster).order_by("-id")[:EVENTS_SHOWN]
+    managed = visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(id=cluster.owner_id)
+    return ClusterView(
+        card=_cards([cluster])[0],
+        server=cluster.server,
+        identity=cluster.identity,
+        clock_skew_ms=cluster.clock_skew_ms,
+        created_at=cluster.created_at,
+        silent_since=cluster.silent_since,
+        nodes=tuple(nodes["items"]),
+        next_nodes=nodes["next"],
+        events=tuple(EventLine(event.at, event.kind, event.message) for event in events),
+        may_manage=managed.exists(),
+    )
+
+
+def _cards(clusters: Sequence[Cluster]) -> list[ClusterCard]:
+    ids = [cluster.id for cluster in clusters]
+    flavors = flavor_summary(ids)
+    used = _used_by_flavor(ids)
+    sums = {
+        row["cluster_id"]: row
+        for row in Node.objects.filter(cluster_id__in=ids)
+        .values("cluster_id")
+        .annotate(
+            nodes=Count("id"),
+            ready=Count("id", filter=Q(is_ready=True, is_schedulable=True)),
+            cpu=Sum("cpu_millicores"),
+            memory=Sum("memory_mib"),
+        )
+    }
+    return [_card(cluster, flavors[cluster.id], used, sums.get(cluster.id, {})) for cluster in clusters]
+
+
+def _used_by_flavor(cluster_ids: Sequence[UUID]) -> Mapping[tuple[UUID, str], int]:
+    """Devices in use by cluster and flavor, by whomever."""
+    used: dict[tuple[UUID, str], int] = defaultdict(int)
+    rows = Node.objects.filter(cluster_id__in=cluster_ids).exclude(used_devices={})
+    for cluster_id, devices in rows.values_list("cluster_id", "used_devices").iterator():
+        for resource, units in devices.items():
+            used[cluster_id, resource] += int(units)
+    flavors = Flavor.objects.filter(cluster_id__in=cluster_ids).values_list("cluster_id", "name", "resource_name")
+    return {(cluster_id, name): used.get((cluster_id, resource), 0) for cluster_id, name, resource in flavors}
+
+
+def _card(
+    cluster: Cluster,
+    flavors: Sequence[FlavorSummary],
+    used: Mapping[tuple[UUID, str], int],
+    sums: Mapping[str, Any],
+) -> ClusterCard:
+    lines = []
+    for summary in flavors:
+        taken = min(used.get((cluster.id, summary.name), 0), summary.total - summary.free)
+        lines.append(FlavorLine(summary, taken, summary.total - summary.free - taken))
+    return ClusterCard(
+        id=cluster.id,
+        name=cluster.name,
+        owner=cluster.owner.path,
+        region=cluster.region,
+        provider=cluster.provider,
+        driver=cluster.driver,
+        state=cluster.state,
+        health=cluster.health,
+        wish=cluster.wish,
+        reasons=tuple(_reason(reason) for reason in cluster.reasons),
+        kubernetes_version=cluster.kubernetes_version,
+        last_seen_at=cluster.last_seen_at,
+        nodes=sums.get("nodes", 0),
+        nodes_ready=sums.get("ready", 0),
+        cpu_millicores=sums.get("cpu") or 0,
+        memory_mib=sums.get("memory") or 0,
+        flavors=tuple(lines),
+        labels=tuple(sorted((str(name), str(value)) for name, value in cluster.labels.items())),
+    )
+
+
+def _reason(reason: Any) -> ReasonLine:
+    if isinstance(reason, Mapping):
+        return ReasonLine(str(reason.get("code", "")), str(reason.get("message", "")))
+    return ReasonLine("", str(reason))
+
+
+def _node(node: Node, resources: Mapping[str, str]) -> NodeLine:
+    devices = [
+        (
+            str(entry["flavor"]),
+            int(node.used_devices.get(resources.get(str(entry["flavor"]), ""), 0)),
+            int(entry["units"]),
+        )
+        for entry in node.devices
+    ]
+    return NodeLine(
+        name=node.name,
+        domain=" / ".join(str(part) for part in node.domain if part and part != node.name),
+        is_ready=node.is_ready,
+        is_schedulable=node.is_schedulable,
+        devices=tuple(entry for entry in devices if entry[2] > 0),
+        cpu_millicores=node.cpu_millicores,
+        memory_mib=node.memory_mib,
+        foreign_cpu_millicores=node.foreign_cpu_millicores,
+        foreign_memory_mib=node.foreign_memory_mib,
+    )

@@ -1,0 +1,63 @@
+"""Which clusters an actor may see and manage. A cluster of `acme` serves, and is seen by, every tenant below `acme`."""
+
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Concat
+
+from clusters.models import Cluster
+from foundation.problems import Invalid, NotFound
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
+from tenancy.queries import Actor, NotAllowedHere, visible_tenants
+
+Health, Wish = Cluster.Health, Cluster.Wish
+STATES = (*Health.values, Wish.CORDONED.value, Wish.DRAINING.value)
+
+
+def visible_clusters(actor: Actor) -> QuerySet[Cluster]:
+    """Registered clusters whose owner is at or above a tenant that the actor may see."""
+    at_or_below = Q(path=OuterRef("owner__path")) | Q(path__startswith=Concat(OuterRef("owner__path"), Value("/")))
+    return Cluster.objects.filter(Exists(visible_tenants(actor).filter(at_or_below))).select_related("owner")
+
+
+def cluster_by_id(actor: Actor, cluster_id: UUID) -> Cluster:
+    """The cluster; NotFound when there is none or the actor may not see it."""
+    cluster = visible_clusters(actor).filter(id=cluster_id).first()
+    if cluster is None:
+        raise NotFound
+    return cluster
+
+
+def cluster_by_name(actor: Actor, name: str) -> Cluster:
+    """The visible cluster of that name (the one owned highest in the tree, should there be two); NotFound otherwise."""
+    cluster = visible_clusters(actor).filter(name=name).order_by("owner__depth", "id").first()
+    if cluster is None:
+        raise NotFound
+    return cluster
+
+
+def require_at_owner(actor: Actor, cluster: Cluster, permission: Permission = Permission.MANAGE_CLUSTERS) -> None:
+    """Returns when the actor holds the permission at the cluster's owner; NotAllowedHere otherwise.
+
+    For clusters the actor may see: using a cluster from further down the tree does not mean managing it.
+    """
+    if not visible_tenants(actor, permission).filter(id=cluster.owner_id).exists():
+        raise NotAllowedHere(cluster.owner, permission)
+
+
+def owners_for_registration(actor: Actor) -> list[Tenant]:
+    """The organisations at which the actor may manage clusters (at most two: more than one is already too many)."""
+    return list(visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(depth=0).order_by("path")[:2])
+
+
+def in_state(clusters: QuerySet[Cluster], state: str) -> QuerySet[Cluster]:
+    """Those whose shown state (`Cluster.state`) is this one; Invalid for an unknown word."""
+    if state in {Health.UNREACHABLE, Health.AUTH_FAILED}:
+        return clusters.filter(health=state)
+    answering = clusters.filter(health__in=[Health.READY, Health.DEGRADED])
+    if state in {Wish.CORDONED, Wish.DRAINING}:
+        return answering.filter(wish=state)
+    if state in {Health.READY, Health.DEGRADED}:
+        return answering.filter(wish=Wish.OPEN, health=state)
+    raise Invalid.field("state", "unknown_state", f"one of: {', '.join(STATES)}")

@@ -1,0 +1,24 @@
+"""Paths of this room: `api_urlpatterns` below /api/v1/, `web_urlpatterns` below /."""
+
+from django.urls import URLPattern, URLResolver, path
+
+from .api import views
+from .web import pages, register
+
+api_urlpatterns: list[URLPattern | URLResolver] = [
+    path("clusters", views.ClustersView.as_view(), name="api-clusters"),
+    path("clusters/<uuid:cluster_id>", views.ClusterView.as_view(), name="api-cluster"),
+    path("clusters/<uuid:cluster_id>/probe", views.ClusterProbeView.as_view(), name="api-cluster-probe"),
+    path("clusters/<uuid:cluster_id>/cordon", views.ClusterCordonView.as_view(), name="api-cluster-cordon"),
+    path("clusters/<uuid:cluster_id>/uncordon", views.ClusterUncordonView.as_view(), name="api-cluster-uncordon"),
+    path("clusters/<uuid:cluster_id>/drain", views.ClusterDrainView.as_view(), name="api-cluster-drain"),
+    path("clusters/<uuid:cluster_id>/nodes", views.ClusterNodesView.as_view(), name="api-cluster-nodes"),
+    path("clusters/<uuid:cluster_id>/flavors", views.ClusterFlavorsView.as_view(), name="api-cluster-flavors"),
+    path("clusters/<uuid:cluster_id>/events", views.ClusterEventsView.as_view(), name="api-cluster-events"),
+]
+web_urlpatterns: list[URLPattern | URLResolver] = [
+    path("clusters/", pages.fleet, name="fleet"),
+    path("clusters/register/", register.register, name="cluster-register"),
+    path("clusters/<uuid:cluster_id>/", pages.cluster, name="cluster"),
+    path("clusters/<uuid:cluster_id>/<slug:verb>/", pages.act, name="cluster-act"),
+]

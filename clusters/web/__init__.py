@@ -1,0 +1,1 @@
+"""The web pages of this room: the fleet, one cluster, registering one."""

@@ -1,0 +1,64 @@
+"""The fleet, one cluster, and what may be done to it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from clusters.models import Cluster
+from clusters.operations import cordon_cluster, drain_cluster, probe_cluster, uncordon_cluster
+from clusters.queries.pages import ClusterView, Fleet, cluster_view, fleet_view
+from clusters.queries.visible import cluster_by_id
+from foundation.pages import show
+from foundation.problems import Conflict, NotFound
+from tenancy.queries import Actor
+from tenancy.web import action, page
+
+ACTIONS: Mapping[str, tuple[Callable[[Actor, UUID], Cluster], str]] = {
+    "cordon": (cordon_cluster, "{} takes no new work from now on; what runs there goes on."),
+    "uncordon": (uncordon_cluster, "{} takes work again."),
+    "drain": (drain_cluster, "{} takes no new work and is being emptied."),
+    "probe": (probe_cluster, "{} was asked how it is: {}."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPage:
+    fleet: Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPage:
+    cluster: ClusterView
+    is_later: bool
+
+
+@page
+def fleet(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """Every cluster with its state, its reasons, and what is free by flavor."""
+    return show(request, "clusters/fleet.html", FleetPage(fleet_view(actor)), live="clusters/fleet_live.html")
+
+
+@page
+def cluster(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
+    """One cluster with its flavors, nodes and events."""
+    view = cluster_view(actor, cluster_by_id(actor, cluster_id), request.GET.dict())
+    return show(request, "clusters/cluster.html", ClusterPage(view, bool(request.GET.get("cursor"))))
+
+
+@action
+def act(request: HttpRequest, actor: Actor, cluster_id: UUID, verb: str) -> HttpResponse:
+    """Cordon, uncordon, drain or probe; then back to the cluster."""
+    if verb not in ACTIONS:
+        raise NotFound
+    operation, message = ACTIONS[verb]
+    try:
+        changed = operation(actor, cluster_id)
+    except Conflict as conflict:
+        messages.error(request, conflict.detail)
+    else:
+        messages.success(request, message.format(changed.name, changed.state.replace("_", " ")))
+    return redirect("cluster", cluster_id)

@@ -1,0 +1,92 @@
+"""The form that registers a cluster. What was typed is shown again after a refusal, secrets excepted."""
+
+import re
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.debug import sensitive_post_parameters
+
+from clusters.engine.connection import ConnectionFields
+from clusters.operations import examine, register_cluster
+from clusters.operations.registration import Wanted
+from foundation.pages import Form, show, typed
+from foundation.problems import FieldError, Invalid, Problem
+from tenancy.engine.roles import Permission
+from tenancy.models import NAME_PATTERN
+from tenancy.queries import Actor, visible_tenants
+from tenancy.web import page
+
+SECRETS = ("kubeconfig", "token", "client_key_pem")
+CONTROLS = (
+    "name", "tenant", "region", "provider", "labels", "kubeconfig", "server", "ca_pem", "token",
+    "client_certificate_pem", "client_key_pem",
+)  # fmt: skip
+MAX_WORD = 63
+MAX_LABELS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterPage:
+    form: Form
+    tenants: tuple[tuple[str, str], ...]
+    by: str
+    """`kubeconfig` or `parts`: which way in the form offers."""
+
+
+@sensitive_post_parameters(*SECRETS)
+@page
+def register(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """Paste a kubeconfig, or server, authority and credential; the cluster is probed before anything is stored."""
+    values = typed(request)
+    by = "parts" if (values.get("by") or request.GET.get("by")) == "parts" else "kubeconfig"
+    form, status = Form(), 200
+    if request.method == "POST":
+        try:
+            cluster = register_cluster(actor, examine(actor, _wanted(values, by)))
+        except Problem as problem:
+            shown = {name: value for name, value in values.items() if name not in SECRETS}
+            form, status = Form.refused(shown, problem, dict(zip(CONTROLS, CONTROLS, strict=True))), problem.status
+        else:
+            messages.success(request, f"{cluster.name} is registered. Its nodes appear within seconds.")
+            return redirect("cluster", cluster.id)
+    tenants = visible_tenants(actor, Permission.MANAGE_CLUSTERS).order_by("path").values_list("path", "path")
+    return show(request, "clusters/register.html", RegisterPage(form, tuple(tenants[:500]), by), status=status)
+
+
+def _wanted(values: dict[str, str], by: str) -> Wanted:
+    errors = []
+    if not re.fullmatch(NAME_PATTERN, values.get("name", "")):
+        errors.append(FieldError("name", "bad_format", "lower-case letters, digits and '-', at most 63"))
+    errors += [
+        FieldError(word, "too_long", f"at most {MAX_WORD} characters")
+        for word in ("region", "provider")
+        if len(values.get(word, "")) > MAX_WORD
+    ]
+    labels = _labels(values.get("labels", ""), errors)
+    if by == "kubeconfig" and not values.get("kubeconfig", "").strip():
+        errors.append(FieldError("kubeconfig", "required", "paste the kubeconfig's text"))
+    if errors:
+        raise Invalid(errors=errors)
+    parts = ("server", "ca_pem", "token", "client_certificate_pem", "client_key_pem")
+    given = {name: values.get(name, "").strip() for name in parts} if by == "parts" else {}
+    return Wanted(
+        name=values["name"],
+        tenant=values.get("tenant", ""),
+        fields=ConnectionFields(**given),
+        kubeconfig=values.get("kubeconfig", "") if by == "kubeconfig" else "",
+        region=values.get("region", "").strip(),
+        provider=values.get("provider", "").strip(),
+        labels=labels,
+    )
+
+
+def _labels(text: str, errors: list[FieldError]) -> dict[str, str]:
+    """`name=value` by line."""
+    pairs = [line.strip().partition("=") for line in text.splitlines() if line.strip()]
+    if any(not (name and sign and len(name) <= MAX_WORD and len(value) <= MAX_WORD) for name, sign, value in pairs):
+        errors.append(FieldError("labels", "bad_format", f"one name=value a line, {MAX_WORD} characters at most each"))
+    if len(pairs) > MAX_LABELS:
+        errors.append(FieldError("labels", "too_many", f"at most {MAX_LABELS}"))
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,1 @@
+"""Wiring only: settings, URLs, Celery. Imports rooms; no room imports it."""

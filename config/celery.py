@@ -1,0 +1,66 @@
+"""The Celery application. Tasks carry no arguments: rows are the queue, a message only says "look now" (ADR 1)."""
+
+import os
+from typing import Any
+
+from celery import Celery, signals
+from kombu import Exchange, Queue
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+from django.conf import settings
+from django.db import close_old_connections
+
+from foundation.processes import die_with_parent
+
+app = Celery("switchyard")
+QUEUES = ("cycle", "dispatch", "observe", "bill", "notify")
+# Above twice the time limit: a message is never handed to a second worker while the first may still be at it.
+VISIBILITY_TIMEOUT_SECONDS = 300
+app.conf.update(
+    broker_url=settings.REDIS_URL,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    broker_transport_options={
+        "visibility_timeout": VISIBILITY_TIMEOUT_SECONDS,
+        # Apart from the cache, which may be cleared at any time.
+        "global_keyprefix": "swy-broker-",
+        "socket_timeout": 5,
+        "socket_connect_timeout": 5,
+        # The bell must learn quickly that the broker is gone: it then does the work itself.
+        "max_retries": 1,
+    },
+    task_serializer="json",
+    accept_content=["json"],
+    task_ignore_result=True,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_time_limit=120,
+    task_soft_time_limit=90,
+    task_default_queue="cycle",
+    # Each with a key of its own: under the default one, every queue would get every message.
+    task_queues=[Queue(name, Exchange(name), routing_key=name) for name in QUEUES],
+    task_create_missing_queues=False,
+    worker_prefetch_multiplier=1,
+    worker_cancel_long_running_tasks_on_connection_loss=True,
+    # SIGTERM (REMAP_SIGTERM=SIGQUIT): so long to finish what runs, then it goes back to the queue.
+    worker_soft_shutdown_timeout=10.0,
+    worker_max_tasks_per_child=20_000,
+    worker_hijack_root_logger=False,
+    worker_send_task_events=False,
+    # Celery would close the database connection after each task; `_tidy_connections` closes only broken or old ones.
+    CELERY_DB_REUSE_MAX=2**62,
+)
+app.autodiscover_tasks()
+
+
+@signals.task_prerun.connect
+@signals.task_postrun.connect
+def _tidy_connections(**_: Any) -> None:
+    close_old_connections()
+
+
+@signals.worker_process_init.connect
+def _die_with_the_parent(**_: Any) -> None:
+    """A worker killed with SIGKILL cannot stop its pool; the kernel then does."""
+    die_with_parent()

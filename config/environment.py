@@ -1,0 +1,65 @@
+"""Typed readers for the environment. A wrong value stops the boot and names the variable.
+
+Every variable NAME may instead be given as NAME_FILE, the path of a file that holds the value (for secrets).
+"""
+
+import ipaddress
+import os
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+TRUE_WORDS = {"1", "true", "yes", "on"}
+FALSE_WORDS = {"0", "false", "no", "off", ""}
+
+
+def text(name: str, default: str | None = None) -> str:
+    """The variable's value; without a default, absence stops the boot."""
+    path = os.environ.get(f"{name}_FILE")
+    if path:
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ImproperlyConfigured(f"{name}_FILE: cannot read {path}: {error.strerror}") from error
+    value = os.environ.get(name, default)
+    if value is None:
+        raise ImproperlyConfigured(f"{name} is not set. Set {name} or {name}_FILE; .env.example lists every setting.")
+    return value
+
+
+def switch(name: str, default: bool) -> bool:  # noqa: FBT001 - it is the value, not a mode
+    """A yes or no."""
+    word = text(name, "1" if default else "0").strip().lower()
+    if word in TRUE_WORDS:
+        return True
+    if word in FALSE_WORDS:
+        return False
+    raise ImproperlyConfigured(f"{name} must be one of 1, 0, true, false, yes, no, on, off; it is {word!r}")
+
+
+def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:
+    """A whole number between `least` and `most`."""
+    raw = text(name, str(default)).strip()
+    try:
+        value = int(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} must be a whole number; it is {raw!r}") from None
+    if not least <= value <= most:
+        raise ImproperlyConfigured(f"{name} must lie between {least} and {most}; it is {value}")
+    return value
+
+
+def words(name: str, default: str = "") -> list[str]:
+    """A comma-separated list."""
+    return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def networks(name: str) -> list[str]:
+    """A comma-separated list of CIDR blocks."""
+    blocks = words(name)
+    for block in blocks:
+        try:
+            ipaddress.ip_network(block)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}: {error}") from error
+    return blocks

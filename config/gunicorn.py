@@ -1,0 +1,29 @@
+"""The web server's settings: threads, since requests wait for PostgreSQL and for clusters more than they compute."""
+
+from pathlib import Path
+from typing import Any
+
+from config import environment as env
+from foundation.processes import die_with_parent
+
+wsgi_app = "config.wsgi:application"
+bind = env.text("SWITCHYARD_BIND", f"127.0.0.1:{env.number('SWITCHYARD_PORT', 8000, least=1, most=65535)}")
+# Everything is imported once, before the workers are forked: they start at once and share its memory.
+preload_app = True
+worker_class = "gthread"
+workers = env.number("SWITCHYARD_WEB_WORKERS", 2, least=1, most=64)
+threads = env.number("SWITCHYARD_WEB_THREADS", 8, least=1, most=64)
+keepalive = 30
+timeout = 60
+graceful_timeout = 10
+max_requests = 50_000
+max_requests_jitter = 5_000
+# Workers prove their life by touching a file: never on a disk that may stall.
+worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - made by mkstemp there
+control_socket_disable = True
+proc_name = "switchyard web"
+
+
+def post_fork(_server: Any, _worker: Any) -> None:
+    """Requests must not outlive a killed master: its successor serves the same port."""
+    die_with_parent()

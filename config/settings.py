@@ -1,0 +1,242 @@
+"""All settings, read from the environment. Wiring only; a wrong value stops the boot and names itself."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+from config import environment as env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+HOME = Path(env.text("SWITCHYARD_HOME", str(BASE_DIR / ".switchyard")))
+DEBUG = env.switch("SWITCHYARD_DEBUG", default=False)
+SECRET_KEY = env.text("SWITCHYARD_SECRET_KEY")
+ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
+
+INSTALL_ID = env.text("SWITCHYARD_INSTALL_ID", "switchyard")
+KEY_RING = env.text("SWITCHYARD_KEY_RING")
+EGRESS_ALLOW = env.networks("SWITCHYARD_EGRESS_ALLOW")
+ALLOW_SIMULATION = env.switch("SWITCHYARD_ALLOW_SIMULATION", default=False)
+REQUIRE_DIGEST = env.switch("SWITCHYARD_REQUIRE_DIGEST", default=False)
+METRICS_TOKEN = env.text("SWITCHYARD_METRICS_TOKEN", "")
+CLUSTER_LOST_SECONDS = env.number("SWITCHYARD_CLUSTER_LOST_SECONDS", 40, least=1)
+KEEP_FINISHED_SECONDS = env.number("SWITCHYARD_KEEP_FINISHED_SECONDS", 3600, least=0)
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_htmx",
+    "csp",
+    "foundation",
+    "tenancy",
+    "clusters",
+    "quotas",
+    "billing",
+    "federation",
+]
+MIDDLEWARE = [
+    "foundation.requests.RequestIdMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+
+def _database(url: str) -> dict[str, object]:
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgres", "postgresql"} or not parts.path.strip("/"):
+        raise ImproperlyConfigured("DATABASE_URL must look like postgresql://user:password@host:port/name")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path.lstrip("/"),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": parts.port or "",
+        "CONN_MAX_AGE": 600,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            "application_name": "switchyard",
+            "options": "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000",
+        },
+    }
+
+
+DATABASES = {"default": _database(env.text("DATABASE_URL"))}
+REDIS_URL = env.text("REDIS_URL")
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "swy"}
+}
+
+CELERY_APP = "config.celery.app"
+# What runs again and again: rung by announcements of the same name, and at the latest every so many seconds. `inline` is
+# what the bell runs by itself while no worker answers.
+ROUTINES: dict[str, dict[str, Any]] = {
+    "cycle": {
+        "task": "federation.tasks.run_scheduling_cycle",
+        "inline": "federation.operations.run_scheduling_cycle",
+        "queue": "cycle",
+        "every_seconds": 5,
+    },
+    "dispatch": {
+        "task": "federation.tasks.dispatch_attempts",
+        "inline": "federation.operations.dispatch_attempts",
+        "queue": "dispatch",
+        "every_seconds": 2,
+    },
+    "settle": {
+        "task": "federation.tasks.settle_attempts",
+        "inline": "federation.operations.settle_attempts",
+        "queue": "observe",
+        "every_seconds": 10,
+    },
+    "sweep": {
+        "task": "federation.tasks.sweep",
+        "inline": "federation.operations.sweep",
+        "queue": "observe",
+        "every_seconds": 5,
+    },
+    "reconcile": {
+        "task": "federation.tasks.reconcile_clusters",
+        "inline": "federation.operations.reconcile_clusters",
+        "queue": "observe",
+        "every_seconds": 60,
+    },
+    "accrue": {
+        "task": "federation.tasks.accrue_running",
+        "inline": "federation.operations.accrue_running",
+        "queue": "bill",
+        "every_seconds": 900,
+    },
+    "forget": {
+        "task": "tenancy.tasks.forget_old_answers",
+        "inline": "tenancy.operations.forget_old_answers",
+        "queue": "notify",
+        "every_seconds": 3600,
+    },
+}
+
+AUTH_USER_MODEL = "tenancy.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "login"
+
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.switch("SWITCHYARD_SECURE_COOKIES", default=False)
+SECURE_SSL_REDIRECT = env.switch("SWITCHYARD_SSL_REDIRECT", default=False)
+SECURE_HSTS_SECONDS = env.number("SWITCHYARD_HSTS_SECONDS", 0)
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
+BULK_UPLOAD_MAX_BYTES = 32 * 1024 * 1024
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'self'"],
+        "frame-ancestors": ["'none'"],
+    }
+}
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "tenancy.api.authentication.TokenAuthentication",
+        "tenancy.api.authentication.WebSession",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["foundation.media.StrictJSONParser"],
+    "DEFAULT_RENDERER_CLASSES": ["foundation.media.JSONRenderer"],
+    "EXCEPTION_HANDLER": "foundation.api.answer_exception",
+    "DEFAULT_SCHEMA_CLASS": "foundation.schema.RoomSchema",
+    "DEFAULT_METADATA_CLASS": None,
+    "URL_FORMAT_OVERRIDE": None,
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Switchyard",
+    "DESCRIPTION": "Multi-cluster federation gateway.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "ENUM_NAME_OVERRIDES": {
+        "TenantKind": "tenancy.models.Tenant.Kind",
+        "Role": "tenancy.api.shapes.ROLES",
+        "Scope": "tenancy.api.shapes.SCOPES",
+        "CapacityType": "federation.engine.spec.CAPACITY_TYPES",
+        "JobState": "federation.api.shapes.JOB_STATES",
+        "AttemptState": "federation.api.shapes.ATTEMPT_STATES",
+    },
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": r"/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env.text("SWITCHYARD_LOG_LEVEL", "INFO")},
+    "loggers": {
+        "httpx": {"level": "WARNING"},
+        "httpcore": {"level": "WARNING"},
+        # Two lines a message would drown what matters: the Routine rows tell what ran, and failures are logged.
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
+    },
+}

@@ -1,0 +1,155 @@
+"""The control planes' programs, built once from pinned Go modules into the user's cache.
+
+The cache folder's name holds the hash of go.mod and go.sum, so a new pin is a new folder. A program is built under a
+temporary name and renamed, under a file lock: two runs may start together, and an interrupted build leaves nothing
+that looks finished.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = Path(__file__).parent / "modules"
+KUBERNETES_VERSION = "v1.36.2"
+PROGRESS_SECONDS = 15
+_STAMP = (
+    f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION} "
+    "-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+)
+ADVICE = (
+    "install Go 1.26.3 or newer (https://go.dev/dl/ or your package manager), "
+    "or set KUBEBUILDER_ASSETS to a folder that holds: {names}"
+)
+
+
+class BuildFailed(Exception):  # noqa: N818 - reads as what happened
+    """The control planes' programs cannot be had; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: the module folder that pins it, and its Go package."""
+
+    name: str
+    module: str
+    package: str
+
+
+PROGRAMS: Mapping[str, Program] = {
+    program.name: program
+    for program in (
+        Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
+        Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+        Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+        Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+        Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    )
+}
+
+
+def cache_folder(module: str) -> Path:
+    """Where the programs of one module are kept."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256()
+    for name in ("go.mod", "go.sum"):
+        digest.update((MODULES / module / name).read_bytes())
+    return root / "switchyard" / "localfleet" / f"{module}-{digest.hexdigest()[:16]}"
+
+
+def locate(names: Iterable[str] = tuple(PROGRAMS)) -> dict[str, Path]:
+    """The programs' paths; builds what is missing. KUBEBUILDER_ASSETS names a folder to use instead."""
+    wanted = list(names)
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets:
+        found = {name: Path(assets) / name for name in wanted}
+        missing = [name for name, path in found.items() if not os.access(path, os.X_OK)]
+        if missing:
+            raise BuildFailed(f"KUBEBUILDER_ASSETS is {assets}, which lacks {', '.join(missing)}: add them or unset it")
+        return found
+    found = {name: cache_folder(PROGRAMS[name].module) / name for name in wanted}
+    if any(not path.exists() for path in found.values()):
+        _build([PROGRAMS[name] for name in wanted])
+    return found
+
+
+def _build(programs: list[Program]) -> None:
+    if shutil.which("go") is None:
+        names = ", ".join(program.name for program in programs)
+        raise BuildFailed(f"Go is needed to build the Kubernetes control planes: {ADVICE.format(names=names)}")
+    for module in dict.fromkeys(program.module for program in programs):
+        folder = cache_folder(module)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / ".lock"):
+            for leftover in folder.glob("*.partial"):
+                leftover.unlink()
+            for program in programs:
+                if program.module == module and not (folder / program.name).exists():
+                    _build_one(program, folder)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"waiting for another build in {path.parent}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build_one(program: Program, folder: Path) -> None:
+    partial, log = folder / f"{program.name}.{os.getpid()}.partial", folder / f"{program.name}.log"
+    flags = f"-s -w {_STAMP}" if program.package.startswith("k8s.io/") else "-s -w"
+    argv = ["go", "build", "-v", "-p", str(os.cpu_count() or 2), "-trimpath", "-buildvcs=false",
+            "-ldflags", flags, "-o", str(partial), program.package]  # fmt: skip
+    # Without its parent a build has no one to rename its result: it must end with us.
+    argv = ["setpriv", "--pdeathsig", "TERM", *argv] if shutil.which("setpriv") else argv
+    _say(f"building {program.name} (kept in {folder})")
+    started = time.monotonic()
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            argv, cwd=MODULES / program.module, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink
+        )
+    try:
+        code = _wait_with_progress(program, process, log, started)
+        if code != 0:
+            end = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
+            raise BuildFailed(f"building {program.name} failed ({log}):\n{end}\n{ADVICE.format(names=program.name)}")
+        partial.rename(folder / program.name)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        partial.unlink(missing_ok=True)
+    _say(f"built {program.name} in {time.monotonic() - started:.0f} s")
+
+
+def _wait_with_progress(program: Program, process: subprocess.Popen[bytes], log: Path, started: float) -> int:
+    while True:
+        try:
+            return process.wait(PROGRESS_SECONDS)
+        except subprocess.TimeoutExpired:
+            packages = log.read_bytes().count(b"\n")
+            _say(f"building {program.name}: {packages} packages compiled, {time.monotonic() - started:.0f} s")
+
+
+def _say(line: str) -> None:
+    print(f"localfleet: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    # Also runs as a plain script, before this project's environment exists.
+    try:
+        for found in locate().values():
+            print(found)
+    except BuildFailed as failure:
+        sys.exit(f"localfleet: {failure}")

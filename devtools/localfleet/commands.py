@@ -1,0 +1,210 @@
+"""The components' command lines and health addresses."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+STAGES = Path(__file__).parent / "stages.yaml"
+CONTROLLERS = (
+    "job-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "garbage-collector-controller",
+    "pod-garbage-collector-controller",
+    "ttl-after-finished-controller",
+    "resourcequota-controller",
+)
+NODE_CONTROLLERS = ("node-lifecycle-controller", "taint-eviction-controller")
+HEALTH = {
+    "etcd": "http://127.0.0.1:{port}/health",
+    "kube-apiserver": "https://127.0.0.1:{port}/readyz",
+    "kube-controller-manager": "https://127.0.0.1:{port}/healthz",
+    "kube-scheduler": "https://127.0.0.1:{port}/readyz",
+    "kwok": "http://127.0.0.1:{port}/healthz",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a control plane consists of besides etcd and kube-apiserver.
+
+    `controllers`: controller manager and scheduler, so that jobs make pods and pods are bound. `kwok`: nodes have
+    kubelets, so that pods run. `fast`: 500 requests a second for controllers instead of Kubernetes' default 20, which
+    spares tests seconds; leave it off when a latency is to be published. `audit`: every change to a Job or Pod is
+    written to `audit.jsonl`, a witness that no client can talk to.
+    """
+
+    controllers: bool = True
+    kwok: bool = True
+    fast: bool = True
+    audit: bool = False
+
+    @property
+    def after_apiserver(self) -> tuple[str, ...]:
+        """The components that need a running API server."""
+        return (("kube-controller-manager", "kube-scheduler") if self.controllers else ()) + (
+            ("kwok",) if self.kwok else ()
+        )
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """All components in the order of their start."""
+        return ("etcd", "kube-apiserver", *self.after_apiserver)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where one control plane keeps its files, and its ports."""
+
+    name: str
+    root: Path
+    parts: Parts
+    ports: dict[str, int]
+    admin_token: str
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.root / "kubeconfig"
+
+    @property
+    def ca_file(self) -> Path:
+        """The API server's own certificate and the authority it made for itself."""
+        return self.root / "certs" / "apiserver.crt"
+
+    @property
+    def service_account_key(self) -> Path:
+        """The RSA key that signs ServiceAccount tokens."""
+        return self.root / "sa.key"
+
+    @property
+    def tokens(self) -> Path:
+        """The static token file."""
+        return self.root / "tokens.csv"
+
+    @property
+    def audit_log(self) -> Path:
+        """Every change to a Job or Pod, a JSON object a line."""
+        return self.root / "audit.jsonl"
+
+    def log(self, component: str) -> Path:
+        """A component's log."""
+        return self.root / f"{component}.log"
+
+
+def health_url(component: str, layout: Layout) -> str:
+    """The address that answers 200 once the component works."""
+    return HEALTH[component].format(port=layout.ports[component])
+
+
+def arguments(component: str, layout: Layout) -> list[str]:
+    """The component's arguments."""
+    return {
+        "etcd": _etcd,
+        "kube-apiserver": _apiserver,
+        "kube-controller-manager": _controller_manager,
+        "kube-scheduler": _scheduler,
+        "kwok": _kwok,
+    }[component](layout)
+
+
+def _etcd(layout: Layout) -> list[str]:
+    client, peer = (f"http://127.0.0.1:{layout.ports[name]}" for name in ("etcd", "etcd-peer"))
+    return [
+        f"--name={layout.name}",
+        f"--data-dir={layout.root / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster={layout.name}={peer}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def _apiserver(layout: Layout) -> list[str]:
+    key = layout.service_account_key
+    # Without kubelets nobody would take away the taint that this plugin puts on new nodes.
+    without_kubelets = [] if layout.parts.kwok else ["--disable-admission-plugins=TaintNodesByCondition"]
+    return [
+        f"--etcd-servers=http://127.0.0.1:{layout.ports['etcd']}",
+        f"--etcd-prefix=/registry-{layout.name}",
+        "--bind-address=127.0.0.1",
+        "--advertise-address=127.0.0.1",
+        f"--secure-port={layout.ports['kube-apiserver']}",
+        f"--cert-dir={layout.root / 'certs'}",
+        f"--token-auth-file={layout.tokens}",
+        "--authorization-mode=RBAC",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={key}",
+        f"--service-account-signing-key-file={key}",
+        # Otherwise it keeps trying to publish 127.0.0.1 as its endpoint, which validation refuses.
+        "--endpoint-reconciler-type=none",
+        "--allow-privileged",
+        "--enable-priority-and-fairness=false",
+        "--profiling=false",
+        *without_kubelets,
+        *_audit(layout),
+    ]
+
+
+AUDIT_POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - level: RequestResponse
+    verbs: [create, update, patch, delete, deletecollection]
+    resources:
+      - {group: batch, resources: [jobs, jobs/status]}
+      - {group: "", resources: [pods, pods/status]}
+  - level: None
+"""
+
+
+def _audit(layout: Layout) -> list[str]:
+    if not layout.parts.audit:
+        return []
+    policy = layout.root / "audit-policy.yaml"
+    policy.write_text(AUDIT_POLICY)
+    return [f"--audit-policy-file={policy}", f"--audit-log-path={layout.audit_log}", "--audit-log-mode=blocking"]
+
+
+def _as_client(component: str, layout: Layout) -> list[str]:
+    return [
+        f"--kubeconfig={layout.kubeconfig}",
+        f"--authentication-kubeconfig={layout.kubeconfig}",
+        f"--authorization-kubeconfig={layout.kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={layout.ports[component]}",
+        f"--cert-dir={layout.root / component}",
+        "--leader-elect=false",
+        *(["--kube-api-qps=500", "--kube-api-burst=1000"] if layout.parts.fast else []),
+    ]
+
+
+def _controller_manager(layout: Layout) -> list[str]:
+    controllers = CONTROLLERS + (NODE_CONTROLLERS if layout.parts.kwok else ())
+    return [
+        *_as_client("kube-controller-manager", layout),
+        f"--service-account-private-key-file={layout.service_account_key}",
+        "--use-service-account-credentials=false",
+        f"--controllers={','.join(controllers)}",
+    ]
+
+
+def _scheduler(layout: Layout) -> list[str]:
+    return _as_client("kube-scheduler", layout)
+
+
+def _kwok(layout: Layout) -> list[str]:
+    return [
+        f"--kubeconfig={layout.kubeconfig}",
+        "--manage-all-nodes=true",
+        f"--config={STAGES}",
+        "--cidr=10.244.0.1/16",
+        "--node-ip=127.0.0.1",
+        f"--server-address=127.0.0.1:{layout.ports['kwok']}",
+        "--node-lease-duration-seconds=40",
+    ]

@@ -1,0 +1,87 @@
+"""Several control planes at once, with the nodes of a fleet file."""
+
+import asyncio
+import dataclasses
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .admin import create_nodes
+from .binaries import locate
+from .commands import Parts
+from .controlplane import POLL_SECONDS, ControlPlane, bring_up, interleave, prepare, stop_together
+from .fleetfile import ClusterSpec, node_objects, read_fleet
+
+SMALL_FLEET = Path(__file__).parent / "fleets" / "small.yaml"
+NODES_SECONDS = 180
+
+
+def start_fleet(  # noqa: PLR0913 - each is a fact about the fleet
+    wanted: int | Sequence[str],
+    root: Path,
+    *,
+    fleet_file: Path | None = None,
+    api_only: bool = False,
+    kwok: bool = True,
+    fast: bool = True,
+    with_nodes: bool = True,
+    audit: bool = False,
+) -> list[ControlPlane]:
+    """Running control planes with their nodes ready, in the order asked for. Call from the main thread.
+
+    `wanted` is how many clusters of the fleet file (default: SMALL_FLEET), or their names; past its end the file starts
+    over with numbered names. `api_only` leaves only etcd and kube-apiserver, `kwok=False` leaves out the kubelets,
+    `fast=False` keeps Kubernetes' default request limits for the controllers. `audit` keeps a log of every change.
+
+    Raises BuildFailed when the programs cannot be had, StartFailed with the end of a log when one does not come up.
+    """
+    parts = Parts(controllers=not api_only, kwok=kwok and not api_only, fast=fast, audit=audit)
+    specs = choose(wanted, read_fleet(fleet_file or SMALL_FLEET))
+    programs = locate(parts.components)
+    planes = [
+        ControlPlane(spec.name, prepare(spec.name, root, parts), programs, region=spec.region, provider=spec.provider)
+        for spec in specs
+    ]
+    try:
+        for _ in interleave([bring_up(plane) for plane in planes]):
+            time.sleep(POLL_SECONDS)
+        if with_nodes:
+            asyncio.run(_populate(planes, specs))
+    except BaseException:
+        stop_together(planes)
+        raise
+    return planes
+
+
+def stop_fleet(planes: Sequence[ControlPlane]) -> None:
+    """Ends all of them together and removes their data."""
+    stop_together(planes)
+
+
+def choose(wanted: int | Sequence[str], specs: Sequence[ClusterSpec]) -> list[ClusterSpec]:
+    """The clusters asked for, by number or by name; an unknown name gets the nodes of the next unnamed cluster."""
+    if isinstance(wanted, int):
+        rounds = ((spec, number) for number in itertools.count(1) for spec in specs)
+        chosen = itertools.islice(rounds, wanted)
+        return [
+            spec if number == 1 else dataclasses.replace(spec, name=f"{spec.name}-{number}") for spec, number in chosen
+        ]
+    by_name = {spec.name: spec for spec in specs}
+    spare = itertools.cycle(specs)
+    return [by_name[name] if name in by_name else dataclasses.replace(next(spare), name=name) for name in wanted]
+
+
+async def _populate(planes: Sequence[ControlPlane], specs: Sequence[ClusterSpec]) -> None:
+    async with asyncio.timeout(NODES_SECONDS):
+        await asyncio.gather(
+            *(create_nodes(plane, node_objects(spec)) for plane, spec in zip(planes, specs, strict=True))
+        )
+
+
+def describe(planes: Sequence[ControlPlane]) -> None:
+    """Prints one line a cluster: name, server, kubeconfig path."""
+    for plane in planes:
+        sys.stdout.write(f"{plane.name} {plane.server} {plane.kubeconfig}\n")
+    sys.stdout.flush()

@@ -1,0 +1,214 @@
+"""A judge outside the product: what the API servers' own audit logs say, against what the gateway says.
+
+It never asks the gateway what happened on a cluster. It reads every change to every Job and Pod as the API servers
+wrote it down, and proves or disproves: nothing lost, nothing run twice, each where the gateway says, usage exact.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+JOB_LABEL = "switchyard.dev/job"
+ATTEMPT_LABEL = "switchyard.dev/attempt"
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+ENDED_STATES = {"succeeded", "failed", "cancelled"}
+HTTP_OK = range(200, 300)
+
+
+@dataclass(slots=True)
+class SeenObject:
+    """A Job object that existed."""
+
+    cluster: str
+    uid: str
+    name: str
+    job_id: str
+    attempt_id: str
+    was_released: bool = False
+
+
+@dataclass(slots=True)
+class SeenPod:
+    """A pod that existed; instants as its last status told them."""
+
+    cluster: str
+    uid: str
+    job_id: str
+    object_uid: str
+    index: str
+    gpus: int
+    node: str = ""
+    ran: bool = False
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def milliseconds(self) -> int:
+        """How long it ran, by the cluster's own instants; 0 if its end was never seen."""
+        if self.started_at is None or self.finished_at is None:
+            return 0
+        return round((self.finished_at - self.started_at).total_seconds() * 1000)
+
+
+@dataclass(slots=True)
+class Witness:
+    """Everything the API servers wrote down, by uid."""
+
+    objects: dict[str, SeenObject] = field(default_factory=dict)
+    pods: dict[str, SeenPod] = field(default_factory=dict)
+
+    def pods_of(self) -> Mapping[str, list[SeenPod]]:
+        """Pods by the gateway's job id."""
+        found: dict[str, list[SeenPod]] = defaultdict(list)
+        for pod in self.pods.values():
+            found[pod.job_id].append(pod)
+        return found
+
+    def without(self, job_ids: Collection[str]) -> "Witness":
+        """The same story, less these jobs."""
+        return Witness(
+            {uid: seen for uid, seen in self.objects.items() if seen.job_id not in job_ids},
+            {uid: seen for uid, seen in self.pods.items() if seen.job_id not in job_ids},
+        )
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is wrong, as sentences; empty lists mean that the gateway told the truth and kept its promises."""
+
+    lost: list[str] = field(default_factory=list)
+    ran_twice: list[str] = field(default_factory=list)
+    misplaced: list[str] = field(default_factory=list)
+    misbilled: list[str] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing is wrong."""
+        return not (self.lost or self.ran_twice or self.misplaced or self.misbilled)
+
+
+def read_witness(audit_logs: Mapping[str, Path]) -> Witness:
+    """The audit logs, by cluster name, as one story."""
+    witness = Witness()
+    for cluster, path in audit_logs.items():
+        for event in _changes(path):
+            _take(witness, cluster, event)
+    return witness
+
+
+def _changes(path: Path) -> Iterator[Mapping[str, Any]]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            if not line.endswith("\n"):
+                return  # a killed API server may leave half a line
+            event = json.loads(line)
+            if event.get("responseStatus", {}).get("code", 0) in HTTP_OK and "responseObject" in event:
+                yield event
+
+
+def _take(witness: Witness, cluster: str, event: Mapping[str, Any]) -> None:
+    seen = event["responseObject"]
+    labels = seen.get("metadata", {}).get("labels", {})
+    if JOB_LABEL not in labels or event.get("requestURI", "").find("dryRun") >= 0:
+        return
+    if seen.get("kind") == "Job":
+        _take_job(witness, cluster, seen, labels)
+    elif seen.get("kind") == "Pod":
+        _take_pod(witness, cluster, seen, labels)
+
+
+def _take_job(witness: Witness, cluster: str, seen: Mapping[str, Any], labels: Mapping[str, str]) -> None:
+    meta = seen["metadata"]
+    known = witness.objects.setdefault(
+        meta["uid"], SeenObject(cluster, meta["uid"], meta["name"], labels[JOB_LABEL], labels.get(ATTEMPT_LABEL, ""))
+    )
+    known.was_released |= not seen["spec"].get("suspend", False)
+
+
+def _take_pod(witness: Witness, cluster: str, seen: Mapping[str, Any], labels: Mapping[str, str]) -> None:
+    meta, status = seen["metadata"], seen.get("status", {})
+    owner = next((ref["uid"] for ref in meta.get("ownerReferences", []) if ref["kind"] == "Job"), "")
+    pod = witness.pods.setdefault(
+        meta["uid"],
+        SeenPod(cluster, meta["uid"], labels[JOB_LABEL], owner, labels.get(INDEX_LABEL, ""), _devices(seen["spec"])),
+    )
+    pod.node = seen["spec"].get("nodeName", pod.node)
+    pod.ran |= status.get("phase") in {"Running", "Succeeded", "Failed"} and "startTime" in status
+    pod.started_at = _instant(status.get("startTime")) or pod.started_at
+    ends = [
+        s["state"]["terminated"]["finishedAt"]
+        for s in status.get("containerStatuses", [])
+        if "terminated" in s.get("state", {})
+    ]
+    if ends and status.get("phase") in {"Succeeded", "Failed"}:
+        pod.finished_at = max(filter(None, map(_instant, ends)), default=None)
+
+
+def _devices(spec: Mapping[str, Any]) -> int:
+    requests = (c.get("resources", {}).get("limits", {}) for c in spec["containers"])
+    return sum(int(amount) for each in requests for name, amount in each.items() if "/" in name)
+
+
+def _instant(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def judge(acked: Iterable[str], told: Mapping[str, Mapping[str, Any]], witness: Witness) -> Verdict:
+    """`acked`: job ids that were accepted; `told`: each job as the gateway shows it, with `attempts` as a list."""
+    verdict = Verdict()
+    pods_of = witness.pods_of()
+    for job_id in acked:
+        job = told.get(job_id)
+        if job is None:
+            verdict.lost.append(f"{job_id}: accepted, and now unknown")
+        else:
+            _judge_job(verdict, job, pods_of.get(job_id, []))
+    for job_id in pods_of.keys() - set(told):
+        verdict.misplaced.append(f"{job_id}: ran, but the gateway has no such job")
+    return verdict
+
+
+def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]) -> None:
+    ran = [pod for pod in pods if pod.ran]
+    objects = {pod.object_uid for pod in ran}
+    name = f"{job['id']} ({job.get('name', '')}, {job['state']})"
+    if job["state"] not in ENDED_STATES:
+        verdict.lost.append(f"{name}: has not ended: {job.get('reason')}")
+    if job["state"] == "succeeded" and not ran:
+        verdict.lost.append(f"{name}: said to have succeeded, but no pod of it ever ran")
+    starts: dict[tuple[str, str], int] = defaultdict(int)
+    for pod in ran:
+        starts[_set_of(pod, job), pod.index] += 1
+    if any(count > 1 for count in starts.values()):
+        verdict.ran_twice.append(f"{name}: a pod ran more than once, in objects {sorted(objects)}")
+    claimed = {
+        (attempt["cluster"], o["uid"])
+        for attempt in job["attempts"]
+        for o in attempt["objects"]
+        if attempt["started_at"]
+    }
+    for pod in ran:
+        if (pod.cluster, pod.object_uid) not in claimed:
+            verdict.misplaced.append(f"{name}: pod {pod.uid} ran on {pod.cluster}, of which the gateway says nothing")
+
+
+def _set_of(pod: SeenPod, job: Mapping[str, Any]) -> str:
+    """Which pod set a pod belongs to: the position of its object within its attempt."""
+    for attempt in job["attempts"]:
+        for position, remote in enumerate(attempt["objects"]):
+            if remote["uid"] == pod.object_uid:
+                return str(position)
+    return pod.object_uid
+
+
+def judge_usage(verdict: Verdict, billed_milliseconds: Mapping[str, int], witness: Witness) -> None:
+    """Holds billed GPU-milliseconds by job id against what the pods' own instants add up to."""
+    for job_id, pods in witness.pods_of().items():
+        ran = sum(pod.milliseconds * pod.gpus for pod in pods)
+        billed = billed_milliseconds.get(job_id, 0)
+        if ran != billed:
+            verdict.misbilled.append(f"{job_id}: pods ran {ran} GPU-ms, billed {billed} GPU-ms")

@@ -1,0 +1,141 @@
+"""Pictures of every page of a running gateway, wide and narrow, light and dark: `python -m devtools.screenshots --out DIR`.
+
+Signs in with the demo's login unless told otherwise. Fails on a page that answers with an error, that writes an error to
+the console, or that is wider than the screen.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+CHROMIUM_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
+WIDTHS = {"wide": (1440, 900), "narrow": (390, 844)}
+SCHEMES = ("light", "dark")
+PAGES = {
+    "overview": "/",
+    "jobs": "/jobs/",
+    "jobs-none": "/jobs/?q=there-is-no-such-job",
+    "submit": "/jobs/new/",
+    "submit-json": "/jobs/new/?by=json",
+    "fleet": "/clusters/",
+    "register": "/clusters/register/",
+    "register-parts": "/clusters/register/?by=parts",
+    "quotas": "/quotas/",
+    "quota-edit": "/quotas/set/",
+    "usage": "/usage/?by=tenant&by=flavor",
+    "prices": "/prices/",
+    "tenants": "/tenants/",
+    "tokens": "/tokens/",
+    "audit": "/audit/",
+    "not-found": "/there-is-no-such-page/",
+}
+FIRST_LINKS = {  # a page, where to find its address, and the link that leads there
+    "job-queued": ("/jobs/?state=queued", "#jobs tbody a.title-link"),
+    "job-running": ("/jobs/?state=running", "#jobs tbody a.title-link"),
+    "job-failed": ("/jobs/?state=failed", "#jobs tbody a.title-link"),
+    "cluster": ("/clusters/", ".cluster-card:last-child a.title-link"),
+    "tenant": ("/tenants/", "tbody tr:nth-child(3) a.title-link"),
+}
+
+
+@dataclass(slots=True)
+class Visit:
+    """One signed-in browser window and what went wrong in it."""
+
+    page: Page
+    address: str
+    troubles: list[str]
+
+    def look(self, path: str, picture: Path) -> None:
+        """Opens a page, checks it, and saves its picture."""
+        answer = self.page.goto(f"{self.address}{path}", wait_until="networkidle")
+        expected = 404 if "no-such-page" in path else 200
+        if answer is None or answer.status != expected:
+            self.troubles.append(f"{path}: answered {answer.status if answer else 'nothing'}")
+        width = self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        if width > 0:
+            self.troubles.append(f"{path}: {width} px wider than the screen at {picture.stem}")
+        self.page.screenshot(path=str(picture), full_page=True)
+
+
+def main() -> int:
+    """0 when every page was fine, else 1 with the troubles listed."""
+    parser = argparse.ArgumentParser(prog="python -m devtools.screenshots", description=__doc__)
+    parser.add_argument("--address", default="http://127.0.0.1:8000")
+    parser.add_argument("--email", default="admin@acme.example")
+    parser.add_argument("--password", default="switchyard-demo")
+    parser.add_argument("--out", type=Path, default=Path(".switchyard/screenshots"))
+    parser.add_argument("--only", default="", help="names of pages, with commas between")
+    options = parser.parse_args()
+    if not CHROMIUM.exists():
+        raise SystemExit(f"{CHROMIUM} is missing: install Chromium (Debian: apt-get install chromium) or set CHROMIUM")
+    options.out.mkdir(parents=True, exist_ok=True)
+    troubles: list[str] = []
+    with _chromium() as browser:
+        for scheme in SCHEMES:
+            for size in WIDTHS:
+                troubles += _round(browser, options, scheme, size)
+    for trouble in dict.fromkeys(troubles):
+        print(trouble)
+    return 1 if troubles else 0
+
+
+def _round(browser: Browser, options: argparse.Namespace, scheme: str, size: str) -> list[str]:
+    width, height = WIDTHS[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+    visit = Visit(context.new_page(), options.address.rstrip("/"), [])
+    visit.page.on("console", lambda message: _note(visit, message))
+    visit.page.on("pageerror", lambda error: visit.troubles.append(f"{visit.page.url}: {error}"))
+    wanted = set(filter(None, options.only.split(",")))
+    if not wanted or "sign-in" in wanted:
+        visit.look("/login/", options.out / f"sign-in-{size}-{scheme}.png")
+    _sign_in(visit, options.email, options.password)
+    for name, path in {**PAGES, **_found_pages(visit)}.items():
+        if not wanted or name in wanted:
+            visit.look(path, options.out / f"{name}-{size}-{scheme}.png")
+    context.close()
+    return visit.troubles
+
+
+def _sign_in(visit: Visit, email: str, password: str) -> None:
+    visit.page.goto(f"{visit.address}/login/")
+    visit.page.get_by_label("Email").fill(email)
+    visit.page.get_by_label("Password").fill(password)
+    visit.page.get_by_role("button", name="Sign in").click()
+    visit.page.wait_for_url(f"{visit.address}/")
+
+
+def _found_pages(visit: Visit) -> dict[str, str]:
+    found = {}
+    for name, (path, selector) in FIRST_LINKS.items():
+        visit.page.goto(f"{visit.address}{path}")
+        link = visit.page.locator(selector).first
+        if link.count():
+            found[name] = link.get_attribute("href") or path
+    if "job-running" in found:
+        found["job-logs"] = f"{found['job-running']}logs/"
+    return found
+
+
+def _note(visit: Visit, message: ConsoleMessage) -> None:
+    if message.type in {"error", "warning"} and "no-such-page" not in visit.page.url:
+        visit.troubles.append(f"{visit.page.url}: {message.text}")
+
+
+@contextmanager
+def _chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(CHROMIUM_ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,293 @@
+"""Every process of the gateway in the foreground: `python -m devtools.serve`, which `make serve` and `make demo` run.
+
+Starts embedded PostgreSQL and Valkey unless DATABASE_URL and REDIS_URL are set, brings the schema up to date, starts
+web, worker, beat and observer, and starts each again when it ends. Everything dies with this process, however it ends.
+"""
+
+import argparse
+import base64
+import fcntl
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from devtools.embedded import Service, Unavailable, is_configured, is_free, services, spawn, stop, tail
+
+PROJECT = Path(__file__).resolve().parent.parent
+WORKER_PROCESSES = 8
+READY_SECONDS = 120
+STEADY_SECONDS = 10
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 10.0
+GRACE_SECONDS = 20
+MANAGE = (sys.executable, "manage.py")
+ROLES: dict[str, Sequence[str]] = {
+    "web": (sys.executable, "-m", "gunicorn", "--config", "python:config.gunicorn", "--name", "web"),
+    "worker": (
+        sys.executable, "-m", "celery", "--app", "config.celery", "worker", "--concurrency", str(WORKER_PROCESSES),
+        "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO",
+    ),
+    "beat": (*MANAGE, "beat"),
+    "observer": (*MANAGE, "observer"),
+}  # fmt: skip
+
+
+class CannotServe(Exception):  # noqa: N818 - reads as what happened
+    """The gateway cannot be started; the message says what to do."""
+
+
+class Interrupted(Exception):  # noqa: N818 - reads as what happened
+    """Somebody asked this process to stop."""
+
+
+@dataclass(slots=True)
+class Child:
+    """A process that is kept running: started again when it ends, at once or, if it keeps ending, after a pause."""
+
+    name: str
+    log: Path
+    launch: Callable[[], subprocess.Popen[bytes]]
+    stop_signal: signal.Signals = signal.SIGTERM
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    pause_seconds: float = FIRST_PAUSE_SECONDS
+    due_at: float = 0.0
+
+    def start(self) -> None:
+        """Starts the process."""
+        self.process = self.launch()
+        self.started_at, self.due_at = time.monotonic(), 0.0
+
+    def keep_alive(self) -> None:
+        """Looks after the process; to be called again and again."""
+        if self.process is None or self.process.poll() is None:
+            return
+        now = time.monotonic()
+        if not self.due_at:
+            if now - self.started_at >= STEADY_SECONDS:
+                self.pause_seconds = FIRST_PAUSE_SECONDS
+            self.due_at = now + self.pause_seconds
+            say(f"{self.name} ended with {self.process.returncode}; starting it again in {self.pause_seconds:g} s")
+            if self.process.returncode > 0:
+                say(f"the end of {self.log}:\n{tail(self.log, 15)}")
+            self.pause_seconds = min(self.pause_seconds * 2, LONGEST_PAUSE_SECONDS)
+        elif now >= self.due_at:
+            self.start()
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """All processes of one home."""
+
+    home: Path
+    environment: dict[str, str]
+    with_demo: bool
+    servers: list[Child] = field(default_factory=list)
+    roles: list[Child] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """Where the web process answers."""
+        return f"http://127.0.0.1:{self.environment['SWITCHYARD_PORT']}"
+
+    def run(self) -> None:
+        """Starts everything and keeps it running until interrupted."""
+        self._start_servers()
+        _write_private(self.home / "environment.json", json.dumps(self.environment, indent=1))
+        self._manage("migrate", "--noinput")
+        self._manage("collectstatic", "--noinput", "--verbosity", "0")
+        login = self._manage("seed_demo") if self.with_demo else ""
+        for role in ROLES:
+            child = Child(role, self._log(role), lambda role=role: self._launch(role))  # type: ignore[misc]
+            self.roles.append(child)
+            child.start()
+        self._wait_until_ready()
+        say(f"switchyard is ready at {self.url}")
+        if login:
+            say(login)
+        while True:
+            self._look_after()
+
+    def _start_servers(self) -> None:
+        for variable, service in services(self.home).items():
+            say(f"starting {service.name} ({service.log})")
+            child = Child(service.name, service.log, _launcher(service), service.stop_signal)
+            self.servers.append(child)
+            child.process, child.started_at = service.start(), time.monotonic()
+            self.environment[variable] = service.url
+
+    def _log(self, name: str) -> Path:
+        return self.home / f"{name}.log"
+
+    def _launch(self, role: str) -> subprocess.Popen[bytes]:
+        return spawn(ROLES[role], log=self._log(role), env=self.environment, cwd=PROJECT)
+
+    def _manage(self, *arguments: str) -> str:
+        """What the management command prints."""
+        say(f"running {arguments[0]}")
+        log = self._log(arguments[0])
+        log.write_bytes(b"")
+        process = spawn([*MANAGE, *arguments], log=log, env=self.environment, cwd=PROJECT)
+        try:
+            code = process.wait()
+        finally:
+            stop(process)
+        if code != 0:
+            raise CannotServe(f"manage.py {arguments[0]} exited {code}:\n{tail(log)}")
+        return log.read_text(errors="replace").strip()
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_SECONDS
+        while not _answers(f"{self.url}/readyz"):
+            self._look_after()
+            if time.monotonic() > deadline:
+                raise CannotServe(f"not ready after {READY_SECONDS} s:\n{tail(self._log('web'))}")
+
+    def _look_after(self) -> None:
+        for child in (*self.servers, *self.roles):
+            child.keep_alive()
+        time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Ends the gateway's processes together, then the servers."""
+        for children in (self.roles, self.servers):
+            running = [(child, child.process) for child in children if child.process and child.process.poll() is None]
+            for child, process in running:
+                process.send_signal(child.stop_signal)
+            deadline = time.monotonic() + GRACE_SECONDS
+            for _, process in running:
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    stop(process, first=signal.SIGKILL)
+
+
+def _launcher(service: Service) -> Callable[[], subprocess.Popen[bytes]]:
+    return lambda: spawn(service.argv, log=service.log, user=service.user)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own address
+            return bool(answer.status == 200)  # noqa: PLR2004
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def say(line: str) -> None:
+    """One message for whoever watches the foreground."""
+    print(line, flush=True)
+
+
+@contextmanager
+def _only_one(home: Path) -> Iterator[None]:
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "serve.lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            raise CannotServe(
+                f"{home} is in use by process {owner}: stop that one, or set SWITCHYARD_HOME to another folder"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _environment(home: Path, *, with_demo: bool) -> dict[str, str]:
+    """What the processes run with: our own environment, and what it lacks."""
+    environment = dict(os.environ)
+    environment["SWITCHYARD_HOME"] = str(home)
+    environment.setdefault("SWITCHYARD_PORT", "8000")
+    environment["PYTHONUNBUFFERED"] = "1"
+    # A worker told to end gives its tasks a moment and then hands them back, instead of waiting for all of them.
+    environment["REMAP_SIGTERM"] = "SIGQUIT"
+    if with_demo:
+        environment.setdefault("SWITCHYARD_ALLOW_SIMULATION", "1")
+    made: dict[str, Callable[[], str]] = {
+        "SWITCHYARD_SECRET_KEY": lambda: secrets.token_urlsafe(48),
+        "SWITCHYARD_KEY_RING": lambda: f"k1:{base64.b64encode(secrets.token_bytes(32)).decode()}",
+    }
+    for name, make in made.items():
+        if not is_configured(name):
+            environment[name] = _kept_secret(home, name.removeprefix("SWITCHYARD_").lower(), make)
+    return environment
+
+
+def _kept_secret(home: Path, name: str, make: Callable[[], str]) -> str:
+    file = home / "secrets" / name
+    if not file.exists():
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        _write_private(file, make())
+    return file.read_text(encoding="ascii").strip()
+
+
+def _write_private(file: Path, content: str) -> None:
+    """Never half-written, never readable by others: a lost key ring would be a lost credential of every cluster."""
+    partial = file.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.rename(file)
+
+
+def _check_port(environment: dict[str, str]) -> None:
+    port = environment["SWITCHYARD_PORT"]
+    if not port.isdigit() or not 0 < int(port) < 2**16:
+        raise CannotServe(f"SWITCHYARD_PORT must lie between 1 and 65535; it is {port!r}")
+    if not is_free(int(port)):
+        raise CannotServe(f"port {port} is in use: set SWITCHYARD_PORT to another one")
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise Interrupted
+
+
+def main() -> int:
+    """Exit status: 0 after a requested stop."""
+    parser = argparse.ArgumentParser(prog="python -m devtools.serve", description=__doc__)
+    parser.add_argument("--demo", action="store_true", help="with a simulated fleet and a seeded day of traffic")
+    options = parser.parse_args()
+    stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in stops:
+        signal.signal(number, _interrupt)
+    home = Path(os.environ.get("SWITCHYARD_HOME") or PROJECT / ".switchyard").resolve()
+    try:
+        with _only_one(home):
+            environment = _environment(home, with_demo=options.demo)
+            _check_port(environment)
+            supervisor = Supervisor(home, environment, options.demo)
+            try:
+                supervisor.run()
+            finally:
+                for number in stops:
+                    signal.signal(number, signal.SIG_IGN)
+                say("stopping")
+                supervisor.stop()
+    except Interrupted:
+        return 0
+    except (CannotServe, Unavailable) as failure:
+        print(f"switchyard: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

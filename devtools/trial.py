@@ -1,0 +1,204 @@
+"""A whole gateway of its own for tests and benchmarks: real processes, a fresh home, a client, registered clusters."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import redis
+
+from devtools.embedded import free_port, spawn, stop, tail
+from devtools.localfleet import ControlPlane
+from devtools.localfleet.admin import apply_file, mint_token
+
+PROJECT = Path(__file__).resolve().parent.parent
+ACCESS_MANIFEST = PROJECT / "docs" / "reference" / "cluster-access.yaml"
+READY_SECONDS = 120
+KNOWN_PROCESSES = ("web", "worker", "beat", "observer", "postgres", "valkey-server")
+ORGANISATION = "acme"
+ADMIN = "admin@acme.example"
+
+
+@dataclass(slots=True)
+class Gateway:
+    """A running `make serve` with a bootstrapped organisation and its administrator's token."""
+
+    home: Path
+    url: str
+    process: subprocess.Popen[bytes]
+    environment: Mapping[str, str]
+    token: str = ""
+    client: httpx.Client = field(default_factory=httpx.Client)
+
+    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """One API call; tries again while web process or database are being restarted (reads and keyed writes are safe)."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                answer = self.client.request(method, f"/api/v1{path}", **arguments)
+            except httpx.TransportError:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+                    return answer
+            time.sleep(0.2)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The JSON at `path`."""
+        answer = self.request("GET", path, params=query)
+        answer.raise_for_status()
+        return answer.json()
+
+    def items(self, path: str, **query: Any) -> Iterator[dict[str, Any]]:
+        """Every item of a list, page by page."""
+        cursor: str | None = ""
+        while cursor is not None:
+            page = self.get(path, limit=500, **({"cursor": cursor} if cursor else {}), **query)
+            yield from page["items"]
+            cursor = page["next"]
+
+    def create(self, path: str, body: Mapping[str, Any], **headers: str) -> dict[str, Any]:
+        """The created thing; raises with the problem's text when it was refused."""
+        answer = self.request("POST", path, json=body, headers=headers)
+        if answer.is_error:
+            raise AssertionError(f"POST {path}: {answer.status_code} {answer.text}")
+        created: dict[str, Any] = answer.json()
+        return created
+
+    def register(self, plane: ControlPlane, *, server: str = "", ca_pem: str = "") -> dict[str, Any]:
+        """Registers a control plane with a ServiceAccount token that carries only the published role.
+
+        `server` and `ca_pem` name something that stands in front of it.
+        """
+        apply_file(plane, ACCESS_MANIFEST)
+        token = mint_token(plane, "switchyard-system", "switchyard")
+        body = {
+            "name": plane.name,
+            "server": server or plane.server,
+            "ca_pem": ca_pem or plane.layout.ca_file.read_text(),
+            "token": token,
+            "region": plane.region,
+            "provider": plane.provider,
+        }
+        return self.create("/clusters", body)
+
+    def manage(self, *arguments: str) -> str:
+        """What a management command prints."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=PROJECT, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise AssertionError(
+                f"manage.py {' '.join(arguments)} exited {done.returncode}:\n{done.stdout}\n{done.stderr}"
+            )
+        return done.stdout
+
+    def processes(self, role: str) -> list[psutil.Process]:
+        """The processes whose command line carries this role, oldest first."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        return sorted(
+            (p for p in family if role in _words(p)),
+            key=lambda p: (p.create_time(), p.pid),
+        )
+
+    def kill(self, role: str) -> None:
+        """`kill -9` of the role's main process."""
+        self.processes(role)[0].send_signal(signal.SIGKILL)
+
+    def flush_broker(self) -> None:
+        """Empties Valkey, queues and all."""
+        redis.Redis.from_url(self.environment["REDIS_URL"]).flushall()
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """CPU spent so far by each of the gateway's processes and its two servers, children included."""
+        found: dict[str, float] = {}
+        for process in psutil.Process(self.process.pid).children():
+            name = next((word for word in _words(process) if word in KNOWN_PROCESSES), "other")
+            found[name] = found.get(name, 0.0) + _cpu_of([process, *process.children(recursive=True)])
+        return found
+
+    def stop(self) -> None:
+        """Ends all of it, cleanly."""
+        self.client.close()
+        stop(self.process, first=signal.SIGTERM, grace_seconds=30)
+
+
+def _cpu_of(processes: Sequence[psutil.Process]) -> float:
+    total = 0.0
+    for process in processes:
+        try:
+            times = process.cpu_times()
+            total += times.user + times.system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+def _words(process: psutil.Process) -> Sequence[str]:
+    """The names in its command line; servers that retitle themselves put it all in one piece."""
+    try:
+        return [Path(word).name for piece in process.cmdline() for word in piece.split()]
+    except psutil.Error:
+        return []
+
+
+def start_gateway(home: Path, **settings: str) -> Gateway:
+    """A gateway that answers, on embedded servers of its own, with loopback clusters and simulation allowed."""
+    home.mkdir(parents=True, exist_ok=True)
+    home.chmod(0o755)
+    port = free_port()
+    environment = {
+        "SWITCHYARD_HOME": str(home),
+        "SWITCHYARD_PORT": str(port),
+        "SWITCHYARD_EGRESS_ALLOW": "127.0.0.0/8",
+        "SWITCHYARD_ALLOW_SIMULATION": "1",
+        **settings,
+    }
+    inherited = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith("SWITCHYARD_") and k not in {"DATABASE_URL", "REDIS_URL"}
+    }
+    log = home / "serve.log"
+    process = spawn([sys.executable, "-m", "devtools.serve"], log=log, env={**inherited, **environment})
+    url = f"http://127.0.0.1:{port}"
+    gateway = Gateway(home, url, process, _own_settings(home, environment))
+    try:
+        _wait_for_line(gateway, log, "switchyard is ready at")
+        gateway.environment = _own_settings(home, environment)
+        answer = json.loads(
+            gateway.manage("bootstrap", "--organisation", ORGANISATION, "--admin", ADMIN, "--new-token")
+        )
+        gateway.token = answer["token"]
+        gateway.client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {gateway.token}"}, timeout=30)
+    except BaseException:
+        gateway.stop()
+        raise
+    return gateway
+
+
+def _own_settings(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment its processes run with; `serve` writes it to its home once its servers are up."""
+    written = home / "environment.json"
+    return {**environment, **(json.loads(written.read_text()) if written.exists() else {})}
+
+
+def _wait_for_line(gateway: Gateway, log: Path, words: str) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        if words in log.read_text(errors="replace"):
+            return
+        if gateway.process.poll() is not None:
+            raise RuntimeError(f"the gateway ended while starting:\n{tail(log, 60)}")
+        time.sleep(0.1)
+    raise RuntimeError(f"the gateway was not ready within {READY_SECONDS} s:\n{tail(log, 60)}")

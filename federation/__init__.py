@@ -1,0 +1,1 @@
+"""Which job runs where and when, and the life of each job."""

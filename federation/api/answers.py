@@ -1,0 +1,151 @@
+"""Jobs and attempts as the API writes them."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from billing.queries import CostView
+from federation.engine.lifecycle import JobState
+from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
+from federation.queries.jobs import newest_attempt
+from federation.queries.logs import JobLogs
+from foundation.plain_json import instant
+
+MONEY_STEP = Decimal("0.000001")
+BASE = "/api/v1/jobs"
+
+
+def job_json(job: Job, cost: CostView | None = None) -> dict[str, Any]:
+    """A job in full, with its newest attempt and what it has cost so far."""
+    attempt = newest_attempt(job)
+    return {
+        "id": str(job.id),
+        "tenant": job.tenant.path,
+        "name": job.name,
+        "state": str(job.state),
+        "reason": {"code": job.reason_code, "message": job.reason_message},
+        "labels": job.labels,
+        "spec": {"tenant": job.tenant.path, **job.spec},
+        "created_by": job.created_by.email,
+        "created_at": instant(job.created_at),
+        "started_at": instant(job.started_at),
+        "finished_at": instant(job.finished_at),
+        "exit_code": job.exit_code,
+        "attempt": None if attempt is None else attempt_json(attempt),
+        "cost": cost_json(job, cost),
+        "links": links_of(job.id),
+    }
+
+
+def job_line_json(job: Job) -> dict[str, Any]:
+    """A job just taken in, in short."""
+    return {
+        "id": str(job.id),
+        "tenant": job.tenant.path,
+        "name": job.name,
+        "state": str(job.state),
+        "created_at": instant(job.created_at),
+        "links": {"self": f"{BASE}/{job.id}"},
+    }
+
+
+def links_of(job_id: UUID) -> dict[str, str]:
+    """Where to read on."""
+    here = f"{BASE}/{job_id}"
+    return {
+        "self": here,
+        **{name: f"{here}/{name}" for name in ("attempts", "events", "explanation", "logs", "cancel")},
+    }
+
+
+def cost_json(job: Job, cost: CostView | None) -> dict[str, Any]:
+    """What a job has cost so far; provisional until it has ended and all of it is metered."""
+    if cost is None:
+        is_over = job.state in TERMINAL_JOB_STATES and job.started_at is None
+        return {**money_json(Decimal(0), "USD"), "provisional": not is_over}
+    return {**money_json(cost.amount, cost.currency), "provisional": cost.is_provisional}
+
+
+def money_json(amount: Decimal, currency: str) -> dict[str, str]:
+    """An amount of money, to the millionth."""
+    return {"amount": format(amount.quantize(MONEY_STEP), "f"), "currency": currency}
+
+
+def attempt_json(attempt: Attempt) -> dict[str, Any]:
+    """An attempt with its objects; `object` is the first pod set's."""
+    objects = [_object_json(attempt, item.name, item.uid) for item in attempt.remote_objects.all()]
+    price = attempt.unit_price
+    return {
+        "id": str(attempt.id),
+        "number": attempt.number,
+        "job": str(attempt.job_id),
+        "cluster": attempt.cluster.name,
+        "state": str(attempt.state),
+        "object": objects[0] if objects else None,
+        "objects": objects,
+        "placement": {"flavor": attempt.flavor, "domain": attempt.domain},
+        "unit_price": None if price is None else money_json(price, attempt.currency),
+        "reserved_at": instant(attempt.reserved_at),
+        "created_at": instant(attempt.created_at),
+        "started_at": instant(attempt.started_at),
+        "finished_at": instant(attempt.finished_at),
+        "end_reason": attempt.end_reason or None,
+        "end_message": attempt.end_message or None,
+    }
+
+
+def _object_json(attempt: Attempt, name: str, uid: str) -> dict[str, Any]:
+    return {"api_version": "batch/v1", "kind": "Job", "namespace": attempt.namespace, "name": name, "uid": uid or None}
+
+
+def event_json(event: JobEvent) -> dict[str, Any]:
+    """A line of the timeline."""
+    return {
+        "id": event.id,
+        "at": instant(event.at),
+        "kind": event.kind,
+        "message": event.message,
+        "attempt": None if event.attempt_id is None else str(event.attempt_id),
+    }
+
+
+def explanation_json(job: Job) -> dict[str, Any]:
+    """Why a job waits, on the whole and per cluster, as the last cycle that considered it said."""
+    per_cluster: list[Mapping[str, Any]] = job.explanation.get("clusters", []) if job.state == JobState.QUEUED else []
+    return {
+        "job": str(job.id),
+        "state": str(job.state),
+        "reason": {"code": job.reason_code, "message": job.reason_message},
+        "considered_at": instant(job.reason_at),
+        "clusters": [
+            {
+                "cluster": reason["cluster"],
+                "code": reason["code"],
+                "message": reason["message"],
+                "for_good": reason["is_for_good"],
+            }
+            for reason in per_cluster
+        ],
+    }
+
+
+def logs_json(logs: JobLogs) -> dict[str, Any]:
+    """The ends of the newest attempt's logs."""
+    return {
+        "attempt": None if logs.attempt_id is None else str(logs.attempt_id),
+        "cluster": logs.cluster or None,
+        "pods": logs.pods_in_all,
+        "items": [
+            {
+                "pod": log.pod,
+                "pod_set": log.position,
+                "node": log.node or None,
+                "phase": log.phase,
+                "text": log.text,
+                "truncated": log.is_cut,
+                "unavailable": log.trouble or None,
+            }
+            for log in logs.pods
+        ],
+    }

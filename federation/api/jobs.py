@@ -1,0 +1,130 @@
+"""/jobs: translate, make one call, translate back."""
+
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.queries import costs_of
+from federation.models import Job
+from federation.operations import request_cancellation, submit_job, submit_jobs
+from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtered_jobs, job_of
+from federation.queries.logs import MOST_TAIL_LINES, logs_of
+from foundation.api import problem_body
+from foundation.problems import Invalid
+from foundation.schema import page_shape
+from tenancy.api.views import ApiView
+from tenancy.operations import Answer
+
+from .answers import attempt_json, event_json, explanation_json, job_json, job_line_json, logs_json
+from .shapes import (
+    AttemptShape,
+    BulkAnswerShape,
+    BulkShape,
+    EventShape,
+    ExplanationShape,
+    JobShape,
+    JobSpecShape,
+    LogsShape,
+    ManifestShape,
+)
+
+ORDERS = {"-created": "-id", "created": "id"}
+TIMELINE = {"at": "id", "-at": "-id"}
+ATTEMPT_ORDERS = {"-number": "-id", "number": "id"}
+SUBMISSION = PolymorphicProxySerializer("Submission", [JobSpecShape, ManifestShape], resource_type_field_name=None)
+
+
+def _answer(answer: Answer) -> Response:
+    headers = {"Idempotent-Replayed": "true"} if answer.replayed else None
+    return Response(answer.body, status=answer.status, headers=headers)
+
+
+def _with_cost(job: Job) -> dict[str, Any]:
+    return job_json(job, costs_of([job.id]).get(job.id))
+
+
+class Jobs(ApiView):
+    filters = JOB_FILTERS
+    paged = True
+
+    @extend_schema(responses=page_shape(JobShape))
+    def get(self, request: Request) -> Response:
+        """Jobs of the tenants you may see, newest first."""
+        page = self.page(filtered_jobs(self.actor, self.query), orders=ORDERS, render=lambda job: job)
+        jobs = page.data["items"]
+        costs = costs_of([job.id for job in jobs])
+        page.data["items"] = [job_json(job, costs.get(job.id)) for job in jobs]
+        return page
+
+    @extend_schema(request=SUBMISSION, responses={201: JobShape})
+    def post(self, request: Request) -> Response:
+        """Takes in a job: a spec, or a `batch/v1` Job manifest. What could never run is refused at once."""
+        body, key = request.data, request.headers.get("Idempotency-Key", "")
+        return _answer(submit_job(self.actor, body, show=job_json, key=key, raw=self.raw_body))
+
+
+class JobsInBulk(ApiView):
+    max_body_bytes = settings.BULK_UPLOAD_MAX_BYTES
+
+    @extend_schema(request=BulkShape, responses=BulkAnswerShape)
+    def post(self, request: Request) -> Response:
+        """Takes in up to 10,000 jobs, each judged by itself; the accepted ones are stored together."""
+        body, key = request.data, request.headers.get("Idempotency-Key", "")
+        answer = submit_jobs(self.actor, body, show=job_line_json, tell=problem_body, key=key, raw=self.raw_body)
+        return _answer(answer)
+
+
+class OneJob(ApiView):
+    @extend_schema(responses=JobShape)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """A job."""
+        return Response(_with_cost(job_of(self.actor, job_id)))
+
+
+class Cancellation(ApiView):
+    @extend_schema(request=None, responses={202: JobShape})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Cancels a job; it stays `cancelling` until its cluster has confirmed. Asking twice is harmless."""
+        request_cancellation(self.actor, job_id)
+        return Response(_with_cost(job_of(self.actor, job_id)), status=202)
+
+
+class Attempts(ApiView):
+    paged = True
+
+    @extend_schema(responses=page_shape(AttemptShape))
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """Every try to run the job, newest first."""
+        return self.page(attempts_of(self.actor, job_id), orders=ATTEMPT_ORDERS, render=attempt_json)
+
+
+class Events(ApiView):
+    paged = True
+
+    @extend_schema(responses=page_shape(EventShape))
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """The job's timeline, oldest first."""
+        return self.page(events_of(self.actor, job_id), orders=TIMELINE, render=event_json)
+
+
+class Explanation(ApiView):
+    @extend_schema(responses=ExplanationShape)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """Why the job waits, on the whole and on each cluster."""
+        return Response(explanation_json(job_of(self.actor, job_id)))
+
+
+class Logs(ApiView):
+    filters = ("pod", "tail_lines")
+
+    @extend_schema(responses=LogsShape)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """The ends of the newest attempt's logs, fetched from its cluster now; control characters are taken out."""
+        text = self.query.get("tail_lines", "500")
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:10]) <= MOST_TAIL_LINES):
+            raise Invalid.field("tail_lines", "out_of_range", f"a whole number from 1 to {MOST_TAIL_LINES}")
+        return Response(logs_json(logs_of(self.actor, job_id, pod=self.query.get("pod", ""), tail_lines=int(text))))

@@ -1,0 +1,80 @@
+"""/metrics in Prometheus' text format: what operations counted, and how the database stands at this moment.
+
+With SWITCHYARD_METRICS_TOKEN set it takes that token (`Authorization: Bearer …`) from anybody. Without one it answers only
+peers on loopback that came without a proxy, since numbers by cluster are nobody else's business.
+"""
+
+import hmac
+import ipaddress
+import os
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector  # type: ignore[attr-defined, unused-ignore]
+from prometheus_client.registry import Collector
+
+from federation.operations import figures  # noqa: F401 - its counters register themselves
+from federation.queries.figures import Standing, standing
+
+FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
+
+
+class StandingCollector(Collector):
+    """Asks the database once a scrape."""
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges."""
+        yield from _gauges(standing())
+
+
+def _gauges(now: Standing) -> Iterator[Metric]:
+    queued = GaugeMetricFamily("switchyard_jobs_queued", "Queued jobs by why they wait.", labels=["reason"])
+    for reason, jobs in sorted(now.queued_by_reason.items()):
+        queued.add_metric([reason], jobs)
+    yield queued
+    live = GaugeMetricFamily(
+        "switchyard_attempts_live", "Live attempts by cluster and state.", labels=["cluster", "state"]
+    )
+    for (cluster, state), attempts in sorted(now.live_by_cluster_and_state.items()):
+        live.add_metric([cluster, state], attempts)
+    yield live
+    yield GaugeMetricFamily("switchyard_holds_pending", "Holds on quota not yet ended.", value=now.pending_holds)
+    yield GaugeMetricFamily("switchyard_outbox_messages", "Wake-ups not yet delivered.", value=now.outbox_messages)
+    yield GaugeMetricFamily("switchyard_outbox_lag_seconds", "Age of the oldest wake-up.", value=now.outbox_lag_seconds)
+    lag = GaugeMetricFamily("switchyard_observer_lag_seconds", "Since a cluster was last heard.", labels=["cluster"])
+    for cluster, seconds in sorted(now.observer_lag_seconds.items()):
+        lag.add_metric([cluster], seconds)
+    yield lag
+    age = GaugeMetricFamily("switchyard_routine_age_seconds", "Since a routine last finished.", labels=["routine"])
+    for routine, seconds in sorted(now.routine_age_seconds.items()):
+        age.add_metric([routine], seconds)
+    yield age
+
+
+@require_GET
+def metrics(request: HttpRequest) -> HttpResponse:
+    """All figures; absent (404) for those who may not have them."""
+    if not _may_read(request):
+        raise Http404
+    registry = CollectorRegistry()
+    registry.register(StandingCollector())
+    counted = REGISTRY
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        counted = CollectorRegistry()
+        MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
+    return HttpResponse(generate_latest(registry) + generate_latest(counted), content_type=CONTENT_TYPE_LATEST)
+
+
+def _may_read(request: HttpRequest) -> bool:
+    if settings.METRICS_TOKEN:
+        given = request.META.get("HTTP_AUTHORIZATION", "")
+        return hmac.compare_digest(given.encode(), f"Bearer {settings.METRICS_TOKEN}".encode())
+    try:
+        peer = ipaddress.ip_address(request.META.get("REMOTE_ADDR", ""))
+    except ValueError:
+        return False
+    return peer.is_loopback and not any(header in request.META for header in FORWARDED)

@@ -1,0 +1,223 @@
+"""What bodies about jobs look like, for the OpenAPI description. `engine.spec` does the reading and is the judge."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from billing.api.shapes import MoneyShape
+from clusters.api.shapes import ReasonShown
+from federation.engine import spec
+from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.model import LEVELS
+from federation.operations.bulk_submission import MAX_JOBS
+from foundation.shapes import ProblemShape
+
+PRIORITY_CLASSES = list(spec.PRIORITIES)
+JOB_STATES = [state.value for state in JobState]
+ATTEMPT_STATES = [state.value for state in AttemptState]
+LEVEL_WORDS = list(LEVELS)
+MODES = ["preferred", "required"]
+QUANTITY = "A Kubernetes quantity, such as 500m, 16 or 128Gi."
+
+
+class GpuShape(serializers.Serializer[Any]):
+    """`count` whole GPUs, or `mig` with `count` slices, or a `fraction` of one GPU; `models` narrows each."""
+
+    count = serializers.IntegerField(min_value=1, max_value=spec.MAX_GPUS_PER_POD, required=False)
+    mig = serializers.CharField(required=False, help_text="A MIG profile such as 1g.10gb.")
+    fraction = serializers.CharField(required=False, help_text='Thousandths of one GPU as text, such as "0.5".')
+    models = serializers.ListField(child=serializers.CharField(), required=False, help_text="Any if empty.")
+
+
+class PodSetShape(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=63)
+    count = serializers.IntegerField(min_value=1, max_value=spec.MAX_COUNT, default=1)
+    image = serializers.CharField(max_length=512)
+    command = serializers.ListField(child=serializers.CharField(), max_length=spec.MAX_ARGUMENTS, required=False)
+    args = serializers.ListField(child=serializers.CharField(), max_length=spec.MAX_ARGUMENTS, required=False)
+    env = serializers.DictField(child=serializers.CharField(), required=False)
+    cpu = serializers.CharField(help_text=QUANTITY)
+    memory = serializers.CharField(help_text=QUANTITY)
+    gpu = GpuShape(required=False, allow_null=True)
+
+
+class ConstraintsShape(serializers.Serializer[Any]):
+    clusters = serializers.ListField(child=serializers.CharField(), required=False)
+    exclude_clusters = serializers.ListField(child=serializers.CharField(), required=False)
+    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` stands for anything.")
+    capacity_types = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(spec.CAPACITY_TYPES)), required=False
+    )
+
+
+class TopologyShape(serializers.Serializer[Any]):
+    level = serializers.ChoiceField(choices=LEVEL_WORDS, default="cluster")
+    mode = serializers.ChoiceField(choices=MODES, default="preferred")
+
+
+class PlacementWishShape(serializers.Serializer[Any]):
+    """What may be said about a job's placement beside its pods or its manifest."""
+
+    priority_class = serializers.ChoiceField(choices=PRIORITY_CLASSES, default="normal")
+    estimated_seconds = serializers.IntegerField(
+        min_value=1, max_value=spec.MAX_SECONDS, required=False, allow_null=True
+    )
+    constraints = ConstraintsShape(required=False)
+    topology = TopologyShape(required=False)
+    strategy = serializers.ChoiceField(choices=list(spec.STRATEGIES), default="balanced")
+    on_cluster_lost = serializers.ChoiceField(choices=list(spec.ON_CLUSTER_LOST), default="hold")
+
+
+class JobSpecShape(PlacementWishShape):
+    tenant = serializers.CharField(help_text="Path, such as acme/research/vision.")
+    name = serializers.CharField(max_length=63)
+    pod_sets = serializers.ListField(child=PodSetShape(), min_length=1, max_length=spec.MAX_POD_SETS)
+    completions = serializers.IntegerField(min_value=1, max_value=spec.MAX_COMPLETIONS, required=False, allow_null=True)
+    deadline_seconds = serializers.IntegerField(
+        min_value=1, max_value=spec.MAX_SECONDS, default=spec.DEFAULT_DEADLINE_SECONDS
+    )
+    labels = serializers.DictField(child=serializers.CharField(max_length=63), required=False)
+
+
+class ManifestShape(PlacementWishShape):
+    """A `batch/v1` Job, read through an allowlist and rendered anew by the gateway."""
+
+    tenant = serializers.CharField(help_text="Path, such as acme/research/vision.")
+    manifest = serializers.DictField()
+
+
+class BulkItemShape(JobSpecShape):
+    tenant = serializers.CharField(required=False)
+    idempotency_key = serializers.CharField(required=False, max_length=200)
+
+
+class BulkShape(serializers.Serializer[Any]):
+    tenant = serializers.CharField(required=False, help_text="For items that name none.")
+    jobs = serializers.ListField(child=BulkItemShape(), min_length=1, max_length=MAX_JOBS)
+
+
+class CostShape(MoneyShape):
+    provisional = serializers.BooleanField()
+
+
+class ObjectShape(serializers.Serializer[Any]):
+    api_version = serializers.CharField()
+    kind = serializers.CharField()
+    namespace = serializers.CharField()
+    name = serializers.CharField()
+    uid = serializers.CharField(allow_null=True)
+
+
+class WhereShape(serializers.Serializer[Any]):
+    flavor = serializers.CharField()
+    domain = serializers.CharField(help_text="Path below the cluster: zone/block/rack.")
+
+
+class AttemptShape(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    number = serializers.IntegerField()
+    job = serializers.UUIDField()
+    cluster = serializers.CharField()
+    state = serializers.ChoiceField(choices=ATTEMPT_STATES)
+    object = ObjectShape(allow_null=True)
+    objects = ObjectShape(many=True)
+    placement = WhereShape()
+    unit_price = MoneyShape(allow_null=True)
+    reserved_at = serializers.DateTimeField()
+    created_at = serializers.DateTimeField(allow_null=True)
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    end_reason = serializers.CharField(allow_null=True)
+    end_message = serializers.CharField(allow_null=True)
+
+
+class JobLinksShape(serializers.Serializer[Any]):
+    self = serializers.CharField()
+    attempts = serializers.CharField()
+    events = serializers.CharField()
+    explanation = serializers.CharField()
+    logs = serializers.CharField()
+    cancel = serializers.CharField()
+
+
+class JobShape(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+    state = serializers.ChoiceField(choices=JOB_STATES)
+    reason = ReasonShown()
+    labels = serializers.DictField(child=serializers.CharField())
+    spec = JobSpecShape()
+    created_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    exit_code = serializers.IntegerField(allow_null=True)
+    attempt = AttemptShape(allow_null=True)
+    cost = CostShape()
+    links = JobLinksShape()
+
+
+class JobLineLinksShape(serializers.Serializer[Any]):
+    self = serializers.CharField()
+
+
+class JobLineShape(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+    state = serializers.ChoiceField(choices=JOB_STATES)
+    created_at = serializers.DateTimeField()
+    links = JobLineLinksShape()
+
+
+class BulkAnswerItemShape(serializers.Serializer[Any]):
+    index = serializers.IntegerField()
+    status = serializers.IntegerField()
+    job = JobLineShape(required=False)
+    problem = ProblemShape(required=False)
+    replayed = serializers.BooleanField(required=False)
+
+
+class BulkAnswerShape(serializers.Serializer[Any]):
+    items = BulkAnswerItemShape(many=True)
+
+
+class EventShape(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    kind = serializers.CharField()
+    message = serializers.CharField()
+    attempt = serializers.UUIDField(allow_null=True)
+
+
+class WhyNotShape(serializers.Serializer[Any]):
+    cluster = serializers.CharField()
+    code = serializers.CharField()
+    message = serializers.CharField()
+    for_good = serializers.BooleanField()
+
+
+class ExplanationShape(serializers.Serializer[Any]):
+    job = serializers.UUIDField()
+    state = serializers.ChoiceField(choices=JOB_STATES)
+    reason = ReasonShown()
+    considered_at = serializers.DateTimeField()
+    clusters = WhyNotShape(many=True)
+
+
+class PodLogShape(serializers.Serializer[Any]):
+    pod = serializers.CharField()
+    pod_set = serializers.IntegerField(help_text="Position in the spec.")
+    node = serializers.CharField(allow_null=True)
+    phase = serializers.CharField()
+    text = serializers.CharField()
+    truncated = serializers.BooleanField()
+    unavailable = serializers.CharField(allow_null=True)
+
+
+class LogsShape(serializers.Serializer[Any]):
+    attempt = serializers.UUIDField(allow_null=True)
+    cluster = serializers.CharField(allow_null=True)
+    pods = serializers.IntegerField(help_text="How many pods there are; the first few are shown.")
+    items = PodLogShape(many=True)

@@ -1,0 +1,223 @@
+"""The candidates of one shape in a cycle, ranked: shared by every tenant that sees the same clusters."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple
+
+import numpy as np
+
+from .amounts import MILLI, amounts_of, portion_of
+from .candidates import MILLICORES_PER_CORE, Ask
+from .fleet import Audience, Floats, Ints, Mask
+from .foresight import Foresight
+from .fragmentation import Fragmentation
+from .ledger import FleetState
+from .limits import Refusal
+from .model import FleetFlavor, JobRequest, PodSetRequest, Reason
+from .reasons import quota_reason, reason_on
+from .reservations import keep_room
+from .siting import Need, Site
+from .strategies import STRATEGIES, price_terms
+
+_OUT = np.inf
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What placing a job of this shape on a candidate means."""
+
+    cluster: int
+    pools: tuple[int, ...]
+    needs: tuple[Need, ...]
+    flavors: tuple[FleetFlavor, ...]
+    amounts: dict[str, int]
+    hourly_cost: Decimal | None
+
+
+class Verdict(NamedTuple):
+    """Why every job of a shape waits for the rest of the cycle."""
+
+    code: str
+    message: str
+    per_cluster: tuple[Reason, ...]
+
+
+class Contest:
+    """Which candidate is best now. Candidates drop out once they do not fit; within a cycle they never come back."""
+
+    def __init__(
+        self, ask: Ask, job: JobRequest, audience: Audience, state: FleetState, meter: Fragmentation | None
+    ) -> None:
+        fleet = state.fleet
+        self.ask = ask
+        self.audience = audience
+        self._state = state
+        self._weights = STRATEGIES[job.strategy]
+        usable = fleet.lawful(audience, job.constraints) & fleet.is_open
+        self._allowed: Mask = np.all(usable[ask.pools], axis=1)
+        self._base: Floats = price_terms(job.strategy, ask, self._allowed)
+        """Per candidate what does not change while it is in; infinite once it is out."""
+        self._base[~(self._allowed & ask.is_alive)] = _OUT
+        self._cluster: Ints = fleet.cluster_of_pool[ask.lead]
+        self._foresight = _foresight(ask, state, meter)
+        self._terms: dict[int, Terms] = {}
+        self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
+        self._reasons: tuple[Reason, ...] | None = None
+        self._had_room: bool | None = None
+        self.is_over = not self._base.size
+        """True once no candidate can hold the job, whoever submits it."""
+        self.verdict: Verdict | None = None
+        """What the cycle concluded for all jobs of this shape that quota does not stop."""
+
+    def best(self, left_out: Mask | None = None) -> int | None:
+        """The number of the best candidate that may still fit and is not `left_out`; None if there is none."""
+        while not self.is_over:
+            free = self._state.free_share[self.ask.lead]
+            score = self._score(free)
+            if left_out is not None:
+                score[left_out] = _OUT
+            candidate = int(score.argmin())
+            if score[candidate] == _OUT:
+                self.is_over = left_out is None
+                break
+            if free[candidate] + _ROUNDING >= self.ask.lead_share[candidate]:
+                return candidate
+            self._base[free + _ROUNDING < self.ask.lead_share] = _OUT
+        return None
+
+    def _score(self, free: Floats) -> Floats:
+        score = self._base + self._weights.free * free
+        if self._weights.cluster_free:
+            score += self._weights.cluster_free * self._state.cluster_free[self._cluster]
+        if self._foresight is not None:
+            self._foresight.look(self._base < _OUT)
+            score += self._weights.stranding * self._foresight.stranding
+            score[self._foresight.is_masked] = _OUT
+        return score
+
+    def terms(self, job: JobRequest, candidate: int) -> Terms:
+        """What the candidate means for jobs of this shape."""
+        terms = self._terms.get(candidate)
+        if terms is None:
+            terms = self._terms[candidate] = self._terms_of(job, candidate)
+        return terms
+
+    def _terms_of(self, job: JobRequest, candidate: int) -> Terms:
+        fleet = self._state.fleet
+        pools = tuple(self.ask.pools[candidate].tolist())
+        flavors = tuple(fleet.pools[pool].flavor for pool in pools)
+        return Terms(
+            cluster=int(fleet.cluster_of_pool[pools[0]]),
+            pools=pools,
+            needs=self.ask.needs(candidate),
+            flavors=flavors,
+            amounts=self._amounts_of(job, flavors),
+            hourly_cost=hourly_cost(job.pod_sets, flavors),
+        )
+
+    def _amounts_of(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> dict[str, int]:
+        """What a hold takes; the identical value for flavors that count alike."""
+        kinds = tuple((flavor.gpu_model, flavor.sharing) for flavor in flavors)
+        amounts = self._amounts.get(kinds)
+        if amounts is None:
+            named = {pod_set.name: flavor for pod_set, flavor in zip(job.pod_sets, flavors, strict=True)}
+            amounts = self._amounts[kinds] = amounts_of(job, named)
+        return amounts
+
+    def site(self, candidate: int, terms: Terms) -> list[Site] | None:
+        """Where the pods would go there; if they do not fit, the candidate is out."""
+        if self.ask.is_alive[candidate]:
+            sites = self._landing(candidate, terms)
+            if sites is not None:
+                return sites
+            self.ask.is_alive[candidate] = False
+        self._base[candidate] = _OUT
+        return None
+
+    def _landing(self, candidate: int, terms: Terms) -> list[Site] | None:
+        if self._foresight is None:
+            return self._state.site(terms.pools, terms.needs)
+        landing = self._foresight.sites[candidate]
+        return None if landing is None else [landing]
+
+    def reasons(
+        self, job: JobRequest, refusals: Mapping[int, Refusal], clusters: Sequence[int] | None = None
+    ) -> tuple[Reason, ...]:
+        """Why `clusters` (all that the audience may know of) do not take it now; `refusals` are the quota limits in the way."""
+        if refusals or clusters is not None:
+            asked = self.audience.clusters if clusters is None else clusters
+            return tuple(self._reason(job, number, refusals.get(number)) for number in asked)
+        if self._reasons is None:
+            self._reasons = self._capacity_reasons(job)
+        return self._reasons
+
+    def _reason(self, job: JobRequest, number: int, refusal: Refusal | None) -> Reason:
+        if refusal is None:
+            return reason_on(job, number, self._state)[0]
+        return quota_reason(self._state.fleet.clusters[number].name, *refusal)
+
+    def _capacity_reasons(self, job: JobRequest) -> tuple[Reason, ...]:
+        """Shapes that differ only in cores and memory often lack the same devices everywhere: they share the tuple."""
+        wanted = tuple((pod_set.gpu, pod_set.count) for pod_set in job.pod_sets)
+        key = (self.audience, job.constraints, wanted, job.topology)
+        shared = self._state.shared_reasons.get(key)
+        if shared is not None and shared[0] == self._state.version:
+            return shared[1]
+        found = [reason_on(job, number, self._state) for number in self.audience.clusters]
+        reasons = tuple(reason for reason, _ in found)
+        if all(is_about_devices for _, is_about_devices in found):
+            self._state.shared_reasons[key] = (self._state.version, reasons)
+        return reasons
+
+    def keep_room(self, job: JobRequest, whole: Ask) -> str | None:
+        """Keeps the nodes that are nearest to holding the job from every later one; the name of their cluster, if any.
+
+        `whole` is what the job asks of the empty fleet.
+        """
+        fleet = self._state.fleet
+        usable = fleet.lawful(self.audience, job.constraints) & fleet.is_open
+        allowed: Mask = np.all(usable[whole.pools], axis=1)
+        candidate = keep_room(whole, allowed, price_terms(job.strategy, whole, allowed), self._state)
+        return None if candidate is None else fleet.pools[int(whole.lead[candidate])].cluster.name
+
+    def had_room(self, beginning: FleetState) -> bool:
+        """True if some candidate had room as the fleet was at the `beginning` of the cycle."""
+        if self._had_room is None:
+            self._had_room = self._find_room(beginning)
+        return self._had_room
+
+    def _find_room(self, beginning: FleetState) -> bool:
+        touched = self._state.versions[self.ask.pools].any(axis=1)
+        return any(
+            beginning.site(self.ask.pools[candidate].tolist(), self.ask.needs(candidate)) is not None
+            for candidate in np.flatnonzero(touched & self._allowed).tolist()
+        )
+
+
+def _foresight(ask: Ask, state: FleetState, meter: Fragmentation | None) -> Foresight | None:
+    """Single pods are looked after node by node, where the strategy or a cluster of its own mind asks for it."""
+    if len(ask.pod_sets) > 1 or ask.pod_sets[0].count > 1 or (meter is None and not state.fleet.has_spreading):
+        return None
+    return Foresight(ask, state, meter)
+
+
+def hourly_cost(pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor, ...]) -> Decimal | None:
+    """What all pods cost per hour at the flavors' prices, or None if one of them has no price.
+
+    Pods without a GPU cost their cores on CPU-only nodes, and nothing on nodes that are paid for by their GPUs.
+    """
+    cost = Decimal(0)
+    for pod_set, flavor in zip(pod_sets, flavors, strict=True):
+        if pod_set.gpu is None and flavor.gpu_model:
+            continue
+        if flavor.unit_price is None:
+            return None
+        if pod_set.gpu is None:
+            units = Decimal(pod_set.cpu_millicores) / MILLICORES_PER_CORE
+        else:
+            whole, part_milli = portion_of(pod_set.gpu, flavor) or (0, 0)
+            units = whole + Decimal(part_milli) / MILLI
+        cost += flavor.unit_price * units * pod_set.count
+    return cost

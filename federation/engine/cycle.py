@@ -1,0 +1,273 @@
+"""One scheduling cycle: the queue in order, each job on the best cluster that holds it now, or the reasons why it waits.
+
+Greedy and deterministic: a job is looked at once, in queue order, against what its predecessors left. Jobs of one tenant
+and shape share one verdict, because within a cycle room and quota only shrink.
+"""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from .candidates import Ask, ask_of
+from .contest import Contest, Terms, Verdict
+from .fleet import Audience, Fleet, FleetIndex, Mask
+from .fragmentation import Fragmentation, typical_of
+from .ledger import FleetState
+from .limits import Charges, LimitBook, Refusal, charge, refusing
+from .model import (
+    Decisions,
+    JobRequest,
+    Placement,
+    PodSetPlacement,
+    PodSetRequest,
+    Reason,
+    Snapshot,
+    Topology,
+    Wait,
+)
+from .reasons import quota_message
+from .reservations import MOST_AT_ONCE
+from .siting import Site
+from .strategies import STRATEGIES
+
+_WAITING_FOR_ROOM = frozenset({"waiting_for_capacity", "behind_in_queue"})
+_NOT_ANSWERING = frozenset({"unreachable", "auth_failed"})
+
+
+def decide(snapshot: Snapshot, index: FleetIndex | None = None) -> Decisions:
+    """Places what can be placed now and says why the rest waits; placements and waits each in queue order.
+
+    Pass an `index` to keep the fleet's arrays between cycles.
+    """
+    placements: list[Placement] = []
+    waits: list[Wait] = []
+    with _collector_paused():
+        cycle = Cycle(snapshot, index or FleetIndex())
+        for job in snapshot.queue:
+            outcome = cycle.consider(job)
+            if isinstance(outcome, Placement):
+                placements.append(outcome)
+            else:
+                waits.append(outcome)
+    return Decisions(tuple(placements), tuple(waits))
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Nothing made in a cycle is cyclic garbage; looking for some would walk the whole queue again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The jobs of one tenant and shape in a cycle."""
+
+    contest: Contest
+    charges: dict[int, Charges] = field(default_factory=dict)
+    """By candidate."""
+    left_out: Mask | None = None
+    """Per candidate, whether this tenant's jobs cannot take it."""
+    refusals: dict[int, Refusal] = field(default_factory=dict)
+    """By cluster number, the quota limit in the way."""
+    verdict: Verdict | None = None
+
+    def leave_out(self, candidate: int) -> None:
+        """Leaves a candidate out for the rest of the cycle."""
+        if self.left_out is None:
+            self.left_out = np.zeros(len(self.contest.ask.pools), dtype=np.bool_)
+        self.left_out[candidate] = True
+
+
+class _Choice(NamedTuple):
+    """A candidate with room and quota."""
+
+    candidate: int
+    terms: Terms
+    sites: list[Site]
+
+
+ShapeKey: TypeAlias = object
+
+
+class Cycle:
+    """The state of one cycle. `consider` takes the jobs in queue order."""
+
+    def __init__(self, snapshot: Snapshot, index: FleetIndex) -> None:
+        self._fleet: Fleet = index.fleet(snapshot.clusters)
+        self._state = FleetState(self._fleet)
+        self._book = LimitBook(snapshot.limits)
+        self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
+        self._contests: dict[tuple[Audience, ShapeKey], Contest] = {}
+        self._scopes: dict[tuple[str, ShapeKey], _Scope] = {}
+        self._beginning = FleetState(self._fleet)
+        self._snapshot = snapshot
+        self._kept = 0
+        """For how many jobs nodes are kept."""
+
+    @cached_property
+    def _meter(self) -> Fragmentation:
+        typical = self._snapshot.typical_pods or typical_of(self._snapshot.queue)
+        return Fragmentation(self._fleet, typical)
+
+    def consider(self, job: JobRequest) -> Placement | Wait:
+        """Places the job and deducts what it takes, or says why it waits."""
+        scope = self._scope(job)
+        if scope.verdict is None:
+            placement = self._place(job, scope)
+            if placement is not None:
+                return placement
+            scope.verdict = self._verdict(job, scope)
+            kept = self._keep_room(job, scope)
+            if kept is not None:
+                return Wait(job.id, scope.verdict.code, f"{scope.verdict.message}; {kept}", scope.verdict.per_cluster)
+        return Wait(job.id, *scope.verdict)
+
+    def _keep_room(self, job: JobRequest, scope: _Scope) -> str | None:
+        """Keeps room for a job that has waited too long for it, while few have any kept; what to tell the job."""
+        if scope.verdict is None or scope.verdict.code not in _WAITING_FOR_ROOM or self._kept >= MOST_AT_ONCE:
+            return None
+        waited = self._snapshot.now - (job.submitted_at or self._snapshot.now)
+        if waited.total_seconds() <= self._snapshot.patience_seconds:
+            return None
+        whole = ask_of(self._fleet, job.pod_sets, job.topology, self._fleet.largest_capacity)
+        cluster = scope.contest.keep_room(job, whole)
+        if cluster is None:
+            return None
+        self._kept += 1
+        return f"nodes of {cluster} that come free are kept for it"
+
+    def _scope(self, job: JobRequest) -> _Scope:
+        shape = job.shape or (job.pod_sets, job.constraints, job.topology, job.strategy)
+        key = (job.tenant_path, shape)
+        scope = self._scopes.get(key)
+        if scope is None:
+            scope = self._scopes[key] = _Scope(self._contest(job, shape))
+        return scope
+
+    def _contest(self, job: JobRequest, shape: ShapeKey) -> Contest:
+        audience = self._fleet.audience(job.tenant_path)
+        contest = self._contests.get((audience, shape))
+        if contest is None:
+            meter = self._meter if STRATEGIES[job.strategy].stranding else None
+            contest = Contest(self._ask(job), job, audience, self._state, meter)
+            self._contests[audience, shape] = contest
+        return contest
+
+    def _ask(self, job: JobRequest) -> Ask:
+        key = (job.pod_sets, job.topology)
+        ask = self._asks.get(key)
+        if ask is None:
+            ask = self._asks[key] = ask_of(self._fleet, job.pod_sets, job.topology, self._state.bounds)
+        return ask
+
+    def offers(self, job: JobRequest) -> tuple[tuple[Placement, ...], tuple[Reason, ...]]:
+        """Every placement the job could get now, best first, and why each other cluster gives none. Takes nothing.
+
+        The cycle is spent for jobs of this tenant and shape afterwards.
+        """
+        scope = self._scope(job)
+        found: list[tuple[int, Placement]] = []
+        while (choice := self._choose(job, scope)) is not None:
+            found.append((choice.terms.cluster, self._placement(job, choice)))
+            scope.leave_out(choice.candidate)
+        offering = {cluster for cluster, _ in found}
+        clusters = scope.contest.audience.clusters
+        reasons = scope.contest.reasons(job, scope.refusals, [number for number in clusters if number not in offering])
+        return tuple(placement for _, placement in found), reasons
+
+    def _place(self, job: JobRequest, scope: _Scope) -> Placement | None:
+        choice = self._choose(job, scope)
+        if choice is None:
+            return None
+        for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
+            self._state.take(pool, need, found)
+        charge(scope.charges[choice.candidate])
+        return self._placement(job, choice)
+
+    def _choose(self, job: JobRequest, scope: _Scope) -> _Choice | None:
+        """The best candidate that has room and quota."""
+        contest = scope.contest
+        while (candidate := contest.best(scope.left_out)) is not None:
+            terms = contest.terms(job, candidate)
+            sites = contest.site(candidate, terms)
+            if sites is None:
+                continue
+            charges = scope.charges.get(candidate)
+            if charges is None:
+                cluster = self._fleet.clusters[terms.cluster].name
+                charges = scope.charges[candidate] = self._book.charges(job.tenant_path, cluster, terms.amounts)
+            refusal = refusing(charges)
+            if refusal is None:
+                return _Choice(candidate, terms, sites)
+            scope.leave_out(candidate)
+            scope.refusals.setdefault(terms.cluster, refusal)
+        return None
+
+    def _placement(self, job: JobRequest, choice: _Choice) -> Placement:
+        terms = choice.terms
+        cluster = self._fleet.clusters[terms.cluster]
+        parts = zip(job.pod_sets, terms.flavors, terms.pools, choice.sites, strict=True)
+        placed = [
+            PodSetPlacement(pod_set.name, flavor.name, found.path, self._named(pool, found), found.level)
+            for pod_set, flavor, pool, found in parts
+        ]
+        return Placement(
+            job_id=job.id,
+            cluster_id=cluster.id,
+            cluster=cluster.name,
+            pod_sets=tuple(placed),
+            amounts=terms.amounts,
+            unit_price=terms.flavors[0].unit_price,
+            currency=terms.flavors[0].currency,
+            hourly_cost=terms.hourly_cost,
+        )
+
+    def _named(self, pool: int, found: Site) -> dict[str, int]:
+        names = self._fleet.pools[pool].node_names
+        return {names[node]: pods for node, pods in found.pods}
+
+    def _verdict(self, job: JobRequest, scope: _Scope) -> Verdict:
+        contest = scope.contest
+        if scope.refusals:
+            message = quota_message(*scope.refusals[min(scope.refusals)])
+            return Verdict("waiting_for_quota", message, contest.reasons(job, scope.refusals))
+        if contest.verdict is None:
+            contest.verdict = self._room_verdict(job, contest)
+        return contest.verdict
+
+    def _room_verdict(self, job: JobRequest, contest: Contest) -> Verdict:
+        reasons = contest.reasons(job, {})
+        if not reasons:
+            return Verdict("waiting_for_capacity", "there is no cluster yet that its tenant may use", ())
+        hopeful = [reason for reason in reasons if not reason.is_for_good] or list(reasons)
+        codes = {reason.code for reason in hopeful}
+        if codes <= _NOT_ANSWERING:
+            names = ", ".join(reason.cluster for reason in hopeful)
+            return Verdict("clusters_unreachable", f"could run only on clusters that do not answer: {names}", reasons)
+        if "reserved_for_gang" in codes:
+            message = "there is room, but it is kept for a larger job that has waited longer"
+            return Verdict("reserved_for_gang", message, reasons)
+        if contest.had_room(self._beginning):
+            message = f"jobs ahead of it take the room there was; {_nearest(hopeful)}"
+            return Verdict("behind_in_queue", message, reasons)
+        return Verdict("waiting_for_capacity", _nearest(hopeful), reasons)
+
+
+def _nearest(reasons: list[Reason]) -> str:
+    first = reasons[0]
+    return (
+        f"{first.cluster}: {first.message}"
+        if len(reasons) == 1
+        else f"no cluster has room now; {first.cluster}: {first.message}"
+    )

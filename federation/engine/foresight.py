@@ -1,0 +1,103 @@
+"""For each candidate of a single-pod job: the node it would land on now, and how many GPUs that would strand.
+
+Worked out only where something changed since the last look. In a cluster that spreads pods over all its nodes as it likes
+(`FleetCluster.fills`), only the candidate with the node that its scheduler would pick is real; the rest are masked.
+"""
+
+import numpy as np
+
+from .candidates import Ask
+from .fleet import CPU, UNITS, WHOLE, Floats, Ints, Mask
+from .fragmentation import Fragmentation
+from .ledger import FleetState, PoolState
+from .siting import Need, Site
+
+_NEVER = -1
+IDLE_WEIGHT = 0.2
+"""Of nodes that strand equally many GPUs, the fuller one is taken: an idle node counts as much as 0.2 GPU stranded."""
+MICRO = 1_000_000
+
+
+class Foresight:
+    """The landings of one ask's candidates."""
+
+    def __init__(self, ask: Ask, state: FleetState, meter: Fragmentation | None) -> None:
+        self._ask = ask
+        self._state = state
+        self._meter = meter
+        count = len(ask.pools)
+        self.sites: list[Site | None] = [None] * count
+        self.stranding: Floats = np.zeros(count)
+        self.is_masked: Mask = np.zeros(count, dtype=np.bool_)
+        self._seen: Ints = np.full(count, _NEVER, dtype=np.int64)
+        self._rank: list[tuple[int, str]] = [(0, "")] * count
+        self._cluster = state.fleet.cluster_of_pool[ask.lead]
+
+    def look(self, is_in: Mask) -> None:
+        """Brings the landings of all candidates that are in up to date; a candidate without one has `sites` None."""
+        versions = self._state.versions[self._ask.lead]
+        stale = np.flatnonzero(is_in & (versions != self._seen)).tolist()
+        for candidate in stale:
+            self._land(candidate)
+        self._seen[stale] = versions[stale]
+        for cluster in {int(self._cluster[candidate]) for candidate in stale}:
+            if self._state.fleet.clusters[cluster].fills == "spread":
+                self._mask(np.flatnonzero(is_in & (self._cluster == cluster)).tolist())
+
+    def _land(self, candidate: int) -> None:
+        number = int(self._ask.lead[candidate])
+        need = self._ask.needs(candidate)[0]
+        state = self._state.pool(number)
+        order = state.order(need)
+        if self._meter is not None and state.pool.cluster.fills == "hinted":
+            order = self._packing_order(state, number, need)
+        found = state.site(need, order)
+        self.sites[candidate] = found
+        if found is None:
+            return
+        node = found.pods[0][0]
+        self._rank[candidate] = (int(order[node]), state.pool.node_names[node])
+        if self._meter is not None:
+            self.stranding[candidate] = self._stranding(state, number, need, np.array([node]))[0]
+
+    def _mask(self, candidates: list[int]) -> None:
+        landing = [candidate for candidate in candidates if self.sites[candidate] is not None]
+        pick = min(landing, key=lambda candidate: self._rank[candidate], default=None)
+        self.is_masked[candidates] = True
+        if pick is not None:
+            self.is_masked[pick] = False
+
+    def _packing_order(self, state: PoolState, number: int, need: Need) -> Ints:
+        """Nodes by the GPUs that the pod would strand there, the fuller first among equals; only the hinted follow it."""
+        fitting = np.flatnonzero((state.free >= need.per_pod).all(axis=0))
+        order = np.zeros(state.free.shape[1], dtype=np.int64)
+        if fitting.size:
+            idle = (
+                state.free[UNITS, fitting] if state.devices is None else state.devices[:, fitting].sum(axis=0) / WHOLE
+            )
+            size = np.maximum(1, state.pool.capacity[UNITS, fitting])
+            terms = self._stranding(state, number, need, fitting) + IDLE_WEIGHT * idle / size
+            order[fitting] = np.rint(terms * MICRO)
+        return order
+
+    def _stranding(self, state: PoolState, number: int, need: Need, nodes: Ints) -> Floats:
+        """GPUs that one pod would strand on each of these nodes."""
+        assert self._meter is not None
+        units, cpu = state.free[UNITS, nodes], state.free[CPU, nodes]
+        devices = None if state.devices is None else state.devices[:, nodes]
+        before = self._meter.stranded(number, units, devices, cpu)
+        left = None if devices is None else devices_after(devices, need)
+        after = self._meter.stranded(number, units - need.units, left, cpu - need.cpu_millicores)
+        return after - before
+
+
+def devices_after(devices: Ints, need: Need) -> Ints:
+    """Devices (a row each, a column per node) when one pod has taken its share: see `PoolState`."""
+    left = devices.copy()
+    if need.part_milli:
+        tightest = np.where(devices >= need.part_milli, devices, WHOLE + 1).argmin(axis=0)
+        left[tightest, np.arange(devices.shape[1])] -= need.part_milli
+    elif need.units:
+        whole = devices == WHOLE
+        left[whole & (np.cumsum(whole, axis=0) <= need.units)] = 0
+    return left

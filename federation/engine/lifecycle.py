@@ -1,0 +1,71 @@
+"""The states of jobs and attempts, and which may follow which (reference: docs/reference/states.md).
+
+    job      queued → dispatching → running → succeeded | failed
+             queued, dispatching, running → cancelling → cancelled;   running → suspended → queued
+             dispatching, running → queued   (the attempt was lost or preempted, and the job may run again)
+    attempt  reserved → created → starting → running → succeeded | failed | cancelled | preempted
+             reserved, created → abandoned   (never started)
+             created, starting, running ⇄ unknown   (the cluster is lost);   unknown → lost
+
+Terminal states absorb. A queued job that is cancelled passes through `cancelling` too, in the same transaction.
+A fast job may be seen to end before it was ever seen to run, so `dispatching` and `starting` lead to the ends as well.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    QUEUED = "queued"
+    DISPATCHING = "dispatching"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    CANCELLING = "cancelling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class AttemptState(StrEnum):
+    RESERVED = "reserved"
+    CREATED = "created"
+    STARTING = "starting"
+    RUNNING = "running"
+    UNKNOWN = "unknown"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    ABANDONED = "abandoned"
+    LOST = "lost"
+
+
+def _moves(**successors: str) -> Mapping[str, frozenset[str]]:
+    return {state: frozenset(names.split()) for state, names in successors.items()}
+
+
+JOB_MOVES = _moves(
+    queued="dispatching cancelling failed",
+    dispatching="running succeeded failed queued cancelling",
+    running="succeeded failed queued suspended cancelling",
+    suspended="queued cancelling",
+    cancelling="cancelled",
+    succeeded="",
+    failed="",
+    cancelled="",
+)
+"""`cancelling` leads to `cancelled` only: cancel wins and sticks, whatever the cluster still reports."""
+
+ATTEMPT_MOVES = _moves(
+    reserved="created abandoned",
+    created="starting abandoned unknown",
+    starting="running succeeded failed cancelled preempted unknown",
+    running="succeeded failed cancelled preempted unknown",
+    unknown="created starting running succeeded failed cancelled preempted abandoned lost",
+    succeeded="",
+    failed="",
+    cancelled="",
+    preempted="",
+    abandoned="",
+    lost="",
+)

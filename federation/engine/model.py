@@ -1,0 +1,233 @@
+"""The values that placement thinks in. Frozen, free of any database; `load` builds them, `decide` reads them.
+
+Units: CPU in millicores, memory in MiB, GPU devices in whole units of a flavor (a GPU, a MIG slice, one of N shares).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+from uuid import UUID
+
+LEVELS = ("cluster", "zone", "block", "rack", "clique", "node")
+"""Topology levels from wide to narrow. A node's `domain` names its zone, block and rack (empty where unknown); nodes of
+equal `clique` share one NVLink fabric. Domains are told apart by their whole path: rack r1 of block b1 is not r1 of b2."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """Devices per pod: `count` whole GPUs of one of `models` (any if empty), or `count` slices of a MIG profile, or a
+    fraction of one GPU in thousandths. Exactly one of `mig` and `fraction_milli` may be set.
+    """
+
+    count: int
+    models: tuple[str, ...] = ()
+    mig: str = ""
+    fraction_milli: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A Kubernetes toleration that the gateway itself renders (users cannot give any)."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetRequest:
+    """`count` equal pods that must run at the same time."""
+
+    name: str
+    count: int
+    cpu_millicores: int
+    memory_mib: int
+    gpu: GpuRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Where a job may run. Empty means anywhere; regions may hold `*` wildcards."""
+
+    clusters: tuple[str, ...] = ()
+    exclude_clusters: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    capacity_types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Keep each pod set inside one domain of this level: must (`required`) or if possible (`preferred`)."""
+
+    level: str = "cluster"
+    mode: Literal["required", "preferred"] = "preferred"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A queued job as placement sees it. `shape` is equal for jobs that differ in nothing placement looks at."""
+
+    id: UUID
+    tenant_path: str
+    shape: str
+    pod_sets: tuple[PodSetRequest, ...]
+    priority: int = 0
+    submitted_at: datetime | None = None
+    constraints: Constraints = field(default_factory=Constraints)
+    topology: Topology = field(default_factory=Topology)
+    strategy: str = "balanced"
+    estimated_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFlavor:
+    """What some nodes of a cluster offer. `vendor` and `gpu_model` are empty for CPU-only nodes.
+
+    `unit_price` is per unit and hour (a GPU, a slice, a share; for CPU-only flavors a core); None if not priced.
+    """
+
+    name: str
+    vendor: str
+    gpu_model: str
+    gpu_memory_mib: int
+    sharing: str
+    capacity_type: str
+    unit_price: Decimal | None = None
+    currency: str = "USD"
+
+
+@dataclass(frozen=True, slots=True)
+class FleetNode:
+    """A node with what is free on it now: everything allocatable, less strangers' pods, ours, and decisions in flight.
+
+    `total` and `free` map flavor name to units. CPU-only nodes map their flavor to 0 units.
+    """
+
+    name: str
+    domain: tuple[str, ...]
+    total: Mapping[str, int]
+    free: Mapping[str, int]
+    cpu_millicores: int
+    memory_mib: int
+    pods: int
+    free_cpu_millicores: int
+    free_memory_mib: int
+    free_pods: int
+    is_usable: bool
+    """Ready, schedulable and free of taints that the gateway does not tolerate."""
+    why_unusable: str = ""
+    clique: str = ""
+    device_free_milli: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """For flavors with `divisible` sharing, what is free of each device in thousandths; `free` counts the whole ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCluster:
+    """A cluster as placement sees it. `state` other than ready or degraded takes no new work."""
+
+    id: UUID
+    name: str
+    owner_path: str
+    """Only tenants at or below this path may use it."""
+    region: str
+    state: str
+    flavors: Mapping[str, FleetFlavor]
+    nodes: tuple[FleetNode, ...]
+    fills: Literal["hinted", "spread"] = "hinted"
+    """How its own scheduler picks nodes: where our hints point, or where most CPU and memory is left (kube-scheduler's
+    LeastAllocated) because it does not get or follow hints."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """A quota limit and what is held against it, in base units (milli-GPU, millicores, MiB)."""
+
+    id: UUID
+    tenant_path: str
+    resource: str
+    clusters: tuple[str, ...]
+    cap: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalPod:
+    """A kind of pod that is expected to come again, with how often it came."""
+
+    pod: PodSetRequest
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole input of one cycle. `queue` is in the order in which jobs are to be considered."""
+
+    now: datetime
+    clusters: tuple[FleetCluster, ...]
+    queue: tuple[JobRequest, ...]
+    limits: tuple[LimitState, ...] = ()
+    typical_pods: tuple[TypicalPod, ...] = ()
+    """What packing leaves room for; empty = what is queued now."""
+    patience_seconds: int = 600
+    """A job that has waited longer for room has nodes kept for it (`reservations`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job does not run on one cluster now. `code` is documented; `message` is for people, with numbers."""
+
+    cluster: str
+    code: str
+    message: str
+    is_for_good: bool = False
+    """True if the cluster could not run it even when empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetPlacement:
+    """Where the pods of one set go: the flavor, the domain, and the assumed nodes with how many pods each.
+
+    `domain` is the path of the smallest domain that holds the set: zone, block, rack, then the clique or the node, down
+    to `level`; empty names stand for unknown ones and the path is empty for the whole cluster. `nodes` is in an order in
+    which neighbours are close, fit for ranks.
+    """
+
+    name: str
+    flavor: str
+    domain: tuple[str, ...]
+    nodes: Mapping[str, int]
+    level: str = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Run this job there, now. `amounts` are what its quota hold takes."""
+
+    job_id: UUID
+    cluster_id: UUID
+    cluster: str
+    pod_sets: tuple[PodSetPlacement, ...]
+    amounts: Mapping[str, int]
+    unit_price: Decimal | None
+    currency: str
+    hourly_cost: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now: the one reason shown first, and the reason per cluster."""
+
+    job_id: UUID
+    code: str
+    message: str
+    per_cluster: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """One cycle's whole output, in queue order."""
+
+    placements: tuple[Placement, ...]
+    waits: tuple[Wait, ...]

@@ -1,0 +1,58 @@
+"""Amounts that users ask for: Kubernetes quantities as exact whole numbers, and back in one canonical form."""
+
+from functools import lru_cache
+
+from clusters.engine.quantities import Implausible, parse
+
+BYTES_PER_MIB = 2**20
+_SUFFIXES = (
+    *((f"{letter}i", 1024**power) for power, letter in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "K"))),
+    *((letter, 1000**power) for power, letter in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k"))),
+)
+
+
+class NotAQuantity(ValueError):  # noqa: N818 - it names what the text is
+    """The text is not a quantity as Kubernetes writes them, or not a whole number of the base unit."""
+
+
+@lru_cache(maxsize=4096)
+def millicores(text: str) -> int:
+    """Thousandths of a CPU in `16`, `0.5` or `500m`."""
+    return _whole(text, 1000, "a thousandth of a CPU")
+
+
+@lru_cache(maxsize=4096)
+def whole_bytes(text: str) -> int:
+    """Bytes in `128Gi`, `1.5Gi` or `64M`."""
+    return _whole(text, 1, "a byte")
+
+
+def _whole(text: str, parts: int, unit: str) -> int:
+    try:
+        value = parse(text) * parts
+    except Implausible:
+        raise NotAQuantity("write it as Kubernetes does, such as 500m, 16 or 128Gi") from None
+    if value.denominator != 1:
+        raise NotAQuantity(f"finer than {unit}")
+    return value.numerator
+
+
+def mib_rounded_up(size_bytes: int) -> int:
+    """The least number of MiB that holds so many bytes."""
+    return -(-size_bytes // BYTES_PER_MIB)
+
+
+@lru_cache(maxsize=4096)
+def cpu_text(amount_millicores: int) -> str:
+    """Canonical: whole CPUs where possible, else millicores."""
+    whole, rest = divmod(amount_millicores, 1000)
+    return f"{amount_millicores}m" if rest else str(whole)
+
+
+@lru_cache(maxsize=4096)
+def memory_text(size_bytes: int) -> str:
+    """Canonical: the largest binary suffix that divides the size, else the largest decimal one, else plain bytes."""
+    for suffix, unit in _SUFFIXES:
+        if size_bytes and size_bytes % unit == 0:
+            return f"{size_bytes // unit}{suffix}"
+    return str(size_bytes)

@@ -1,0 +1,256 @@
+"""Why a job does not run on a cluster: codes for programs, sentences with numbers for people.
+
+The codes are documented in docs/reference/reasons.md; a test holds both lists together.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .fleet import CPU, MEMORY, OPEN_STATES, PART, UNITS, WIDTH_OF_LEVEL, Ints, exclusion
+from .ledger import FleetState, PoolState
+from .limits import LimitLine
+from .model import FleetCluster, JobRequest, PodSetRequest, Reason, Topology
+from .siting import Need, domain_room, need_of
+
+JOB_CODES = (
+    "waiting_for_capacity",
+    "waiting_for_quota",
+    "waiting_for_budget",
+    "behind_in_queue",
+    "reserved_for_gang",
+    "clusters_unreachable",
+    "held_by_policy",
+)
+CLUSTER_CODES = (
+    "cluster_excluded",
+    "region_excluded",
+    "capacity_type_excluded",
+    "no_such_model",
+    "never_fits",
+    "not_enough_free",
+    "fragmented",
+    "topology_not_met",
+    "quota_reached",
+    "reserved_for_gang",
+    "cordoned",
+    "draining",
+    "unreachable",
+    "auth_failed",
+)
+_STATE_MESSAGES = {
+    "cordoned": "an administrator has cordoned it: it takes no new work",
+    "draining": "it is being drained: it takes no new work",
+    "unreachable": "it does not answer",
+    "auth_failed": "it refuses the gateway's credential",
+}
+_NEAREST_FIRST = ("reserved_for_gang", "topology_not_met", "fragmented", "not_enough_free", "never_fits")
+MIB_PER_GIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is missing in one pool."""
+
+    code: str
+    message: str
+    is_for_good: bool = False
+    is_about_devices: bool = True
+    """True if jobs that want as many of the same devices lack the same here, whatever cores and memory they want."""
+
+
+def reason_on(job: JobRequest, number: int, state: FleetState) -> tuple[Reason, bool]:
+    """Why the job is not placed on cluster `number` as `state` is, and whether `is_about_devices` holds for it.
+
+    Call it only when the job is not placed. Quota is not looked at: `quota_reason` says that. A fleet state `is_empty`
+    gives the reasons that hold for good.
+    """
+    cluster = state.fleet.clusters[number]
+    ruled_out = _ruled_out(job, cluster)
+    if ruled_out is not None:
+        return ruled_out, True
+    if cluster.state not in OPEN_STATES and not state.is_empty:
+        message = _STATE_MESSAGES.get(cluster.state, f"it is {cluster.state}")
+        return Reason(cluster.name, cluster.state, message), True
+    for pod_set in job.pod_sets:
+        shortage = _shortage(job, pod_set, number, state)
+        if shortage is not None:
+            is_for_good = shortage.is_for_good or state.is_empty
+            return Reason(cluster.name, shortage.code, shortage.message, is_for_good), shortage.is_about_devices
+    code = "never_fits" if state.is_empty else "not_enough_free"
+    return Reason(
+        cluster.name, code, "has room for each pod set alone, but not for all together", state.is_empty
+    ), False
+
+
+def quota_reason(cluster: str, line: LimitLine, amount: int) -> Reason:
+    """The reason where only quota is in the way."""
+    return Reason(cluster, "quota_reached", quota_message(line, amount))
+
+
+def quota_message(line: LimitLine, amount: int) -> str:
+    limit = line.limit
+    left, cap, asked = (quantity(limit.resource, number) for number in (max(0, line.left), limit.cap, amount))
+    scope = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
+    return f"needs {asked} of {limit.resource}; {limit.tenant_path} has {left} left of its {cap}{scope}"
+
+
+def quantity(resource: str, amount: int) -> str:
+    """An amount of a quota resource in the unit people use."""
+    if resource == "memory":
+        return f"{_number(amount, MIB_PER_GIB)} GiB"
+    return f"{_number(amount, 1000)} {'cores' if resource == 'cpu' else 'GPU'}"
+
+
+def _number(amount: int, per_unit: int) -> str:
+    return f"{amount / per_unit:.3f}".rstrip("0").rstrip(".")
+
+
+def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
+    code = exclusion(job.constraints, cluster)
+    if code == "region_excluded":
+        wanted = ", ".join(job.constraints.regions)
+        return Reason(cluster.name, code, f"is in region {cluster.region or 'unknown'}; the job wants {wanted}", True)
+    if code:
+        return Reason(cluster.name, code, "the job's constraints leave it out", True)
+    return None
+
+
+def _shortage(job: JobRequest, pod_set: PodSetRequest, number: int, state: FleetState) -> Shortage | None:
+    """What is missing for this pod set in the pool that is nearest to having room; None if some pool has."""
+    fleet = state.fleet
+    units, parts = fleet.serving(pod_set.gpu)
+    pools = [n for n in range(*fleet.first_pool_of_cluster[number : number + 2]) if units[n] >= 0]
+    if not pools:
+        return Shortage("no_such_model", f"has no {kind_of(pod_set)}", is_for_good=True)
+    types = job.constraints.capacity_types
+    allowed = [n for n in pools if not types or fleet.pools[n].flavor.capacity_type in types]
+    if not allowed:
+        offered = ", ".join(sorted({fleet.pools[n].flavor.capacity_type for n in pools}))
+        message = f"offers {kind_of(pod_set)} only as {offered}; the job wants {', '.join(types)}"
+        return Shortage("capacity_type_excluded", message, is_for_good=True)
+    nearest: Shortage | None = None
+    for n in allowed:
+        shortage = _shortage_in(state.pool(n), pod_set, (int(units[n]), int(parts[n])), job.topology)
+        if shortage is None:
+            return None
+        if nearest is None or _NEAREST_FIRST.index(shortage.code) < _NEAREST_FIRST.index(nearest.code):
+            nearest = shortage
+    return nearest
+
+
+def _shortage_in(
+    state: PoolState, pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
+) -> Shortage | None:
+    """What is missing in one pool. That devices are short is said in the same words to every job that wants as many."""
+    units, part = portion
+    if state.hidden and state.had_hidden(need_of(pod_set, portion, topology)):
+        message = "has room, but keeps it for a larger job that has waited longer"
+        return Shortage("reserved_for_gang", message, is_about_devices=False)
+    if state.lacks_devices(units, part, pod_set.count):
+        key = (pod_set.gpu, pod_set.count)
+        note = state.notes.get(key)
+        if note is None:
+            note = state.notes[key] = _devices_short(state, pod_set, units, part)
+        return note
+    need = need_of(pod_set, portion, topology)
+    if state.site(need) is not None:
+        return None
+    return _too_big_for_every_node(state, pod_set) or _pods_short(state, pod_set, need, topology.level)
+
+
+def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: int) -> Shortage:
+    """No node has as many free devices as one pod wants, or not enough nodes have for all pods."""
+    largest = int(state.pool.largest_capacity[UNITS])
+    if largest < units:
+        message = f"needs {asked_of(pod_set)} on one node; the largest node has {largest}"
+        return Shortage("never_fits", message, is_for_good=True)
+    code = _code(state, units, pod_set.count)
+    free = state.free[PART if part else UNITS]
+    node = int(free.argmax()) if free.size else 0
+    if free.size and free[node] >= (part or units):
+        return Shortage(code, _too_few_places(state, pod_set, state.unit_room(units)))
+    block = quantity("gpu", int(free[node])) if part else int(free[node])
+    where = f"largest free block is {block} on {state.pool.node_names[node]}" if free[node] else "none is free"
+    return Shortage(code, f"needs {asked_of(pod_set)} on one node; {where}{_unusable(state)}")
+
+
+def _too_few_places(state: PoolState, pod_set: PodSetRequest, room: int) -> str:
+    return f"needs {pod_set.count} pods of {asked_of(pod_set)} at once; there is room for {room}{_unusable(state)}"
+
+
+def _pods_short(state: PoolState, pod_set: PodSetRequest, need: Need, level: str) -> Shortage:
+    """The devices are there, but not the cores and the memory beside them for all pods, or not in one domain."""
+    room = state.room(need)
+    total = int(room.sum())
+    if not total:
+        return _not_on_one_node(state, pod_set, need)
+    if total < need.count:
+        code = _code(state, need.units, need.count)
+        return Shortage(code, _too_few_places(state, pod_set, total), is_about_devices=False)
+    message = _roomiest_domain(state, room, need, level) + _unusable(state)
+    return Shortage("topology_not_met", message, is_about_devices=False)
+
+
+def _code(state: PoolState, units: int, count: int) -> str:
+    return "fragmented" if units and int(state.free[UNITS].sum()) >= units * count else "not_enough_free"
+
+
+def _too_big_for_every_node(state: PoolState, pod_set: PodSetRequest) -> Shortage | None:
+    largest = state.pool.largest_capacity
+    for resource, row, wanted in (("cpu", CPU, pod_set.cpu_millicores), ("memory", MEMORY, pod_set.memory_mib)):
+        if largest[row] < wanted:
+            most = quantity(resource, int(largest[row]))
+            return Shortage(
+                "never_fits", f"needs {quantity(resource, wanted)} on one node; the largest has {most}", True
+            )
+    return None
+
+
+def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Shortage:
+    has_devices = (state.free[UNITS] >= need.units) & (state.free[PART] >= need.part_milli)
+    cpu, memory = (int(np.where(has_devices, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
+    wants = f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
+    beside = f" beside {asked_of(pod_set)}" if pod_set.gpu is not None else ""
+    most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
+    message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state)}"
+    return Shortage("not_enough_free", message, is_about_devices=False)
+
+
+def _roomiest_domain(state: PoolState, room: Ints, need: Need, level: str) -> str:
+    best, name = int(room.max(initial=0)), ""
+    for domains in state.pool.domains:
+        held = domain_room(domains, room)
+        if WIDTH_OF_LEVEL[domains.level] <= need.widest and int(held.max(initial=0)) > best:
+            best, name = int(held.max()), " " + "/".join(domains.paths[int(held.argmax())])
+    return f"needs {need.count} pods inside one {level}; the roomiest{name} has room for {best}"
+
+
+def _unusable(state: PoolState) -> str:
+    if not state.pool.unusable:
+        return ""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(state.pool.unusable.items()))
+    return f"; nodes that cannot be used: {reasons}"
+
+
+def kind_of(pod_set: PodSetRequest) -> str:
+    """The kind of device a pod set wants: `H100-80GB or A100-80GB`, `MIG slice 1g.10gb of any GPU`."""
+    gpu = pod_set.gpu
+    if gpu is None:
+        return "node"
+    models = " or ".join(gpu.models)
+    if gpu.mig:
+        return f"MIG slice {gpu.mig} of {models or 'any GPU'}"
+    if gpu.fraction_milli:
+        return f"time-sliced {models or 'GPU'}"
+    return models or "GPU"
+
+
+def asked_of(pod_set: PodSetRequest) -> str:
+    """What one pod wants: `8 H100-80GB`, `0.5 of a time-sliced GPU`, `16 cores and 64 GiB`."""
+    gpu = pod_set.gpu
+    if gpu is None:
+        return f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
+    if gpu.fraction_milli:
+        return f"{_number(gpu.fraction_milli, 1000)} of a {kind_of(pod_set)}"
+    return f"{gpu.count} {kind_of(pod_set)}"

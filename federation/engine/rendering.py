@@ -1,0 +1,210 @@
+"""From a stored spec to the batch/v1 Jobs that we create: one a pod set, suspended, under pod security `restricted`.
+
+Everything in a manifest is written here from validated values; nothing a user sent is copied through unread. Inside
+the cluster nothing is ever rerun silently: no retries, no restarts, and a disrupted pod fails its Job.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Any
+from uuid import UUID
+
+from clusters.engine.flavors import match_expressions
+from clusters.engine.taints import tolerations_for
+
+from . import names
+from .spec import encode
+
+EPHEMERAL_STORAGE_LIMIT = "64Gi"
+RUN_AS_USER = 1000
+"""Most images name no user and would run as root, which `restricted` refuses; they run as this one instead."""
+TERMINATION_SECONDS = 30
+MOST_HINTED_NODES = 1000
+_HOSTNAME = "kubernetes.io/hostname"
+
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": RUN_AS_USER,
+    "runAsGroup": RUN_AS_USER,
+    "fsGroup": RUN_AS_USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "privileged": False,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_FAILURE_POLICY = {
+    "rules": [
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}},
+    ]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose object it is: what its labels and environment say."""
+
+    install: str
+    tenant_id: UUID
+    tenant_path: str
+    job_id: UUID
+    attempt_id: UUID
+    attempt_number: int
+    spec_hash: str
+
+    @property
+    def namespace(self) -> str:
+        """The tenant's namespace."""
+        return names.namespace_of(self.tenant_path, self.tenant_id)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The five labels by which an object is known as exactly this attempt's (ids as they are written in the API)."""
+        return {
+            names.LABEL_INSTALL: self.install,
+            names.LABEL_TENANT: str(self.tenant_id),
+            names.LABEL_JOB: str(self.job_id),
+            names.LABEL_ATTEMPT: str(self.attempt_id),
+            names.LABEL_SPEC_HASH: self.spec_hash,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What the pods of a set take on the flavor they were placed on: `units` of an extended resource each."""
+
+    vendor: str = ""
+    capacity_type: str = "on_demand"
+    resource_name: str = ""
+    units: int = 0
+
+
+def namespace_labels(install: str, tenant_label: str) -> dict[str, str]:
+    """The labels of a tenant's namespace, whose pods must obey pod security `restricted`."""
+    return {
+        names.LABEL_INSTALL: install,
+        names.LABEL_TENANT: tenant_label,
+        "pod-security.kubernetes.io/enforce": "restricted",
+    }
+
+
+def spec_hash(stored: Mapping[str, Any]) -> str:
+    """32 hex digits that are equal only for equal stored specs (the order of an object's members means nothing)."""
+    return blake2s(encode(stored), digest_size=16).hexdigest()
+
+
+def render_job(
+    stored: Mapping[str, Any], position: int, identity: Identity, devices: Devices, *, simulated: bool = False
+) -> dict[str, Any]:
+    """The suspended Job of the pod set at `position` of a stored spec. `simulated` lets simulated run times through."""
+    pod_set = stored["pod_sets"][position]
+    labels = identity.labels
+    annotations = _simulation(stored["labels"]) if simulated else {}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.object_name(identity.attempt_id, position),
+            "namespace": identity.namespace,
+            "labels": labels,
+        },
+        "spec": {
+            "suspend": True,
+            "parallelism": pod_set["count"],
+            "completions": stored["completions"] or pod_set["count"],
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": _FAILURE_POLICY,
+            "activeDeadlineSeconds": stored["deadline_seconds"],
+            "template": {
+                "metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})},
+                "spec": _pod_spec(pod_set, identity, devices),
+            },
+        },
+    }
+
+
+def _simulation(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: labels[key] for key in (names.SIMULATED_SECONDS, names.SIMULATED_EXIT_CODE) if key in labels}
+
+
+def _pod_spec(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": TERMINATION_SECONDS,
+        "securityContext": _POD_SECURITY,
+        "containers": [_container(pod_set, identity, devices)],
+    }
+    tolerations = tolerations_for(devices.vendor if devices.units else "", devices.capacity_type)
+    if tolerations:
+        spec["tolerations"] = list(tolerations)
+    return spec
+
+
+def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) -> dict[str, Any]:
+    amounts = {"cpu": pod_set["cpu"], "memory": pod_set["memory"]}
+    if devices.units:
+        amounts[devices.resource_name] = str(devices.units)
+    container: dict[str, Any] = {
+        "name": pod_set["name"],
+        "image": pod_set["image"],
+        "env": _environment(pod_set["env"], identity, has_gpu=devices.units > 0),
+        "resources": {
+            "limits": {**amounts, "ephemeral-storage": EPHEMERAL_STORAGE_LIMIT},
+            # without a request of its own the whole limit would be asked of the node
+            "requests": {**amounts, "ephemeral-storage": "0"},
+        },
+        "securityContext": _CONTAINER_SECURITY,
+    }
+    for field in ("command", "args"):
+        if pod_set[field]:
+            container[field] = pod_set[field]
+    return container
+
+
+def _environment(given: Mapping[str, str], identity: Identity, *, has_gpu: bool) -> list[dict[str, str]]:
+    ours = {
+        "SWITCHYARD_JOB_ID": str(identity.job_id),
+        "SWITCHYARD_ATTEMPT": str(identity.attempt_number),
+        "SWITCHYARD_ATTEMPT_ID": str(identity.attempt_id),
+        "SWITCHYARD_TENANT": identity.tenant_path,
+    }
+    if not has_gpu:
+        # images may set it to `all`, which the GPU runtime would honour without any GPU having been asked for
+        ours["NVIDIA_VISIBLE_DEVICES"] = "void"
+    return [{"name": name, "value": value} for name, value in {**given, **ours}.items()]
+
+
+def template_patch(
+    node_selector: Mapping[str, str],
+    assumed_nodes: Sequence[str] = (),
+    *,
+    domain_labels: Mapping[str, str] | None = None,
+    is_pinned: bool = False,
+) -> dict[str, Any]:
+    """What is merged into the pod template as the Job is released: where its pods may and should go.
+
+    They must land on the flavor's nodes (`node_selector` as `clusters.engine.flavors.match_expressions` reads it) and in
+    the domain that `domain_labels` pick, and should land on the nodes that placement assumed; with `is_pinned` they
+    must. A suspended Job that never started takes changes of node affinity, so this costs no request of its own.
+    """
+    must: list[Mapping[str, object]] = [*match_expressions({**node_selector, **(domain_labels or {})})]
+    hinted: dict[str, object] = {"key": _HOSTNAME, "operator": "In", "values": list(assumed_nodes[:MOST_HINTED_NODES])}
+    affinity: dict[str, Any] = {}
+    if assumed_nodes and is_pinned and len(assumed_nodes) <= MOST_HINTED_NODES:
+        must.append(hinted)
+    elif assumed_nodes:
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": 100, "preference": {"matchExpressions": [hinted]}}
+        ]
+    if must:
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [{"matchExpressions": must}]}
+    return {"spec": {"affinity": {"nodeAffinity": affinity}}} if affinity else {}

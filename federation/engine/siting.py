@@ -1,0 +1,164 @@
+"""Where in one pool the pods of one set go: the smallest domain that holds them all, then as few nodes as possible.
+
+A pod set keeps to one domain if its topology requires it. Among domains of the same level the fullest that holds the set
+is taken, so that large free domains stay whole for large gangs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from .fleet import CPU, MEMORY, PODS, UNITS, WHOLE, WIDTH_OF_LEVEL, Domains, Ints, Pool
+from .model import PodSetRequest, Topology
+
+Pods: TypeAlias = list[tuple[int, int]]
+"""(position of a node in its pool, pods there)."""
+
+TIGHTNESS_OF_A_UNIT = 2**31
+"""More than the millicores of any node: a node with fewer free devices is always the tighter one."""
+NOT_A_CHOICE = np.iinfo(np.int64).max
+PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What each of `count` equal pods asks of one pool: units, a part of one more, cores and memory."""
+
+    units: int
+    part_milli: int
+    cpu_millicores: int
+    memory_mib: int
+    count: int
+    widest: int
+    """The widest level allowed, as in WIDTH_OF_LEVEL."""
+    per_pod: Ints
+    """The amounts as a column, in the order of a pool's rows."""
+    rows: slice | list[int]
+    """The resources of which it needs any, parts of devices aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The nodes chosen for a pod set, and the smallest domain around them."""
+
+    pods: Pods
+    level: str
+    path: tuple[str, ...]
+
+
+def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology) -> Need:
+    """What `pod_set` needs in a pool whose flavor serves each pod with `portion`: units and thousandths."""
+    units, part = portion
+    amounts = (units, pod_set.cpu_millicores, pod_set.memory_mib, 1, part)
+    rows = [row for row in (UNITS, CPU, MEMORY, PODS) if amounts[row]]
+    return Need(
+        units=units,
+        part_milli=part,
+        cpu_millicores=pod_set.cpu_millicores,
+        memory_mib=pod_set.memory_mib,
+        count=pod_set.count,
+        widest=WIDTH_OF_LEVEL[topology.level if topology.mode == "required" else "cluster"],
+        per_pod=np.array(amounts, dtype=np.int64)[:, None],
+        rows=slice(rows[0], rows[-1] + 1) if rows == list(range(rows[0], rows[-1] + 1)) else rows,
+    )
+
+
+def room_for(free: Ints, devices: Ints | None, need: Need) -> Ints:
+    """How many pods of this kind each node has room for."""
+    room: Ints = (free[need.rows] // need.per_pod[need.rows]).min(axis=0)
+    if need.part_milli and devices is not None:
+        room = np.minimum(room, (devices // need.part_milli).sum(axis=0))
+    return room
+
+
+def tightness(free: Ints, devices: Ints | None) -> Ints:
+    """The order in which hinted nodes are filled: least free devices first, then fewest free cores."""
+    idle = free[UNITS] * WHOLE if devices is None else devices.sum(axis=0)
+    order: Ints = idle * TIGHTNESS_OF_A_UNIT + free[CPU]
+    return order
+
+
+def spread_order(capacity: Ints, free: Ints, need: Need) -> Ints:
+    """The order in which kube-scheduler's LeastAllocated fills nodes: most CPU and memory left (in percent) first."""
+    rows = [CPU, MEMORY]
+    left = (free[rows] - need.per_pod[rows]) * PERCENT // np.maximum(capacity[rows], 1)
+    order: Ints = -(left.sum(axis=0) // 2)
+    return order
+
+
+def site_one(pool: Pool, free: Ints, order: Ints, need: Need) -> Site | None:
+    """The place of a single pod: of the nodes with room the first by `order`, then by position."""
+    if not order.size:
+        return None
+    fits = (free >= need.per_pod).all(axis=0)
+    node = _first(np.where(fits, order, NOT_A_CHOICE))
+    return None if node is None else _on_node(pool, node, 1)
+
+
+def site_gang(pool: Pool, room: Ints, order: Ints, need: Need) -> Site | None:
+    """The place of several pods at once, given the room on each node; None if they do not fit together."""
+    if int(room.sum()) < need.count:
+        return None
+    node = _first(np.where(room >= need.count, order, NOT_A_CHOICE))
+    if node is not None:
+        return _on_node(pool, node, need.count)
+    return _site_of_many(pool, room, need)
+
+
+def _first(order: Ints) -> int | None:
+    best = int(order.argmin())
+    return None if order[best] == NOT_A_CHOICE else best
+
+
+def _on_node(pool: Pool, node: int, count: int) -> Site:
+    return Site([(node, count)], "node", (*pool.node_domains[node], pool.node_names[node]))
+
+
+def _site_of_many(pool: Pool, room: Ints, need: Need) -> Site | None:
+    narrower: list[Domains] = []
+    for domains in pool.domains:
+        if WIDTH_OF_LEVEL[domains.level] > need.widest:
+            break
+        held = domain_room(domains, room)
+        domain = _first(np.where(held >= need.count, held, NOT_A_CHOICE))
+        if domain is not None:
+            members = np.flatnonzero(domains.code_of_node == domain)
+            return Site(_fill(room, members, need.count, narrower), domains.level, domains.paths[domain])
+        narrower.append(domains)
+    if need.widest < WIDTH_OF_LEVEL["cluster"]:
+        return None
+    return Site(_fill(room, np.arange(room.size), need.count, narrower), "cluster", ())
+
+
+def domain_room(domains: Domains, room: Ints) -> Ints:
+    """How many pods each domain has room for."""
+    held = np.bincount(domains.code_of_node + 1, weights=room, minlength=len(domains.paths) + 1)
+    return held[1:].astype(np.int64)
+
+
+def _fill(room: Ints, members: Ints, count: int, levels: Sequence[Domains]) -> Pods:
+    """`count` pods on `members`, in as few of the widest given level's domains as possible, and so on inwards."""
+    if not levels:
+        shares = _in_fewest(room[members], count)
+        return [(int(members[position]), pods) for position, pods in shares]
+    *inner, outer = levels
+    codes = outer.code_of_node[members] + 1
+    held = np.bincount(codes, weights=room[members], minlength=len(outer.paths) + 1).astype(np.int64)
+    placed: Pods = []
+    for code, pods in _in_fewest(held, count):
+        placed += _fill(room, members[codes == code], pods, inner)
+    return placed
+
+
+def _in_fewest(room: Ints, count: int) -> Pods:
+    """`count` split over as few places as possible: the roomiest first, the rest where it fits most tightly."""
+    order = np.argsort(-room, kind="stable")
+    filled = np.cumsum(room[order])
+    whole = int(np.searchsorted(filled, count))
+    rest = count - (int(filled[whole - 1]) if whole else 0)
+    tail = order[whole:]
+    last = int(tail[np.where(room[tail] >= rest, room[tail], NOT_A_CHOICE).argmin()])
+    shares = [(int(place), int(room[place])) for place in order[:whole].tolist()]
+    return sorted([*shares, (last, rest)])

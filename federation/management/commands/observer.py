@@ -1,0 +1,28 @@
+"""`manage.py observer`: follows every cluster and records what it sees."""
+
+import asyncio
+import signal
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from federation.observer.process import Observer
+
+
+class Command(BaseCommand):
+    help = (
+        "Follows every registered cluster and records what it sees. Any number may run; leases share the clusters out."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        asyncio.run(_observe())
+
+
+async def _observe() -> None:
+    task = asyncio.create_task(Observer().run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        return

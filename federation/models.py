@@ -1,0 +1,219 @@
+"""Jobs, their attempts, the objects those made on clusters, the pods seen there, and what happened when."""
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from clusters.models import Cluster
+from foundation.ids import new_id
+from foundation.states import Lifecycle
+from tenancy.models import Tenant, User
+
+from .engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
+
+JOB_LIFECYCLE = Lifecycle(JOB_MOVES)
+ATTEMPT_LIFECYCLE = Lifecycle(ATTEMPT_MOVES)
+LIVE_ATTEMPT_STATES = sorted(ATTEMPT_LIFECYCLE.live)
+TERMINAL_JOB_STATES = sorted(JOB_LIFECYCLE.terminal)
+
+
+class Job(models.Model):
+    """What a user submitted. `spec` is the validated normal form; `shape` groups jobs that ask for exactly the same."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(max_length=63)
+    spec = models.JSONField()
+    shape = models.CharField(max_length=32, help_text="Hex digest of everything placement looks at.")
+    labels = models.JSONField(default=dict)
+    priority = models.IntegerField(default=0)
+    state = models.CharField(max_length=12, choices=[(s.value, s.value) for s in JobState], default=JobState.QUEUED)
+    reason_code = models.CharField(max_length=40, default="new", blank=True)
+    reason_message = models.TextField(default="", blank=True)
+    reason_at = models.DateTimeField(db_default=Now())
+    explanation = models.JSONField(default=dict, help_text="Per cluster: why it does not run there now, with numbers.")
+    attempts_made = models.PositiveIntegerField(default=0)
+    exit_code = models.IntegerField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=[s.value for s in JobState]), name="job_state_is_known"),
+            models.CheckConstraint(
+                condition=Q(state__in=TERMINAL_JOB_STATES, finished_at__isnull=False)
+                | (~Q(state__in=TERMINAL_JOB_STATES) & Q(finished_at__isnull=True)),
+                name="job_is_finished_exactly_when_terminal",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["-priority", "id"], condition=Q(state="queued"), name="job_queue"),
+            models.Index(fields=["tenant", "-id"], name="jobs_of_tenant"),
+            models.Index(fields=["-id"], name="jobs_newest_first"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.id})"
+
+
+class Attempt(models.Model):
+    """One try to run a job on one cluster. `claim_token` fences workers: a write names the token it was claimed with."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="attempts")
+    number = models.PositiveIntegerField()
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="attempts")
+    state = models.CharField(
+        max_length=12, choices=[(s.value, s.value) for s in AttemptState], default=AttemptState.RESERVED
+    )
+    state_before_unknown = models.CharField(max_length=12, blank=True)
+    flavor = models.CharField(max_length=120, help_text="The first pod set's; each object has its own.")
+    domain = models.CharField(
+        max_length=500, blank=True, help_text="Topology domain chosen, as path below the cluster."
+    )
+    unit_price = models.DecimalField(max_digits=18, decimal_places=6, null=True)
+    currency = models.CharField(max_length=3, default="USD")
+    namespace = models.CharField(max_length=63)
+    spec_hash = models.CharField(max_length=32)
+    claim_token = models.BigIntegerField(default=0)
+    claim_expires_at = models.DateTimeField(null=True)
+    next_action_at = models.DateTimeField(
+        null=True, db_default=Now(), help_text="When dispatch must look again; null = when observed."
+    )
+    tries = models.PositiveIntegerField(default=0)
+    reserved_at = models.DateTimeField(db_default=Now())
+    sent_at = models.DateTimeField(
+        null=True, help_text="Before the first create left: from here on an object may exist."
+    )
+    created_at = models.DateTimeField(null=True)
+    starting_at = models.DateTimeField(null=True)
+    released_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    end_reason = models.CharField(max_length=60, blank=True)
+    end_message = models.TextField(blank=True)
+    stop_requested_at = models.DateTimeField(
+        null=True, help_text="Tombstone: this attempt must not start, or must stop."
+    )
+    stop_reason = models.CharField(
+        max_length=60, blank=True, help_text="`cancelled`, or why it must leave its cluster."
+    )
+    settled_at = models.DateTimeField(null=True, help_text="When usage was posted and the hold ended.")
+    removed_at = models.DateTimeField(null=True, help_text="When its objects were confirmed gone from the cluster.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(state__in=LIVE_ATTEMPT_STATES), name="one_live_attempt_per_job"
+            ),
+            models.UniqueConstraint(fields=["job", "number"], name="attempt_numbers_are_unique_per_job"),
+            models.CheckConstraint(
+                condition=Q(state__in=[s.value for s in AttemptState]), name="attempt_state_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=LIVE_ATTEMPT_STATES, finished_at__isnull=True)
+                | (~Q(state__in=LIVE_ATTEMPT_STATES) & Q(finished_at__isnull=False)),
+                name="attempt_is_finished_exactly_when_terminal",
+            ),
+            models.CheckConstraint(
+                condition=Q(released_at__isnull=True) | Q(starting_at__isnull=False),
+                name="nothing_is_released_before_the_gateway_commits_to_it",
+            ),
+            models.CheckConstraint(
+                condition=Q(settled_at__isnull=True) | Q(finished_at__isnull=False),
+                name="only_finished_attempts_settle",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["next_action_at"], condition=Q(next_action_at__isnull=False), name="attempts_due"),
+            models.Index(fields=["cluster", "state"], name="attempts_by_cluster"),
+            models.Index(
+                fields=["finished_at"],
+                condition=Q(settled_at__isnull=True, finished_at__isnull=False),
+                name="attempts_to_settle",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of {self.job_id}"
+
+
+class RemoteObject(models.Model):
+    """One Kubernetes object of an attempt: one per pod set. The name comes from the attempt, so it can exist only once."""
+
+    id = models.BigAutoField(primary_key=True)
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="remote_objects")
+    position = models.PositiveSmallIntegerField()
+    name = models.CharField(max_length=63)
+    flavor = models.CharField(max_length=120)
+    capacity_type = models.CharField(max_length=20)
+    pods = models.PositiveIntegerField(help_text="How many run at the same time.")
+    gpu_units = models.PositiveIntegerField(help_text="Devices a pod, in units of the flavor.")
+    cpu_millicores = models.PositiveBigIntegerField(help_text="A pod.")
+    memory_mib = models.PositiveBigIntegerField(help_text="A pod.")
+    assumed_nodes = models.JSONField(
+        default=dict, help_text="{node name: pods} deducted until the pods are seen bound."
+    )
+    uid = models.CharField(max_length=64, blank=True)
+    outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["attempt", "position"], name="one_object_per_pod_set_of_an_attempt"),
+            models.UniqueConstraint(fields=["uid"], condition=~Q(uid=""), name="an_object_serves_one_attempt"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PodRun(models.Model):
+    """A pod of an attempt as observed. Instants are the cluster's, clamped to [released, observed]."""
+
+    id = models.BigAutoField(primary_key=True)
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="pods")
+    uid = models.CharField(max_length=64)
+    name = models.CharField(max_length=253)
+    position = models.PositiveSmallIntegerField(default=0, help_text="The pod set's position.")
+    node = models.CharField(max_length=253, blank=True)
+    phase = models.CharField(max_length=20)
+    reason = models.CharField(max_length=300, blank=True, help_text="Why it waits or failed, in the cluster's words.")
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    exit_code = models.IntegerField(null=True)
+    is_gone = models.BooleanField(default=False)
+    observed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["uid"], name="one_row_per_observed_pod"),
+            models.CheckConstraint(
+                condition=Q(finished_at__isnull=True)
+                | Q(started_at__isnull=True)
+                | Q(finished_at__gte=F("started_at")),
+                name="pod_ends_after_it_starts",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class JobEvent(models.Model):
+    """One line of a job's timeline. Append-only."""
+
+    id = models.BigAutoField(primary_key=True)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    attempt = models.ForeignKey(Attempt, null=True, on_delete=models.CASCADE, related_name="+")
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=40)
+    message = models.TextField(blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["job", "id"], name="job_timeline")]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"

@@ -1,0 +1,77 @@
+"""What a cluster reported and was not recorded yet: the newest state of each object, and what is gone."""
+
+from collections.abc import Iterable
+
+from clusters.drivers import JobSeen, PodSeen, WatchEvent
+from federation.engine.names import LABEL_INSTALL
+from federation.operations import Observations
+
+
+class Buffer:
+    """Folds watch events of our own jobs and pods. Bounded by the number of live objects, not of events."""
+
+    def __init__(self, install: str) -> None:
+        self._install = install
+        self._jobs: dict[str, JobSeen] = {}
+        self._pods: dict[str, PodSeen] = {}
+        self._gone_jobs: set[str] = set()
+        self._gone_pods: set[str] = set()
+        self._known_jobs: set[str] = set()
+        self._known_pods: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs or self._pods or self._gone_jobs or self._gone_pods)
+
+    def add_jobs(self, event: WatchEvent) -> None:
+        """Takes one step of `watch_jobs`."""
+        jobs = [job for job in event.objects if isinstance(job, JobSeen)]
+        uids = {job.uid for job in jobs}
+        if event.kind == "deleted":
+            self._forget(uids, self._known_jobs, self._jobs, self._gone_jobs)
+            return
+        if event.kind == "listed":
+            self._forget(self._known_jobs - uids, self._known_jobs, self._jobs, self._gone_jobs)
+        self._known_jobs |= uids
+        # Until a Job has ended, what it says of itself is what we told it.
+        self._jobs.update((job.uid, job) for job in jobs if job.outcome)
+
+    def add_pods(self, event: WatchEvent) -> None:
+        """Takes one step of `watch_pods`; strangers' pods are none of its business."""
+        pods = [
+            pod for pod in event.objects if isinstance(pod, PodSeen) and pod.labels.get(LABEL_INSTALL) == self._install
+        ]
+        uids = {pod.uid for pod in pods}
+        if event.kind != "deleted":
+            if event.kind == "listed":
+                self._forget(self._known_pods - uids, self._known_pods, {}, self._gone_pods)
+            self._known_pods |= uids
+            self._pods.update((pod.uid, pod) for pod in pods)
+            return
+        # The last state of a deleted pod still tells how it ended, so it is kept beside the news that it is gone.
+        self._pods.update((pod.uid, pod) for pod in pods)
+        self._forget(uids, self._known_pods, {}, self._gone_pods)
+
+    @staticmethod
+    def _forget(uids: Iterable[str], known: set[str], pending: "dict[str, JobSeen]", gone: set[str]) -> None:
+        for uid in list(uids):
+            known.discard(uid)
+            pending.pop(uid, None)
+            gone.add(uid)
+
+    def take(self) -> Observations:
+        """All of it; the buffer is empty afterwards."""
+        taken = Observations(
+            jobs=list(self._jobs.values()),
+            pods=list(self._pods.values()),
+            gone_jobs=sorted(self._gone_jobs),
+            gone_pods=sorted(self._gone_pods),
+        )
+        self._jobs, self._pods, self._gone_jobs, self._gone_pods = {}, {}, set(), set()
+        return taken
+
+    def give_back(self, taken: Observations) -> None:
+        """Puts back what could not be recorded, without overwriting newer news."""
+        self._jobs = {job.uid: job for job in taken.jobs} | self._jobs
+        self._pods = {pod.uid: pod for pod in taken.pods} | self._pods
+        self._gone_jobs.update(taken.gone_jobs)
+        self._gone_pods.update(taken.gone_pods)

@@ -1,0 +1,171 @@
+"""Following one cluster: three watches fill a buffer, a recorder empties it, a pulse proves contact."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.conf import settings
+
+import clusters.operations
+from clusters.drivers import AuthFailed, ClusterDriver, DriverError, NodeSeen, PodSeen, WatchEvent
+from clusters.engine.inventory import ClusterInventory, InventorySnapshot
+from federation import operations
+from foundation import clock
+from foundation.threads import DatabaseThreads
+
+from .buffer import Buffer
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+RECORD_SECONDS = 0.05
+INVENTORY_SECONDS = 1.0
+PULSE_SECONDS = 5.0
+PULSES_MISSED = 2
+RETRY_SECONDS = 1.0
+MOST_RETRY_SECONDS = 15.0
+
+
+class ClusterChanged(Exception):  # noqa: N818 - what happened
+    """Another cluster answers at this address: nothing it says may be believed."""
+
+
+class Feed:
+    """Follows one cluster until cancelled."""
+
+    def __init__(self, cluster_id: UUID, identity: str, driver: ClusterDriver, database: DatabaseThreads) -> None:
+        self._cluster_id = cluster_id
+        self._identity = identity
+        self._driver = driver
+        self._database = database
+        self._buffer = Buffer(settings.INSTALL_ID)
+        self._inventory = ClusterInventory(settings.INSTALL_ID)
+        self._news = asyncio.Event()
+        self._missed = 0
+        self._is_listed_anew = False
+
+    async def run(self) -> None:
+        """Watches, records and keeps the pulse, each restarted by itself when the cluster or the database fails it."""
+        try:
+            await asyncio.gather(
+                self._persist(lambda: self._follow(self._driver.watch_nodes(), self._take_nodes)),
+                self._persist(lambda: self._follow(self._driver.watch_pods(), self._take_pods)),
+                self._persist(lambda: self._follow(self._driver.watch_jobs(), self._take_jobs)),
+                self._persist(self._keep_pulse),
+                self._persist(self._record),
+                self._persist(self._record_inventory),
+            )
+        finally:
+            await self._driver.close()
+
+    async def _persist(self, work: Callable[[], Awaitable[None]]) -> None:
+        pause = RETRY_SECONDS
+        while True:
+            began = clock.monotonic()
+            try:
+                await work()
+            except DriverError as error:
+                logger.info("cluster %s: %s", self._cluster_id, error.reason)
+            except ClusterChanged:
+                logger.error("cluster %s is not the cluster that was registered", self._cluster_id)  # noqa: TRY400 - the stack says nothing
+            except Exception:
+                logger.exception("following cluster %s", self._cluster_id)
+            pause = (
+                RETRY_SECONDS if clock.monotonic() - began > MOST_RETRY_SECONDS else min(pause * 2, MOST_RETRY_SECONDS)
+            )
+            await asyncio.sleep(pause)
+
+    async def _follow(self, events: AsyncIterator[WatchEvent], take: Callable[[WatchEvent], None]) -> None:
+        await self._check_identity()
+        async for event in events:
+            take(event)
+            self._news.set()
+
+    async def _check_identity(self) -> None:
+        if await self._driver.identity() != self._identity:
+            await self._in_database(self._record_stranger)
+            raise ClusterChanged
+
+    def _record_stranger(self) -> None:
+        told = "Another cluster answers at this address: the uid of its kube-system namespace differs."
+        clusters.operations.record_silence(self._cluster_id, told, code="identity_changed")
+
+    def _take_nodes(self, event: WatchEvent) -> None:
+        self._inventory.see_nodes(event.kind, _only(NodeSeen, event.objects))
+
+    def _take_pods(self, event: WatchEvent) -> None:
+        self._inventory.see_pods(event.kind, _only(PodSeen, event.objects))
+        self._buffer.add_pods(event)
+
+    def _take_jobs(self, event: WatchEvent) -> None:
+        self._buffer.add_jobs(event)
+        self._is_listed_anew |= event.kind == "listed"
+
+    async def _record(self) -> None:
+        """Writes what is new, at most every 50 ms: many changes at once cost little more than one."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(RECORD_SECONDS)
+            self._news.clear()
+            if self._is_listed_anew:
+                # What vanished while nobody watched is in no event: rows and cluster must be compared.
+                await self._in_database(operations.ask_for_reconciliation)
+                self._is_listed_anew = False
+            if not self._buffer:
+                continue
+            taken = self._buffer.take()
+            try:
+                await self._in_database(operations.record_observations, self._cluster_id, taken)
+            except BaseException:
+                self._buffer.give_back(taken)
+                self._news.set()
+                raise
+
+    async def _record_inventory(self) -> None:
+        while True:
+            await asyncio.sleep(INVENTORY_SECONDS)
+            if self._inventory.dirty:
+                await self._write_inventory(self._inventory.snapshot())
+
+    async def _write_inventory(self, taken: InventorySnapshot) -> None:
+        write = clusters.operations.record_inventory
+        try:
+            await self._in_database(write, self._cluster_id, taken.nodes, taken.foreign, taken.used_devices)
+        except BaseException:
+            self._inventory.mark_dirty()
+            raise
+
+    async def _keep_pulse(self) -> None:
+        while True:
+            await self._beat()
+            await asyncio.sleep(PULSE_SECONDS)
+
+    async def _beat(self) -> None:
+        try:
+            if await self._driver.identity() != self._identity:
+                await self._in_database(self._record_stranger)
+                return
+            skew_ms = await self._driver.clock_skew_ms()
+        except AuthFailed as error:
+            await self._in_database(clusters.operations.record_auth_failure, self._cluster_id, error.reason)
+        except DriverError as error:
+            self._missed += 1
+            if self._missed >= PULSES_MISSED:
+                await self._in_database(clusters.operations.record_silence, self._cluster_id, error.reason)
+        else:
+            self._missed = 0
+            await self._in_database(self._record_contact, skew_ms)
+
+    def _record_contact(self, skew_ms: int) -> None:
+        clusters.operations.record_contact(self._cluster_id, clock_skew_ms=skew_ms)
+
+    async def _in_database(self, work: Callable[..., Result], *args: Any) -> Result:
+        return await asyncio.wrap_future(self._database.submit(work, *args))
+
+
+Seen = TypeVar("Seen", NodeSeen, PodSeen)
+
+
+def _only(kind: type[Seen], objects: Sequence[Any]) -> list[Seen]:
+    return [item for item in objects if isinstance(item, kind)]

@@ -1,0 +1,195 @@
+"""One scheduling round: load a snapshot, let the engine decide, apply its decisions in short transactions.
+
+Only one round runs at a time (the caller holds the exclusive right); the database still judges every step, since jobs
+are cancelled and limits are cut while the engine thinks.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+import quotas.operations
+from federation.engine import cycle, names
+from federation.engine.amounts import units_per_pod
+from federation.engine.fleet import FleetIndex
+from federation.engine.lifecycle import JobState
+from federation.engine.model import Placement, PodSetPlacement, PodSetRequest, Reason, Snapshot, Wait
+from federation.locks import lock_queued_jobs
+from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
+from federation.operations import figures
+from federation.queries.snapshot import load_snapshot
+from federation.queries.visits import spec_hash_of
+from foundation import clock
+from foundation.outbox import announce
+from foundation.states import advance
+from quotas.operations import HoldRefusal, HoldRequest
+
+APPLY_BATCH = 250
+QUEUE_DEPTH = 20_000
+REASON_FRESH = timedelta(seconds=10)
+"""A waiting job's text is rewritten at most this often while its reason stays the same."""
+
+_fleet_index = FleetIndex()
+"""The fleet's arrays, kept between rounds; rounds never overlap (`run_exclusively`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did."""
+
+    considered: int
+    placed: int
+    waiting: int
+
+
+def run_scheduling_cycle() -> Round:
+    """Considers the queue once, first the most urgent and oldest."""
+    with figures.CYCLE_SECONDS.time():
+        done = _run(load_snapshot(clock.now(), QUEUE_DEPTH))
+    figures.DECISIONS.labels("placed").inc(done.placed)
+    figures.DECISIONS.labels("waiting").inc(done.waiting)
+    return done
+
+
+def _run(snapshot: Snapshot) -> Round:
+    if not snapshot.queue:
+        return Round(0, 0, 0)
+    decisions = cycle.decide(snapshot, _fleet_index)
+    lookup = _Lookup(snapshot)
+    placed = 0
+    for start in range(0, len(decisions.placements), APPLY_BATCH):
+        placed += _apply(decisions.placements[start : start + APPLY_BATCH], lookup)
+    _explain(decisions.waits)
+    return Round(len(snapshot.queue), placed, len(decisions.waits))
+
+
+class _Lookup:
+    """What the snapshot knew of jobs and flavors, by id."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.requests = {request.id: request for request in snapshot.queue}
+        self.flavors = {(c.id, flavor.name): flavor for c in snapshot.clusters for flavor in c.flavors.values()}
+
+
+def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
+    """The number of placements that became attempts; each with its hold, its objects and a wake-up, or not at all."""
+    with transaction.atomic():
+        jobs = lock_queued_jobs([placement.job_id for placement in placements])
+        made = [_Draft(jobs[p.job_id], p, lookup) for p in placements if p.job_id in jobs]
+        refusals = quotas.operations.take_holds([draft.hold_request for draft in made])
+        _create([draft for draft in made if refusals[draft.attempt.id] is None])
+        _tell_refused([(draft.job, refusal) for draft in made if (refusal := refusals[draft.attempt.id])])
+        granted = sum(refusal is None for refusal in refusals.values())
+        if granted:
+            announce("dispatch")
+    return granted
+
+
+class _Draft:
+    """A placement on its way to become an attempt."""
+
+    def __init__(self, job: Job, placement: Placement, lookup: _Lookup) -> None:
+        self.job = job
+        self.placement = placement
+        self.lookup = lookup
+        self.attempt = Attempt(
+            job=job,
+            number=job.attempts_made + 1,
+            cluster_id=placement.cluster_id,
+            flavor=placement.pod_sets[0].flavor,
+            domain="/".join(placement.pod_sets[0].domain),
+            unit_price=placement.unit_price,
+            currency=placement.currency,
+            namespace=names.namespace_of(job.tenant.path, job.tenant_id),
+            spec_hash=spec_hash_of(job),
+        )
+
+    @property
+    def hold_request(self) -> HoldRequest:
+        """What the attempt takes from the quotas on its tenant's path."""
+        return HoldRequest(
+            self.attempt.id, self.job.tenant_id, self.job.tenant.path, self.placement.cluster, self.placement.amounts
+        )
+
+    def objects(self) -> list[RemoteObject]:
+        """One object a pod set, named after the attempt."""
+        pod_sets = self.lookup.requests[self.job.id].pod_sets
+        return [self._object(index, asked, self.placement.pod_sets[index]) for index, asked in enumerate(pod_sets)]
+
+    def _object(self, position: int, asked: PodSetRequest, placed: PodSetPlacement) -> RemoteObject:
+        flavor = self.lookup.flavors[self.placement.cluster_id, placed.flavor]
+        return RemoteObject(
+            attempt=self.attempt,
+            position=position,
+            name=names.object_name(self.attempt.id, position),
+            flavor=placed.flavor,
+            capacity_type=flavor.capacity_type,
+            pods=asked.count,
+            gpu_units=units_per_pod(asked.gpu, flavor) or 0,
+            cpu_millicores=asked.cpu_millicores,
+            memory_mib=asked.memory_mib,
+            assumed_nodes=dict(placed.nodes),
+        )
+
+
+def _create(drafts: Sequence[_Draft]) -> None:
+    if not drafts:
+        return
+    Attempt.objects.bulk_create(draft.attempt for draft in drafts)
+    RemoteObject.objects.bulk_create(row for draft in drafts for row in draft.objects())
+    advance(
+        Job.objects.filter(id__in=[draft.job.id for draft in drafts]),
+        JOB_LIFECYCLE,
+        JobState.DISPATCHING,
+        attempts_made=F("attempts_made") + 1,
+        reason_code="dispatching",
+        reason_message="Placed; being handed to its cluster.",
+        reason_at=Now(),
+        explanation={},
+    )
+    at = clock.now()
+    JobEvent.objects.bulk_create(
+        JobEvent(
+            job=draft.job,
+            attempt=draft.attempt,
+            at=at,
+            kind="placed",
+            message=f"Attempt {draft.attempt.number} on {draft.placement.cluster}, flavor {draft.attempt.flavor}.",
+        )
+        for draft in drafts
+    )
+
+
+def _tell_refused(refused: Sequence[tuple[Job, HoldRefusal]]) -> None:
+    """A limit was used up between snapshot and hold: the job waits for it, in words that name the limit."""
+    for job, refusal in refused:
+        Job.objects.filter(id=job.id).update(
+            reason_code="waiting_for_quota", reason_message=refusal.message, reason_at=Now()
+        )
+
+
+def _explain(waits: Sequence[Wait]) -> None:
+    """Writes why jobs wait, one statement a distinct verdict, and only where that is news."""
+    alike: dict[tuple[str, str, tuple[Reason, ...]], list[UUID]] = defaultdict(list)
+    for wait in waits:
+        alike[wait.code, wait.message, wait.per_cluster].append(wait.job_id)
+    stale = clock.now() - REASON_FRESH
+    for (code, message, per_cluster), ids in alike.items():
+        news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & ~Q(reason_message=message))
+        Job.objects.filter(news, id__in=ids, state=JobState.QUEUED).update(
+            reason_code=code, reason_message=message, reason_at=Now(), explanation=_explanation(per_cluster)
+        )
+
+
+def _explanation(reasons: Sequence[Reason]) -> dict[str, object]:
+    return {
+        "clusters": [
+            {"cluster": r.cluster, "code": r.code, "message": r.message, "is_for_good": r.is_for_good} for r in reasons
+        ]
+    }

@@ -1,0 +1,209 @@
+"""Taking attempts to their cluster and stopping them there: the only code that creates, releases or deletes objects.
+
+A start is two-phased, so that every ambiguous reply is harmless (ADR 5):
+
+    claim (token, sent_at)  →  create suspended  →  store uids, commit `starting`  →  unsuspend by uid  →  `released_at`
+
+A worker may die between any two of these steps. The next one finds the object by its name (which comes from the
+attempt), adopts it if every label agrees, and goes on. Nothing runs before `starting` is committed, and a stop that
+was requested before then wins. No transaction is open while a cluster is spoken to.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models.expressions import CombinedExpression
+from django.db.models.functions import Now
+
+import clusters.operations
+import clusters.queries
+from clusters.drivers import AuthFailed, DriverError, Throttled
+from federation.engine.lifecycle import AttemptState
+from federation.locks import Claim, claim_due_attempts
+from federation.models import ATTEMPT_LIFECYCLE, Attempt, RemoteObject
+from federation.queries.visits import due_clusters, visits_of
+from foundation.crash import crash_point
+from foundation.states import advance
+from foundation.threads import kept_threads
+
+from . import figures
+from .calls import Created, Failed, Outcome, Released, Stopped, Stopping, Unwelcome, create_all, release_all, stop_all
+from .endings import REFUSED, Ending, end_attempts
+
+BATCH = 48
+CLUSTERS_AT_ONCE = 16
+LOOK_AROUND_SECONDS = 0.1
+MAX_BACKOFF_SECONDS = 30.0
+LOOK_AGAIN_SECONDS = 1.0
+
+
+def dispatch_attempts() -> int:
+    """The number of attempts visited. Each cluster has its own thread: while one hangs, the others are served on."""
+    threads = kept_threads("dispatch", CLUSTERS_AT_ONCE)
+    visited = 0
+    visiting: dict[Future[int], UUID] = {}
+    while True:
+        for cluster_id in due_clusters():
+            if cluster_id not in visiting.values():
+                visiting[threads.submit(_dispatch_to_cluster, cluster_id)] = cluster_id
+        if not visiting:
+            return visited
+        done, _ = wait(visiting, timeout=LOOK_AROUND_SECONDS, return_when=FIRST_COMPLETED)
+        for future in done:
+            del visiting[future]
+            visited += future.result()
+
+
+def _dispatch_to_cluster(cluster_id: UUID) -> int:
+    visited = 0
+    while True:
+        with transaction.atomic():
+            claim = claim_due_attempts(cluster_id, BATCH)
+        if not claim.attempt_ids:
+            return visited
+        crash_point("claimed")
+        visited += len(claim.attempt_ids)
+        if not _visit(cluster_id, claim):
+            return visited
+
+
+def _visit(cluster_id: UUID, claim: Claim) -> bool:
+    """Whether the cluster answered at all; if not, the rest of its queue is left for later."""
+    visits = visits_of(claim.attempt_ids)
+    stops = [visit for visit in visits if visit.must_stop]
+    starts = [visit for visit in visits if not visit.must_stop]
+    try:
+        driver = clusters.queries.driver_of(cluster_id)
+        outcomes = stop_all(driver, stops) + create_all(driver, [v for v in starts if v.state == AttemptState.RESERVED])
+        crash_point("created")
+        _record(cluster_id, claim, outcomes)
+        committed = _commit_starting(claim)
+        crash_point("starting")
+        known = {visit.attempt_id: visit for visit in starts}
+        released = release_all(driver, [known[i].with_uids(uids) for i, uids in committed.items() if i in known])
+        crash_point("released")
+        _record(cluster_id, claim, released)
+    except DriverError as error:
+        _record(cluster_id, claim, [Failed(visit.attempt_id, error) for visit in visits])
+        return False
+    return not any(isinstance(o, Failed) and not isinstance(o.error, Throttled) for o in outcomes + released)
+
+
+def _record(cluster_id: UUID, claim: Claim, outcomes: Sequence[Outcome]) -> None:
+    """One short transaction for what a round of calls brought, fenced by the claim's token."""
+    if not outcomes:
+        return
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    with transaction.atomic():
+        _store_uids(claim, [outcome for outcome in outcomes if isinstance(outcome, Created)])
+        _mark_released(claim, [outcome for outcome in outcomes if isinstance(outcome, Released)])
+        _look_again(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Stopping)])
+        _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Unwelcome)])
+        end_attempts(_endings(claim, outcomes))
+        for outcome in failed:
+            _postpone(claim, outcome)
+    for outcome in failed:
+        if isinstance(outcome.error, AuthFailed):
+            clusters.operations.record_auth_failure(cluster_id, outcome.error.reason)
+            break
+
+
+STORE_UIDS = """
+UPDATE federation_remoteobject AS object
+   SET uid = seen.uid
+  FROM unnest(%s::bigint[], %s::text[]) AS seen(id, uid), federation_attempt AS attempt
+ WHERE object.id = seen.id AND object.uid = '' AND attempt.id = object.attempt_id AND attempt.claim_token = %s
+"""
+
+
+def _store_uids(claim: Claim, created: Sequence[Created]) -> None:
+    if not created:
+        return
+    pairs = [pair for outcome in created for pair in outcome.uids.items()]
+    with connection.cursor() as cursor:
+        cursor.execute(STORE_UIDS, [[object_id for object_id, _ in pairs], [uid for _, uid in pairs], claim.token])
+    ours = Attempt.objects.filter(id__in=[outcome.attempt_id for outcome in created], claim_token=claim.token)
+    advance(ours, ATTEMPT_LIFECYCLE, AttemptState.CREATED, created_at=Now())
+
+
+def _commit_starting(claim: Claim) -> dict[UUID, dict[int, str]]:
+    """Uids by attempt and object of those attempts that may be released now: the commitment that they run.
+
+    From `created` they get there here, unless someone asked to stop them; those already `starting` come from a worker
+    that died, and are released again, which is harmless.
+    """
+    ours = Attempt.objects.filter(id__in=claim.attempt_ids, claim_token=claim.token, stop_requested_at=None)
+    with transaction.atomic():
+        advance(ours, ATTEMPT_LIFECYCLE, AttemptState.STARTING, starting_at=Now())
+        rows = RemoteObject.objects.filter(
+            attempt__in=claim.attempt_ids,
+            attempt__claim_token=claim.token,
+            attempt__stop_requested_at=None,
+            attempt__state=AttemptState.STARTING,
+            attempt__released_at=None,
+        ).values_list("attempt_id", "id", "uid")
+        found: dict[UUID, dict[int, str]] = {}
+        for attempt_id, object_id, uid in rows:
+            found.setdefault(attempt_id, {})[object_id] = uid
+    return found
+
+
+MARK_RELEASED = """
+UPDATE federation_attempt AS attempt
+   SET released_at = now(), next_action_at = NULL, claim_expires_at = NULL, tries = 0
+ WHERE attempt.id = ANY(%s) AND attempt.claim_token = %s
+RETURNING extract(epoch FROM now() - attempt.reserved_at)::float
+"""
+
+
+def _mark_released(claim: Claim, released: Sequence[Released]) -> None:
+    if not released:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(MARK_RELEASED, [[outcome.attempt_id for outcome in released], claim.token])
+        for (seconds,) in cursor.fetchall():
+            figures.DISPATCH_SECONDS.labels(released[0].cluster).observe(seconds)
+
+
+def _look_again(claim: Claim, attempt_ids: Sequence[UUID]) -> None:
+    """The cluster is deleting these; the observer will say when they are gone, and so will a second look."""
+    if attempt_ids:
+        Attempt.objects.filter(id__in=attempt_ids, claim_token=claim.token).update(
+            next_action_at=_seconds_from_now(LOOK_AGAIN_SECONDS), claim_expires_at=None
+        )
+
+
+def _withdraw(claim: Claim, unwelcome: Sequence[Unwelcome]) -> None:
+    for outcome in unwelcome:
+        Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_requested_at=None).update(
+            stop_requested_at=Now(),
+            stop_reason=REFUSED,
+            end_message=outcome.reason,
+            next_action_at=Now(),
+            claim_expires_at=None,
+        )
+
+
+def _endings(claim: Claim, outcomes: Sequence[Outcome]) -> list[Ending]:
+    return [
+        Ending(outcome.attempt_id, outcome.state, outcome.reason, outcome.message, token=claim.token)
+        for outcome in outcomes
+        if isinstance(outcome, Stopped)
+    ]
+
+
+def _seconds_from_now(seconds: float) -> CombinedExpression:
+    return Now() + timedelta(seconds=seconds)
+
+
+def _postpone(claim: Claim, outcome: Failed) -> None:
+    """Nothing is known or nothing was done: the same visit again later, more and more seldom."""
+    row = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token)
+    tries = row.values_list("tries", flat=True).first() or 1
+    seconds = min(0.25 * 2 ** min(tries, 10), MAX_BACKOFF_SECONDS)
+    if isinstance(outcome.error, Throttled):
+        seconds = max(seconds, outcome.error.retry_after_seconds)
+    row.update(next_action_at=_seconds_from_now(seconds), claim_expires_at=None, end_message=outcome.error.reason[:300])

@@ -1,0 +1,19 @@
+"""What operations count and time as they work, for `/metrics`.
+
+With several processes set PROMETHEUS_MULTIPROC_DIR to one folder for all of them, emptied when the gateway starts: each
+process keeps its numbers there and whichever is asked adds them up.
+"""
+
+from prometheus_client import Counter, Histogram
+
+FAST = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+CYCLE_SECONDS = Histogram("switchyard_cycle_seconds", "Duration of a scheduling cycle.", buckets=FAST)
+DECISIONS = Counter("switchyard_decisions", "Decisions of scheduling cycles: placed or waiting.", ["outcome"])
+DISPATCH_SECONDS = Histogram(
+    "switchyard_dispatch_seconds",
+    "From an attempt's reservation to its release, by cluster.",
+    ["cluster"],
+    buckets=FAST,
+)
+SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs taken in: singly or in bulk.", ["way"])

@@ -1,0 +1,187 @@
+"""Jobs that ended before this installation began to watch: written whole, as they would stand had it watched.
+
+For the demo's seeded day. Such a job has its attempt, objects, pods, timeline and usage; quota is not touched, since
+what has ended holds none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db import transaction
+
+from billing.operations import ObservedRun, record_runs
+from clusters.models import Cluster, Flavor
+from federation.engine import names, rendering
+from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.spec import JobSpec, shape_of, spec_json
+from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject
+from foundation.ids import id_at
+from tenancy.models import Tenant, User
+
+HANDED_OVER = timedelta(seconds=2)
+"""From placement to the first pod's start."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastJob:
+    """A job with one pod set that ran on `nodes` (one pod each, in order) from `started_at` until `ended_at`."""
+
+    tenant: Tenant
+    user: User
+    spec: JobSpec
+    cluster: Cluster
+    flavor: Flavor
+    nodes: Sequence[str]
+    unit_price: Decimal | None
+    gpu_units: int
+    submitted_at: datetime
+    started_at: datetime
+    ended_at: datetime
+    exit_code: int
+    is_cancelled: bool = False
+
+    @property
+    def outcome(self) -> str:
+        """How job and attempt ended; the two share these words."""
+        if self.is_cancelled:
+            return JobState.CANCELLED
+        return JobState.FAILED if self.exit_code else JobState.SUCCEEDED
+
+
+def record_past_job(past: PastJob) -> UUID:
+    """The id of the job, written with all that belongs to it and its usage, in one transaction."""
+    with transaction.atomic():
+        job = _job(past)
+        attempt = _attempt(past, job)
+        pods = _pods(past, attempt)
+        JobEvent.objects.bulk_create(_events(past, job, attempt))
+        record_runs([_run(past, job, attempt, pod) for pod in pods])
+    return job.id
+
+
+def _job(past: PastJob) -> Job:
+    stored = spec_json(past.spec)
+    return Job.objects.create(
+        id=id_at(past.submitted_at),
+        tenant=past.tenant,
+        created_by=past.user,
+        name=past.spec.name,
+        spec=stored,
+        shape=shape_of(stored),
+        labels=stored["labels"],
+        priority=past.spec.priority,
+        state=past.outcome,
+        reason_code=past.outcome,
+        reason_message=_last_words(past),
+        reason_at=past.ended_at,
+        attempts_made=1,
+        exit_code=None if past.is_cancelled else past.exit_code,
+        created_at=past.submitted_at,
+        started_at=past.started_at,
+        finished_at=past.ended_at,
+    )
+
+
+def _attempt(past: PastJob, job: Job) -> Attempt:
+    placed_at = past.started_at - HANDED_OVER
+    return Attempt.objects.create(
+        id=id_at(placed_at),
+        job=job,
+        number=1,
+        cluster=past.cluster,
+        state=AttemptState(past.outcome),
+        flavor=past.flavor.name,
+        unit_price=past.unit_price,
+        namespace=names.namespace_of(past.tenant.path, past.tenant.id),
+        spec_hash=rendering.spec_hash(job.spec),
+        next_action_at=None,
+        reserved_at=placed_at,
+        sent_at=placed_at,
+        created_at=placed_at,
+        starting_at=placed_at,
+        released_at=placed_at,
+        started_at=past.started_at,
+        finished_at=past.ended_at,
+        end_reason="completed" if not past.exit_code else "exit_code",
+        settled_at=past.ended_at,
+        removed_at=past.ended_at,
+    )
+
+
+def _pods(past: PastJob, attempt: Attempt) -> list[PodRun]:
+    pod_set = past.spec.pod_sets[0]
+    name = names.object_name(attempt.id, 0)
+    RemoteObject.objects.create(
+        attempt=attempt,
+        position=0,
+        name=name,
+        flavor=past.flavor.name,
+        capacity_type=past.flavor.capacity_type,
+        pods=pod_set.count,
+        gpu_units=past.gpu_units,
+        cpu_millicores=pod_set.cpu_millicores,
+        memory_mib=pod_set.memory_bytes // 2**20,
+        uid=str(uuid4()),
+        outcome="succeeded" if past.outcome == JobState.SUCCEEDED else "failed",
+        ended_at=past.ended_at,
+    )
+    ended: dict[str, Any] = {
+        "phase": "Failed" if past.exit_code else "Succeeded",
+        "finished_at": past.ended_at,
+        "exit_code": past.exit_code,
+        "is_gone": True,
+        "observed_at": past.ended_at,
+    }
+    return PodRun.objects.bulk_create(
+        PodRun(
+            attempt=attempt,
+            uid=str(uuid4()),
+            name=f"{name}-{index}-{attempt.id.hex[-5:]}",
+            node=node,
+            started_at=past.started_at,
+            **ended,
+        )
+        for index, node in enumerate(past.nodes)
+    )
+
+
+def _events(past: PastJob, job: Job, attempt: Attempt) -> list[JobEvent]:
+    placed = f"Attempt 1 on {past.cluster.name}, flavor {past.flavor.name}."
+    told = [
+        (past.submitted_at, None, "submitted", f"Submitted by {past.user.email}."),
+        (attempt.reserved_at, attempt, "placed", placed),
+        (past.started_at, attempt, "running", "Attempt 1 runs."),
+        (past.ended_at, attempt, f"attempt_{past.outcome}", ""),
+        (past.ended_at, None, f"job_{past.outcome}", _last_words(past)),
+    ]
+    return [JobEvent(job=job, at=at, attempt=of, kind=kind, message=message) for at, of, kind, message in told]
+
+
+def _run(past: PastJob, job: Job, attempt: Attempt, pod: PodRun) -> ObservedRun:
+    return ObservedRun(
+        cluster_id=past.cluster.id,
+        source_uid=pod.uid,
+        tenant_id=past.tenant.id,
+        user_id=past.user.id,
+        workload_id=job.id,
+        run_id=attempt.id,
+        flavor=past.flavor.name,
+        capacity_type=past.flavor.capacity_type,
+        gpu_units=past.gpu_units,
+        cpu_millicores=past.spec.pod_sets[0].cpu_millicores,
+        started_at=past.started_at,
+        until_at=past.ended_at,
+        is_final=True,
+        workload_name=job.name,
+        user_name=past.user.email,
+    )
+
+
+def _last_words(past: PastJob) -> str:
+    if past.is_cancelled:
+        return f"Cancelled by {past.user.email}."
+    return f"Its pods ended with exit code {past.exit_code}." if past.exit_code else "All its pods ended well."

@@ -1,0 +1,172 @@
+"""Taking jobs in: one transaction holds the job, its first event, the answer to its key, the audit entry and the wake-up.
+
+The reply goes out after commit, so an acknowledged job is never lost. What could never run is refused here, with the
+reasons; everything else is queued, and the cycle says why it waits.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import connection
+
+from federation.engine.lifecycle import JobState
+from federation.engine.manifest import BESIDE_MANIFEST, read_manifest
+from federation.engine.reading import Faults, Fields, Refused
+from federation.engine.spec import JOB_FIELDS, JobSpec, Rules, request_of, shape_of, spec_json
+from federation.engine.spec_reading import read_spec
+from federation.models import Job
+from federation.queries.prospects import refuse_hopeless
+from foundation import clock
+from foundation.ids import new_id
+from foundation.outbox import announce
+from foundation.problems import FieldError, Invalid, PermissionDenied
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant, User
+from tenancy.operations import Answer, answer_once, record_audit
+from tenancy.queries import Actor, tenant_by_path
+
+from .figures import SUBMITTED
+
+ROUTE = "jobs"
+NEW = "new"
+SUBMISSION_FIELDS = JOB_FIELDS | {"tenant"}
+MANIFEST_FIELDS = frozenset(BESIDE_MANIFEST) | {"tenant", "manifest"}
+INSERT_COLUMNS = (
+    "id, tenant_id, created_by_id, name, spec, shape, labels, priority, state, reason_code, reason_message, reason_at,"
+    " explanation, attempts_made, created_at"
+)
+INSERT_JOB = f"""
+    WITH job AS (
+        INSERT INTO federation_job ({INSERT_COLUMNS})
+        VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING id
+    )
+    INSERT INTO federation_jobevent (job_id, at, kind, message) SELECT id, %s, 'submitted', %s FROM job
+"""  # noqa: S608 - constant text
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A well-formed request to run a job for a tenant."""
+
+    tenant_path: str
+    spec: JobSpec
+
+
+def submit_job(
+    actor: Actor, body: object, *, show: Callable[[Job], dict[str, Any]], key: str = "", raw: bytes = b""
+) -> Answer:
+    """201 and the new job as `show` puts it, or the first answer to this key again.
+
+    `body` is `{"tenant": path, …spec}` or `{"tenant": path, "manifest": {…}}`, and `raw` the same as it was sent. Raises
+    Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `refuse_hopeless` raises.
+    """
+    submitter, submission = submitter_of(actor), read_submission(body)
+    tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
+
+    def produce() -> tuple[int, dict[str, Any]]:
+        job = new_job(submitter, tenant, submission.spec, clock.now())
+        refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)
+        _insert(job, f"Submitted by {actor.name}.")
+        announce("cycle")
+        record_audit(
+            actor, "job.submit", object_kind="job", object_id=job.id, tenant_id=tenant.id, detail={"name": job.name}
+        )
+        return 201, show(job)
+
+    answer = answer_once(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw, produce=produce)
+    if not answer.replayed:
+        SUBMITTED.labels("single").inc()
+    return answer
+
+
+def rules() -> Rules:
+    """What this installation allows in a spec."""
+    return Rules(allow_simulation=settings.ALLOW_SIMULATION, require_digest=settings.REQUIRE_DIGEST)
+
+
+def read_submission(body: object, *, default_tenant: str = "") -> Submission:
+    """The tenant's path and the spec, or Invalid with every field at fault."""
+    values = body if isinstance(body, dict) else {}
+    has_manifest = "manifest" in values
+    faults = Faults()
+    top = Fields(body, "", faults, MANIFEST_FIELDS if has_manifest else SUBMISSION_FIELDS)
+    tenant_path = top.text("tenant", default=default_tenant or None, most_bytes=1100)
+    spec = None
+    try:
+        if has_manifest:
+            spec = read_manifest(values["manifest"], values, rules())
+        elif isinstance(body, dict):
+            spec = read_spec({name: value for name, value in values.items() if name in JOB_FIELDS}, rules())
+    except Refused as refused:
+        faults.found += refused.faults
+    if spec is None or faults.found:
+        raise Invalid(errors=field_errors(faults))
+    return Submission(tenant_path, spec)
+
+
+def field_errors(faults: Faults) -> list[FieldError]:
+    """The faults as a refusal carries them."""
+    return [FieldError(fault.field, fault.code, fault.detail) for fault in faults.found]
+
+
+def submitter_of(actor: Actor) -> User:
+    """The actor's user, known well enough to be named; PermissionDenied for the platform itself, which submits nothing."""
+    if actor.user_id is None:
+        raise PermissionDenied("Only users submit jobs.")
+    return User(id=actor.user_id, email=actor.name)
+
+
+def new_job(submitter: User, tenant: Tenant, spec: JobSpec, at: datetime) -> Job:
+    """The row of a job, not yet stored."""
+    stored = spec_json(spec)
+    return Job(
+        id=new_id(),
+        tenant=tenant,
+        created_by=submitter,
+        name=spec.name,
+        spec=stored,
+        shape=shape_of(stored),
+        labels=stored["labels"],
+        priority=spec.priority,
+        state=JobState.QUEUED,
+        reason_code=NEW,
+        reason_message="Not yet considered.",
+        reason_at=at,
+        created_at=at,
+    )
+
+
+def json_text(value: dict[str, Any]) -> str:
+    """The value as the text of a JSON column."""
+    return msgspec.json.encode(value).decode()
+
+
+def columns_of(job: Job) -> tuple[Any, ...]:
+    """A new job's values in the order of INSERT_COLUMNS."""
+    return (
+        job.id,
+        job.tenant_id,
+        job.created_by_id,
+        job.name,
+        json_text(job.spec),
+        job.shape,
+        json_text(job.labels),
+        job.priority,
+        job.state,
+        job.reason_code,
+        job.reason_message,
+        job.reason_at,
+        "{}",
+        0,
+        job.created_at,
+    )
+
+
+def _insert(job: Job, message: str) -> None:
+    """One round trip for the job and its first event."""
+    with connection.cursor() as cursor:
+        cursor.execute(INSERT_JOB, [*columns_of(job), job.created_at, message])

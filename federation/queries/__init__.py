@@ -1,0 +1,1 @@
+"""Questions about jobs and their attempts: read-only."""

@@ -1,0 +1,55 @@
+"""How things stand, in numbers: what waits and why, what lives where, and who lags behind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Count, Min
+
+from clusters.models import Cluster
+from federation.engine.lifecycle import JobState
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from foundation import clock
+from foundation.models import OutboxMessage, Routine
+from quotas.models import Hold
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One look at the database. Lags are seconds; a cluster that was never seen has none."""
+
+    queued_by_reason: Mapping[str, int]
+    live_by_cluster_and_state: Mapping[tuple[str, str], int]
+    pending_holds: int
+    outbox_messages: int
+    outbox_lag_seconds: float
+    observer_lag_seconds: Mapping[str, float]
+    routine_age_seconds: Mapping[str, float]
+
+
+def standing() -> Standing:
+    """Six small queries, each over rows that are live."""
+    at = clock.now()
+    queued = Job.objects.filter(state=JobState.QUEUED).values("reason_code").annotate(n=Count("*")).order_by()
+    live = (
+        Attempt.objects.filter(state__in=LIVE_ATTEMPT_STATES)
+        .values("cluster__name", "state")
+        .annotate(n=Count("*"))
+        .order_by()
+    )
+    outbox = OutboxMessage.objects.aggregate(n=Count("*"), oldest=Min("created_at"))
+    seen = Cluster.objects.exclude(last_seen_at=None).values_list("name", "last_seen_at")
+    finished = Routine.objects.exclude(finished_at=None).values_list("name", "finished_at")
+    return Standing(
+        queued_by_reason={row["reason_code"]: row["n"] for row in queued},
+        live_by_cluster_and_state={(row["cluster__name"], row["state"]): row["n"] for row in live},
+        pending_holds=Hold.objects.filter(state=Hold.State.PENDING).count(),
+        outbox_messages=outbox["n"],
+        outbox_lag_seconds=_age(at, outbox["oldest"]),
+        observer_lag_seconds={name: _age(at, last) for name, last in seen},
+        routine_age_seconds={name: _age(at, last) for name, last in finished},
+    )
+
+
+def _age(at: datetime, since: datetime | None) -> float:
+    return 0.0 if since is None else max((at - since).total_seconds(), 0.0)

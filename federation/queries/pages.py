@@ -1,0 +1,343 @@
+"""What the pages about jobs show, as frozen values."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+
+from clusters.models import Flavor
+from clusters.queries import visible_clusters
+from federation.engine.lifecycle import JobState
+from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
+from foundation.paging import page_of
+from foundation.problems import NotFound
+from tenancy.engine.roles import Permission
+from tenancy.queries import Actor, permissions_at, tenant_by_path, visible_tenants
+
+JOBS_A_PAGE = "25"
+EVENTS_SHOWN = 200
+PODS_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """A job in a list, with the cluster of its newest attempt."""
+
+    id: UUID
+    name: str
+    tenant: str
+    state: str
+    reason_code: str
+    reason_message: str
+    asks: str
+    cluster: str
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    jobs: tuple[JobLine, ...]
+    next: str | None
+    filters: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """Why the job does not run on one cluster now."""
+
+    cluster: str
+    code: str
+    message: str
+    is_for_good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLine:
+    name: str
+    uid: str
+    flavor: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodLine:
+    name: str
+    node: str
+    phase: str
+    reason: str
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLine:
+    """One try, newest first on the page."""
+
+    id: UUID
+    number: int
+    cluster_id: UUID
+    cluster: str
+    state: str
+    flavor: str
+    domain: str
+    unit_price: Any
+    currency: str
+    namespace: str
+    reserved_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    end_reason: str
+    end_message: str
+    objects: tuple[ObjectLine, ...]
+    pods: tuple[PodLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetLine:
+    name: str
+    count: int
+    image: str
+    cpu: str
+    memory: str
+    gpu: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    at: datetime
+    kind: str
+    message: str
+    attempt: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """Everything the page of one job shows, cost aside."""
+
+    line: JobLine
+    tenant_id: UUID
+    labels: tuple[tuple[str, str], ...]
+    priority_class: str
+    strategy: str
+    exit_code: int | None
+    pod_sets: tuple[PodSetLine, ...]
+    wishes: tuple[tuple[str, str], ...]
+    spec_text: str
+    why_not: tuple[WhyNot, ...]
+    attempts: tuple[AttemptLine, ...]
+    events: tuple[EventLine, ...]
+    may_cancel: bool
+    may_submit: bool
+    is_over: bool
+
+
+def jobs_seen_by(actor: Actor) -> QuerySet[Job]:
+    """Jobs of the tenants the actor may see."""
+    return Job.objects.filter(tenant__in=visible_tenants(actor))
+
+
+def job_list(actor: Actor, query: Mapping[str, str]) -> JobList:
+    """One page of jobs, newest first; filters `tenant` (and below), `state`, `cluster`, `label` (`name=value`), `q`."""
+    filters = {name: query.get(name, "").strip()[:1100] for name in ("tenant", "state", "cluster", "label", "q")}
+    found = page_of(
+        with_newest_cluster(_filtered(actor, filters)),
+        {"limit": JOBS_A_PAGE, **({"cursor": query["cursor"]} if query.get("cursor") else {})},
+        orders={"newest": "-id"},
+        scope=f"jobs-page|{actor.user_id}|{json.dumps(filters, sort_keys=True)}",
+        render=line_of,
+    )
+    return JobList(jobs=tuple(found["items"]), next=found["next"], filters=filters)
+
+
+def job_view(actor: Actor, job_id: UUID) -> JobView:
+    """One job; NotFound when there is none or the actor may not see it."""
+    job = with_newest_cluster(jobs_seen_by(actor)).filter(id=job_id).first()
+    if job is None:
+        raise NotFound
+    held = permissions_at(actor, job.tenant)
+    owns = job.created_by_id == actor.user_id
+    is_over = job.state in TERMINAL_JOB_STATES
+    spec = job.spec
+    return JobView(
+        line=line_of(job),
+        tenant_id=job.tenant_id,
+        labels=tuple(sorted((str(k), str(v)) for k, v in job.labels.items())),
+        priority_class=str(spec.get("priority_class", "")),
+        strategy=str(spec.get("strategy", "")),
+        exit_code=job.exit_code,
+        pod_sets=tuple(_pod_set(item) for item in spec.get("pod_sets", [])),
+        wishes=tuple(_wishes(spec)),
+        spec_text=json.dumps(spec, indent=2, ensure_ascii=False),
+        why_not=tuple(_why_not(job.explanation)),
+        attempts=_attempts(job.id),
+        events=_events(job.id),
+        may_cancel=not is_over
+        and job.state != JobState.CANCELLING
+        and (Permission.SUBMIT if owns else Permission.MANAGE_JOBS) in held,
+        may_submit=Permission.SUBMIT in held,
+        is_over=is_over,
+    )
+
+
+def _filtered(actor: Actor, filters: Mapping[str, str]) -> QuerySet[Job]:
+    jobs = jobs_seen_by(actor)
+    if filters["tenant"]:
+        tenant = tenant_by_path(actor, filters["tenant"])
+        jobs = jobs.filter(Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/"))
+    if filters["state"] == "live":
+        jobs = jobs.exclude(state__in=TERMINAL_JOB_STATES)
+    elif filters["state"]:
+        jobs = jobs.filter(state=filters["state"])
+    if filters["cluster"]:
+        jobs = jobs.filter(id__in=Attempt.objects.filter(cluster__name=filters["cluster"]).values("job_id"))
+    if filters["label"]:
+        name, _, value = filters["label"].partition("=")
+        jobs = jobs.filter(labels__contains={name: value}) if value else jobs.filter(labels__has_key=name)
+    if filters["q"]:
+        jobs = jobs.filter(name__icontains=filters["q"])
+    return jobs
+
+
+def with_newest_cluster(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """The jobs with tenant, submitter and the name of their newest attempt's cluster, as `line_of` needs them."""
+    newest = Attempt.objects.filter(job=OuterRef("pk")).order_by("-number").values("cluster__name")[:1]
+    return jobs.select_related("tenant", "created_by").annotate(newest_cluster=Subquery(newest))
+
+
+def line_of(job: Job) -> JobLine:
+    """A job from `with_newest_cluster` as a line of a list."""
+    cluster: str | None = job.newest_cluster  # type: ignore[attr-defined]
+    return JobLine(
+        id=job.id,
+        name=job.name,
+        tenant=job.tenant.path,
+        state=job.state,
+        reason_code=job.reason_code,
+        reason_message=job.reason_message,
+        asks=" + ".join(_asks(item) for item in job.spec.get("pod_sets", [])),
+        cluster=cluster or "",
+        created_by=job.created_by.email,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+    )
+
+
+def _asks(pod_set: Mapping[str, Any]) -> str:
+    """`8 × 8 H100-80GB`, `4 cores, 8Gi`."""
+    count = f"{pod_set.get('count', 1)} × " if pod_set.get("count", 1) != 1 else ""
+    gpu = pod_set.get("gpu")
+    return count + (_gpu_text(gpu) if gpu else f"{pod_set.get('cpu', '?')} CPU, {pod_set.get('memory', '?')}")
+
+
+def _gpu_text(gpu: Mapping[str, Any]) -> str:
+    models = " or ".join(gpu.get("models") or []) or "GPU"
+    if gpu.get("fraction"):
+        return f"{gpu['fraction']} of a {models}"
+    if gpu.get("mig"):
+        return f"{gpu.get('count', 1)} MIG {gpu['mig']}"
+    return f"{gpu.get('count', 1)} {models}"
+
+
+def _pod_set(item: Mapping[str, Any]) -> PodSetLine:
+    command = [*item.get("command", []), *item.get("args", [])]
+    return PodSetLine(
+        name=str(item.get("name", "")),
+        count=int(item.get("count", 1)),
+        image=str(item.get("image", "")),
+        cpu=str(item.get("cpu", "")),
+        memory=str(item.get("memory", "")),
+        gpu=_gpu_text(item["gpu"]) if item.get("gpu") else "",
+        command=" ".join(str(word) for word in command),
+    )
+
+
+def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """What the job asks of its place, only where it asks for something."""
+    constraints = spec.get("constraints") or {}
+    found = [(name.replace("_", " "), ", ".join(values)) for name, values in constraints.items() if values]
+    topology = spec.get("topology") or {}
+    if topology.get("level", "cluster") != "cluster":
+        found.append(("topology", f"one {topology['level']}, {topology.get('mode', '')}"))
+    timing = ("completions", "deadline_seconds", "estimated_seconds")
+    found += [
+        (name.replace("_seconds", "").replace("_", " "), _seconds_text(name, spec[name]))
+        for name in timing
+        if spec.get(name)
+    ]
+    return found
+
+
+def _seconds_text(name: str, value: int) -> str:
+    if not name.endswith("_seconds"):
+        return str(value)
+    hours, minutes, seconds = value // 3600, value // 60 % 60, value % 60
+    parts = ((hours, "h"), (minutes, "min"), (seconds, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def _why_not(explanation: Any) -> list[WhyNot]:
+    entries = explanation.get("clusters", []) if isinstance(explanation, Mapping) else []
+    return [
+        WhyNot(
+            cluster=str(entry.get("cluster", "")),
+            code=str(entry.get("code", "")),
+            message=str(entry.get("message", "")),
+            is_for_good=bool(entry.get("is_for_good")),
+        )
+        for entry in entries
+    ]
+
+
+def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
+    attempts = list(Attempt.objects.filter(job_id=job_id).select_related("cluster").order_by("-number"))
+    objects: dict[UUID, list[ObjectLine]] = {attempt.id: [] for attempt in attempts}
+    pods: dict[UUID, list[PodLine]] = {attempt.id: [] for attempt in attempts}
+    for remote in RemoteObject.objects.filter(attempt__in=attempts).order_by("attempt_id", "position"):
+        objects[remote.attempt_id].append(ObjectLine(remote.name, remote.uid, remote.flavor, remote.outcome))
+    for pod in PodRun.objects.filter(attempt__in=attempts).order_by("attempt_id", "position", "name")[:PODS_SHOWN]:
+        pods[pod.attempt_id].append(
+            PodLine(pod.name, pod.node, pod.phase, pod.reason, pod.started_at, pod.finished_at, pod.exit_code)
+        )
+    return tuple(
+        AttemptLine(
+            id=attempt.id,
+            number=attempt.number,
+            cluster_id=attempt.cluster_id,
+            cluster=attempt.cluster.name,
+            state=attempt.state,
+            flavor=attempt.flavor,
+            domain=" / ".join(part for part in attempt.domain.split("/") if part),
+            unit_price=attempt.unit_price,
+            currency=attempt.currency,
+            namespace=attempt.namespace,
+            reserved_at=attempt.reserved_at,
+            started_at=attempt.started_at,
+            finished_at=attempt.finished_at,
+            end_reason=attempt.end_reason,
+            end_message=attempt.end_message,
+            objects=tuple(objects[attempt.id]),
+            pods=tuple(pods[attempt.id]),
+        )
+        for attempt in attempts
+    )
+
+
+def _events(job_id: UUID) -> tuple[EventLine, ...]:
+    rows = JobEvent.objects.filter(job_id=job_id).select_related("attempt").order_by("-id")[:EVENTS_SHOWN]
+    return tuple(EventLine(row.at, row.kind, row.message, row.attempt.number if row.attempt else None) for row in rows)
+
+
+def gpu_models(actor: Actor) -> tuple[str, ...]:
+    """Models that the clusters visible to the actor offer."""
+    models = Flavor.objects.filter(cluster__in=visible_clusters(actor)).exclude(gpu_model="")
+    return tuple(models.order_by("gpu_model").values_list("gpu_model", flat=True).distinct())

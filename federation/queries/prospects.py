@@ -1,0 +1,173 @@
+"""Could this job ever run? What no cluster could hold even when empty, and what no limit would ever allow, is said at once.
+
+A yes is remembered for a second by tenant and shape: should the fleet shrink meanwhile, the job is queued and the cycle
+says why it waits. A no is never remembered: it is always said of the fleet and the limits as they are now.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from itertools import islice, product
+from uuid import UUID
+
+import clusters.queries
+import quotas.queries
+from clusters.queries import ClusterView, NodeView
+from federation.engine.amounts import amounts_of, units_per_pod
+from federation.engine.feasibility import never_fits
+from federation.engine.fleet import FleetIndex, exclusion, sees
+from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
+from foundation.clock import monotonic
+from foundation.problems import FieldError, NotFound, Problem
+
+REMEMBER_SECONDS = 1.0
+MOST_REMEMBERED = 10_000
+MOST_OPTIONS_PER_CLUSTER = 64
+
+
+class NeverFits(Problem):
+    """No cluster that this tenant may use could run the job, even if it were empty."""
+
+    status, code, title = 422, "never_fits", "The job fits nowhere"
+
+
+class QuotaExceededForGood(Problem):
+    """The job asks for more than its tenant may ever hold."""
+
+    status, code, title = 422, "quota_exceeded_for_good", "The job exceeds the quota"
+
+
+class _Memory:
+    """What this process last learned: capacities by cluster, and which shapes were found to have a place."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.index = FleetIndex()
+        self.wholes: dict[UUID, tuple[ClusterView, FleetCluster]] = {}
+        self.hopeful: dict[tuple[UUID, str], float] = {}
+
+    def wholes_of(self, fleet: Sequence[ClusterView]) -> list[FleetCluster]:
+        """The clusters with nothing running on them; identical objects until their views change."""
+        known = {view.id: self.wholes.get(view.id) for view in fleet}
+        kept = {
+            view.id: (view, seen[1] if (seen := known[view.id]) and seen[0] is view else _whole(view)) for view in fleet
+        }
+        self.wholes = kept
+        return [whole for _, whole in kept.values()]
+
+
+_memory = _Memory()
+
+
+def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
+    """Returns if the job could run some day, or if nobody can tell because there is no cluster yet.
+
+    Raises NotFound for a cluster named in the constraints that the tenant does not have (a foreign one looks the same),
+    NeverFits with the reason on each cluster, or QuotaExceededForGood with the limit in the way.
+    """
+    slot = (tenant_id, request.shape)
+    if _memory.hopeful.get(slot, 0.0) > monotonic():
+        return
+    fleet = clusters.queries.fleet()
+    visible = [view for view in fleet if sees(request.tenant_path, view.owner_path)]
+    _refuse_unknown_clusters(request, visible)
+    if all(view.inventory_version for view in visible):
+        # of a cluster that was registered just now and not looked at yet, nobody can tell what it holds
+        _refuse_misfit(request, fleet)
+    _refuse_beyond_limits(request, visible)
+    if len(_memory.hopeful) >= MOST_REMEMBERED:
+        _memory.hopeful.clear()
+    _memory.hopeful[slot] = monotonic() + REMEMBER_SECONDS
+
+
+def _refuse_unknown_clusters(request: JobRequest, views: Sequence[ClusterView]) -> None:
+    known = {view.name for view in views}
+    errors = [
+        FieldError(f"constraints.clusters[{index}]", "not_found", "this tenant has no cluster of that name")
+        for index, name in enumerate(request.constraints.clusters)
+        if name not in known
+    ]
+    if errors:
+        raise NotFound("The constraints name a cluster that this tenant does not have.", errors=errors)
+
+
+def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView]) -> None:
+    with _memory.lock:
+        reasons = never_fits(request, _memory.wholes_of(fleet), _memory.index)
+    if reasons is not None:
+        errors = [FieldError(f"clusters.{reason.cluster}", reason.code, reason.message) for reason in reasons]
+        told = "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:10])
+        raise NeverFits(f"No cluster could ever run this. {told}", errors=errors)
+
+
+def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView]) -> None:
+    options: list[tuple[str, Mapping[str, int]]] = []
+    for view in views:
+        flavors = [_flavor(view, name) for name in view.flavors]
+        whole = FleetCluster(
+            view.id, view.name, view.owner_path, view.region, view.state, {f.name: f for f in flavors}, ()
+        )
+        found = [] if exclusion(request.constraints, whole) else _options(request, flavors)
+        if len(found) > MOST_OPTIONS_PER_CLUSTER:
+            return
+        options += [(view.name, amounts) for amounts in found]
+    refusals = quotas.queries.refusal_for_good(request.tenant_path, options) if options else None
+    if refusals is not None:
+        distinct = {(refusal.tenant_path, refusal.resource): refusal for refusal in refusals}
+        errors = [
+            FieldError(f"quota.{path}.{what}", "quota_exceeded", r.message) for (path, what), r in distinct.items()
+        ]
+        raise QuotaExceededForGood(f"No release of other work could help: {errors[0].detail}.", errors=errors)
+
+
+def _options(request: JobRequest, flavors: Sequence[FleetFlavor]) -> list[Mapping[str, int]]:
+    """What the job would hold in each way to spread its pod sets over a cluster's flavors; one too many if there are many."""
+    types = request.constraints.capacity_types
+    allowed = [flavor for flavor in flavors if not types or flavor.capacity_type in types]
+    choices: list[list[FleetFlavor]] = []
+    for pod_set in request.pod_sets:
+        serving = {
+            (f.gpu_model, f.sharing) if pod_set.gpu else (): f
+            for f in allowed
+            if units_per_pod(pod_set.gpu, f) is not None
+        }
+        choices.append(list(serving.values()))
+    names = [pod_set.name for pod_set in request.pod_sets]
+    combinations = islice(product(*choices), MOST_OPTIONS_PER_CLUSTER + 1)
+    return [amounts_of(request, dict(zip(names, chosen, strict=True))) for chosen in combinations]
+
+
+def _whole(view: ClusterView) -> FleetCluster:
+    return FleetCluster(
+        id=view.id,
+        name=view.name,
+        owner_path=view.owner_path,
+        region=view.region,
+        state=view.state,
+        flavors={name: _flavor(view, name) for name in view.flavors},
+        nodes=tuple(_whole_node(node) for node in view.nodes),
+    )
+
+
+def _flavor(view: ClusterView, name: str) -> FleetFlavor:
+    flavor = view.flavors[name]
+    return FleetFlavor(
+        flavor.name, flavor.vendor, flavor.gpu_model, flavor.gpu_memory_mib, flavor.sharing, flavor.capacity_type
+    )
+
+
+def _whole_node(node: NodeView) -> FleetNode:
+    return FleetNode(
+        name=node.name,
+        domain=node.domain,
+        clique=node.clique,
+        total=node.devices,
+        free=node.devices,
+        cpu_millicores=node.cpu_millicores,
+        memory_mib=node.memory_mib,
+        pods=node.pods,
+        free_cpu_millicores=node.cpu_millicores,
+        free_memory_mib=node.memory_mib,
+        free_pods=node.pods,
+        is_usable=node.is_usable,
+        why_unusable=node.why_unusable,
+    )

@@ -1,0 +1,238 @@
+"""The whole input of one cycle: the queue, the fleet with what is free on it, limits and prices.
+
+What is free on a node is everything allocatable, less strangers' pods, less our own pods bound there, less what was
+decided for it but is not bound yet. Clusters on which nothing has changed since the last cycle are the identical
+objects, so the engine's arrays for them cost nothing.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from uuid import UUID
+
+from django.db import connection
+
+import billing.queries
+import clusters.queries
+import quotas.queries
+from clusters.queries.fleet import ClusterView, NodeView
+from federation.engine.lifecycle import JobState
+from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest, LimitState, Snapshot
+from federation.engine.spec import request_of
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+
+REFUSED_FOR = timedelta(minutes=10)
+"""How long a job is kept from a cluster whose API server has refused it for good."""
+MOST_REQUESTS_KEPT = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What our own pods take of one node: pods, millicores, MiB, and units by flavor."""
+
+    pods: int
+    cpu_millicores: int
+    memory_mib: int
+    units: Mapping[str, int]
+
+
+NOTHING_TAKEN = Taken(0, 0, 0, {})
+Use = Mapping[str, Taken]
+"""By node name."""
+
+
+def load_snapshot(now: datetime, depth: int) -> Snapshot:
+    """Everything a cycle decides on, as of now; of the queue its first `depth` jobs."""
+    queue = load_queue(now, depth)
+    if not queue:
+        return Snapshot(now, (), ())
+    return Snapshot(now=now, clusters=load_fleet(now), queue=queue, limits=load_limits())
+
+
+def load_limits() -> tuple[LimitState, ...]:
+    """Every quota limit and what is held against it."""
+    return tuple(
+        LimitState(limit.id, limit.tenant_path, limit.resource, limit.clusters, limit.cap, limit.held)
+        for limit in quotas.queries.limit_states()
+    )
+
+
+_requests: dict[UUID, JobRequest] = {}
+
+
+def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
+    """Waiting jobs, the most urgent first, then the oldest. A job's request is parsed once a process."""
+    rows = Job.objects.filter(state=JobState.QUEUED).order_by("-priority", "id")
+    ids = list(rows.values_list("id", flat=True)[:depth])
+    if len(_requests) > MOST_REQUESTS_KEPT:
+        _requests.clear()
+    missing = [job_id for job_id in ids if job_id not in _requests]
+    for job_id, path, spec, shape, created_at in Job.objects.filter(id__in=missing).values_list(
+        "id", "tenant__path", "spec", "shape", "created_at"
+    ):
+        _requests[job_id] = request_of(spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at)
+    refusals = _refusals(now, ids)
+    return tuple(_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests)
+
+
+def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[str]]:
+    found: dict[UUID, list[str]] = defaultdict(list)
+    recent = Attempt.objects.filter(job_id__in=ids, end_reason="refused_by_cluster", finished_at__gt=now - REFUSED_FOR)
+    for job_id, cluster in recent.values_list("job_id", "cluster__name").order_by("id"):
+        found[job_id].append(cluster)
+    return found
+
+
+def _kept_from(request: JobRequest, names: Iterable[str]) -> JobRequest:
+    excluded = tuple(dict.fromkeys((*request.constraints.exclude_clusters, *names)))
+    if excluded == request.constraints.exclude_clusters:
+        return request
+    constraints = replace(request.constraints, exclude_clusters=excluded)
+    return replace(request, constraints=constraints, shape=f"{request.shape} without {','.join(excluded)}")
+
+
+_built: dict[UUID, tuple[tuple[ClusterView, Use, object], FleetCluster]] = {}
+
+
+def load_fleet(now: datetime) -> tuple[FleetCluster, ...]:
+    """Every registered cluster with what is free on it."""
+    prices = {key: (price.unit_price, price.currency) for key, price in billing.queries.price_book(now).items()}
+    taken = _taken()
+    return tuple(_cluster(view, taken.get(view.id, {}), prices) for view in clusters.queries.fleet())
+
+
+def _cluster(view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], tuple[Decimal, str]]) -> FleetCluster:
+    own_prices = {name: prices.get((view.id, name)) for name in view.flavors}
+    known = _built.get(view.id)
+    if known is not None and known[0][0] is view and known[0][1:] == (use, own_prices):
+        return known[1]
+    built = FleetCluster(
+        id=view.id,
+        name=view.name,
+        owner_path=view.owner_path,
+        region=view.region,
+        state=view.state,
+        flavors={
+            name: FleetFlavor(
+                name=name,
+                vendor=flavor.vendor,
+                gpu_model=flavor.gpu_model,
+                gpu_memory_mib=flavor.gpu_memory_mib,
+                sharing=flavor.sharing,
+                capacity_type=flavor.capacity_type,
+                unit_price=price[0] if (price := own_prices[name]) else None,
+                currency=price[1] if price else "USD",
+            )
+            for name, flavor in view.flavors.items()
+        },
+        nodes=tuple(_node(node, use.get(node.name, NOTHING_TAKEN)) for node in view.nodes),
+    )
+    _built[view.id] = ((view, use, own_prices), built)
+    return built
+
+
+def _node(node: NodeView, taken: Taken) -> FleetNode:
+    return FleetNode(
+        name=node.name,
+        domain=node.domain,
+        total=node.devices,
+        free={
+            name: max(0, units - node.foreign_devices.get(name, 0) - taken.units.get(name, 0))
+            for name, units in node.devices.items()
+        },
+        cpu_millicores=node.cpu_millicores,
+        memory_mib=node.memory_mib,
+        pods=node.pods,
+        free_cpu_millicores=max(0, node.cpu_millicores - node.foreign_cpu_millicores - taken.cpu_millicores),
+        free_memory_mib=max(0, node.memory_mib - node.foreign_memory_mib - taken.memory_mib),
+        free_pods=max(0, node.pods - node.foreign_pods - taken.pods),
+        is_usable=node.is_usable,
+        why_unusable=node.why_unusable,
+        clique=node.clique,
+    )
+
+
+# A pod that has ended has given its place back; one that is gone without having been seen to end has too.
+BOUND = """
+SELECT attempt.cluster_id, pod.node, object.flavor, count(*),
+       sum(object.gpu_units), sum(object.cpu_millicores), sum(object.memory_mib)
+  FROM federation_attempt AS attempt
+  JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.position = pod.position
+ WHERE attempt.state = ANY(%s) AND pod.node <> '' AND pod.finished_at IS NULL AND NOT pod.is_gone
+ GROUP BY attempt.cluster_id, pod.node, object.flavor
+"""
+# Objects of which no pod has been seen on a node yet: decided for the assumed nodes, many of them alike.
+UNSEEN = """
+SELECT attempt.cluster_id, object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib,
+       object.assumed_nodes::text AS nodes, count(*)
+  FROM federation_attempt AS attempt
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id
+ WHERE attempt.state = ANY(%s) AND object.outcome = ''
+   AND NOT EXISTS (SELECT FROM federation_podrun AS pod
+                    WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> '')
+ GROUP BY attempt.cluster_id, object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib, nodes
+"""
+# Objects of which some pods have been seen on nodes and some have not.
+PARTLY_SEEN = """
+SELECT attempt.cluster_id, object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib,
+       object.assumed_nodes::text, object.pods - count(*), array_agg(pod.node)
+  FROM federation_attempt AS attempt
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id
+  JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> ''
+ WHERE attempt.state = ANY(%s) AND object.outcome = ''
+ GROUP BY attempt.cluster_id, object.id
+HAVING count(*) < object.pods
+"""
+
+
+class _Sum:
+    """The running sum of one node."""
+
+    def __init__(self) -> None:
+        self.pods = self.cpu_millicores = self.memory_mib = 0
+        self.units: dict[str, int] = defaultdict(int)
+
+    def add(self, flavor: str, pods: int, units: int, cpu_millicores: int, memory_mib: int) -> None:
+        self.pods += pods
+        self.units[flavor] += units
+        self.cpu_millicores += cpu_millicores
+        self.memory_mib += memory_mib
+
+    def taken(self) -> Taken:
+        return Taken(self.pods, self.cpu_millicores, self.memory_mib, dict(self.units))
+
+
+def _taken() -> Mapping[UUID, Use]:
+    sums: dict[UUID, dict[str, _Sum]] = defaultdict(lambda: defaultdict(_Sum))
+    with connection.cursor() as cursor:
+        cursor.execute(BOUND, [LIVE_ATTEMPT_STATES])
+        for cluster_id, node, flavor, pods, units, cpu_millicores, memory_mib in cursor.fetchall():
+            sums[cluster_id][node].add(flavor, pods, int(units), int(cpu_millicores), int(memory_mib))
+        cursor.execute(UNSEEN, [LIVE_ATTEMPT_STATES])
+        for cluster_id, flavor, *each, assumed, objects in cursor.fetchall():
+            for node, pods in json.loads(assumed).items():
+                sums[cluster_id][node].add(flavor, pods * objects, *(amount * pods * objects for amount in each))
+        cursor.execute(PARTLY_SEEN, [LIVE_ATTEMPT_STATES])
+        for cluster_id, flavor, *each, assumed, pending, seen in cursor.fetchall():
+            for node, pods in still_assumed(json.loads(assumed), seen, pending).items():
+                sums[cluster_id][node].add(flavor, pods, *(amount * pods for amount in each))
+    return {cluster_id: {node: total.taken() for node, total in nodes.items()} for cluster_id, nodes in sums.items()}
+
+
+def still_assumed(assumed: Mapping[str, int], seen: Iterable[str], pending: int) -> dict[str, int]:
+    """Where the `pending` pods are expected: the assumed places, less those already taken by pods seen bound."""
+    left = dict(assumed)
+    for node in seen:
+        if left.get(node, 0) > 0:
+            left[node] -= 1
+    result: dict[str, int] = {}
+    for node, pods in left.items():
+        count = min(pods, pending)
+        if count > 0:
+            result[node] = count
+            pending -= count
+    return result

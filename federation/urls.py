@@ -1,0 +1,27 @@
+"""Paths of this room: `api_urlpatterns` below /api/v1/, `web_urlpatterns` below /."""
+
+from django.urls import URLPattern, URLResolver, path
+
+from .api import jobs as api
+from .api.metrics import metrics
+from .web import home, jobs, logs, submit
+
+api_urlpatterns: list[URLPattern | URLResolver] = [
+    path("jobs", api.Jobs.as_view()),
+    path("jobs/bulk", api.JobsInBulk.as_view()),
+    path("jobs/<uuid:job_id>", api.OneJob.as_view()),
+    path("jobs/<uuid:job_id>/cancel", api.Cancellation.as_view()),
+    path("jobs/<uuid:job_id>/attempts", api.Attempts.as_view()),
+    path("jobs/<uuid:job_id>/events", api.Events.as_view()),
+    path("jobs/<uuid:job_id>/explanation", api.Explanation.as_view()),
+    path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
+]
+web_urlpatterns: list[URLPattern | URLResolver] = [
+    path("metrics", metrics, name="metrics"),
+    path("", home.home, name="home"),
+    path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/new/", submit.submit, name="job-submit"),
+    path("jobs/<uuid:job_id>/", jobs.job, name="job"),
+    path("jobs/<uuid:job_id>/cancel/", jobs.cancel, name="job-cancel"),
+    path("jobs/<uuid:job_id>/logs/", logs.logs, name="job-logs"),
+]

@@ -1,0 +1,1 @@
+"""The web pages of this room: the overview, jobs, submitting one."""

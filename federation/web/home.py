@@ -1,0 +1,26 @@
+"""The overview: is the fleet well, what waits, what runs, what it costs this month."""
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+
+from billing.queries.pages import Spend, spend_this_month
+from clusters.queries.pages import Fleet, fleet_view
+from federation.queries.overview import Workload, workload
+from foundation.pages import show
+from tenancy.queries import Actor
+from tenancy.web import page
+
+
+@dataclass(frozen=True, slots=True)
+class HomePage:
+    fleet: Fleet
+    work: Workload
+    spend: Spend
+
+
+@page
+def home(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """Everything at a glance, kept fresh."""
+    shown = HomePage(fleet=fleet_view(actor), work=workload(actor), spend=spend_this_month(actor))
+    return show(request, "federation/home.html", shown, live="federation/home_live.html")

@@ -1,0 +1,29 @@
+"""The logs of a job's newest attempt, read from its cluster when the page is asked for."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+
+from federation.queries.logs import PodLog, logs_of
+from federation.queries.pages import JobView, job_view
+from foundation.pages import show
+from tenancy.queries import Actor
+from tenancy.web import page
+
+
+@dataclass(frozen=True, slots=True)
+class LogsPage:
+    job: JobView
+    cluster: str
+    pods: tuple[PodLog, ...]
+    hidden: int
+
+
+@page
+def logs(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
+    """The end of each pod's log, the first few pods, or the one that `pod` names."""
+    found = logs_of(actor, job_id, pod=request.GET.get("pod", "")[:253])
+    hidden = max(found.pods_in_all - len(found.pods), 0)
+    shown = LogsPage(job_view(actor, job_id), found.cluster, found.pods, hidden)
+    return show(request, "federation/logs.html", shown)

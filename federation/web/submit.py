@@ -1,0 +1,254 @@
+"""Submitting a job: a friendly form, or the JSON that the API takes. Both end in the same spec and the same refusals."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from federation.engine.model import LEVELS
+from federation.engine.spec import CAPACITY_TYPES, PRIORITIES, STRATEGIES
+from federation.models import Job
+from federation.operations.submission import submit_job
+from federation.queries.pages import gpu_models, job_view
+from foundation import strict_json
+from foundation.ids import new_id
+from foundation.pages import Form, show, typed
+from foundation.problems import FieldError, Invalid, Problem
+from tenancy.engine.roles import Permission
+from tenancy.queries import Actor, visible_tenants
+from tenancy.web import page
+
+from .jobs import MOST_OPTIONS, Options, cluster_options
+
+POD = "pod_sets[0]"
+CONTROL_OF = {
+    "tenant": "tenant",
+    "name": "name",
+    f"{POD}.image": "image",
+    f"{POD}.command": "command",
+    f"{POD}.env": "env",
+    f"{POD}.count": "count",
+    f"{POD}.cpu": "cpu",
+    f"{POD}.memory": "memory",
+    f"{POD}.gpu": "kind",
+    f"{POD}.gpu.count": "gpus",
+    f"{POD}.gpu.fraction": "gpus",
+    f"{POD}.gpu.models": "models",
+    f"{POD}.gpu.mig": "mig",
+    "strategy": "strategy",
+    "priority_class": "priority_class",
+    "constraints.clusters": "clusters",
+    "constraints.regions": "regions",
+    "constraints.capacity_types": "capacity_type",
+    "topology.level": "level",
+    "topology.mode": "mode",
+    "estimated_seconds": "estimated_minutes",
+    "deadline_seconds": "deadline_minutes",
+    "labels": "labels",
+}
+DEFAULTS = {
+    "count": "1",
+    "kind": "whole",
+    "gpus": "1",
+    "cpu": "8",
+    "memory": "32Gi",
+    "strategy": "balanced",
+    "priority_class": "normal",
+    "level": "cluster",
+    "mode": "preferred",
+}
+KINDS: Options = (
+    ("whole", "whole GPUs"),
+    ("mig", "MIG slices"),
+    ("fraction", "a share of one GPU"),
+    ("none", "none, CPU only"),
+)
+STRATEGY_OPTIONS: Options = tuple((name, name) for name in STRATEGIES)
+PRIORITY_OPTIONS: Options = tuple((name, name) for name in PRIORITIES)
+CAPACITY_OPTIONS: Options = (("", "any"), *((name, name.replace("_", " ")) for name in CAPACITY_TYPES))
+LEVEL_OPTIONS: Options = tuple((name, name) for name in LEVELS)
+MODE_OPTIONS: Options = (("preferred", "preferred"), ("required", "required"))
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitPage:
+    """`key` makes a form that is sent twice by accident one job."""
+
+    form: Form
+    by: str
+    key: str
+    tenants: Options
+    models: Options
+    clusters: Options
+    kinds: Options = KINDS
+    strategies: Options = STRATEGY_OPTIONS
+    priorities: Options = PRIORITY_OPTIONS
+    capacity_types: Options = CAPACITY_OPTIONS
+    levels: Options = LEVEL_OPTIONS
+    modes: Options = MODE_OPTIONS
+
+
+@page
+def submit(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The empty form (or the spec of an earlier job, to submit it again); on success the new job's page."""
+    if request.method != "POST":
+        return _blank(request, actor)
+    values = typed(request)
+    by = "json" if values.get("by") == "json" else "form"
+    try:
+        body = _read_json(values.get("spec", "")) if by == "json" else spec_of_form(values)
+        raw = json.dumps(body, sort_keys=True).encode()
+        answer = submit_job(actor, body, show=_created, key=values.get("key", "")[:64], raw=raw)
+    except Problem as problem:
+        form = Form.refused(values, problem, CONTROL_OF if by == "form" else {"spec": "spec"})
+        return _form(request, actor, by, form, status=problem.status)
+    messages.success(request, f"{answer.body['name']} is queued. This page shows what becomes of it.")
+    return redirect("job", answer.body["id"])
+
+
+def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
+    """The job spec that the form's values say. Numbers that are none stay text, so that the spec's reader names them."""
+    errors: list[FieldError] = []
+    pod_set: dict[str, Any] = {
+        "name": "main",
+        "count": _whole(values.get("count", "")),
+        "image": values.get("image", "").strip(),
+        "command": _command(values.get("command", ""), errors),
+        "env": _pairs(values.get("env", ""), f"{POD}.env", errors),
+        "cpu": values.get("cpu", "").strip(),
+        "memory": values.get("memory", "").strip(),
+    }
+    gpu = _gpu(values)
+    if gpu is not None:
+        pod_set["gpu"] = gpu
+    spec: dict[str, Any] = {
+        "tenant": values.get("tenant", ""),
+        "name": values.get("name", "").strip(),
+        "pod_sets": [pod_set],
+        "strategy": values.get("strategy") or "balanced",
+        "priority_class": values.get("priority_class") or "normal",
+        "constraints": _constraints(values),
+        "topology": {"level": values.get("level") or "cluster", "mode": values.get("mode") or "preferred"},
+        "labels": _pairs(values.get("labels", ""), "labels", errors),
+    }
+    for name in ("estimated", "deadline"):
+        if minutes := values.get(f"{name}_minutes", "").strip():
+            number = _whole(minutes)
+            spec[f"{name}_seconds"] = number * 60 if isinstance(number, int) else number
+    if errors:
+        raise Invalid(errors=errors)
+    return spec
+
+
+def _blank(request: HttpRequest, actor: Actor) -> HttpResponse:
+    earlier = request.GET.get("from", "")
+    by = "json" if earlier or request.GET.get("by") == "json" else "form"
+    values: dict[str, str] = dict(DEFAULTS)
+    if earlier:
+        values["spec"] = _spec_again(actor, earlier)
+    elif by == "json":
+        values["spec"] = json.dumps(
+            spec_of_form({**DEFAULTS, "tenant": _first_tenant(actor), "name": "my-job"}), indent=2
+        )
+    values["tenant"] = request.GET.get("tenant", "")
+    return _form(request, actor, by, Form(values=values))
+
+
+def _form(request: HttpRequest, actor: Actor, by: str, form: Form, *, status: int = 200) -> HttpResponse:
+    shown = SubmitPage(
+        form=form,
+        by=by,
+        key=form.values.get("key") or str(new_id()),
+        tenants=tuple((path, path) for path in _tenant_paths(actor)),
+        models=tuple((name, "") for name in gpu_models(actor)),
+        clusters=cluster_options(actor),
+    )
+    return show(request, "federation/submit.html", shown, status=status)
+
+
+def _created(job: Job) -> dict[str, Any]:
+    return {"id": str(job.id), "name": job.name}
+
+
+def _tenant_paths(actor: Actor) -> Sequence[str]:
+    tenants = visible_tenants(actor, Permission.SUBMIT).order_by("path")
+    return list(tenants.values_list("path", flat=True)[:MOST_OPTIONS])
+
+
+def _first_tenant(actor: Actor) -> str:
+    """A leaf rather than the organisation, for an example."""
+    return max(_tenant_paths(actor), key=lambda path: path.count("/"), default="")
+
+
+def _spec_again(actor: Actor, job_id: str) -> str:
+    """The spec of an earlier job with its tenant, as it would be submitted again; empty when it may not be seen."""
+    try:
+        view = job_view(actor, UUID(job_id))
+    except (Problem, ValueError):
+        return ""
+    return json.dumps({"tenant": view.line.tenant, **json.loads(view.spec_text)}, indent=2, ensure_ascii=False)
+
+
+def _read_json(text: str) -> object:
+    try:
+        return strict_json.loads(text.encode())
+    except strict_json.MalformedJSON as error:
+        raise Invalid.field("spec", "malformed", f"This is not JSON that can be read: {error}.") from None
+
+
+def _whole(text: str) -> int | str:
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text  # noqa: PLR2004 - far above any limit
+
+
+def _command(text: str, errors: list[FieldError]) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        errors.append(FieldError(f"{POD}.command", "bad_format", "a quotation mark is not closed"))
+        return []
+
+
+def _pairs(text: str, field: str, errors: list[FieldError]) -> dict[str, str]:
+    """`name=value` by line."""
+    found: dict[str, str] = {}
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        name, sign, value = line.partition("=")
+        if not (name and sign):
+            errors.append(FieldError(field, "bad_format", "one name=value a line"))
+            break
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _gpu(values: Mapping[str, str]) -> dict[str, Any] | None:
+    kind, amount = values.get("kind", "whole"), values.get("gpus", "").strip()
+    models = _words(values.get("models", ""))
+    match kind:
+        case "none":
+            return None
+        case "fraction":
+            return {"fraction": amount, "models": models}
+        case "mig":
+            return {"mig": values.get("mig", "").strip(), "count": _whole(amount), "models": models}
+        case _:
+            return {"count": _whole(amount), "models": models}
+
+
+def _constraints(values: Mapping[str, str]) -> dict[str, list[str]]:
+    capacity_type = values.get("capacity_type", "")
+    return {
+        "clusters": _words(values.get("clusters", "")),
+        "regions": _words(values.get("regions", "")),
+        "capacity_types": [capacity_type] if capacity_type else [],
+    }
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,0 +1,49 @@
+"""Session advisory locks by name. The numbers are permanent: two releases that run side by side must agree on them.
+
+PostgreSQL keeps two-number locks apart from one-number locks, so these never meet a room's transaction locks. The first
+number says what kind of thing is locked (a registry: never renumber, never reuse), the second is the name's CRC-32.
+A session lock ends with its connection: never put a transaction-mode pooler in front of the database.
+"""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+from django.db import Error, connection
+
+
+class Kind(IntEnum):
+    """What is locked."""
+
+    ROUTINE = 1
+
+
+def key_of(name: str) -> int:
+    """The second number of a name's lock, as PostgreSQL's signed 32 bits."""
+    return int.from_bytes(zlib.crc32(name.encode()).to_bytes(4, "big"), "big", signed=True)
+
+
+@contextmanager
+def held(kind: Kind, name: str) -> Iterator[bool]:
+    """Whether this session got the lock; it is given back at the end. Never waits.
+
+    When the connection breaks meanwhile, the lock is gone with it and so is the transaction of whoever works under it.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [kind, key_of(name)])
+        is_ours = bool(cursor.fetchone()[0])
+    try:
+        yield is_ours
+    finally:
+        if is_ours:
+            _unlock(kind, name)
+
+
+def _unlock(kind: Kind, name: str) -> None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [kind, key_of(name)])
+    except Error:
+        # A session that cannot unlock must not live on with the lock.
+        connection.close()

@@ -1,0 +1,186 @@
+"""The bell: turns outbox rows and the passing of time into runs of routines (ADR 3).
+
+Any number of bells may ring side by side; rows decide who does what. It needs PostgreSQL and nothing else: while the
+broker or the workers do not answer, the bell runs the work itself, slower but surely.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import psycopg
+from django.db import Error, close_old_connections, connection, transaction
+from django.utils.module_loading import import_string
+
+from .clock import monotonic
+from .outbox import CHANNEL
+from .routines import run_exclusively
+from .schedule import How, Ring, RoutineState, Schedule, decide
+
+log = logging.getLogger(__name__)
+WINDOW_SECONDS = 0.08
+POLL_SECONDS = 0.5
+PATIENCE_SECONDS = 5.0
+MESSAGE_EXPIRES_SECONDS = 60
+BROKER_REST_SECONDS = 5.0
+RECONNECT_SECONDS = 1.0
+DRAIN_ROWS = 10_000
+INLINE_THREADS = 4
+
+
+class Broker(Protocol):
+    """What the bell asks of Celery."""
+
+    def send_task(self, name: str, **options: Any) -> Any:
+        """Puts a message in a queue."""
+
+
+@dataclass(slots=True)
+class Bell:
+    """One ringing loop. `patience_seconds`: how long an unanswered message is waited for before the work is done here."""
+
+    schedules: Sequence[Schedule]
+    broker: Broker
+    patience_seconds: float = PATIENCE_SECONDS
+    window_seconds: float = WINDOW_SECONDS
+    stopping: threading.Event = field(default_factory=threading.Event)
+    _busy: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _broker_rests_until: float = 0.0
+
+    def run(self) -> None:
+        """Rings until `stopping` is set. Outlives restarts of PostgreSQL and of the broker."""
+        with ThreadPoolExecutor(INLINE_THREADS, thread_name_prefix="bell") as pool:
+            while not self.stopping.is_set():
+                try:
+                    with _listening() as wait:
+                        self._ring_while_connected(wait, pool)
+                except (Error, psycopg.Error) as error:
+                    log.warning("the database does not answer (%s); trying again", type(error).__name__)
+                    connection.close()
+                    self.stopping.wait(RECONNECT_SECONDS)
+
+    def _ring_while_connected(self, wait: Callable[[float], bool], pool: ThreadPoolExecutor) -> None:
+        while not self.stopping.is_set():
+            for ring in self.take():
+                pool.submit(self.deliver, ring)
+            if wait(POLL_SECONDS):
+                # What else is committed within the window shares this ring's message.
+                self.stopping.wait(self.window_seconds)
+
+    def take(self) -> list[Ring]:
+        """Claims what is to be rung now, in one transaction: no other bell rings it too."""
+        if not self._has_something():
+            return []
+        with transaction.atomic(), connection.cursor() as cursor:
+            states, now = _locked_states(cursor, [schedule.name for schedule in self.schedules])
+            # After the lock: whoever finished a run before it has recorded it, whoever finishes later sees our ring.
+            announced = _drained(cursor)
+            rings = decide(self.schedules, states, announced, now, timedelta(seconds=self.patience_seconds))
+            for ring in rings:
+                cursor.execute(
+                    "UPDATE foundation_routine SET rung_at = CASE WHEN %s THEN clock_timestamp() ELSE rung_at END,"
+                    " sent_at = CASE WHEN %s THEN clock_timestamp() ELSE sent_at END WHERE name = %s",
+                    [ring.is_new, ring.how is not How.NOTE, ring.schedule.name],
+                )
+        return [ring for ring in rings if ring.how is not How.NOTE]
+
+    def _has_something(self) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT EXISTS (SELECT FROM foundation_outboxmessage)")
+            is_announced: bool = cursor.fetchone()[0]
+            states, now = _states(cursor, [schedule.name for schedule in self.schedules])
+        return is_announced or bool(
+            decide(self.schedules, states, frozenset(), now, timedelta(seconds=self.patience_seconds))
+        )
+
+    def deliver(self, ring: Ring) -> None:
+        """Sends the message; when that fails or was waited for in vain, does the work here. Never raises."""
+        if ring.how is How.SEND and self._send(ring.schedule):
+            return
+        with self._lock:
+            if ring.schedule.name in self._busy:
+                return
+            self._busy.add(ring.schedule.name)
+        try:
+            close_old_connections()
+            run_exclusively(ring.schedule.name, import_string(ring.schedule.inline))
+        except Exception:
+            log.exception("%s failed; it is tried again after %g s", ring.schedule.name, self.patience_seconds)
+        finally:
+            close_old_connections()
+            with self._lock:
+                self._busy.discard(ring.schedule.name)
+
+    def _send(self, schedule: Schedule) -> bool:
+        if monotonic() < self._broker_rests_until:
+            return False
+        try:
+            self.broker.send_task(
+                schedule.task,
+                queue=schedule.queue,
+                # A worker that comes back after a long absence drops the rings that were answered without it.
+                expires=MESSAGE_EXPIRES_SECONDS,
+                ignore_result=True,
+                retry=False,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever the broker's client raises, the work is done here
+            log.warning("the broker does not answer (%s); %s runs here", type(error).__name__, schedule.name)
+            self._broker_rests_until = monotonic() + BROKER_REST_SECONDS
+            return False
+        return True
+
+
+def ensure_rows(schedules: Sequence[Schedule]) -> None:
+    """Makes a row for each routine that has none yet."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO foundation_routine (name, seconds, error) SELECT unnest(%s::text[]), 0, '' ON CONFLICT DO NOTHING",
+            [[schedule.name for schedule in schedules]],
+        )
+
+
+def _states(cursor: Any, names: Sequence[str], suffix: str = "") -> tuple[dict[str, RoutineState], datetime]:
+    cursor.execute(
+        "SELECT name, rung_at, sent_at, started_at FROM foundation_routine"  # noqa: S608 - our own suffix
+        f" WHERE name = ANY(%s) ORDER BY name {suffix}",
+        [list(names)],
+    )
+    states = {row[0]: RoutineState(*row) for row in cursor.fetchall()}
+    # Asked after a lock was waited for, not while waiting.
+    cursor.execute("SELECT clock_timestamp()")
+    return states, cursor.fetchone()[0]
+
+
+def _locked_states(cursor: Any, names: Sequence[str]) -> tuple[dict[str, RoutineState], datetime]:
+    return _states(cursor, names, "FOR NO KEY UPDATE")
+
+
+def _drained(cursor: Any) -> frozenset[str]:
+    """Topics whose rows were taken; rows that another bell has in hand are left to it."""
+    cursor.execute(
+        "DELETE FROM foundation_outboxmessage WHERE id IN"
+        " (SELECT id FROM foundation_outboxmessage ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING topic",
+        [DRAIN_ROWS],
+    )
+    return frozenset(topic for (topic,) in cursor.fetchall())
+
+
+@contextmanager
+def _listening() -> Iterator[Callable[[float], bool]]:
+    """A function that waits so many seconds for an announcement, and says whether one came."""
+    parameters = {**connection.get_connection_params(), "autocommit": True}
+    parameters.pop("cursor_factory", None)
+    parameters.pop("context", None)
+    with psycopg.connect(**parameters) as listener:
+        listener.execute(f"LISTEN {CHANNEL}")
+
+        def wait(seconds: float) -> bool:
+            return any(True for _ in listener.notifies(timeout=seconds, stop_after=1))
+
+        yield wait

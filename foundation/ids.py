@@ -1,0 +1,16 @@
+"""Identifiers: UUIDv7, so that ids sort by the time they were made."""
+
+from datetime import datetime
+from uuid import UUID
+
+from uuid_utils import compat
+
+
+def new_id() -> UUID:
+    """A new UUIDv7 (RFC 9562)."""
+    return compat.uuid7()
+
+
+def id_at(at: datetime) -> UUID:
+    """A new UUIDv7 that sorts as if it had been made then, for rows that tell of the past."""
+    return compat.uuid7(nanoseconds=int(at.timestamp() * 1_000_000) * 1_000)

@@ -1,0 +1,25 @@
+"""`manage.py beat`: the bell that rings every routine."""
+
+import signal
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.utils.module_loading import import_string
+
+from foundation.bell import Bell, ensure_rows
+from foundation.schedule import Schedule
+
+
+class Command(BaseCommand):
+    help = "Rings the gateway's routines: on announcements, on schedule, and by itself while no worker answers."
+
+    def handle(self, **options: Any) -> None:
+        routines: dict[str, dict[str, Any]] = settings.ROUTINES
+        schedules = [Schedule(name, **entry) for name, entry in routines.items()]
+        bell = Bell(schedules, import_string(settings.CELERY_APP))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: bell.stopping.set())
+        ensure_rows(schedules)
+        self.stdout.write(f"beat: ringing {', '.join(routines)}")
+        bell.run()

@@ -1,0 +1,47 @@
+"""`manage.py check_routines`: whether the bell rings and its routines run; a health probe."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection
+
+SILENCE_ALLOWED = "10 periods, and at least 2 minutes"
+
+
+class Command(BaseCommand):
+    help = f"Says when each routine last ran well; fails when one has been silent for longer than {SILENCE_ALLOWED}."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("names", nargs="*", help="routines to look at (default: all)")
+
+    def handle(self, **options: Any) -> None:
+        routines: dict[str, dict[str, Any]] = settings.ROUTINES
+        wanted = options["names"] or list(routines)
+        if unknown := set(wanted) - set(routines):
+            raise CommandError(f"no such routine: {', '.join(sorted(unknown))}; there are {', '.join(routines)}")
+        try:
+            ages = _ages(wanted)
+        except OperationalError:
+            # A probe must not restart a process for the database's absence.
+            self.stdout.write("the database does not answer: nothing can be told")
+            return
+        silent = []
+        for name in wanted:
+            age = ages.get(name)
+            self.stdout.write(f"{name}: {'never ran' if age is None else f'{age:.0f} s ago'}")
+            if age is not None and age > max(120, 10 * routines[name]["every_seconds"]):
+                silent.append(name)
+        if silent:
+            raise CommandError(f"silent: {', '.join(silent)}")
+
+
+def _ages(names: list[str]) -> dict[str, float]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name, EXTRACT(EPOCH FROM clock_timestamp() - started_at)::float8 FROM foundation_routine"
+            " WHERE name = ANY(%s) AND started_at IS NOT NULL",
+            [names],
+        )
+        return dict(cursor.fetchall())

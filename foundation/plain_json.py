@@ -1,0 +1,45 @@
+"""JSON as every answer of this product writes it: instants with milliseconds and `Z`, decimals and ids as strings."""
+
+import decimal
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+
+def instant(at: datetime | None) -> str | None:
+    """RFC 3339 in UTC with milliseconds and `Z`."""
+    if at is None:
+        return None
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def plain(value: Any) -> Any:
+    """The value in terms of dict, list, str, int, bool and None (floats stay)."""
+    match value:
+        case str() | int() | None:
+            result: Any = value
+        case datetime():
+            result = instant(value)
+        case Mapping():
+            result = {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            result = [plain(item) for item in value]
+        case decimal.Decimal():
+            result = format(value, "f")
+        case uuid.UUID():
+            result = str(value)
+        case _:
+            result = value
+    return result
+
+
+def encode(value: Any) -> bytes:
+    """The value as UTF-8 JSON; NotImplementedError for what has no JSON form."""
+    return msgspec.json.encode(plain(value), enc_hook=_refuse)
+
+
+def _refuse(value: Any) -> Any:
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form here")

@@ -1,0 +1,121 @@
+"""Refusals as values: every expected failure of an operation is a Problem with a stable code (RFC 9457).
+
+Doors translate a Problem once: `foundation.api` to problem+json, web views to a message.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One field at fault: `field` as a path such as `pod_sets[0].count`, `code` stable, `detail` for people."""
+
+    field: str
+    code: str
+    detail: str
+
+
+class Problem(Exception):  # noqa: N818 - "problem" is the trade's word (RFC 9457)
+    """The request could not be carried out."""
+
+    status = 400
+    code = "problem"
+    title = "Problem"
+
+    def __init__(
+        self,
+        detail: str = "",
+        *,
+        code: str = "",
+        errors: Sequence[FieldError] = (),
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        super().__init__(detail or self.__doc__ or self.title)
+        self.detail = detail or (self.__doc__ or self.title)
+        self.code = code or self.code
+        self.errors = tuple(errors)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class MalformedBody(Problem):
+    """The body is not well-formed JSON of the kind this interface takes."""
+
+    status, code, title = 400, "malformed_body", "Malformed body"
+
+
+class NotAuthenticated(Problem):
+    """Send a token as `Authorization: Bearer swy_…`, or sign in."""
+
+    status, code, title = 401, "not_authenticated", "Not authenticated"
+
+
+class PermissionDenied(Problem):
+    """You can see this but may not do that to it."""
+
+    status, code, title = 403, "permission_denied", "Permission denied"
+
+
+class NotFound(Problem):
+    """There is no such thing, or you may not see it."""
+
+    status, code, title = 404, "not_found", "Not found"
+
+
+class MethodNotAllowed(Problem):
+    """The path does not take that method; `Allow` lists those it takes."""
+
+    status, code, title = 405, "method_not_allowed", "Method not allowed"
+
+
+class NotAcceptable(Problem):
+    """The path answers `application/json`; ask for that or for anything."""
+
+    status, code, title = 406, "not_acceptable", "Not acceptable"
+
+
+class Conflict(Problem):
+    """The thing is not in a state that allows this."""
+
+    status, code, title = 409, "conflict", "Conflict"
+
+
+class PayloadTooLarge(Problem):
+    """The body is larger than this interface takes."""
+
+    status, code, title = 413, "payload_too_large", "Payload too large"
+
+
+class UnsupportedMediaType(Problem):
+    """Send JSON as `Content-Type: application/json`."""
+
+    status, code, title = 415, "unsupported_media_type", "Unsupported media type"
+
+
+class Invalid(Problem):
+    """One or more fields are not valid."""
+
+    status, code, title = 422, "validation_failed", "Validation failed"
+
+    @classmethod
+    def field(cls, field: str, code: str, detail: str) -> "Invalid":
+        """The refusal of a single field."""
+        return cls(detail, errors=[FieldError(field, code, detail)])
+
+
+class RateLimited(Problem):
+    """Too many requests; try again later."""
+
+    status, code, title = 429, "rate_limited", "Rate limited"
+
+
+class InternalError(Problem):
+    """Something went wrong on our side; it was logged under the request id."""
+
+    status, code, title = 500, "internal_error", "Internal error"
+
+
+class Unavailable(Problem):
+    """The gateway cannot reach its database right now; nothing was changed unless you were told so. Try again."""
+
+    status, code, title = 503, "unavailable", "Temporarily unavailable"

@@ -1,0 +1,292 @@
+"""How values are written on pages: numbers with units, instants, states, bars. Text is always escaped.
+
+Bars and charts are SVG with attributes, never inline styles, so that the content security policy stays strict.
+"""
+
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from foundation.pages import Form
+
+register = template.Library()
+EMPTY = "–"
+TONES = {
+    "ready": "green", "degraded": "yellow", "unreachable": "red", "auth_failed": "red", "cordoned": "orange", "draining": "orange",
+    "queued": "azure", "dispatching": "indigo", "running": "blue", "suspended": "yellow", "cancelling": "orange",
+    "succeeded": "green", "failed": "red", "cancelled": "secondary",
+    "reserved": "azure", "created": "indigo", "starting": "indigo", "unknown": "yellow", "preempted": "orange",
+    "abandoned": "secondary", "lost": "red", "done": "green", "refused": "red", "active": "green", "expired": "secondary",
+    "revoked": "secondary", "pending": "azure",
+    "Pending": "azure", "Running": "blue", "Succeeded": "green", "Failed": "red", "Unknown": "yellow",
+}  # fmt: skip
+ICONS = {
+    "ready": "connected", "degraded": "warning", "unreachable": "unreachable", "auth_failed": "lock", "cancelling": "cancelled",
+    "reserved": "clock", "created": "dispatching", "starting": "dispatching", "preempted": "suspended", "abandoned": "cancelled",
+    "lost": "unreachable", "done": "check", "refused": "cancelled", "active": "check", "expired": "clock", "revoked": "cancelled",
+    "pending": "clock",
+}  # fmt: skip
+SAME_NAME = {
+    "queued", "dispatching", "running", "suspended", "succeeded", "failed", "cancelled", "unknown", "cordoned", "draining",
+}  # fmt: skip
+
+
+@register.simple_tag
+def icon(name: str, css: str = "") -> SafeString:
+    """A drawing that says nothing by itself: the words stand beside it."""
+    return format_html(
+        '<svg class="icon {}" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        css,
+        static("icons/sprite.svg"),
+        name,
+    )
+
+
+@register.simple_tag
+def state(word: str) -> SafeString:
+    """A state as icon and word; the colour only repeats what they say."""
+    drawing = word if word in SAME_NAME else ICONS.get(word, word.lower() if word.lower() in SAME_NAME else "info")
+    return format_html(
+        '<span class="state state-{}">{}{}</span>', TONES.get(word, "secondary"), icon(drawing), word.replace("_", " ")
+    )
+
+
+@register.filter
+def words(code: str) -> str:
+    """A code such as `waiting_for_capacity` for reading."""
+    return str(code).replace("_", " ")
+
+
+@register.filter
+def tenant_path(path: str) -> SafeString:
+    """A path that may be broken after its slashes, and nowhere else."""
+    return format_html_join(mark_safe("/<wbr>"), "{}", ((name,) for name in str(path).split("/")))
+
+
+@register.filter
+def event_words(kind: str) -> str:
+    """An event's kind such as `cluster.credential_changed` without the noun it is about."""
+    return words(str(kind).rpartition(".")[2]).capitalize()
+
+
+def _time(at: datetime | None, show: str, pattern: str) -> SafeString | str:
+    if at is None:
+        return EMPTY
+    utc = at.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{} UTC" data-show="{}">{} UTC</time>',
+        utc.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        utc.strftime("%Y-%m-%d %H:%M:%S"),
+        show,
+        utc.strftime(pattern),
+    )
+
+
+@register.filter
+def instant(at: datetime | None) -> SafeString | str:
+    """Day and minute; the page's script rewrites it in the reader's zone."""
+    return _time(at, "minute", "%d %b %H:%M")
+
+
+@register.filter
+def precise(at: datetime | None) -> SafeString | str:
+    """Day and second."""
+    return _time(at, "precise", "%d %b %H:%M:%S")
+
+
+@register.filter
+def clock(at: datetime | None) -> SafeString | str:
+    """The minute alone, for what is of today."""
+    return _time(at, "clock", "%H:%M")
+
+
+@register.filter
+def ago(at: datetime | None) -> SafeString | str:
+    """How long since; without script the instant itself."""
+    return _time(at, "relative", "%d %b %H:%M")
+
+
+@register.filter
+def duration(length: timedelta | float | None) -> str:
+    """Two units at most: `2 h 05 min`, `3 min 20 s`, `14 s`."""
+    if length is None:
+        return EMPTY
+    seconds = int(length.total_seconds() if isinstance(length, timedelta) else length)
+    days, rest = divmod(max(seconds, 0), 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, seconds = divmod(rest, 60)
+    if days:
+        return f"{days} d {hours:02d} h"
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+@register.filter
+def number(value: float | Decimal | None) -> str:
+    """A count with thousands apart."""
+    return EMPTY if value is None else f"{value:,}"
+
+
+@register.filter
+def money(amount: Decimal | None, currency: str = "USD") -> str:
+    """An amount rounded to cents for reading (half even); exports carry every digit."""
+    if amount is None:
+        return EMPTY
+    if amount and abs(amount) < Decimal("0.01"):
+        return f"{amount.quantize(Decimal('0.0001'), ROUND_HALF_EVEN):,} {currency}"
+    return f"{amount.quantize(Decimal('0.01'), ROUND_HALF_EVEN):,} {currency}"
+
+
+def _trimmed(value: Decimal) -> str:
+    text = f"{value:,.3f}"
+    return text.rstrip("0").rstrip(".")
+
+
+@register.filter
+def memory(mib: int | None) -> str:
+    """MiB in the unit that reads best."""
+    if mib is None:
+        return EMPTY
+    for factor, unit in ((1024**2, "TiB"), (1024, "GiB")):
+        if mib >= factor:
+            return f"{Decimal(mib) / factor:,.1f}".removesuffix(".0") + f" {unit}"
+    return f"{mib:,} MiB"
+
+
+@register.filter
+def cores(millicores: int | None) -> str:
+    """Millicores as cores."""
+    return EMPTY if millicores is None else f"{_trimmed(Decimal(millicores) / 1000)} cores"
+
+
+@register.filter
+def amount(value: int | None, resource: str) -> str:
+    """A quota amount in base units (milli-GPU, millicores, MiB) with its unit."""
+    if value is None:
+        return EMPTY
+    if resource == "memory":
+        return memory(value)
+    if resource == "cpu":
+        return cores(value)
+    return f"{_trimmed(Decimal(value) / 1000)} GPU"
+
+
+@register.filter
+def gpu_hours(milliseconds: int | None) -> str:
+    """GPU-milliseconds as GPU-hours."""
+    return EMPTY if milliseconds is None else f"{Decimal(milliseconds) / 3_600_000:,.2f}"
+
+
+@register.filter
+def at_key(mapping: Any, key: Any) -> Any:
+    """The value under a key that is not a plain name."""
+    return mapping.get(key) if hasattr(mapping, "get") else None
+
+
+@register.simple_tag
+def bar(used: float, total: float, label: str, tone: str = "", other: float = 0) -> SafeString:
+    """A bar of `used` (and `other`, in a second colour) in `total`; its label is read instead of the picture."""
+    whole = max(float(total), float(used) + float(other), 1e-9)
+    first, second = 100 * float(used) / whole, 100 * float(other) / whole
+    if not tone:
+        share = float(used) / float(total) if total else 0.0
+        tone = "full" if share >= 1 else "high" if share >= 0.85 else ""  # noqa: PLR2004 - where a bar asks for attention
+    return format_html(
+        '<svg class="bar" role="img" aria-label="{}" preserveAspectRatio="none">'
+        '<rect class="bar-track" width="100%" height="100%"/><rect class="bar-used {}" width="{}%" height="100%"/>'
+        '<rect class="bar-other" x="{}%" width="{}%" height="100%"/></svg>',
+        label,
+        f"bar-{tone}" if tone else "",
+        f"{first:.2f}",
+        f"{first:.2f}",
+        f"{second:.2f}",
+    )
+
+
+@register.simple_tag(takes_context=True)
+def current(context: template.Context, *names: str) -> SafeString:
+    """`aria-current` when the page shown goes by one of these URL names."""
+    match = getattr(context.get("request"), "resolver_match", None)
+    return mark_safe('aria-current="page"') if match and match.url_name in names else mark_safe("")
+
+
+@register.simple_tag(takes_context=True)
+def with_query(context: template.Context, **changes: str | None) -> str:
+    """The page's own query string with some parameters changed or (when empty) dropped."""
+    query = context["request"].GET.copy()
+    for name, value in changes.items():
+        query.pop(name, None)
+        if value:
+            query[name] = value
+    return f"?{query.urlencode()}" if query else "?"
+
+
+@register.inclusion_tag("components/field.html")
+def field(form: Form, name: str, label: str, kind: str = "text", **look: Any) -> dict[str, Any]:
+    """A labelled control with hint and errors tied to it."""
+    errors = form.errors.get(name, ())
+    described = " ".join(
+        part for part in (f"h-{name}" if look.get("hint") else "", f"e-{name}" if errors else "") if part
+    )
+    return {
+        "rows": 8,
+        "autocomplete": "off",
+        **look,
+        "name": name,
+        "label": label,
+        "kind": kind,
+        "value": form.values.get(name, ""),
+        "errors": errors,
+        "described": described,
+    }
+
+
+@register.inclusion_tag("components/empty.html")
+def empty(drawing: str, title: str, text: str, href: str = "", action: str = "") -> dict[str, str]:
+    """What to say, and to do next, where there is nothing to show."""
+    return {"drawing": drawing, "title": title, "text": text, "href": href, "action": action}
+
+
+@register.inclusion_tag("components/problem.html")
+def problem(form: Form) -> dict[str, Form]:
+    """What was wrong with a form as a whole."""
+    return {"form": form}
+
+
+@register.simple_tag
+def between(start: datetime, end: datetime) -> str:
+    """The length of a finished interval."""
+    return duration(end - start)
+
+
+@register.simple_tag
+def left(limit: int, held: int, resource: str) -> str:
+    """What a limit still has room for."""
+    return amount(max(limit - held, 0), resource)
+
+
+@register.filter
+def hours(value: Decimal | None) -> str:
+    """Hours with two decimals."""
+    return EMPTY if value is None else f"{value.quantize(Decimal('0.01'), ROUND_HALF_EVEN):,}"
+
+
+@register.filter
+def plain_money(amount: Decimal | None) -> str:
+    """An amount whose currency stands in the column's head."""
+    return money(amount, "").strip()
+
+
+@register.filter
+def rate(price: Decimal | None, currency: str = "USD") -> str:
+    """A unit price with every digit that matters, two at least."""
+    if price is None:
+        return EMPTY
+    whole, _, fraction = f"{price:,f}".partition(".")
+    return f"{whole}.{fraction.rstrip('0').ljust(2, '0')} {currency}"

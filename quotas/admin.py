@@ -1,0 +1,44 @@
+"""Quota in the operators' admin: to look at. Limits are put through the API; holds and their journal never change."""
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from .models import Hold, HoldMovement, QuotaLimit
+
+
+class OnlyToLookAt:
+    """Shows rows and changes nothing."""
+
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - the framework's signature
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002
+        return False
+
+
+@admin.register(QuotaLimit)
+class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ["tenant", "resource", "clusters", "nominal", "cap", "held", "removed_at"]
+    list_filter = ["resource"]
+    list_select_related = ["tenant"]
+    search_fields = ["tenant__path"]
+
+
+@admin.register(Hold)
+class HoldAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ["holder_id", "tenant", "cluster_name", "amounts", "state", "created_at", "ended_at"]
+    list_filter = ["state"]
+    list_select_related = ["tenant"]
+    search_fields = ["tenant__path"]
+
+
+@admin.register(HoldMovement)
+class HoldMovementAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+    list_display = ["id", "hold", "limit", "kind", "amount", "at"]
+    list_filter = ["kind"]
+    list_select_related = ["hold", "limit"]

@@ -1,0 +1,56 @@
+"""Quota over HTTP: translate, make one call, translate back."""
+
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from foundation.schema import page_shape
+from quotas.operations import delete_limit, put_limit
+from quotas.queries import limit_by_id, visible_limits
+from tenancy.api.views import ApiView
+
+from .shapes import QuotaPut, QuotaShown, show_limit
+
+ORDERS = {"created": "id", "-created": "-id"}
+
+
+class QuotasView(ApiView):
+    """`/quotas`."""
+
+    filters = ("tenant", "resource")
+    paged = True
+
+    @extend_schema(operation_id="quotas_list", responses=page_shape(QuotaShown))
+    def get(self, request: Request) -> Response:
+        """Limits that you may see, with what is held against them."""
+        limits = visible_limits(
+            self.actor, tenant_path=self.query.get("tenant", ""), resource=self.query.get("resource", "")
+        )
+        return self.page(limits, orders=ORDERS, render=show_limit)
+
+    @extend_schema(operation_id="quotas_put", request=QuotaPut, responses={200: QuotaShown, 201: QuotaShown})
+    def put(self, request: Request) -> Response:
+        """Creates the limit of a tenant, resource and set of clusters, or replaces its amount."""
+        asked = self.read(QuotaPut)
+        limit, is_new = put_limit(
+            self.actor, asked["tenant"], asked["resource"], nominal=asked["nominal"], clusters=asked["clusters"]
+        )
+        return Response(show_limit(limit), status=status.HTTP_201_CREATED if is_new else status.HTTP_200_OK)
+
+
+class QuotaView(ApiView):
+    """`/quotas/{id}`."""
+
+    @extend_schema(operation_id="quotas_read", responses=QuotaShown)
+    def get(self, request: Request, limit_id: UUID) -> Response:
+        """One limit."""
+        return Response(show_limit(limit_by_id(self.actor, limit_id)))
+
+    @extend_schema(operation_id="quotas_delete", responses={204: OpenApiResponse(description="Removed.")})
+    def delete(self, request: Request, limit_id: UUID) -> Response:
+        """Removes a limit; its tenant is no longer bound by it."""
+        delete_limit(self.actor, limit_id)
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -1,0 +1,16 @@
+"""Wiring of this room."""
+
+from django.apps import AppConfig
+
+
+class QuotasConfig(AppConfig):
+    name = "quotas"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Operations can be imported only now, when every room's models are there."""
+        from tenancy.operations import tenant_moves  # noqa: PLC0415 - see above
+
+        from .operations import keep_holders_in_place  # noqa: PLC0415 - see above
+
+        tenant_moves.connect(keep_holders_in_place, dispatch_uid="quotas.keep_holders_in_place")

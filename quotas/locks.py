@@ -1,0 +1,69 @@
+"""The lock takers of this room. One order for all: tenants by id, holds by id, limits from the root down by (depth, id).
+
+The journal's trigger (migration 0002) takes holds and limits in the same order. Take holds or end them once in a
+transaction: a second pass after the first could meet another transaction's in the opposite order.
+"""
+
+from collections.abc import Collection, Sequence
+from uuid import UUID
+
+from django.db import connection
+
+from tenancy.models import Tenant
+
+from .models import Hold, QuotaLimit
+
+
+def keep_tenants_in_place(paths: Collection[str]) -> dict[UUID, str]:
+    """Path by id of these tenants; until commit nobody moves them or puts a limit on them.
+
+    FOR SHARE, so that any number of takers go on together.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, path FROM tenancy_tenant WHERE path = ANY(%s) ORDER BY id FOR SHARE", [sorted(set(paths))]
+        )
+        return dict(cursor.fetchall())
+
+
+def stop_takers_at(tenant_id: UUID) -> None:
+    """Waits for every taker that passes this tenant and keeps new ones out until commit."""
+    Tenant.objects.select_for_update(no_key=True).get(id=tenant_id)
+
+
+def lock_limits(tenant_paths: Collection[str], resources: Collection[str]) -> Sequence[QuotaLimit]:
+    """The standing limits of these tenants on these resources, root first, with their tenants, locked until commit."""
+    return list(
+        QuotaLimit.objects.select_related("tenant")
+        .filter(tenant__path__in=set(tenant_paths), resource__in=set(resources), removed_at__isnull=True)
+        .order_by("tenant__depth", "id")
+        .select_for_update(of=("self",), no_key=True)
+    )
+
+
+def lock_limit(limit_id: UUID) -> QuotaLimit | None:
+    """A standing limit, locked until commit."""
+    return QuotaLimit.objects.select_for_update(no_key=True).filter(id=limit_id, removed_at__isnull=True).first()
+
+
+def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:
+    """Those of the holders whose hold is pending, locked until commit."""
+    return list(
+        Hold.objects.filter(holder_id__in=list(holder_ids), state=Hold.State.PENDING)
+        .order_by("holder_id")
+        .select_for_update(no_key=True)
+        .values_list("holder_id", flat=True)
+    )
+
+
+def lock_pending_below(tenant_path: str) -> list[Hold]:
+    """Every pending hold of the tenant and all below it, locked until commit."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT h.holder_id FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id"
+            " WHERE h.state = 'pending' AND (t.path = %s OR starts_with(t.path, %s))"
+            " ORDER BY h.holder_id FOR NO KEY UPDATE OF h",
+            [tenant_path, f"{tenant_path}/"],
+        )
+        found = [row[0] for row in cursor.fetchall()]
+    return list(Hold.objects.filter(holder_id__in=found, state=Hold.State.PENDING))

@@ -1,0 +1,113 @@
+"""Limits on tenants, holds against them, and the journal that moves the counters."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Greatest, Now
+
+from foundation.ids import new_id
+from tenancy.models import Tenant
+
+
+class QuotaLimit(models.Model):
+    """How much of a resource a tenant and everything below it may hold at once.
+
+    Amounts are integers in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB.
+    `held` and `cap` are moved only by triggers: `held` is the sum of the journal, `cap` is `nominal`, or what was held
+    when the limit was cut below use, shrinking as holds end. A removed limit only counts down what was taken from it.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="quota_limits")
+    resource = models.CharField(max_length=80)
+    clusters = ArrayField(
+        models.CharField(max_length=63), default=list, blank=True, help_text="Cluster names; empty = whole fleet."
+    )
+    nominal = models.BigIntegerField()
+    cap = models.BigIntegerField(editable=False)
+    held = models.BigIntegerField(default=0, editable=False)
+    removed_at = models.DateTimeField(null=True, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "resource", "clusters"],
+                condition=Q(removed_at__isnull=True),
+                name="one_limit_per_tenant_resource_and_scope",
+            ),
+            models.CheckConstraint(condition=Q(nominal__gte=0, nominal__lte=10**15), name="quota_nominal_is_in_range"),
+            models.CheckConstraint(condition=Q(held__gte=0), name="quota_held_is_not_negative"),
+            models.CheckConstraint(condition=Q(held__lte=F("cap")), name="quota_is_never_exceeded"),
+            models.CheckConstraint(
+                condition=Q(cap=Greatest(F("nominal"), F("held"))), name="quota_surplus_cap_is_what_is_held"
+            ),
+            models.CheckConstraint(
+                condition=Q(resource__regex=r"^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$"),
+                name="quota_resource_is_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.resource} {self.held}/{self.nominal}"
+
+
+class Hold(models.Model):
+    """Capacity reserved for an opaque holder (an attempt), ended exactly once: posted if it ran, voided if it never did.
+
+    `amounts` is all it asked for by resource in base units, also where no limit counts it yet.
+    """
+
+    class State(models.TextChoices):
+        PENDING = "pending"
+        POSTED = "posted"
+        VOIDED = "voided"
+
+    holder_id = models.UUIDField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="holds")
+    cluster_name = models.CharField(max_length=63)
+    amounts = models.JSONField()
+    state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
+    created_at = models.DateTimeField(db_default=Now())
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state="pending", ended_at__isnull=True)
+                | Q(state__in=["posted", "voided"], ended_at__isnull=False),
+                name="hold_ends_with_a_time",
+            )
+        ]
+        indexes = [models.Index(fields=["tenant"], condition=Q(state="pending"), name="pending_holds_by_tenant")]
+
+    def __str__(self) -> str:
+        return f"{self.state} hold of {self.holder_id}"
+
+
+class HoldMovement(models.Model):
+    """One journal line: `amount` taken (+) or given back (-) at one limit. Append-only; its trigger moves `held`."""
+
+    class Kind(models.TextChoices):
+        TAKE = "take"
+        END = "end"
+
+    id = models.BigAutoField(primary_key=True)
+    hold = models.ForeignKey(Hold, on_delete=models.PROTECT, related_name="movements", db_index=False)
+    limit = models.ForeignKey(QuotaLimit, on_delete=models.PROTECT, related_name="movements")
+    kind = models.CharField(max_length=4, choices=Kind.choices)
+    amount = models.BigIntegerField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["hold", "limit", "kind"], name="each_hold_is_taken_and_ended_once_per_limit"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="take", amount__gt=0) | Q(kind="end", amount__lt=0), name="takes_add_and_ends_subtract"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.amount}"

@@ -1,0 +1,1 @@
+"""The web pages of this room: limits along the tenant tree."""

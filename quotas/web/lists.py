@@ -1,0 +1,88 @@
+"""What the quota pages show, as frozen values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from quotas.models import QuotaLimit
+from quotas.queries import visible_limits
+from tenancy.engine.roles import Permission
+from tenancy.queries import Actor, visible_tenants
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """One limit; amounts in base units. `may_edit`: whoever manages quotas one level above sets it."""
+
+    id: UUID
+    resource: str
+    clusters: tuple[str, ...]
+    nominal: int
+    cap: int
+    held: int
+    updated_at: datetime
+    may_edit: bool
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether more is held than the limit now allows, until enough has ended."""
+        return self.held > self.nominal
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """A tenant with its limits, at its depth in the tree."""
+
+    tenant_id: UUID
+    name: str
+    path: str
+    kind: str
+    indent: int
+    limits: tuple[LimitRow, ...]
+
+
+def quota_tree(actor: Actor, tenant_path: str = "") -> tuple[TenantLimits, ...]:
+    """Tenants that have limits and those above them, parents first."""
+    editable = _editable_paths(actor)
+    limits: dict[UUID, list[QuotaLimit]] = {}
+    tenants: dict[str, QuotaLimit] = {}
+    for limit in visible_limits(actor, tenant_path=tenant_path).order_by("resource", "clusters"):
+        limits.setdefault(limit.tenant_id, []).append(limit)
+        tenants[limit.tenant.path] = limit
+    top = min((limit.tenant.depth for limit in tenants.values()), default=0)
+    ordered = sorted(tenants.items(), key=lambda item: item[0].split("/"))
+    return tuple(
+        TenantLimits(
+            tenant_id=limit.tenant_id,
+            name=limit.tenant.name,
+            path=path,
+            kind=limit.tenant.kind,
+            indent=limit.tenant.depth - top,
+            limits=tuple(_row(row, editable) for row in limits[limit.tenant_id]),
+        )
+        for path, limit in ordered
+    )
+
+
+def editable_tenants(actor: Actor) -> tuple[str, ...]:
+    """Paths of tenants whose limits the actor may set."""
+    return tuple(sorted(_editable_paths(actor)))
+
+
+def _editable_paths(actor: Actor) -> Mapping[str, bool]:
+    managed = set(visible_tenants(actor, Permission.MANAGE_QUOTAS).values_list("path", flat=True))
+    return {path: True for path in managed if "/" not in path or path.rpartition("/")[0] in managed}
+
+
+def _row(limit: QuotaLimit, editable: Mapping[str, bool]) -> LimitRow:
+    return LimitRow(
+        id=limit.id,
+        resource=limit.resource,
+        clusters=tuple(limit.clusters),
+        nominal=limit.nominal,
+        cap=limit.cap,
+        held=limit.held,
+        updated_at=limit.updated_at,
+        may_edit=limit.tenant.path in editable,
+    )

@@ -1,0 +1,119 @@
+"""The quota tree, and setting or removing a limit."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from clusters.queries import visible_clusters
+from foundation.pages import Form, show, typed
+from foundation.problems import Invalid, Problem
+from quotas.engine.amounts import BadAmount, format_amount, parse_amount
+from quotas.operations import delete_limit, put_limit
+from quotas.queries import limit_by_id
+from tenancy.queries import Actor
+from tenancy.web import action, page
+
+from .lists import TenantLimits, editable_tenants, quota_tree
+
+RESOURCES = (("gpu", "any GPU"), ("cpu", "CPU cores"), ("memory", "memory"))
+CONTROLS = {name: name for name in ("tenant", "resource", "nominal", "clusters")}
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasPage:
+    tenants: tuple[TenantLimits, ...]
+    tenant: str
+    form: Form
+    may_edit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEditPage:
+    form: Form
+    tenants: tuple[tuple[str, str], ...]
+    resources: tuple[tuple[str, str], ...]
+    clusters: tuple[tuple[str, str], ...]
+    limit_id: UUID | None
+
+
+@page
+def quotas(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The tree of limits with what is held against each."""
+    tenant = request.GET.get("tenant", "").strip()
+    shown = QuotasPage(
+        tenants=quota_tree(actor, tenant),
+        tenant=tenant,
+        form=Form(values={"tenant": tenant}),
+        may_edit=bool(editable_tenants(actor)),
+    )
+    return show(request, "quotas/quotas.html", shown, live="quotas/quotas_live.html")
+
+
+@page
+def edit(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The form that sets a limit, filled from an existing one when `limit` names it."""
+    limit_id = _limit_id(request.GET.get("limit", ""))
+    if request.method != "POST":
+        return _form(request, actor, Form(values=_values_of(actor, limit_id, request.GET.get("tenant", ""))), limit_id)
+    values = typed(request)
+    try:
+        limit, is_new = put_limit(
+            actor,
+            values.get("tenant", ""),
+            values.get("resource", "").strip(),
+            nominal=_amount(values.get("resource", "").strip(), values.get("nominal", "").strip()),
+            clusters=[name.strip() for name in values.get("clusters", "").split(",") if name.strip()],
+        )
+    except Problem as problem:
+        return _form(request, actor, Form.refused(values, problem, CONTROLS), limit_id, status=problem.status)
+    verb = "set" if is_new else "changed"
+    messages.success(request, f"The limit on {limit.resource} of {limit.tenant.path} is {verb}.")
+    return redirect("quotas")
+
+
+@action
+def remove(request: HttpRequest, actor: Actor, limit_id: UUID) -> HttpResponse:
+    """Removes a limit; then back to the tree."""
+    delete_limit(actor, limit_id)
+    messages.success(request, "The limit is removed.")
+    return redirect("quotas")
+
+
+def _form(request: HttpRequest, actor: Actor, form: Form, limit_id: UUID | None, *, status: int = 200) -> HttpResponse:
+    shown = QuotaEditPage(
+        form=form,
+        tenants=tuple((path, path) for path in editable_tenants(actor)),
+        resources=RESOURCES,
+        clusters=tuple((cluster.name, cluster.region) for cluster in visible_clusters(actor).order_by("name")),
+        limit_id=limit_id,
+    )
+    return show(request, "quotas/edit.html", shown, status=status)
+
+
+def _amount(resource: str, text: str) -> int:
+    try:
+        return parse_amount(resource, text)
+    except BadAmount as bad:
+        raise Invalid.field("nominal", bad.code, str(bad)) from None
+
+
+def _limit_id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _values_of(actor: Actor, limit_id: UUID | None, tenant: str) -> dict[str, str]:
+    if limit_id is None:
+        return {"resource": "gpu", "tenant": tenant}
+    limit = limit_by_id(actor, limit_id)
+    return {
+        "tenant": limit.tenant.path,
+        "resource": limit.resource,
+        "nominal": format_amount(limit.resource, limit.nominal),
+        "clusters": ", ".join(limit.clusters),
+    }

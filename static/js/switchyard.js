@@ -1,0 +1,103 @@
+// Progressive extras: the theme switch, the menu on phones, times in the reader's zone, live regions. No page needs them.
+(() => {
+  "use strict";
+  const THEMES = ["system", "light", "dark"];
+  const root = document.documentElement;
+
+  // ── theme ────────────────────────────────────────────────────────────────────────────────────────────────
+  const showTheme = (theme) => {
+    if (theme === "system") {
+      delete root.dataset.bsTheme;
+      localStorage.removeItem("theme");
+    } else {
+      root.dataset.bsTheme = theme;
+      localStorage.setItem("theme", theme);
+    }
+    for (const button of document.querySelectorAll("[data-theme-switch]")) {
+      button.hidden = false;
+      button.setAttribute("aria-label", `Colour theme: ${theme}. Change it.`);
+      button.title = `Theme: ${theme}`;
+      for (const icon of button.querySelectorAll("[data-theme-icon]")) icon.toggleAttribute("hidden", icon.dataset.themeIcon !== theme);
+    }
+  };
+  let theme = localStorage.getItem("theme") ?? "system";
+  if (!THEMES.includes(theme)) theme = "system";
+  showTheme(theme);
+  document.addEventListener("click", (event) => {
+    if (!event.target.closest("[data-theme-switch]")) return;
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    showTheme(theme);
+  });
+
+  // ── menu on narrow screens ───────────────────────────────────────────────────────────────────────────────
+  const menuButton = document.querySelector("[data-menu-button]");
+  if (menuButton) {
+    const menu = document.getElementById(menuButton.getAttribute("aria-controls"));
+    const open = (yes) => {
+      menu.classList.toggle("is-open", yes);
+      menuButton.setAttribute("aria-expanded", String(yes));
+    };
+    menuButton.hidden = false;
+    menuButton.addEventListener("click", () => open(menuButton.getAttribute("aria-expanded") !== "true"));
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && menuButton.getAttribute("aria-expanded") === "true") {
+        open(false);
+        menuButton.focus();
+      }
+    });
+  }
+
+  // ── times: the reader's zone, UTC on hover (the server writes UTC text and a title) ──────────────────────
+  const sameYear = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const otherYear = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const precise = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  const minute = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const relative = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+  const ago = (at) => {
+    const seconds = Math.round((at - Date.now()) / 1000);
+    const size = Math.abs(seconds);
+    if (size < 60) return relative.format(seconds, "second");
+    if (size < 3600) return relative.format(Math.round(seconds / 60), "minute");
+    if (size < 86400) return relative.format(Math.round(seconds / 3600), "hour");
+    return relative.format(Math.round(seconds / 86400), "day");
+  };
+  const localise = (within) => {
+    for (const element of within.querySelectorAll("time[data-show]")) {
+      const at = new Date(element.dateTime);
+      if (Number.isNaN(at.getTime())) continue;
+      const local = at.getFullYear() === new Date().getFullYear() ? sameYear : otherYear;
+      const today = at.toDateString() === new Date().toDateString();
+      const shown = { relative: () => ago(at), precise: () => precise.format(at), clock: () => (today ? minute : local).format(at) };
+      const text = shown[element.dataset.show]?.() ?? local.format(at);
+      if (element.textContent !== text) element.textContent = text;
+    }
+    for (const element of within.querySelectorAll("[data-zone-name]")) {
+      element.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    }
+  };
+  localise(document);
+  setInterval(() => localise(document), 15000);
+
+  // ── live regions: ask only while someone looks; never replace what holds the focus ───────────────────────
+  document.addEventListener("htmx:before:request", (event) => {
+    const region = event.target.closest?.("[data-live]");
+    if (!region) return;
+    const typing = region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
+    if (document.hidden || typing) event.preventDefault();
+  });
+  document.addEventListener("htmx:after:swap", () => localise(document));
+
+  // ── small comforts ───────────────────────────────────────────────────────────────────────────────────────
+  for (const control of document.querySelectorAll("[data-submit-on-change]")) {
+    control.addEventListener("change", () => control.form.requestSubmit());
+  }
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    if (!navigator.clipboard) continue;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent.trim());
+      button.querySelector("[data-copy-label]").textContent = "Copied";
+    });
+  }
+  for (const link of document.querySelectorAll("[data-scroll-end]")) link.scrollTop = link.scrollHeight;
+})();

@@ -1,0 +1,1 @@
+"""Pure decisions about roles, scopes and tenant paths."""

@@ -1,0 +1,71 @@
+"""What each role may do. Roles bind at a tenant and hold for everything below it."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    VIEWER = "viewer"
+    SUBMITTER = "submitter"
+    MANAGER = "manager"
+    FINANCE = "finance"
+    ADMIN = "admin"
+
+
+class Permission(StrEnum):
+    VIEW = "view"
+    """See the tenant, its jobs, quotas and usage."""
+    SUBMIT = "submit"
+    """Submit jobs and cancel one's own."""
+    MANAGE_JOBS = "manage_jobs"
+    """Cancel anyone's jobs."""
+    MANAGE_QUOTAS = "manage_quotas"
+    MANAGE_PRICES = "manage_prices"
+    MANAGE_TENANTS = "manage_tenants"
+    """Shape the tree and bind roles."""
+    MANAGE_CLUSTERS = "manage_clusters"
+    VIEW_AUDIT = "view_audit"
+
+
+class Scope(StrEnum):
+    """What a token may be used for at most; its user's roles still decide where."""
+
+    READ = "read"
+    WRITE = "write"
+    """Also run jobs."""
+    ADMIN = "admin"
+    """Everything its user may do."""
+
+
+GRANTS: dict[Role, frozenset[Permission]] = {
+    Role.VIEWER: frozenset({Permission.VIEW}),
+    Role.SUBMITTER: frozenset({Permission.VIEW, Permission.SUBMIT}),
+    Role.MANAGER: frozenset(
+        {
+            Permission.VIEW,
+            Permission.SUBMIT,
+            Permission.MANAGE_JOBS,
+            Permission.MANAGE_QUOTAS,
+            Permission.MANAGE_TENANTS,
+            Permission.VIEW_AUDIT,
+        }
+    ),
+    Role.FINANCE: frozenset({Permission.VIEW, Permission.MANAGE_PRICES, Permission.VIEW_AUDIT}),
+    Role.ADMIN: frozenset(Permission),
+}
+REACH: dict[Scope, frozenset[Permission]] = {
+    Scope.READ: frozenset({Permission.VIEW, Permission.VIEW_AUDIT}),
+    Scope.WRITE: frozenset({Permission.VIEW, Permission.VIEW_AUDIT, Permission.SUBMIT, Permission.MANAGE_JOBS}),
+    Scope.ADMIN: frozenset(Permission),
+}
+
+
+def permissions_of(roles: Iterable[str]) -> frozenset[Permission]:
+    """Everything that the roles together allow."""
+    return frozenset().union(*(GRANTS[Role(role)] for role in roles))
+
+
+def reach_of(scopes: Iterable[str]) -> frozenset[Permission]:
+    """The most that a token with these scopes may be used for; no scopes means no narrowing."""
+    names = frozenset(scopes)
+    return frozenset().union(*(REACH[Scope(name)] for name in names)) if names else frozenset(Permission)

@@ -1,0 +1,43 @@
+"""The lock takers of this room."""
+
+import hashlib
+from uuid import UUID
+
+from django.db import connection
+
+from .models import User
+
+TREE_LOCK = 0x53575954  # "SWYT"
+KEY_WAIT = "2s"
+KEY_IS_FREE = "pg_try_advisory_xact_lock(%s)"
+"""Condition in SQL: nobody works under this key number; if so it is ours until commit."""
+
+
+def key_number(user_id: UUID, tenant_id: UUID | None, route: str, key: str) -> int:
+    """The advisory lock's number for an idempotency key: 63 bits of a digest."""
+    digest = hashlib.sha256(f"{user_id}|{tenant_id}|{route}|{key}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def wait_for_key(number: int) -> None:
+    """Waits at most KEY_WAIT for the request that works under the same key, then takes its place until commit.
+
+    Raises django.db.OperationalError (lock timeout) when that request is still at work.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('lock_timeout')")
+        usual = cursor.fetchone()[0]
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [KEY_WAIT])
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [number])
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [usual])
+
+
+def lock_user(user_id: UUID | None) -> User | None:
+    """The user, locked so that nobody else changes what hangs on them until commit; None when there is none."""
+    return User.objects.select_for_update(no_key=True).filter(id=user_id).first() if user_id else None
+
+
+def hold_tree() -> None:
+    """Makes this transaction the only one that moves, renames or deletes tenants, until it ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [TREE_LOCK])

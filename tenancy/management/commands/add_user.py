@@ -1,0 +1,46 @@
+"""`manage.py add_user`: a further user, with roles."""
+
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from foundation.problems import Problem
+from tenancy.engine.roles import Role, Scope
+from tenancy.operations import ensure_user, give_role, give_token
+from tenancy.queries import SYSTEM, tenant_by_path
+
+
+class Command(BaseCommand):
+    help = "Makes a user if there is none with this email, binds roles, and prints one JSON object. Safe to run again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("email")
+        parser.add_argument("--display-name", default="")
+        parser.add_argument(
+            "--role",
+            action="append",
+            default=[],
+            metavar="ROLE@PATH",
+            help="such as submitter@acme/research; repeatable",
+        )
+        parser.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+        parser.add_argument("--new-token", action="store_true", help="make a token and print its secret")
+        parser.add_argument("--scope", action="append", default=[], choices=[scope.value for scope in Scope])
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        password = sys.stdin.readline().rstrip("\r\n") if options["password_stdin"] else None
+        try:
+            user = ensure_user(options["email"], display_name=options["display_name"], password=password)
+            for word in options["role"]:
+                role, _, path = word.partition("@")
+                if role not in set(Role):
+                    raise CommandError(f"--role {word}: the role is one of {', '.join(Role)}")
+                give_role(user, tenant_by_path(SYSTEM, path), Role(role))
+        except Problem as problem:
+            raise CommandError("; ".join(f"{e.field}: {e.detail}" for e in problem.errors) or problem.detail) from None
+        answer = {"user": user.email, "user_id": str(user.id)}
+        if options["new_token"]:
+            answer["token"] = give_token(user, "console", *(Scope(word) for word in options["scope"]))
+        self.stdout.write(json.dumps(answer))

@@ -1,0 +1,214 @@
+"""The tenant tree, the people in it, their tokens, and the audit trail of what they did."""
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.contrib.auth.models import PermissionsMixin
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Length, Lower, Now
+from django.db.models.lookups import Exact
+
+from foundation.ids import new_id
+
+from .engine.roles import Role, Scope
+
+MAX_DEPTH = 16
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z"
+
+
+class Tenant(models.Model):
+    """A node of the organisation tree. `path` is the names from the root joined by slashes; a trigger keeps it true."""
+
+    class Kind(models.TextChoices):
+        ORGANISATION = "organisation"
+        DEPARTMENT = "department"
+        TEAM = "team"
+        PROJECT = "project"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")
+    kind = models.CharField(max_length=20, choices=Kind.choices)
+    name = models.CharField(max_length=63)
+    path = models.CharField(max_length=1100, unique=True, editable=False)
+    depth = models.PositiveSmallIntegerField(editable=False)
+    labels = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(name__regex=NAME_PATTERN), name="tenant_name_is_a_dns_label"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["organisation", "department", "team", "project"]), name="tenant_kind_is_known"
+            ),
+            models.CheckConstraint(condition=Q(depth__lt=MAX_DEPTH), name="tenant_tree_is_at_most_16_deep"),
+            models.CheckConstraint(
+                condition=Q(parent__isnull=True, kind="organisation", depth=0)
+                | (Q(parent__isnull=False, depth__gt=0) & ~Q(kind="organisation")),
+                name="only_organisations_are_roots",
+            ),
+            models.UniqueConstraint(fields=["parent", "name"], name="tenant_name_is_unique_below_its_parent"),
+        ]
+        indexes = [models.Index(fields=["path"], name="tenant_by_path_prefix", opclasses=["varchar_pattern_ops"])]
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def path_prefixes(self) -> list[str]:
+        """Paths of this tenant and all above it, root first."""
+        names = self.path.split("/")
+        return ["/".join(names[:length]) for length in range(1, len(names) + 1)]
+
+
+class UserManager(BaseUserManager["User"]):
+    """Makes users by email address."""
+
+    def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
+        user = self.model(email=self.normalize_email(email).lower(), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: Any) -> "User":
+        return self.create_user(email, password, **{"is_staff": True, "is_superuser": True, **fields})
+
+
+class User(AbstractBaseUser, PermissionsMixin):
+    """A person or a machine account, known by its email address."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    email = models.EmailField(max_length=254, unique=True, help_text="Kept in lower case.")
+    display_name = models.CharField(max_length=150, blank=True)
+    is_active = models.BooleanField(default=True)
+    is_staff = models.BooleanField(default=False, help_text="May sign in to the operators' admin.")
+    created_at = models.DateTimeField(db_default=Now())
+
+    objects: ClassVar[UserManager] = UserManager()
+    USERNAME_FIELD = "email"
+    EMAIL_FIELD = "email"
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(email=Lower("email")), name="email_is_in_lower_case")]
+
+    def __str__(self) -> str:
+        return self.email
+
+
+class RoleBinding(models.Model):
+    """A role of a user or group at a tenant; it holds for everything below."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="role_bindings")
+    user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="role_bindings")
+    group = models.ForeignKey(
+        "auth.Group", null=True, blank=True, on_delete=models.CASCADE, related_name="role_bindings"
+    )
+    role = models.CharField(max_length=20, choices=[(role.value, role.value) for role in Role])
+    expires_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(user__isnull=False, group__isnull=True) | Q(user__isnull=True, group__isnull=False),
+                name="role_binding_names_a_user_or_a_group",
+            ),
+            models.CheckConstraint(condition=Q(role__in=[role.value for role in Role]), name="role_is_known"),
+            models.UniqueConstraint(fields=["tenant", "user", "role"], name="one_binding_per_user_and_role"),
+            models.UniqueConstraint(fields=["tenant", "group", "role"], name="one_binding_per_group_and_role"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role} at {self.tenant_id}"
+
+
+class ApiToken(models.Model):
+    """A secret that acts for a user. Only its SHA-256 digest is kept (the secret is 256 random bits)."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=16, editable=False)
+    digest = models.BinaryField(max_length=32, unique=True, editable=False)
+    scopes = models.JSONField(default=list, help_text="`read`, `write`, `admin`; empty means all its user may do.")
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(scopes__contained_by=[scope.value for scope in Scope]), name="token_scopes_are_known"
+            ),
+            models.CheckConstraint(condition=Exact(Length("digest"), 32), name="token_digest_is_sha256"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}…"
+
+
+class IdempotencyRecord(models.Model):
+    """The first answer to a keyed write, kept so that a repeated request gets it again."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    route = models.CharField(max_length=60)
+    key = models.CharField(max_length=200)
+    body_digest = models.BinaryField(max_length=32)
+    status = models.PositiveSmallIntegerField()
+    answer = models.TextField(help_text="The body as JSON text, so that a repetition is the same to the byte.")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["user", "tenant", "route", "key"], name="one_answer_per_idempotency_key", nulls_distinct=False
+            )
+        ]
+        indexes = [models.Index(fields=["created_at"], name="answers_by_age")]
+
+    def __str__(self) -> str:
+        return f"{self.route} {self.key}"
+
+
+class AuditEntry(models.Model):
+    """Who did what to what, written in the same transaction as the change. Append-only (trigger)."""
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField()
+    actor_id = models.UUIDField(null=True)
+    actor_name = models.CharField(max_length=254)
+    token_id = models.UUIDField(null=True)
+    action = models.CharField(max_length=60)
+    outcome = models.CharField(max_length=10, choices=[("done", "done"), ("refused", "refused")])
+    object_kind = models.CharField(max_length=40)
+    object_id = models.CharField(max_length=64, blank=True)
+    tenant_id = models.UUIDField(null=True)
+    detail = models.JSONField(default=dict)
+    request_id = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(outcome__in=["done", "refused"]), name="audit_outcome_is_known")
+        ]
+        indexes = [
+            models.Index(fields=["tenant_id", "-id"], name="audit_by_tenant"),
+            models.Index(fields=["object_kind", "object_id"], name="audit_by_object"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.actor_name} {self.action} {self.object_kind} {self.object_id}"
+
+
+class AuditLink(models.Model):
+    """One link of the hash chain, added by a deferred trigger at commit: hash = SHA-256(previous hash + the entry)."""
+
+    position = models.BigIntegerField(primary_key=True)
+    entry = models.OneToOneField(AuditEntry, on_delete=models.PROTECT, related_name="link", db_constraint=False)
+    hash = models.BinaryField(max_length=32)
+
+    def __str__(self) -> str:
+        return f"link {self.position}"

@@ -1,0 +1,113 @@
+"""Roles given and taken. Nobody gives more, or for longer, than they hold themselves."""
+
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.db.models import Q
+
+from foundation.clock import now
+from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
+from tenancy.engine.roles import GRANTS, Permission, Role
+from tenancy.locks import hold_tree
+from tenancy.models import RoleBinding, Tenant, User
+from tenancy.queries import Actor, permissions_at, tenant_by_id
+
+from .audit import record_audit
+
+
+def bind_role(
+    actor: Actor, tenant_id: UUID, *, role: Role, user: str = "", group: str = "", expires_at: datetime | None = None
+) -> RoleBinding:
+    """A role for a user (email or id) or a group (name) at the tenant and below, until `expires_at` if given.
+
+    Raises Conflict `role_already_bound`, PermissionDenied `role_exceeds_own` when the actor holds less than the role
+    grants (or holds it for a shorter time), Invalid for a user or group that is unknown or an end that has passed.
+    """
+    if expires_at is not None and expires_at <= now():
+        raise Invalid.field("expires_at", "in_the_past", "expires_at lies in the past")
+    with transaction.atomic():
+        tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
+        _check_own_roles(actor, tenant, role, expires_at)
+        holder = {"user": _user(user), "group": None} if user else {"user": None, "group": _group(group)}
+        same = RoleBinding.objects.filter(tenant=tenant, role=role, **holder)
+        same.filter(expires_at__lte=now()).delete()
+        values = {"tenant": tenant, "role": role, **holder}
+        binding, is_new = RoleBinding.objects.get_or_create(**values, defaults={"expires_at": expires_at})
+        if not is_new:
+            raise Conflict("This role is bound already; remove the binding to change it.", code="role_already_bound")
+        record_audit(
+            actor,
+            "role.bind",
+            object_kind="role_binding",
+            object_id=binding.id,
+            tenant_id=tenant.id,
+            detail=_seen(binding),
+        )
+    return binding
+
+
+def unbind_role(actor: Actor, tenant_id: UUID, binding_id: UUID) -> None:
+    """Takes a role away. Raises PermissionDenied `role_exceeds_own` for a role above the actor's own, Conflict
+    `last_admin` when an organisation would be left without anyone to administer it.
+    """
+    with transaction.atomic():
+        hold_tree()
+        tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
+        binding = RoleBinding.objects.select_related("user", "group").filter(tenant=tenant, id=binding_id).first()
+        if binding is None:
+            raise NotFound
+        _check_own_roles(actor, tenant, Role(binding.role), now())
+        if tenant.parent_id is None and binding.role == Role.ADMIN and not _others_administer(binding):
+            raise Conflict("An organisation keeps at least one admin.", code="last_admin")
+        record_audit(
+            actor,
+            "role.unbind",
+            object_kind="role_binding",
+            object_id=binding.id,
+            tenant_id=tenant.id,
+            detail=_seen(binding),
+        )
+        binding.delete()
+
+
+def _check_own_roles(actor: Actor, tenant: Tenant, role: Role, until: datetime | None) -> None:
+    if not GRANTS[role] <= permissions_at(actor, tenant, until=until):
+        raise PermissionDenied(
+            f"The role {role.value} allows more, or for longer, than you hold at {tenant.path}.",
+            code="role_exceeds_own",
+        )
+
+
+def _user(name: str) -> User:
+    try:
+        by_id = Q(id=UUID(name))
+    except ValueError:
+        by_id = Q(email=name.lower())
+    user = User.objects.filter(by_id, is_active=True).first()
+    if user is None:
+        raise Invalid.field("user", "unknown_user", "there is no such user")
+    return user
+
+
+def _group(name: str) -> Group:
+    group = Group.objects.filter(name=name).first()
+    if group is None:
+        raise Invalid.field("group", "unknown_group", "there is no such group")
+    return group
+
+
+def _others_administer(binding: RoleBinding) -> bool:
+    admins = RoleBinding.objects.filter(tenant_id=binding.tenant_id, role=Role.ADMIN, expires_at__isnull=True)
+    people = Q(user__is_active=True) | Q(group__user__is_active=True)
+    return admins.exclude(id=binding.id).filter(people).exists()
+
+
+def _seen(binding: RoleBinding) -> dict[str, str | None]:
+    return {
+        "role": binding.role,
+        "user": binding.user.email if binding.user else None,
+        "group": binding.group.name if binding.group else None,
+        "expires_at": binding.expires_at.isoformat() if binding.expires_at else None,
+    }

@@ -1,0 +1,122 @@
+"""A repeated write gets its first answer again, and the write happens once."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import OperationalError, connection, transaction
+from django.db.models import Q
+
+from foundation.clock import now
+from foundation.plain_json import encode
+from foundation.problems import Conflict, Invalid
+from tenancy.locks import KEY_IS_FREE, key_number, wait_for_key
+from tenancy.models import IdempotencyRecord
+from tenancy.queries import Actor
+
+KEEP = timedelta(hours=48)
+BATCH = 10_000
+ACCEPTABLE_KEY = re.compile(r"[\x20-\x7e]{1,200}")
+_CLAIM = f"""
+    INSERT INTO tenancy_idempotencyrecord (tenant_id, user_id, route, key, body_digest, status, answer)
+    SELECT %s, %s, %s, %s, %s, 0, '' WHERE {KEY_IS_FREE}
+    ON CONFLICT DO NOTHING RETURNING id
+"""
+
+
+_KEEP = "UPDATE tenancy_idempotencyrecord SET status = %s, answer = %s WHERE id = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the first request was answered: HTTP status and body, and whether this is a repetition of it."""
+
+    status: int
+    body: dict[str, Any]
+    replayed: bool = False
+
+
+def answer_once(  # noqa: PLR0913 - each names one part of the promise
+    actor: Actor,
+    *,
+    tenant_id: UUID | None,
+    route: str,
+    key: str,
+    body: bytes,
+    produce: Callable[[], tuple[int, dict[str, Any]]],
+    shown_once: Collection[str] = (),
+) -> Answer:
+    """Runs `produce` in one transaction with the record of its answer; the same key and body get that answer again.
+
+    Without a key (or for the system itself) `produce` just runs in a transaction. Fields of the answer named in
+    `shown_once` are secrets: they are never stored, and null in a repetition. A Problem raised by `produce` leaves
+    nothing behind, so the key may be used again. Raises Invalid `idempotency_key_reused` for another body, Conflict
+    `idempotency_in_progress` when the first request is still at work.
+    """
+    if not key or actor.user_id is None:
+        with transaction.atomic():
+            return Answer(*produce())
+    if not ACCEPTABLE_KEY.fullmatch(key):
+        raise Invalid.field("Idempotency-Key", "out_of_range", "Idempotency-Key is 1 to 200 printable ASCII characters")
+    digest = hashlib.sha256(body).digest()
+    with transaction.atomic():
+        record_id = _claim(actor.user_id, tenant_id, route, key, digest)
+        if isinstance(record_id, Answer):
+            return record_id
+        status, answer = produce()
+        kept = {name: None if name in shown_once else value for name, value in answer.items()}
+        with connection.cursor() as cursor:
+            cursor.execute(_KEEP, [status, encode(kept).decode(), record_id])
+    return Answer(status, answer)
+
+
+def _claim(user_id: UUID, tenant_id: UUID | None, route: str, key: str, digest: bytes) -> int | Answer:
+    """The id of our own new record, or the answer that was already given."""
+    number = key_number(user_id, tenant_id, route, key)
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(_CLAIM, [tenant_id, user_id, route, key, digest, number])
+            inserted = cursor.fetchone()
+        if inserted:
+            return int(inserted[0])
+        same_tenant = Q(tenant_id=tenant_id) if tenant_id else Q(tenant_id__isnull=True)
+        record = IdempotencyRecord.objects.filter(same_tenant, user_id=user_id, route=route, key=key).first()
+        if record is not None:
+            return _repeat(record, digest)
+        _wait(number)
+
+
+def _repeat(record: IdempotencyRecord, digest: bytes) -> Answer:
+    if bytes(record.body_digest) != digest:
+        raise Invalid(
+            "This Idempotency-Key was used with another body; use a new key for a new request.",
+            code="idempotency_key_reused",
+        )
+    return Answer(record.status, json.loads(record.answer), replayed=True)
+
+
+def _wait(number: int) -> None:
+    try:
+        wait_for_key(number)
+    except OperationalError as error:
+        raise Conflict(
+            "The first request with this Idempotency-Key is still being carried out; ask again shortly.",
+            code="idempotency_in_progress",
+            retry_after_seconds=1,
+        ) from error
+
+
+def forget_old_answers() -> int:
+    """Deletes answers older than two days, a batch to a transaction; the number deleted."""
+    old = IdempotencyRecord.objects.filter(created_at__lt=now() - KEEP).order_by("created_at").values("id")
+    deleted = 0
+    while True:
+        batch, _ = IdempotencyRecord.objects.filter(id__in=old[:BATCH]).delete()
+        deleted += batch
+        if batch < BATCH:
+            return deleted

@@ -1,0 +1,114 @@
+"""Users, and the first set-up of an installation. These run at the console, by whoever runs the machine."""
+
+from dataclasses import dataclass
+
+from django.contrib.auth.models import Group, Permission
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import transaction
+
+from foundation.problems import Invalid
+from tenancy.engine.roles import Role, Scope
+from tenancy.locks import hold_tree
+from tenancy.models import ApiToken, RoleBinding, Tenant, User
+from tenancy.queries import SYSTEM
+
+from .audit import record_audit
+from .tenants import create_tenant
+from .tokens import issue_token
+
+OPERATORS = "operators"
+FIRST_TOKEN = "bootstrap"  # noqa: S105 - the name of a token, not its secret
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSetUp:
+    """What stands after a bootstrap; `secret` is empty unless a token was made."""
+
+    organisation: Tenant
+    user: User
+    secret: str
+
+
+def ensure_user(email: str, *, display_name: str = "", password: str | None = None) -> User:
+    """The user with this email, made if need be; a password, when given, replaces the present one.
+
+    Raises Invalid for an email or password that cannot be.
+    """
+    email = email.strip().lower()
+    _check(email, password)
+    with transaction.atomic():
+        user = User.objects.filter(email=email).first()
+        if user is None:
+            user = User(email=email, display_name=display_name)
+            user.set_unusable_password()
+            user.save(force_insert=True)
+            record_audit(SYSTEM, "user.create", object_kind="user", object_id=user.id, detail={"email": email})
+        if password is not None and not user.check_password(password):
+            user.set_password(password)
+            user.save(update_fields=["password"])
+            record_audit(SYSTEM, "user.set_password", object_kind="user", object_id=user.id)
+    return user
+
+
+def give_role(user: User, tenant: Tenant, role: Role) -> None:
+    """Binds the role for good unless it is bound so already."""
+    with transaction.atomic():
+        binding, is_new = RoleBinding.objects.get_or_create(tenant=tenant, user=user, role=role)
+        if not is_new and binding.expires_at is None:
+            return
+        RoleBinding.objects.filter(id=binding.id).update(expires_at=None)
+        detail = {"role": role.value, "user": user.email}
+        record_audit(
+            SYSTEM, "role.bind", object_kind="role_binding", object_id=binding.id, tenant_id=tenant.id, detail=detail
+        )
+
+
+def give_token(user: User, name: str, *scopes: Scope) -> str:
+    """The secret of a new token for the user."""
+    with transaction.atomic():
+        token, secret = issue_token(user, name=name, scopes=scopes)
+        detail = {"name": name, "prefix": token.prefix, "user": user.email}
+        record_audit(SYSTEM, "token.create", object_kind="token", object_id=token.id, detail=detail)
+    return secret
+
+
+def bootstrap(organisation: str, email: str, *, password: str | None = None, wants_token: bool = False) -> FirstSetUp:
+    """The organisation, and its first admin, who is also an operator of this installation; run again, it changes nothing.
+
+    The first run makes a token; later ones only when `wants_token`.
+    """
+    with transaction.atomic():
+        hold_tree()
+        tenant = Tenant.objects.filter(path=organisation).first()
+        if tenant is None:
+            tenant = create_tenant(SYSTEM, name=organisation, kind=Tenant.Kind.ORGANISATION)
+        user = ensure_user(email, password=password)
+        if not (user.is_staff and user.is_active):
+            User.objects.filter(id=user.id).update(is_staff=True, is_active=True)
+            record_audit(SYSTEM, "user.make_operator", object_kind="user", object_id=user.id)
+        user.groups.add(_operators())
+        give_role(user, tenant, Role.ADMIN)
+        has_token = ApiToken.objects.filter(user=user, name=FIRST_TOKEN).exists()
+        secret = give_token(user, FIRST_TOKEN) if wants_token or not has_token else ""
+    return FirstSetUp(tenant, user, secret)
+
+
+def _operators() -> Group:
+    """The group whose members use the operators' admin in full."""
+    group, _ = Group.objects.get_or_create(name=OPERATORS)
+    group.permissions.set(Permission.objects.all())
+    return group
+
+
+def _check(email: str, password: str | None) -> None:
+    try:
+        validate_email(email)
+    except ValidationError:
+        raise Invalid.field("email", "invalid", "this is not an email address") from None
+    if password is not None:
+        try:
+            validate_password(password)
+        except ValidationError as error:
+            raise Invalid.field("password", "invalid", " ".join(error.messages)) from None

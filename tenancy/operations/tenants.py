@@ -1,0 +1,161 @@
+"""The tenant tree: founding, branching, renaming, moving and removing."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from django.dispatch import Signal
+
+from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
+from tenancy.engine.roles import Permission, Role
+from tenancy.locks import hold_tree
+from tenancy.models import MAX_DEPTH, RoleBinding, Tenant
+from tenancy.queries import Actor, tenant_by_id, what_hangs_on
+
+from .audit import record_audit
+
+tenant_moves = Signal()
+"""Sent before a tenant changes its parent, in the transaction of the move and under the tree's lock; arguments `tenant`
+and `new_parent`. A room that books on paths refuses the move by raising a Problem."""
+
+
+def create_tenant(
+    actor: Actor, *, name: str, kind: str, parent_id: UUID | None = None, labels: Mapping[str, str] | None = None
+) -> Tenant:
+    """A new tenant below the parent, or a new organisation (operators' staff only) whose founder becomes its admin.
+
+    Raises Conflict `tenant_exists` when the name is taken there, Invalid for a kind or depth that cannot be.
+    """
+    with transaction.atomic():
+        if parent_id is None:
+            parent = None
+            _may_found(actor)
+        else:
+            parent = _parent(actor, parent_id)
+        _check_place(kind, parent)
+        tenant = _insert(Tenant(name=name, kind=kind, parent=parent, labels=dict(labels or {})))
+        if parent is None and actor.user_id is not None:
+            RoleBinding.objects.create(tenant=tenant, user_id=actor.user_id, role=Role.ADMIN)
+        record_audit(
+            actor, "tenant.create", object_kind="tenant", object_id=tenant.id, tenant_id=tenant.id, detail=_seen(tenant)
+        )
+    return tenant
+
+
+def change_tenant(
+    actor: Actor,
+    tenant_id: UUID,
+    *,
+    name: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    parent_id: UUID | None = None,
+) -> Tenant:
+    """The tenant with what was given changed; None leaves as it is. A new parent or name carries everything below along.
+
+    Moving needs MANAGE_TENANTS at the parent it leaves as well as the one it joins. Raises Conflict `tenant_exists`,
+    Invalid `tenant_below_itself`, and whatever a room that books on paths objects to.
+    """
+    with transaction.atomic():
+        if name is not None or parent_id is not None:
+            hold_tree()
+        tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
+        before = _seen(tenant)
+        if parent_id is not None and parent_id != tenant.parent_id:
+            _move(actor, tenant, parent_id)
+        if name is not None:
+            tenant.name = name
+        if labels is not None:
+            tenant.labels = dict(labels)
+        _store(tenant)
+        detail = {"before": before, "after": _seen(tenant)}
+        record_audit(
+            actor, "tenant.change", object_kind="tenant", object_id=tenant.id, tenant_id=tenant.id, detail=detail
+        )
+    return tenant
+
+
+def remove_tenant(actor: Actor, tenant_id: UUID) -> None:
+    """Removes a tenant that nothing hangs on (its role bindings go with it); Conflict `tenant_not_empty` otherwise."""
+    with transaction.atomic():
+        hold_tree()
+        tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
+        if tenant.parent_id is None:
+            _may_found(actor)
+        hanging = what_hangs_on(tenant)
+        if hanging:
+            raise Conflict(f"Still hanging on {tenant.path}: {', '.join(hanging)}.", code="tenant_not_empty")
+        record_audit(
+            actor,
+            "tenant.remove",
+            object_kind="tenant",
+            object_id=tenant.id,
+            tenant_id=tenant.parent_id,
+            detail=_seen(tenant),
+        )
+        tenant.delete()
+
+
+def _may_found(actor: Actor) -> None:
+    if not ((actor.is_operator or actor.is_staff) and actor.may_administer_itself()):
+        raise PermissionDenied("Only the operators of this installation found and remove organisations.")
+
+
+def _parent(actor: Actor, parent_id: UUID) -> Tenant:
+    try:
+        return tenant_by_id(actor, parent_id, Permission.MANAGE_TENANTS)
+    except NotFound:
+        raise Invalid.field("parent", "unknown_tenant", "there is no such tenant") from None
+
+
+def _check_place(kind: str, parent: Tenant | None) -> None:
+    if (kind == Tenant.Kind.ORGANISATION) != (parent is None):
+        raise Invalid.field("kind", "wrong_kind", "organisations have no parent; everything else has one")
+    if parent is not None and parent.depth + 1 >= MAX_DEPTH:
+        raise Invalid.field("parent", "too_deep", f"the tree is at most {MAX_DEPTH} levels deep")
+
+
+def _move(actor: Actor, tenant: Tenant, parent_id: UUID) -> None:
+    if tenant.parent_id is None:
+        raise Invalid.field("parent", "wrong_kind", "an organisation has no parent")
+    tenant_by_id(actor, tenant.parent_id, Permission.MANAGE_TENANTS)
+    parent = _parent(actor, parent_id)
+    if parent.path == tenant.path or parent.path.startswith(f"{tenant.path}/"):
+        raise Invalid.field("parent", "tenant_below_itself", "a tenant cannot lie below itself")
+    deepest = (
+        Tenant.objects.filter(path__startswith=f"{tenant.path}/")
+        .order_by("-depth")
+        .values_list("depth", flat=True)
+        .first()
+    )
+    height = (deepest or tenant.depth) - tenant.depth
+    if parent.depth + 1 + height >= MAX_DEPTH:
+        raise Invalid.field("parent", "too_deep", f"the tree is at most {MAX_DEPTH} levels deep")
+    tenant_moves.send(sender=Tenant, tenant=tenant, new_parent=parent)
+    tenant.parent = parent
+
+
+def _insert(tenant: Tenant) -> Tenant:
+    _guarded(lambda: tenant.save(force_insert=True), tenant)
+    tenant.refresh_from_db()
+    return tenant
+
+
+def _store(tenant: Tenant) -> None:
+    _guarded(lambda: tenant.save(update_fields=["name", "labels", "parent"]), tenant)
+    tenant.refresh_from_db()
+
+
+def _guarded(write: Any, tenant: Tenant) -> None:
+    """Runs the write; a name that is taken is a Conflict."""
+    try:
+        with transaction.atomic():
+            write()
+    except IntegrityError as error:
+        if "tenancy_tenant_path" in str(error) or "tenant_name_is_unique" in str(error):
+            raise Conflict(f"There already is a {tenant.name} at this place.", code="tenant_exists") from error
+        raise
+
+
+def _seen(tenant: Tenant) -> dict[str, Any]:
+    return {"path": tenant.path, "kind": tenant.kind, "labels": tenant.labels}

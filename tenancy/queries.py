@@ -1,0 +1,261 @@
+"""Who acts, and what they may see and do. Read-only."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db import connection, transaction
+from django.db.models import BooleanField, F, Func, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Concat
+
+from foundation.clock import now
+from foundation.problems import NotFound, PermissionDenied
+
+from .engine.chain import LinkSeen
+from .engine.roles import Permission, Scope, permissions_of, reach_of
+from .models import MAX_DEPTH, ApiToken, AuditEntry, AuditLink, RoleBinding, Tenant, User
+
+MAX_PATH_LENGTH = 1100
+TENANT_AND_ROLES = """
+    SELECT tenant.*, ARRAY(
+        SELECT binding.role FROM tenancy_rolebinding AS binding
+          JOIN tenancy_tenant AS place ON place.id = binding.tenant_id
+          JOIN tenancy_user AS person ON person.id = %(user_id)s AND person.is_active
+         WHERE place.path = ANY(%(prefixes)s)
+           AND (binding.expires_at IS NULL OR binding.expires_at > %(at)s)
+           AND (binding.user_id = person.id
+                OR binding.group_id IN (SELECT group_id FROM tenancy_user_groups WHERE user_id = person.id))
+    ) AS roles_held
+      FROM tenancy_tenant AS tenant WHERE tenant.path = %(path)s
+"""
+"""As `_bindings_in_force` and `_with_roles` would ask; by hand, since every submit does and composing it costs more than
+the database's answer."""
+ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+EVER = datetime.min.replace(tzinfo=UTC)
+"""No demand on how long a role lasts."""
+GOES_ALONG = frozenset({"RoleBinding", "IdempotencyRecord"})
+"""What is removed together with its tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asks. `scopes` narrow what a token's user may do (empty: no narrowing).
+
+    An operator (`is_operator`) is the platform itself or a superuser: every permission at every tenant. `is_staff` may
+    found organisations and use the operators' admin, and sees no tenant without a role there.
+    """
+
+    user_id: UUID | None
+    name: str
+    token_id: UUID | None = None
+    scopes: frozenset[str] = frozenset()
+    is_operator: bool = False
+    is_staff: bool = False
+
+    @property
+    def reach(self) -> frozenset[Permission]:
+        """The most this actor may do anywhere, by its token's scopes."""
+        return reach_of(self.scopes)
+
+    def may_administer_itself(self) -> bool:
+        """Whether the token, if it is one, reaches far enough to change its user's own affairs (such as tokens)."""
+        return not self.scopes or Scope.ADMIN in self.scopes
+
+
+SYSTEM = Actor(user_id=None, name="system", is_operator=True)
+
+
+class NotAllowedHere(PermissionDenied):
+    """The tenant may be seen, but not that."""
+
+    def __init__(self, tenant: Tenant, permission: Permission) -> None:
+        super().__init__(f"This needs the permission {permission.value} at {tenant.path}.")
+        self.tenant_id = tenant.id
+
+
+def actor_for(user: User, token: ApiToken | None = None) -> Actor:
+    """The user as an actor, narrowed by the token they came with."""
+    return Actor(
+        user_id=user.id,
+        name=user.email,
+        token_id=token.id if token else None,
+        scopes=frozenset(token.scopes) if token else frozenset(),
+        is_operator=user.is_superuser,
+        is_staff=user.is_staff,
+    )
+
+
+def tenant_by_path(actor: Actor, path: str, permission: Permission = Permission.VIEW) -> Tenant:
+    """The tenant at `path`; NotFound when the actor may not see it, NotAllowedHere when they may but lack `permission`."""
+    names = path.split("/")
+    if not path or len(path) > MAX_PATH_LENGTH or len(names) > MAX_DEPTH or "\x00" in path:
+        raise NotFound
+    prefixes = ["/".join(names[:length]) for length in range(1, len(names) + 1)]
+    asked = {"path": path, "prefixes": prefixes, "user_id": actor.user_id, "at": now()}
+    return _admit(actor, Tenant.objects.raw(TENANT_AND_ROLES, asked), permission)
+
+
+def tenant_by_id(actor: Actor, tenant_id: UUID, permission: Permission = Permission.VIEW) -> Tenant:
+    """As `tenant_by_path`."""
+    below = Func(
+        OuterRef("path"), Concat(F("tenant__path"), Value("/")), function="starts_with", output_field=BooleanField()
+    )
+    roles = _bindings_in_force(actor).filter(Q(tenant_id=OuterRef("id")) | Q(below))
+    return _admit(actor, _with_roles(Tenant.objects.filter(id=tenant_id), roles), permission)
+
+
+def tenant_named(actor: Actor, name: str, permission: Permission = Permission.VIEW) -> Tenant:
+    """As `tenant_by_path`, and by id where the name is a UUID."""
+    return (
+        tenant_by_id(actor, UUID(name), permission) if ID.fullmatch(name) else tenant_by_path(actor, name, permission)
+    )
+
+
+def permissions_at(actor: Actor, tenant: Tenant, *, until: datetime | None = EVER) -> frozenset[Permission]:
+    """What the actor may do at the tenant: roles there and above, narrowed by the token's scopes.
+
+    With `until` only roles that last at least so long count (None: those without an end).
+    """
+    if actor.is_operator:
+        return actor.reach
+    roles = _bindings_in_force(actor).filter(tenant__path__in=tenant.path_prefixes)
+    if until is not EVER:
+        lasting = Q(expires_at__isnull=True)
+        roles = roles.filter(lasting if until is None else lasting | Q(expires_at__gte=until))
+    return permissions_of(roles.values_list("role", flat=True)) & actor.reach
+
+
+def roles_at(actor: Actor, tenant: Tenant) -> frozenset[str]:
+    """Names of the roles that hold for the actor at the tenant."""
+    roles = _bindings_in_force(actor).filter(tenant__path__in=tenant.path_prefixes)
+    return frozenset(roles.values_list("role", flat=True))
+
+
+def require(actor: Actor, tenant: Tenant, permission: Permission) -> None:
+    """Returns when the actor holds the permission; otherwise NotFound (may not even see it) or NotAllowedHere."""
+    _judge(tenant, permissions_at(actor, tenant), permission, sees=None)
+
+
+def visible_tenants(actor: Actor, permission: Permission = Permission.VIEW) -> QuerySet[Tenant]:
+    """Tenants where the actor holds `permission`: those bound directly and everything below them."""
+    if permission not in actor.reach:
+        return Tenant.objects.none()
+    if actor.is_operator:
+        return Tenant.objects.all()
+    wanted = Q(pk__in=[])
+    for path in _roots_of(_bindings_in_force(actor), permission):
+        wanted |= Q(path=path) | Q(path__startswith=f"{path}/")
+    return Tenant.objects.filter(wanted)
+
+
+def bindings_of(actor: Actor) -> QuerySet[RoleBinding]:
+    """The actor's bindings in force, with their tenants, by path."""
+    return _bindings_in_force(actor).select_related("tenant", "group").order_by("tenant__path", "role", "id")
+
+
+def what_hangs_on(tenant: Tenant) -> list[str]:
+    """Names of the kinds of things, of every room, that point at the tenant and keep it from being removed."""
+    hanging = []
+    for relation in Tenant._meta.related_objects:  # noqa: SLF001 - Django's documented API for models
+        kind = relation.related_model
+        if kind.__name__ not in GOES_ALONG and kind._base_manager.filter(**{relation.field.name: tenant}).exists():  # noqa: SLF001 - likewise
+            hanging.append(str(kind._meta.verbose_name_plural))  # noqa: SLF001 - likewise
+    return sorted(hanging)
+
+
+def bindings_at(tenant: Tenant) -> QuerySet[RoleBinding]:
+    """Roles bound at the tenant itself, expired ones included."""
+    return RoleBinding.objects.filter(tenant=tenant).select_related("tenant", "user", "group")
+
+
+def tokens_of(actor: Actor) -> QuerySet[ApiToken]:
+    """The actor's own tokens, revoked and expired ones included."""
+    return ApiToken.objects.filter(user_id=actor.user_id) if actor.user_id else ApiToken.objects.none()
+
+
+def audit_trail(actor: Actor) -> QuerySet[AuditEntry]:
+    """Entries of tenants where the actor may view the audit trail, and what the actor did that concerns no tenant."""
+    entries = AuditEntry.objects.select_related("link")
+    if Permission.VIEW_AUDIT not in actor.reach:
+        return entries.none()
+    if actor.is_operator:
+        return entries
+    own = Q(tenant_id__isnull=True, actor_id=actor.user_id)
+    return entries.filter(own | Q(tenant_id__in=visible_tenants(actor, Permission.VIEW_AUDIT).values("id")))
+
+
+def audit_links() -> Iterator[LinkSeen]:
+    """Every link of the audit trail by position, with its entry's columns as the chain hashes them; streamed."""
+    columns = (
+        "e.id::text, to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), e.actor_id::text, e.actor_name,"
+        " e.token_id::text, e.action, e.outcome, e.object_kind, e.object_id, e.tenant_id::text, e.detail::text, e.request_id"
+    )
+    statement = (
+        f"SELECT l.position, l.hash, l.entry_id, {columns} FROM tenancy_auditlink l"  # noqa: S608 - constant text
+        " LEFT JOIN tenancy_auditentry e ON e.id = l.entry_id ORDER BY l.position"
+    )
+    with transaction.atomic(), connection.chunked_cursor() as cursor:
+        cursor.execute(statement)
+        while rows := cursor.fetchmany(2000):
+            for position, digest, entry_id, *texts in rows:
+                seen = None if texts[0] is None else [text or "" for text in texts]
+                yield LinkSeen(position, bytes(digest), entry_id, seen)
+
+
+def unchained_entries() -> list[int]:
+    """Ids of the first entries of the audit trail that no link vouches for."""
+    return list(AuditEntry.objects.filter(link__isnull=True).order_by("id").values_list("id", flat=True)[:20])
+
+
+def audit_head() -> tuple[int, bytes] | None:
+    """Position and hash of the newest link: write it down elsewhere to be able to prove later that nothing was cut."""
+    link = AuditLink.objects.order_by("-position").first()
+    return None if link is None else (link.position, bytes(link.hash))
+
+
+def _bindings_in_force(actor: Actor) -> QuerySet[RoleBinding]:
+    """Bindings of the user and of their groups that have not expired. An inactive user has none."""
+    if actor.user_id is None:
+        return RoleBinding.objects.none()
+    unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=now())
+    groups = User.groups.through.objects.filter(user_id=actor.user_id, user__is_active=True).values("group_id")
+    return RoleBinding.objects.filter(unexpired).filter(
+        Q(user_id=actor.user_id, user__is_active=True) | Q(group_id__in=groups)
+    )
+
+
+def _with_roles(tenants: QuerySet[Tenant], roles: QuerySet[RoleBinding]) -> QuerySet[Tenant]:
+    return tenants.annotate(roles_held=ArraySubquery(roles.order_by().values("role")))
+
+
+def _admit(actor: Actor, found: Iterable[Tenant], permission: Permission) -> Tenant:
+    tenant = next(iter(found), None)
+    if tenant is None:
+        raise NotFound
+    held: Iterable[str] = tenant.roles_held  # type: ignore[attr-defined]
+    everything = frozenset(Permission) if actor.is_operator else permissions_of(held)
+    _judge(tenant, everything & actor.reach, permission, sees=Permission.VIEW in everything)
+    return tenant
+
+
+def _judge(tenant: Tenant, held: frozenset[Permission], permission: Permission, *, sees: bool | None) -> None:
+    if permission in held:
+        return
+    if Permission.VIEW in held or sees:
+        raise NotAllowedHere(tenant, permission)
+    raise NotFound
+
+
+def _roots_of(bindings: QuerySet[RoleBinding], permission: Permission) -> Sequence[str]:
+    """The topmost paths among those whose bound role grants the permission."""
+    granting = [
+        path for path, role in bindings.values_list("tenant__path", "role") if permission in permissions_of([role])
+    ]
+    roots: list[str] = []
+    for path in sorted(set(granting), key=lambda path: path.split("/")):
+        if not (roots and path.startswith(f"{roots[-1]}/")):
+            roots.append(path)
+    return roots

@@ -1,0 +1,15 @@
+"""Celery's doors of this room."""
+
+from typing import Any
+
+from celery import shared_task
+
+from foundation.routines import run_exclusively
+
+from . import operations
+
+
+@shared_task(queue="notify")
+def forget_old_answers(**_: Any) -> None:
+    """Drops answers kept for repeated requests once they are too old to be repeated."""
+    run_exclusively("forget", operations.forget_old_answers)

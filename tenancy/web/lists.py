@@ -1,0 +1,217 @@
+"""What the pages of this room show, as frozen values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Q
+
+from foundation.clock import now
+from foundation.paging import page_of
+from tenancy.engine.roles import Permission
+from tenancy.models import ApiToken, AuditEntry, RoleBinding, Tenant
+from tenancy.queries import Actor, bindings_of, permissions_at, visible_tenants
+
+AUDIT_PAGE_SIZE = "50"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """One line of the tree; `indent` counts from the topmost tenant shown."""
+
+    id: UUID
+    name: str
+    path: str
+    kind: str
+    indent: int
+    children: int
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingRow:
+    who: str
+    is_group: bool
+    role: str
+    at: str
+    is_inherited: bool
+    expires_at: datetime | None
+    is_expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TenantView:
+    """One tenant with everyone who has a role in it, there or above."""
+
+    id: UUID
+    name: str
+    path: str
+    kind: str
+    labels: Mapping[str, str]
+    created_at: datetime
+    children: tuple[TenantRow, ...]
+    bindings: tuple[BindingRow, ...]
+    above: tuple[tuple[str, UUID | None], ...]
+    """Names from the root down, with the id of those the actor may open."""
+    permissions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    id: UUID
+    name: str
+    prefix: str
+    scopes: tuple[str, ...]
+    state: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    id: int
+    at: datetime
+    actor: str
+    by_token: bool
+    action: str
+    outcome: str
+    object_kind: str
+    object_id: str
+    detail: tuple[tuple[str, str], ...]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    rows: tuple[AuditRow, ...]
+    next: str | None
+    filters: Mapping[str, str]
+
+
+def tenant_tree(actor: Actor) -> tuple[TenantRow, ...]:
+    """Every tenant the actor may see, parents before children, with the actor's own roles."""
+    tenants = list(visible_tenants(actor).annotate(children_count=Count("children")))
+    tenants.sort(key=lambda tenant: tenant.path.split("/"))
+    roles: dict[str, list[str]] = {}
+    for binding in bindings_of(actor):
+        roles.setdefault(binding.tenant.path, []).append(binding.role)
+    top = min((tenant.depth for tenant in tenants), default=0)
+    return tuple(_tenant_row(tenant, tenant.depth - top, roles.get(tenant.path, [])) for tenant in tenants)
+
+
+def tenant_view(actor: Actor, tenant: Tenant) -> TenantView:
+    """The page of one tenant, which the actor is known to see."""
+    at = now()
+    bindings = (
+        RoleBinding.objects.filter(tenant__path__in=tenant.path_prefixes)
+        .select_related("tenant", "user", "group")
+        .order_by("-tenant__depth", "role", "user__email", "group__name")
+    )
+    children = visible_tenants(actor).filter(parent=tenant).annotate(children_count=Count("children")).order_by("name")
+    return TenantView(
+        id=tenant.id,
+        name=tenant.name,
+        path=tenant.path,
+        kind=tenant.kind,
+        labels=dict(tenant.labels),
+        created_at=tenant.created_at,
+        children=tuple(_tenant_row(child, 0, []) for child in children),
+        bindings=tuple(_binding_row(binding, tenant, at) for binding in bindings),
+        above=_above(actor, tenant),
+        permissions=frozenset(permission.value for permission in permissions_at(actor, tenant)),
+    )
+
+
+def tokens_of(actor: Actor) -> tuple[TokenRow, ...]:
+    """The actor's own tokens, newest first."""
+    at = now()
+    return tuple(
+        TokenRow(
+            id=token.id,
+            name=token.name,
+            prefix=token.prefix,
+            scopes=tuple(token.scopes),
+            state=_token_state(token, at),
+            created_at=token.created_at,
+            expires_at=token.expires_at,
+            last_used_at=token.last_used_at,
+        )
+        for token in ApiToken.objects.filter(user=actor.user_id).order_by("-id")
+    )
+
+
+def audit_page(actor: Actor, query: Mapping[str, str]) -> AuditPage:
+    """Entries of the tenants whose trail the actor may read (an operator: all), newest first."""
+    filters = {name: query.get(name, "").strip() for name in ("actor", "action", "object")}
+    entries = AuditEntry.objects.all()
+    if not actor.is_operator:
+        readable = visible_tenants(actor, Permission.VIEW_AUDIT).values("id")
+        entries = entries.filter(Q(tenant_id__in=readable) | Q(actor_id=actor.user_id))
+    if filters["actor"]:
+        entries = entries.filter(actor_name__icontains=filters["actor"])
+    if filters["action"]:
+        entries = entries.filter(action__startswith=filters["action"])
+    if filters["object"]:
+        entries = entries.filter(Q(object_kind=filters["object"]) | Q(object_id=filters["object"]))
+    found = page_of(
+        entries,
+        {"limit": AUDIT_PAGE_SIZE, **({"cursor": query["cursor"]} if query.get("cursor") else {})},
+        orders={"newest": "-id"},
+        scope=f"audit-page|{actor.user_id}|{sorted(filters.items())}",
+        render=_audit_row,
+    )
+    return AuditPage(rows=tuple(found["items"]), next=found["next"], filters=filters)
+
+
+def _tenant_row(tenant: Tenant, indent: int, roles: list[str]) -> TenantRow:
+    children: int = tenant.children_count  # type: ignore[attr-defined]
+    return TenantRow(tenant.id, tenant.name, tenant.path, tenant.kind, indent, children, tuple(sorted(roles)))
+
+
+def _above(actor: Actor, tenant: Tenant) -> tuple[tuple[str, UUID | None], ...]:
+    paths = tenant.path_prefixes[:-1]
+    open_ones = dict(visible_tenants(actor).filter(path__in=paths).values_list("path", "id"))
+    return tuple((path.rpartition("/")[2], open_ones.get(path)) for path in paths)
+
+
+def _binding_row(binding: RoleBinding, tenant: Tenant, at: datetime) -> BindingRow:
+    return BindingRow(
+        who=binding.user.email if binding.user else binding.group.name if binding.group else "",
+        is_group=binding.user is None,
+        role=binding.role,
+        at=binding.tenant.path,
+        is_inherited=binding.tenant_id != tenant.id,
+        expires_at=binding.expires_at,
+        is_expired=binding.expires_at is not None and binding.expires_at <= at,
+    )
+
+
+def _token_state(token: ApiToken, at: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    return "expired" if token.expires_at is not None and token.expires_at <= at else "active"
+
+
+def _audit_row(entry: AuditEntry) -> AuditRow:
+    detail: dict[str, Any] = entry.detail if isinstance(entry.detail, dict) else {"detail": entry.detail}
+    return AuditRow(
+        id=entry.id,
+        at=entry.at,
+        actor=entry.actor_name,
+        by_token=entry.token_id is not None,
+        action=entry.action,
+        outcome=entry.outcome,
+        object_kind=entry.object_kind,
+        object_id=entry.object_id,
+        detail=tuple((name, _text(value)) for name, value in detail.items() if value not in (None, "", [], {})),
+        request_id=entry.request_id,
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
+    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,122 @@
+"""Tenants, API tokens, and the audit trail."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.cache import never_cache
+
+from foundation.clock import now
+from foundation.pages import Form, show, typed
+from foundation.problems import FieldError, Invalid, Problem
+from tenancy.engine.roles import Scope
+from tenancy.operations import create_token, revoke_token
+from tenancy.queries import Actor, tenant_by_id
+
+from .doors import action, page
+from .lists import AuditPage, TenantRow, TenantView, TokenRow, audit_page, tenant_tree, tenant_view, tokens_of
+
+SCOPES = (
+    ("write", "read, and run jobs"),
+    ("read", "read only"),
+    ("admin", "all that I may do"),
+)
+DEFAULTS = {"scope": "write", "days": "30"}
+LIFETIMES = (("30", "30 days"), ("7", "7 days"), ("90", "90 days"), ("365", "a year"), ("", "never"))
+MAX_NAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TenantsPage:
+    tenants: tuple[TenantRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPage:
+    tenant: TenantView
+
+
+@dataclass(frozen=True, slots=True)
+class TokensPage:
+    """`secret` is there only in the answer to the request that made it."""
+
+    tokens: tuple[TokenRow, ...]
+    form: Form
+    secret: str = ""
+    secret_name: str = ""
+    scopes: Sequence[tuple[str, str]] = SCOPES
+    lifetimes: Sequence[tuple[str, str]] = LIFETIMES
+
+
+@dataclass(frozen=True, slots=True)
+class TrailPage:
+    entries: AuditPage
+    form: Form
+    is_later: bool
+
+
+@page
+def tenants(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The tree of everything the viewer may see."""
+    return show(request, "tenancy/tenants.html", TenantsPage(tenant_tree(actor)))
+
+
+@page
+def tenant(request: HttpRequest, actor: Actor, tenant_id: UUID) -> HttpResponse:
+    """One tenant and who has which role in it."""
+    return show(request, "tenancy/tenant.html", TenantPage(tenant_view(actor, tenant_by_id(actor, tenant_id))))
+
+
+@never_cache
+@page
+def tokens(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The viewer's own tokens; making one shows its secret, this once."""
+    if request.method != "POST":
+        return show(request, "tenancy/tokens.html", TokensPage(tokens_of(actor), Form(values=DEFAULTS)))
+    values = typed(request)
+    try:
+        name, scope, days = _token_wishes(values)
+        ends = None if days is None else now() + timedelta(days=days)
+        token, secret = create_token(actor, name=name, scopes=[scope], expires_at=ends)
+    except Problem as problem:
+        form = Form.refused(values, problem, {"name": "name", "scope": "scope", "expires_at": "days"})
+        return show(request, "tenancy/tokens.html", TokensPage(tokens_of(actor), form), status=problem.status)
+    made = TokensPage(tokens_of(actor), Form(values=DEFAULTS), secret=secret, secret_name=token.name)
+    return show(request, "tenancy/tokens.html", made)
+
+
+@action
+def revoke(request: HttpRequest, actor: Actor, token_id: UUID) -> HttpResponse:
+    """Ends a token of the viewer at once."""
+    revoke_token(actor, token_id)
+    messages.success(request, "The token is revoked; nothing can use it any more.")
+    return redirect("tokens")
+
+
+@page
+def audit(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The trail of the tenants where the viewer may read it, newest first."""
+    entries = audit_page(actor, request.GET.dict())
+    return show(
+        request,
+        "tenancy/audit.html",
+        TrailPage(entries, Form(values=entries.filters), bool(request.GET.get("cursor"))),
+    )
+
+
+def _token_wishes(values: dict[str, str]) -> tuple[str, Scope, int | None]:
+    name = values.get("name", "").strip()
+    errors = []
+    if not name or len(name) > MAX_NAME:
+        errors.append(FieldError("name", "out_of_range", f"a name of 1 to {MAX_NAME} characters"))
+    if values.get("scope") not in set(Scope):
+        errors.append(FieldError("scope", "unknown_scope", "one of the scopes offered"))
+    if values.get("days") not in dict(LIFETIMES):
+        errors.append(FieldError("expires_at", "out_of_range", "one of the times offered"))
+    if errors:
+        raise Invalid(errors=errors)
+    return name, Scope(values["scope"]), int(values["days"]) if values["days"] else None

@@ -1,0 +1,94 @@
+"""Signing in and out. Wrong email, wrong password and too many tries all get the same answer."""
+
+from dataclasses import dataclass
+
+from django.contrib.auth import authenticate, login, logout
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_POST
+
+from foundation.pages import Form, show, typed
+from tenancy.models import User
+from tenancy.operations import record_audit
+from tenancy.queries import SYSTEM, actor_for
+
+from .lockout import WINDOW_SECONDS, forget_failures, is_locked_out, note_failure
+
+MAX_EMAIL_LENGTH = 254
+MAX_PASSWORD_LENGTH = 1000
+REFUSAL = (
+    "Email or password is not right, or there were too many tries. "
+    f"After five failures an account waits {WINDOW_SECONDS // 60} minutes."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SignInPage:
+    form: Form
+    next: str
+
+
+@sensitive_post_parameters("password")
+@csrf_protect
+@never_cache
+def sign_in(request: HttpRequest) -> HttpResponse:
+    """The sign-in form; on success back to where the visitor came from, if that is ours."""
+    onward = _onward(request, request.POST.get("next") or request.GET.get("next") or "")
+    if request.user.is_authenticated:
+        return redirect(onward)
+    if request.method != "POST":
+        return show(request, "tenancy/sign_in.html", SignInPage(Form(), onward))
+    values = typed(request)
+    user = _admit(request, values.get("email", ""), values.get("password", ""))
+    if user is None:
+        form = Form(values={"email": values.get("email", "")[:MAX_EMAIL_LENGTH]}, problem=REFUSAL)
+        return show(request, "tenancy/sign_in.html", SignInPage(form, onward), status=401)
+    login(request, user)
+    return redirect(onward)
+
+
+@require_POST
+@never_cache
+def sign_out(request: HttpRequest) -> HttpResponse:
+    """Ends the session."""
+    if isinstance(request.user, User):
+        with transaction.atomic():
+            record_audit(actor_for(request.user), "session.end", object_kind="user", object_id=request.user.id)
+    logout(request)
+    return redirect("login")
+
+
+def _onward(request: HttpRequest, wanted: str) -> str:
+    if wanted and url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure()):
+        return wanted
+    return resolve_url("home")
+
+
+def _admit(request: HttpRequest, email: str, password: str) -> User | None:
+    """The user, or None after counting the failure. A locked account is not even looked at."""
+    email, address = email.strip().lower(), request.META.get("REMOTE_ADDR", "")
+    too_long = len(email) > MAX_EMAIL_LENGTH or len(password) > MAX_PASSWORD_LENGTH
+    if too_long or is_locked_out(email, address):
+        _note_refusal(email[:MAX_EMAIL_LENGTH], "too_many_failures")
+        return None
+    user = authenticate(request, username=email, password=password)
+    if not isinstance(user, User):
+        note_failure(email, address)
+        _note_refusal(email, "wrong_credentials")
+        return None
+    forget_failures(email, address)
+    with transaction.atomic():
+        record_audit(actor_for(user), "session.start", object_kind="user", object_id=user.id)
+    return user
+
+
+def _note_refusal(email: str, why: str) -> None:
+    """Writes the failure down; what does not look like an address may be a password typed into the wrong field."""
+    detail = {"email": email if "@" in email else "", "why": why}
+    with transaction.atomic():
+        record_audit(SYSTEM, "session.start", object_kind="user", detail=detail, outcome="refused")

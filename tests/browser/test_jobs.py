@@ -1,0 +1,184 @@
+import json
+import re
+
+import pytest
+
+from federation.models import Job
+from quotas.models import QuotaLimit
+from tests.browser.test_pages import waiting_job
+from tests.builders import bind, make_user
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def fill(w, **fields):
+    for label, value in {"Name": "train-resnet", "Image": "registry.example/train:1", **fields}.items():
+        w.page.get_by_label(label, exact=False).first.fill(value)
+
+
+def test_a_job_is_submitted_by_the_form(window, admin):
+    w = window().sign_in(admin)
+    w.open("/jobs/new/")
+    w.page.get_by_label("Tenant").select_option("acme/research")
+    fill(
+        w, Command="python train.py --name 'a b'", Environment="EPOCHS=3\nMODE=fast", Labels="team=vision", CPU="4",
+        Memory="16Gi", **{"How many a pod": "2", "GPU models": "H100-80GB"},
+    )  # fmt: skip
+    w.page.get_by_role("button", name="Submit the job").click()
+    w.page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}/$"))
+    job = Job.objects.get()
+    assert w.page.url.endswith(f"/jobs/{job.id}/")
+    assert w.page.get_by_role("status").filter(has_text="train-resnet is queued").is_visible()
+    (pod_set,) = job.spec["pod_sets"]
+    assert pod_set["command"] == ["python", "train.py", "--name", "a b"]
+    assert pod_set["env"] == {"EPOCHS": "3", "MODE": "fast"}
+    assert pod_set["gpu"] == {"count": 2, "models": ["H100-80GB"]}
+    assert job.labels == {"team": "vision"}
+    assert (job.tenant.path, job.created_by) == ("acme/research", admin)
+
+
+def test_the_form_works_without_script(window, admin):
+    w = window(java_script_enabled=False).sign_in(admin)
+    w.open("/jobs/new/")
+    fill(w, **{"GPU models": "H100-80GB"})
+    w.page.get_by_role("button", name="Submit the job").click()
+    assert Job.objects.get().name == "train-resnet"
+    w.page.get_by_role("link", name="Jobs", exact=True).first.click()
+    assert w.page.get_by_role("link", name="train-resnet").is_visible()
+
+
+def test_the_same_form_sent_twice_is_one_job(window, admin):
+    w = window().sign_in(admin)
+    w.open("/jobs/new/")
+    fill(w)
+    send = """async () => {
+        const form = document.querySelector("main form");
+        const post = () => fetch(form.action, { method: "POST", body: new FormData(form) });
+        return (await Promise.all([post(), post()])).map((answer) => answer.url);
+    }"""
+    first, second = w.page.evaluate(send)
+    assert first == second == f"{w.address}/jobs/{Job.objects.get().id}/"
+
+
+def test_a_refusal_marks_each_field_and_keeps_what_was_typed(window, admin):
+    w = window().sign_in(admin)
+    w.open("/jobs/new/")
+    fill(w, Name="Not A Name", CPU="lots", Labels="no-equals-sign-needed=ok")
+    w.page.get_by_role("button", name="Submit the job").click()
+    w.page.get_by_role("alert").wait_for()
+    name = w.page.get_by_label("Name").first
+    assert name.input_value() == "Not A Name"
+    assert name.get_attribute("aria-invalid") == "true"
+    described = name.get_attribute("aria-describedby").split()
+    assert any("lower-case" in w.page.locator(f"#{part}").inner_text() for part in described)
+    assert w.page.get_by_label("CPU").first.get_attribute("aria-invalid") == "true"
+    assert not Job.objects.exists()
+
+
+def test_a_job_that_fits_nowhere_is_refused_with_the_reason(window, admin):
+    w = window().sign_in(admin)
+    w.open("/jobs/new/")
+    fill(w, **{"How many a pod": "16", "GPU models": "H100-80GB"})
+    w.page.get_by_role("button", name="Submit the job").click()
+    alert = w.page.get_by_role("alert")
+    alert.wait_for()
+    assert "north" in alert.inner_text()
+    assert "8" in alert.inner_text()
+    assert not Job.objects.exists()
+
+
+def test_a_job_beyond_every_quota_is_refused_with_the_limit(window, admin):
+    QuotaLimit.objects.update(nominal=1000, cap=1000)
+    w = window().sign_in(admin)
+    w.open("/jobs/new/")
+    fill(w, **{"How many a pod": "4"})
+    w.page.get_by_role("button", name="Submit the job").click()
+    w.page.get_by_role("alert").wait_for()
+    assert "acme" in w.page.locator("main").inner_text()
+    assert not Job.objects.exists()
+
+
+def test_a_job_is_submitted_as_json(window, admin):
+    w = window().sign_in(admin)
+    w.open("/jobs/new/?by=json")
+    spec = json.loads(w.page.get_by_label("Job spec").input_value())
+    spec |= {"name": "from-json"}
+    spec["pod_sets"][0] |= {"image": "registry.example/x:1", "gpu": {"count": 1}}
+    w.page.get_by_label("Job spec").fill(json.dumps(spec))
+    w.page.get_by_role("button", name="Submit", exact=True).click()
+    w.page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}/$"))
+    assert Job.objects.get().name == "from-json"
+
+
+def test_json_that_is_no_spec_is_refused_and_kept(window, admin):
+    w = window().sign_in(admin)
+    w.open("/jobs/new/?by=json")
+    for text in ("{", '{"a": 1, "a": 2}', "[]", '"x"', "null", '{"tenant": "acme/research"}', "[" * 500):
+        w.page.get_by_label("Job spec").fill(text)
+        with w.page.expect_navigation() as navigation:
+            w.page.get_by_role("button", name="Submit", exact=True).click()
+        assert 400 <= navigation.value.status < 500, text
+        assert w.page.locator(".field-error, [role=alert]").count(), text
+        assert w.page.get_by_label("Job spec").input_value() == text
+    assert not Job.objects.exists()
+
+
+def test_an_earlier_job_is_submitted_again(window, admin):
+    job = waiting_job(admin)
+    w = window().sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    w.page.get_by_role("link", name="Submit again").click()
+    w.page.get_by_role("button", name="Submit", exact=True).click()
+    w.page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}/$"))
+    first, second = Job.objects.order_by("id")
+    assert first.spec == second.spec
+
+
+def test_a_job_is_cancelled_after_a_second_look(window, admin):
+    job = waiting_job(admin)
+    w = window().sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    w.page.get_by_text("Cancel", exact=True).click()
+    w.page.get_by_role("button", name="Cancel the job").click()
+    w.page.get_by_role("status").filter(has_text="cancelled").wait_for()
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+
+
+def test_who_only_looks_on_sees_no_button_that_changes_anything(window, admin):
+    job = waiting_job(admin)
+    viewer = make_user()
+    viewer.set_password("correct-horse-battery")
+    viewer.save()
+    bind(viewer, "acme", "viewer")
+    w = window().sign_in(viewer)
+    w.open(f"/jobs/{job.id}/")
+    assert w.page.get_by_text("Cancel", exact=True).count() == 0
+    assert w.page.get_by_role("link", name="Submit again").count() == 0
+
+
+def test_the_list_is_filtered_by_what_is_asked(window, admin):
+    job = waiting_job(admin)
+    w = window().sign_in(admin)
+    for query, is_there in [
+        ("state=queued", True), ("state=running", False), ("tenant=acme/research", True), ("label=team%3Dvision", True),
+        ("label=team%3Dother", False), ("q=tra", True), ("q=zzz", False), ("cluster=north", False),
+    ]:  # fmt: skip
+        w.open(f"/jobs/?{query}")
+        assert (w.page.get_by_role("link", name=job.name, exact=True).count() == 1) is is_there, query
+
+
+def test_the_job_page_follows_the_job_by_itself(window, admin):
+    job = waiting_job(admin)
+    w = window().sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    Job.objects.filter(id=job.id).update(reason_message="now it waits for something else")
+    w.page.get_by_text("now it waits for something else").first.wait_for(timeout=15_000)
+
+
+def test_a_poll_that_brings_no_news_is_answered_304(window, admin):
+    waiting_job(admin)
+    w = window().sign_in(admin)
+    with w.page.expect_response(lambda response: response.status == 304, timeout=20_000) as answer:
+        w.open("/jobs/")
+    assert answer.value.request.headers["hx-request"] == "true"

@@ -1,0 +1,128 @@
+from datetime import timedelta
+
+import pytest
+
+from clusters.models import Cluster
+from federation.models import Attempt, Job, JobEvent
+from foundation.clock import now
+from tests.builders import actor_for, make_cluster, make_spec, submit
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
+PATHS = [
+    "/", "/jobs/", "/jobs/new/", "/jobs/new/?by=json", "/clusters/", "/clusters/register/",
+    "/clusters/register/?by=parts", "/quotas/", "/quotas/set/", "/usage/", "/usage/?by=job&by=day", "/prices/",
+    "/tenants/", "/tokens/", "/audit/",
+]  # fmt: skip
+
+
+def waiting_job(user, **more):
+    """A queued job of acme/research with a reason on a cluster."""
+    body = make_spec(pod={"gpu": {"count": 4, "models": ["H100-80GB"]}}, labels={"team": "vision"}, **more)
+    job = submit(actor_for(user), {"tenant": "acme/research", **body})
+    why = {"cluster": "north", "code": "not_enough_free", "message": "needs 4; 2 are free", "is_for_good": False}
+    Job.objects.filter(id=job.id).update(
+        reason_code="waiting_for_capacity", reason_message="needs 4; 2 are free", explanation={"clusters": [why]}
+    )
+    return job
+
+
+def every_path(user):
+    job = waiting_job(user)
+    cluster, tenant = Cluster.objects.get(name="north"), job.tenant
+    return [*PATHS, f"/jobs/{job.id}/", f"/jobs/{job.id}/logs/", f"/clusters/{cluster.id}/", f"/tenants/{tenant.id}/",
+            f"/jobs/new/?from={job.id}"]  # fmt: skip
+
+
+def test_every_page_opens_without_a_complaint_of_the_browser(window, admin):
+    w = window().sign_in(admin)
+    for path in every_path(admin):
+        answer = w.open(path)
+        assert answer.status == 200, path
+        assert w.page.get_by_role("heading", level=1).count() == 1, path
+
+
+def test_every_page_opens_for_someone_without_any_role(window, admin):
+    admin.role_bindings.all().delete()
+    w = window().sign_in(admin)
+    for path in PATHS:
+        assert w.open(path).status == 200, path
+
+
+@pytest.mark.parametrize("width", [390, 820, 1440])
+def test_no_page_is_wider_than_the_screen(window, admin, width):
+    make_cluster("acme", "a-cluster-with-a-name-that-is-as-long-as-a-name-can-possibly-be")
+    w = window(width=width).sign_in(admin)
+    too_wide = {}
+    for path in every_path(admin):
+        w.open(path)
+        scroll, inner = w.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        if scroll > inner:
+            too_wide[path] = scroll
+    assert not too_wide
+
+
+def test_what_users_write_is_shown_as_text(window, admin):
+    job = waiting_job(admin)
+    Job.objects.filter(id=job.id).update(
+        name=NASTY[:63],
+        labels={NASTY: NASTY},
+        reason_message=NASTY,
+        explanation={"clusters": [{"cluster": NASTY, "code": NASTY, "message": NASTY, "is_for_good": False}]},
+    )
+    JobEvent.objects.create(job=job, at=now(), kind="note", message=NASTY)
+    Cluster.objects.filter(name="north").update(
+        reasons=[{"code": "x", "message": NASTY}], region=NASTY[:63], labels={NASTY: NASTY}
+    )
+    w = window().sign_in(admin)
+    for path in every_path(admin):
+        w.open(path)
+        assert w.page.evaluate("window.hacked") is None, path
+        assert w.page.locator("img[src=x]").count() == 0, path
+    w.open(f"/jobs/{job.id}/")
+    assert NASTY in w.page.locator("#job").inner_text()
+
+
+def test_a_job_that_ran_shows_its_attempt_and_its_timeline(window, admin):
+    job, at = waiting_job(admin), now()
+    Attempt.objects.create(
+        job=job, number=1, cluster=Cluster.objects.get(name="north"), state="succeeded", flavor="h100",
+        namespace="swy-research-1", spec_hash="0" * 32, reserved_at=at, started_at=at, finished_at=at, unit_price="2.74",
+        starting_at=at, next_action_at=None,
+    )  # fmt: skip
+    Job.objects.filter(id=job.id).update(
+        state="succeeded", started_at=at, finished_at=at + timedelta(minutes=3), exit_code=0, explanation={}
+    )
+    w = window().sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    text = w.page.locator("main").inner_text()
+    assert "Attempt 1" in text
+    assert "2.74 USD a unit and hour" in text
+    assert "ran 3 min 00 s, exit code 0" in text
+    assert w.page.get_by_role("link", name="Submit again").is_visible()
+    assert w.page.get_by_text("Cancel", exact=True).count() == 0
+
+
+def test_a_page_that_is_not_there_says_so_in_style(window, admin):
+    w = window().sign_in(admin)
+    assert w.open("/no/such/page/").status == 404
+    assert w.page.get_by_role("link", name="Go to the overview").is_visible()
+
+
+def test_a_foreign_job_looks_absent(window, admin):
+    job = waiting_job(admin)
+    admin.role_bindings.all().delete()
+    w = window().sign_in(admin)
+    assert w.open(f"/jobs/{job.id}/").status == 404
+
+
+def test_times_are_shown_in_the_readers_zone_with_utc_on_hover(window, admin):
+    job = waiting_job(admin)
+    Job.objects.filter(id=job.id).update(created_at="2026-03-01T23:30:00Z")
+    w = window(timezone_id="Asia/Tokyo", locale="en-GB").sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    time = w.page.locator('#job time[datetime^="2026-03-01T23:30:00"]').first
+    assert "2 Mar" in time.inner_text()
+    assert "08:30" in time.inner_text()
+    assert time.get_attribute("title") == "2026-03-01 23:30:00 UTC"
+    assert "Asia/Tokyo" in w.page.locator("footer").inner_text()

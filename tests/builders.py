@@ -1,0 +1,145 @@
+"""Shared builders: plain functions that make rows with sensible defaults. Append yours; keep each short."""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db.models import F
+
+from billing.operations import ObservedRun
+from clusters.models import Cluster, Flavor, Node
+from federation.models import Job
+from federation.operations import submit_job
+from foundation.clock import now
+from foundation.ids import new_id
+from quotas.engine.amounts import parse_amount
+from quotas.models import QuotaLimit
+from quotas.operations import HoldRequest
+from tenancy.engine.roles import Role
+from tenancy.models import ApiToken, RoleBinding, Tenant, User
+from tenancy.queries import Actor
+
+KINDS = ["organisation", "department", "team", "project"]
+
+
+def make_tenant(path: str) -> Tenant:
+    """The tenant at `path`, made with everything above it if need be."""
+    parent: Tenant | None = None
+    for depth, name in enumerate(path.split("/")):
+        prefix = f"{parent.path}/{name}" if parent else name
+        kind = KINDS[min(depth, len(KINDS) - 1)]
+        found = Tenant.objects.filter(path=prefix).first()
+        parent = found or Tenant.objects.create(parent=parent, kind=kind, name=name, path=prefix, depth=depth)
+    assert parent is not None
+    return parent
+
+
+def make_user(email: str = "") -> User:
+    """A user; bind roles with `bind`."""
+    return User.objects.create(email=email or f"{secrets.token_hex(6)}@example.org", password="!")
+
+
+def bind(user: User, path: str, role: str = Role.ADMIN, expires_at: datetime | None = None) -> RoleBinding:
+    """The user's role at the tenant (made if need be)."""
+    return RoleBinding.objects.create(tenant=make_tenant(path), user=user, role=role, expires_at=expires_at)
+
+
+def make_token(user: User, *scopes: str, **fields: object) -> str:
+    """The secret of a new token of the user."""
+    secret = "swy_" + secrets.token_urlsafe(32)
+    digest = hashlib.sha256(secret.encode()).digest()
+    ApiToken.objects.create(user=user, name="test", prefix=secret[:12], digest=digest, scopes=list(scopes), **fields)
+    return secret
+
+
+def bearer(user: User, *scopes: str, **fields: object) -> dict[str, str]:
+    """Headers for Django's test client that act as the user: `client.get(url, headers=bearer(user))`."""
+    return {"Authorization": f"Bearer {make_token(user, *scopes, **fields)}"}
+
+
+def actor_for(user: User) -> Actor:
+    """The user acting for themselves, without a token."""
+    return Actor(user_id=user.id, name=user.email)
+
+
+def submit(actor: Actor, body: dict[str, Any]) -> Job:
+    """The job that the API would have made of `body`."""
+    answer = submit_job(actor, body, show=lambda job: {"id": str(job.id)}, raw=b"")
+    return Job.objects.get(id=answer.body["id"])
+
+
+def make_limit(path: str, resource: str = "gpu", nominal: str = "8", clusters: tuple[str, ...] = ()) -> QuotaLimit:
+    """A limit with nothing held, the amount written as people do."""
+    amount = parse_amount(resource, nominal)
+    return QuotaLimit.objects.create(
+        tenant=make_tenant(path), resource=resource, clusters=sorted(clusters), nominal=amount, cap=amount
+    )
+
+
+def hold_request(path: str, amounts: Mapping[str, int] | None = None, cluster_name: str = "north") -> HoldRequest:
+    """A request of a new holder, for one GPU (1000 milli-GPU) unless told otherwise."""
+    tenant = make_tenant(path)
+    return HoldRequest(new_id(), tenant.id, tenant.path, cluster_name, {"gpu": 1000} if amounts is None else amounts)
+
+
+def make_spec(**changes: object) -> dict[str, object]:
+    """A small valid job spec without its tenant; `pod` changes its only pod set."""
+    pod = {"name": "main", "count": 1, "image": "registry.example/train:1", "cpu": "1", "memory": "1Gi"}
+    pod |= dict(changes.pop("pod", {}))  # type: ignore[call-overload]
+    return {"name": "train", "pod_sets": [pod], **changes}
+
+
+def make_cluster(owner: str = "acme", name: str = "", **fields: object) -> Cluster:
+    """A registered cluster without credential, ready, owned by the tenant at `owner` (made if need be)."""
+    name = name or f"c{secrets.token_hex(4)}"
+    fields = {
+        "server": "https://cluster.example:6443",
+        "region": "eu-west-1",
+        "identity": secrets.token_hex(8),
+    } | fields
+    return Cluster.objects.create(owner=make_tenant(owner), name=name, **fields)
+
+
+def make_flavor(cluster: Cluster, name: str = "h100", **fields: object) -> Flavor:
+    """A flavor of whole H100 GPUs, on demand."""
+    given = {"vendor": "nvidia", "gpu_model": "H100-80GB", "gpu_memory_mib": 81_559, "resource_name": "nvidia.com/gpu"}
+    return Flavor.objects.create(cluster=cluster, name=name, **(given | fields))
+
+
+def make_node(cluster: Cluster, name: str = "", **fields: object) -> Node:
+    """A ready node with `devices` (8 H100s of the flavor `h100` unless given), 64 CPUs and 512 GiB."""
+    name = name or f"n{secrets.token_hex(4)}"
+    given = {
+        "uid": secrets.token_hex(8),
+        "devices": [{"flavor": "h100", "units": 8}],
+        "cpu_millicores": 64_000,
+        "memory_mib": 512 * 1024,
+        "pods": 110,
+        "observed_at": now(),
+        "labels": {"kubernetes.io/hostname": name},
+    }
+    node = Node.objects.create(cluster=cluster, name=name, **(given | fields))
+    Cluster.objects.filter(id=cluster.id).update(inventory_version=F("inventory_version") + 1)
+    return node
+
+
+def make_run(cluster: Cluster, tenant_path: str = "acme", **fields: Any) -> ObservedRun:
+    """A pod that ran on one H100 with two cores for an hour, finished; `started_at` and `until_at` change that."""
+    started_at = fields.get("started_at", datetime(2026, 11, 10, 12, tzinfo=UTC))
+    given: dict[str, Any] = {
+        "source_uid": secrets.token_hex(8),
+        "tenant_id": make_tenant(tenant_path).id,
+        "user_id": new_id(),
+        "workload_id": new_id(),
+        "run_id": new_id(),
+        "flavor": "h100",
+        "capacity_type": "on_demand",
+        "gpu_units": 1,
+        "cpu_millicores": 2000,
+        "started_at": started_at,
+        "until_at": started_at + timedelta(hours=1),
+        "is_final": True,
+    }
+    return ObservedRun(cluster_id=cluster.id, **(given | fields))

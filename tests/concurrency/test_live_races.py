@@ -1,0 +1,79 @@
+"""Two of everything, at once, with real commits."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from django.db import connections as django_connections
+from django.db.models import Count
+
+from clusters.drivers import connections
+from clusters.queries import driver_of
+from federation import operations
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from quotas.models import QuotaLimit
+from tests.builders import make_limit, submit
+from tests.live import gpu_job, observe_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def at_once(*works: Callable[[], object]) -> list[Exception]:
+    """Runs the works in threads that start together; returns what they raised."""
+    barrier, raised = threading.Barrier(len(works)), []
+
+    def run(work: Callable[[], object]) -> None:
+        barrier.wait()
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the test looks at what was raised
+            raised.append(error)
+        finally:
+            django_connections.close_all()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def test_two_cycles_at_once_place_each_job_once_and_stay_inside_the_quota(cluster, submitter):
+    make_limit("acme/research", "gpu", "6")
+    for number in range(12):
+        submit(submitter, gpu_job(f"job-{number}", gpus=1, seconds=60))
+    assert at_once(*[operations.run_scheduling_cycle] * 4) == []
+    live = Attempt.objects.filter(state__in=LIVE_ATTEMPT_STATES)
+    assert live.count() == 6
+    assert not live.values("job").annotate(n=Count("id")).filter(n__gt=1).exists()
+    assert QuotaLimit.objects.get().held == 6000
+
+
+def test_two_dispatchers_at_once_make_each_object_once(cluster, submitter):
+    for number in range(8):
+        submit(submitter, gpu_job(f"job-{number}", gpus=1, seconds=60))
+    operations.run_scheduling_cycle()
+    assert at_once(*[operations.dispatch_attempts] * 3) == []
+    uids = [job.uid for job in connections.run(driver_of(cluster.id).list_jobs(), 5)]
+    stored = [attempt.remote_objects.get().uid for attempt in Attempt.objects.all()]
+    assert (len(uids), sorted(uids)) == (8, sorted(stored))
+
+
+@pytest.mark.parametrize("_round", range(5))
+def test_cancel_racing_start_ends_cancelled_with_nothing_left(cluster, submitter, _round):
+    job = submit(submitter, gpu_job(seconds=600))
+    operations.run_scheduling_cycle()
+    raised = at_once(operations.dispatch_attempts, lambda: operations.request_cancellation(submitter, job.id))
+    assert raised == []
+    observe_until(lambda: Job.objects.filter(state="cancelled").exists())
+    assert connections.run(driver_of(cluster.id).list_jobs(), 5) == []
+    observe_until(lambda: not Attempt.objects.filter(settled_at=None).exists())
+
+
+def test_two_observers_and_a_reconciler_at_once_agree(cluster, submitter):
+    jobs = [submit(submitter, gpu_job(f"job-{number}", gpus=1, seconds=1)) for number in range(6)]
+    finished = lambda: Job.objects.filter(state="succeeded").count() == len(jobs)  # noqa: E731 - a condition
+    raised = at_once(lambda: observe_until(finished), lambda: observe_until(finished), operations.reconcile_clusters)
+    assert raised == []
+    assert Attempt.objects.count() == len(jobs)

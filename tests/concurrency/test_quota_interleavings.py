@@ -1,0 +1,112 @@
+"""Random lives of a quota tree: after every step counters are the journal's sums and no cap is exceeded."""
+
+from collections import defaultdict
+
+import pytest
+from django.db import connection, transaction
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from quotas.models import HoldMovement, QuotaLimit
+from quotas.operations import delete_limit, end_holds, put_limit, take_holds
+from quotas.queries import discrepancies
+from tenancy.queries import SYSTEM
+from tests.builders import hold_request, make_cluster, make_tenant
+
+PATHS = ["acme", "acme/research", "acme/research/vision", "acme/sales"]
+CLUSTERS = ["north", "south"]
+amounts = st.dictionaries(st.sampled_from(["gpu", "cpu", "memory"]), st.integers(0, 8), min_size=1)
+
+
+class QuotaTree(RuleBasedStateMachine):
+    """Takes, ends, and limits put, cut and removed, in any order."""
+
+    holders = Bundle("holders")
+
+    def __init__(self):
+        super().__init__()
+        self.life = transaction.atomic()
+        self.life.__enter__()
+        for path in PATHS:
+            make_tenant(path)
+        for name in CLUSTERS:
+            make_cluster("acme", name)
+        self.pending = {}
+
+    def teardown(self):
+        transaction.set_rollback(True)
+        self.life.__exit__(None, None, None)
+
+    @rule(
+        target=holders,
+        asked=st.lists(st.tuples(st.sampled_from(PATHS), amounts, st.sampled_from(CLUSTERS)), min_size=1, max_size=4),
+    )
+    def take(self, asked):
+        requests = [hold_request(*each) for each in asked]
+        outcomes = take_holds(requests)
+        granted = [request for request in requests if outcomes[request.holder_id] is None]
+        self.pending |= {request.holder_id: request for request in granted}
+        return multiple(*(request.holder_id for request in granted))
+
+    @rule(chosen=st.lists(holders, max_size=4), word=st.sampled_from(["posted", "voided"]))
+    def end(self, chosen, word):
+        due = set(chosen) & set(self.pending)
+        assert end_holds(dict.fromkeys(chosen, word)) == len(due)
+        for holder_id in due:
+            del self.pending[holder_id]
+
+    @rule(
+        path=st.sampled_from(PATHS),
+        resource=st.sampled_from(["gpu", "cpu"]),
+        nominal=st.integers(0, 16),
+        clusters=st.lists(st.sampled_from(CLUSTERS), unique=True),
+    )
+    def put(self, path, resource, nominal, clusters):
+        limit, _ = put_limit(SYSTEM, path, resource, nominal=nominal, clusters=clusters)
+        assert limit.cap == max(limit.nominal, limit.held)
+
+    @rule(number=st.integers(0, 20))
+    def remove(self, number):
+        standing = list(QuotaLimit.objects.filter(removed_at__isnull=True).order_by("id"))
+        if standing:
+            delete_limit(SYSTEM, standing[number % len(standing)].id)
+
+    @invariant()
+    def books_are_right(self):
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        assert discrepancies() == ()
+
+    @invariant()
+    def counters_are_what_the_model_says(self):
+        for limit in QuotaLimit.objects.select_related("tenant").filter(removed_at__isnull=True):
+            due = sum(
+                request.amounts.get(limit.resource, 0)
+                for request in self.pending.values()
+                if f"{request.tenant_path}/".startswith(f"{limit.tenant.path}/")
+                and (not limit.clusters or request.cluster_name in limit.clusters)
+            )
+            assert limit.held == due <= limit.cap
+
+    @invariant()
+    def journal_and_counters_agree(self):
+        sums = defaultdict(int)
+        for limit_id, amount in HoldMovement.objects.values_list("limit_id", "amount"):
+            sums[limit_id] += amount
+        assert {limit.id: limit.held for limit in QuotaLimit.objects.all() if limit.held} == {
+            limit_id: amount for limit_id, amount in sums.items() if amount
+        }
+
+
+@pytest.mark.django_db
+def test_counters_are_journal_sums_and_never_exceed_their_cap_in_any_order_of_events():
+    run_state_machine_as_test(QuotaTree, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))

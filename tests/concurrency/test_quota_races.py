@@ -1,0 +1,132 @@
+"""Many takers at once, with real commits: what is held never exceeds a limit, and nobody waits for each other in a ring."""
+
+import threading
+from collections import Counter
+
+import pytest
+from django.db import connection
+
+from foundation.ids import new_id
+from quotas.models import Hold
+from quotas.operations import HoldRequest, end_holds, put_limit, take_holds
+from quotas.queries import discrepancies, limit_states
+from tenancy.queries import SYSTEM
+from tests.builders import hold_request, make_limit, make_tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+DEADLINE_SECONDS = 120
+CONNECTIONS = threading.Semaphore(100)
+"""The server takes 200 in all."""
+
+
+def at_once(works):
+    """The results of all works, begun together in a thread each with its own connection; an error in one is raised."""
+    barrier = threading.Barrier(len(works))
+    results = [None] * len(works)
+    errors = []
+
+    def run(number, work):
+        try:
+            barrier.wait(DEADLINE_SECONDS)
+            with CONNECTIONS:
+                try:
+                    results[number] = work()
+                finally:
+                    connection.close()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the test shows it
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number, work)) for number, work in enumerate(works)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_SECONDS)
+    assert not any(thread.is_alive() for thread in threads)
+    if errors:
+        raise errors[0]
+    return results
+
+
+def test_of_200_takers_of_the_last_gpu_exactly_one_gets_it():
+    limit = make_limit("acme", nominal="8")
+    make_limit("acme/research", nominal="8")
+    take_holds([hold_request("acme/research", {"gpu": 7000})])
+    asked = [hold_request("acme/research") for _ in range(200)]
+
+    outcomes = at_once([lambda request=request: take_holds([request])[request.holder_id] for request in asked])
+
+    assert Counter(refusal.code if refusal else "held" for refusal in outcomes) == {"held": 1, "quota_exceeded": 199}
+    limit.refresh_from_db()
+    assert (limit.held, limit.cap) == (8000, 8000)
+    assert discrepancies() == ()
+
+
+def test_a_hold_ended_by_50_at_once_ends_once():
+    limit = make_limit("acme")
+    asked = hold_request("acme")
+    take_holds([asked])
+
+    ended = at_once(
+        [lambda word=word: end_holds({asked.holder_id: word}) for word in ["posted", "voided"] * 25],
+    )
+
+    assert sum(ended) == 1
+    limit.refresh_from_db()
+    assert limit.held == 0
+    assert discrepancies() == ()
+
+
+def test_one_holder_taken_by_30_at_once_holds_once():
+    make_limit("acme")
+    asked = hold_request("acme")
+    outcomes = at_once([lambda: take_holds([asked])[asked.holder_id]] * 30)
+    assert Counter(refusal.code if refusal else "held" for refusal in outcomes) == {"held": 1, "already_held": 29}
+
+
+def test_takers_in_opposite_orders_do_not_deadlock():
+    for path in ("acme", "acme/a", "acme/b", "other", "other/c"):
+        make_limit(path, nominal="1000")
+        make_limit(path, "cpu", "1000")
+    paths = ["acme/a/x", "acme/b", "other/c", "acme", "other"]
+
+    def batch(order):
+        asked = [hold_request(path, {"cpu": 10, "gpu": 10} if order else {"gpu": 10, "cpu": 10}) for path in paths]
+        return asked if order else asked[::-1]
+
+    batches = [batch(number % 2) for number in range(24)]
+
+    def take_and_end(asked):
+        for _ in range(5):
+            fresh = [HoldRequest(new_id(), a.tenant_id, a.tenant_path, a.cluster_name, a.amounts) for a in asked]
+            assert set(take_holds(fresh).values()) == {None}
+            end_holds({request.holder_id: "posted" for request in fresh[::-1]})
+
+    at_once([lambda asked=asked: take_and_end(asked) for asked in batches])
+
+    assert {limit.held for limit in limit_states()} == {0}
+    assert Hold.objects.filter(state="posted").count() == 24 * 5 * 5
+    assert discrepancies() == ()
+
+
+def test_limits_put_while_work_comes_and_goes_count_all_of_it():
+    tenant = make_tenant("acme/research")
+    make_limit("acme", nominal="40")
+
+    def work():
+        for _ in range(6):
+            asked = [
+                HoldRequest(new_id(), tenant.id, tenant.path, "north", {"gpu": 1000, "cpu": 500}) for _ in range(4)
+            ]
+            outcomes = take_holds(asked)
+            held = [holder for holder, refusal in outcomes.items() if refusal is None]
+            end_holds(dict.fromkeys(held[::2], "posted"))
+
+    def cut_and_raise():
+        for nominal in (30_000, 5000, 20_000, 1000, 25_000):
+            put_limit(SYSTEM, "acme/research", "gpu", nominal=nominal)
+            put_limit(SYSTEM, "acme", "cpu", nominal=nominal)
+
+    at_once([work] * 8 + [cut_and_raise] * 2)
+
+    assert len(limit_states()) == 3
+    assert discrepancies() == ()

@@ -1,0 +1,23 @@
+"""Fixtures for every kind of test."""
+
+import pytest
+from django.db.backends.base.operations import BaseDatabaseOperations as DatabaseOperations
+
+
+@pytest.fixture(autouse=True, scope="session")
+def flushing_may_empty_append_only_tables():
+    """Tests that commit end with TRUNCATE, which triggers on append-only tables refuse; a replica's session skips them."""
+    original = DatabaseOperations.execute_sql_flush
+
+    def flush(self, sql_list):
+        return original(self, ["SET LOCAL session_replication_role = replica", *sql_list])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DatabaseOperations, "execute_sql_flush", flush)
+        yield
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests last: the browser's driver keeps an event loop running in the main thread, where others start theirs."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)

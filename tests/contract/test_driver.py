@@ -1,0 +1,395 @@
+"""What every driver promises, held against each of them."""
+
+import asyncio
+import re
+
+import pytest
+
+from clusters.drivers import AlreadyExists, NotThere, Refused, Stale
+
+from .worlds import INSTALL, World, fresh_name, job, until, watching
+
+WRONG_UID = "00000000-0000-4000-8000-000000000000"
+
+
+def in_namespace(world: World, use):
+    """Runs `use(driver, namespace)` with a namespace of its own."""
+
+    async def body():
+        driver = world.driver()
+        namespace = fresh_name("swy-ns")
+        await driver.ensure_namespace(namespace, {"team": "vision"})
+        try:
+            return await use(driver, namespace)
+        finally:
+            await driver.close()
+
+    return asyncio.run(body())
+
+
+async def _finish(driver, namespace, name):
+    async def ended():
+        found = await driver.get_job(namespace, name)
+        return found if found.outcome else None
+
+    return await until(ended)
+
+
+def test_a_cluster_says_its_version_and_who_it_is(world: World):
+    async def body():
+        driver, again = world.driver(), world.driver()
+        version, identity, same, skew_ms = (
+            await driver.version(),
+            await driver.identity(),
+            await again.identity(),
+            await driver.clock_skew_ms(),
+        )
+        await driver.close()
+        await again.close()
+        return version, identity, same, skew_ms
+
+    version, identity, same, skew_ms = asyncio.run(body())
+    assert re.match(r"v1\.\d+\.", version)
+    assert len(identity) == 36
+    assert identity == same
+    assert skew_ms == 0
+
+
+def test_its_rules_hold_the_published_role(world: World):
+    async def use(driver, namespace):
+        return await driver.rules(namespace)
+
+    rules = in_namespace(world, use)
+    assert any("jobs" in rule["resources"] and "patch" in rule["verbs"] for rule in rules)
+
+
+def test_a_job_created_suspended_does_nothing_until_it_is_released(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train"))
+        before = await driver.get_job(namespace, "train")
+        pods = await driver.list_pods(namespace, "train")
+        await driver.release_job(namespace, "train", uid, {})
+        return uid, before, pods, await _finish(driver, namespace, "train")
+
+    uid, before, pods, after = in_namespace(world, use)
+    assert before.uid == uid == after.uid
+    assert before.suspended
+    assert before.outcome == ""
+    assert before.labels["switchyard.dev/install"] == INSTALL
+    assert pods == []
+    assert not after.suspended
+    assert after.outcome == "succeeded"
+    assert after.finished_at is not None
+
+
+def test_pods_report_their_node_times_and_exit_codes(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train", count=3, seconds="1"))
+        await driver.release_job(namespace, "train", uid, {})
+        await _finish(driver, namespace, "train")
+        return await driver.list_pods(namespace, "train")
+
+    pods = in_namespace(world, use)
+    assert len(pods) == 3
+    for pod in pods:
+        assert pod.phase == "Succeeded"
+        assert pod.exit_code == 0
+        assert pod.node in {"cpu-1", "gpu-1"}
+        assert pod.requests["cpu"] == "500m"
+        assert pod.labels["switchyard.dev/install"] == INSTALL
+        assert pod.started_at is not None
+        assert pod.finished_at is not None
+        assert 0 <= (pod.finished_at - pod.started_at).total_seconds() <= 5
+
+
+def test_a_failing_pod_fails_its_job_and_says_its_code(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train", exit_code=3))
+        await driver.release_job(namespace, "train", uid, {})
+        ended = await _finish(driver, namespace, "train")
+        return ended, await driver.list_pods(namespace, "train")
+
+    ended, pods = in_namespace(world, use)
+    assert ended.outcome == "failed"
+    assert ended.reason == "BackoffLimitExceeded"
+    assert ended.finished_at is not None
+    assert [pod.exit_code for pod in pods] == [3]
+
+
+def test_a_job_past_its_deadline_is_failed(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train", seconds="600", deadline_seconds=1))
+        await driver.release_job(namespace, "train", uid, {})
+        return await _finish(driver, namespace, "train")
+
+    ended = in_namespace(world, use)
+    assert ended.outcome == "failed"
+    assert ended.reason == "DeadlineExceeded"
+
+
+def test_a_second_job_of_the_same_name_is_refused_and_the_first_untouched(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train"))
+        with pytest.raises(AlreadyExists):
+            await driver.create_job(job(namespace, "train", install="other"))
+        return uid, await driver.get_job(namespace, "train")
+
+    uid, found = in_namespace(world, use)
+    assert found.uid == uid
+    assert found.labels["switchyard.dev/install"] == INSTALL
+
+
+def test_a_job_in_a_namespace_that_does_not_exist_is_not_there(world: World):
+    async def use(driver, namespace):
+        with pytest.raises(NotThere):
+            await driver.create_job(job(fresh_name("swy-nowhere"), "train"))
+
+    in_namespace(world, use)
+
+
+@pytest.mark.parametrize("broken", ["no-containers", "bad-quantity", "bad-name"])
+def test_a_job_that_cannot_be_is_refused(world: World, broken):
+    async def use(driver, namespace):
+        manifest = job(namespace, "UPPER_case" if broken == "bad-name" else "train")
+        pod = manifest["spec"]["template"]["spec"]
+        if broken == "no-containers":
+            pod["containers"] = []
+        if broken == "bad-quantity":
+            pod["containers"][0]["resources"] = {"requests": {"cpu": "much"}}
+        with pytest.raises(Refused) as refusal:
+            await driver.create_job(manifest)
+        assert not isinstance(refusal.value, (NotThere, Stale, AlreadyExists))
+        assert refusal.value.reason
+
+    in_namespace(world, use)
+
+
+def test_release_and_delete_ask_for_the_uid(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train"))
+        with pytest.raises(Stale):
+            await driver.release_job(namespace, "train", WRONG_UID, {})
+        with pytest.raises(Stale):
+            await driver.delete_job(namespace, "train", WRONG_UID)
+        found = await driver.get_job(namespace, "train")
+        assert found.uid == uid
+        assert found.suspended
+
+    in_namespace(world, use)
+
+
+def test_what_is_not_there_is_said_to_be_not_there(world: World):
+    async def use(driver, namespace):
+        with pytest.raises(NotThere):
+            await driver.get_job(namespace, "nothing")
+        with pytest.raises(NotThere):
+            await driver.release_job(namespace, "nothing", WRONG_UID, {})
+        with pytest.raises(NotThere):
+            await driver.delete_job(namespace, "nothing", WRONG_UID)
+        with pytest.raises(NotThere):
+            await driver.read_log(namespace, "nothing", tail_lines=10, limit_bytes=1000)
+        assert list(await driver.list_pods(namespace, "nothing")) == []
+
+    in_namespace(world, use)
+
+
+def test_names_cannot_leave_their_path(world: World):
+    async def use(driver, namespace):
+        for name in ("../../pods/x", "a/b", "a?x=1", "a%2fb", "", "A" * 300):
+            with pytest.raises(Refused):
+                await driver.get_job(namespace, name)
+
+    in_namespace(world, use)
+
+
+def test_releasing_twice_is_the_same_as_once(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train", seconds="never"))
+        patch = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"}}}
+        await driver.release_job(namespace, "train", uid, patch)
+        await driver.release_job(namespace, "train", uid, patch)
+
+        async def running():
+            return [pod for pod in await driver.list_pods(namespace, "train") if pod.phase == "Running"]
+
+        pods = await until(running)
+        await driver.delete_job(namespace, "train", uid)
+        return pods
+
+    pods = in_namespace(world, use)
+    assert [pod.node for pod in pods] == ["gpu-1"]
+
+
+def test_placement_hints_ride_in_the_release(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train", seconds="never"))
+        expression = {"key": "nvidia.com/gpu.product", "operator": "DoesNotExist"}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        await driver.release_job(namespace, "train", uid, {"spec": {"affinity": affinity}})
+
+        async def running():
+            return [pod for pod in await driver.list_pods(namespace, "train") if pod.phase == "Running"]
+
+        pods = await until(running)
+        await driver.delete_job(namespace, "train", uid)
+        return pods
+
+    assert [pod.node for pod in in_namespace(world, use)] == ["cpu-1"]
+
+
+def test_pods_that_do_not_fit_wait(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "big", count=3, gpus=4, seconds="never"))
+        await driver.release_job(namespace, "big", uid, {})
+
+        async def two_run():
+            pods = await driver.list_pods(namespace, "big")
+            return pods if sorted(pod.phase for pod in pods) == ["Pending", "Running", "Running"] else None
+
+        pods = await until(two_run)
+        await driver.delete_job(namespace, "big", uid)
+        return pods
+
+    pods = in_namespace(world, use)
+    assert {pod.node for pod in pods if pod.phase == "Running"} == {"gpu-1"}
+
+
+def test_deleting_a_job_takes_its_pods_along_and_can_be_said_only_once(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train", seconds="never", count=2))
+        await driver.release_job(namespace, "train", uid, {})
+
+        async def pods():
+            return await driver.list_pods(namespace, "train")
+
+        await until(pods)
+        await driver.delete_job(namespace, "train", uid)
+
+        async def gone():
+            try:
+                await driver.get_job(namespace, "train")
+            except NotThere:
+                return True
+            return False
+
+        await until(gone)
+        assert list(await driver.list_pods(namespace, "train")) == []
+        with pytest.raises(NotThere):
+            await driver.delete_job(namespace, "train", uid)
+
+    in_namespace(world, use)
+
+
+def test_a_namespace_may_be_asked_for_again_but_not_if_it_is_a_strangers(world: World):
+    strange = fresh_name("swy-strange")
+    world.make_foreign_namespace(strange)
+
+    async def use(driver, namespace):
+        await driver.ensure_namespace(namespace, {"team": "vision"})
+        with pytest.raises(Refused):
+            await driver.ensure_namespace(strange, {})
+
+    in_namespace(world, use)
+
+
+def test_jobs_without_our_label_or_with_anothers_are_not_seen(world: World):
+    async def use(driver, namespace):
+        await driver.create_job(job(namespace, "ours"))
+        for name, install in (("unlabelled", None), ("theirs", "another")):
+            await asyncio.to_thread(world.make_foreign_job, job(namespace, name, install=install))
+        listed = [found.name for found in await driver.list_jobs() if found.namespace == namespace]
+        async with watching(driver.watch_jobs()) as watcher:
+            await watcher.find("listed", "ours")
+            uid = await driver.create_job(job(namespace, "ours-too"))
+            await watcher.find("changed", "ours-too")
+            await asyncio.to_thread(world.make_foreign_job, job(namespace, "theirs-too", install="another"))
+            await driver.delete_job(namespace, "ours-too", uid)
+            await watcher.find("deleted", "ours-too")
+            seen = set(watcher.names("listed", "changed", "deleted"))
+        return listed, seen
+
+    listed, seen = in_namespace(world, use)
+    assert listed == ["ours"]
+    assert not {"unlabelled", "theirs", "theirs-too"} & seen
+
+
+def test_a_watch_lists_first_and_follows_a_job_to_its_end(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(job(namespace, "train"))
+        async with watching(driver.watch_jobs()) as watcher:
+            await watcher.find("listed", "train")
+            await driver.release_job(namespace, "train", uid, {})
+            ended = await watcher.find("changed", "train", lambda found: found.outcome == "succeeded")
+            await driver.delete_job(namespace, "train", uid)
+            gone = await watcher.find("deleted", "train")
+        return uid, watcher.events[0].kind, ended, gone
+
+    uid, first, ended, gone = in_namespace(world, use)
+    assert first == "listed"
+    assert ended.uid == gone.uid == uid
+
+
+def test_a_watch_of_pods_sees_ours_and_strangers(world: World):
+    async def use(driver, namespace):
+        async with watching(driver.watch_pods()) as watcher:
+            await watcher.find("listed")
+            for name, install in (("ours", INSTALL), ("theirs", None)):
+                made = job(namespace, name, install=install, seconds="never", suspend=False)
+                await asyncio.to_thread(world.make_foreign_job, made)
+                uid = (await driver.get_job(namespace, name)).uid
+
+                async def pod(name=name):
+                    return await driver.list_pods(namespace, name)
+
+                (made,) = await until(pod)
+                seen = await watcher.find("changed", made.name, lambda found: found.phase == "Running")
+                assert seen.node
+                assert seen.requests["memory"] == "64Mi"
+                assert ("switchyard.dev/install" in seen.labels) == (install is not None)
+                await driver.delete_job(namespace, name, uid)
+                await watcher.find("deleted", made.name)
+
+    in_namespace(world, use)
+
+
+def test_a_watch_of_nodes_sees_them_come_change_and_go(world: World):
+    name = fresh_name("node")
+
+    async def use(driver, namespace):
+        async with watching(driver.watch_nodes()) as watcher:
+            listed = await watcher.find("listed", "gpu-1")
+            assert listed.allocatable["nvidia.com/gpu"] == "8"
+            assert listed.is_ready
+            assert listed.is_schedulable
+            await asyncio.to_thread(world.add_node, name)
+            await watcher.find("changed", name)
+            await asyncio.to_thread(world.change_node, name)
+            await watcher.find("changed", name, lambda node: node.labels.get("changed") == "yes")
+            await asyncio.to_thread(world.drop_node, name)
+            await watcher.find("deleted", name)
+
+    in_namespace(world, use)
+
+
+def test_two_watches_at_once_see_the_same(world: World):
+    async def use(driver, namespace):
+        async with watching(driver.watch_jobs()) as one, watching(driver.watch_jobs()) as two:
+            await one.find("listed")
+            await two.find("listed")
+            await driver.create_job(job(namespace, "train"))
+            assert (await one.find("changed", "train")).uid == (await two.find("changed", "train")).uid
+
+    in_namespace(world, use)
+
+
+def test_many_creates_at_once_of_one_name_make_one_job(world: World):
+    async def use(driver, namespace):
+        answers = await asyncio.gather(
+            *(driver.create_job(job(namespace, "train")) for _ in range(10)), return_exceptions=True
+        )
+        return answers, await driver.get_job(namespace, "train")
+
+    answers, found = in_namespace(world, use)
+    assert [answer for answer in answers if isinstance(answer, str)] == [found.uid]
+    assert sum(isinstance(answer, AlreadyExists) for answer in answers) == 9

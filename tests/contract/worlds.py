@@ -1,0 +1,253 @@
+"""The two kinds of cluster that the contract suite runs against, behind one set of levers that are not the driver's own."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import httpx
+
+from clusters.drivers import ClusterDriver, WatchEvent
+from clusters.drivers.address import ClusterAddress, Credential
+from clusters.drivers.kubernetes import KubernetesDriver, Limits
+from clusters.drivers.simulated import Node, SimulatedDriver, found_cluster, put_node, remove_node
+from devtools.localfleet import ControlPlane
+from devtools.localfleet.admin import client
+
+INSTALL = "contract"
+PATIENCE_SECONDS = 30
+_numbers = itertools.count(1)
+
+
+class World(Protocol):
+    """A cluster with one node for CPU work and one with 8 GPUs."""
+
+    def driver(self, install_id: str = INSTALL) -> ClusterDriver: ...
+    def make_foreign_namespace(self, name: str) -> None: ...
+    def make_foreign_job(self, manifest: Mapping[str, Any]) -> None: ...
+    def add_node(self, name: str) -> None: ...
+    def change_node(self, name: str) -> None: ...
+    def drop_node(self, name: str) -> None: ...
+
+
+class Simulated:
+    """A simulated cluster in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        found_cluster(path, [_simulated(node) for node in BASE_NODES])
+
+    def driver(self, install_id: str = INSTALL) -> ClusterDriver:
+        return SimulatedDriver(self.path, install_id)
+
+    def make_foreign_namespace(self, name: str) -> None:
+        asyncio.run(_use(SimulatedDriver(self.path, "stranger"), lambda driver: driver.ensure_namespace(name, {})))
+
+    def make_foreign_job(self, manifest: Mapping[str, Any]) -> None:
+        asyncio.run(_use(SimulatedDriver(self.path, "stranger"), lambda driver: driver.create_job(manifest)))
+
+    def add_node(self, name: str) -> None:
+        put_node(self.path, _simulated(node_object(name)))
+
+    def change_node(self, name: str) -> None:
+        put_node(self.path, _simulated(node_object(name, labels={"changed": "yes"})))
+
+    def drop_node(self, name: str) -> None:
+        remove_node(self.path, name)
+
+
+class Real:
+    """A real control plane, spoken to with the published role's token alone."""
+
+    def __init__(self, plane: ControlPlane, token: str) -> None:
+        self.plane = plane
+        self.token = token
+
+    def address(self, token: str = "") -> ClusterAddress:
+        return address_of(self.plane, token or self.token)
+
+    def driver(self, install_id: str = INSTALL) -> ClusterDriver:
+        return KubernetesDriver(self.address(), install_id)
+
+    def make_foreign_namespace(self, name: str) -> None:
+        self._admin("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def make_foreign_job(self, manifest: Mapping[str, Any]) -> None:
+        self._admin("POST", f"/apis/batch/v1/namespaces/{manifest['metadata']['namespace']}/jobs", manifest)
+
+    def add_node(self, name: str) -> None:
+        self._admin("POST", "/api/v1/nodes", node_object(name))
+
+    def change_node(self, name: str) -> None:
+        self._admin("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"labels": {"changed": "yes"}}})
+
+    def drop_node(self, name: str) -> None:
+        self._admin("DELETE", f"/api/v1/nodes/{name}", None)
+
+    def _admin(self, method: str, path: str, body: Mapping[str, Any] | None) -> None:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        with client(self.plane) as http:
+            http.request(method, path, json=body, headers={"Content-Type": kind}).raise_for_status()
+
+
+def address_of(plane: ControlPlane, token: str) -> ClusterAddress:
+    """A local control plane's address."""
+    port = urlsplit(plane.server).port or 443
+    return ClusterAddress(
+        UUID(int=port), plane.name, plane.server, "127.0.0.1", port, plane.ca_pem, Credential("token", token.encode())
+    )
+
+
+def node_object(name: str, labels: Mapping[str, str] | None = None, **extended: str) -> dict[str, Any]:
+    """A Node object, ready; `extended` adds to its allocatable (`nvidia_com__gpu="8"` stands for nvidia.com/gpu)."""
+    devices = {key.replace("__", "/").replace("_", "."): value for key, value in extended.items()}
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti", **devices}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": {},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Test", "message": ""}],
+        },
+    }
+
+
+BASE_NODES = [
+    node_object("cpu-1"),
+    node_object("gpu-1", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, nvidia_com__gpu="8"),
+]
+
+
+def _simulated(node: Mapping[str, Any]) -> Node:
+    metadata = node["metadata"]
+    return Node(metadata["name"], f"uid-{metadata['name']}", metadata["labels"], node["status"]["allocatable"])
+
+
+async def _use(driver: SimulatedDriver, call: Callable[[SimulatedDriver], Awaitable[object]]) -> None:
+    await call(driver)
+    await driver.close()
+
+
+def fresh_name(prefix: str = "c") -> str:
+    """A name that no other test uses."""
+    return f"{prefix}-{next(_numbers)}-{time.time_ns() % 10**9}"
+
+
+def job(  # every fact of a Job that some test turns
+    namespace: str,
+    name: str,
+    *,
+    install: str | None = INSTALL,
+    seconds: str = "1",
+    exit_code: int = 0,
+    count: int = 1,
+    gpus: int = 0,
+    suspend: bool = True,
+    deadline_seconds: int | None = None,
+) -> dict[str, Any]:
+    """A Job under pod security `restricted`, like those that the gateway renders."""
+    labels = {"switchyard.dev/install": install} if install else {}
+    amounts = {"cpu": "500m", "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    annotations = {"sim.switchyard.dev/run-seconds": seconds, "sim.switchyard.dev/exit-code": str(exit_code)}
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "suspend": suspend,
+            "parallelism": count,
+            "completions": count,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            **({"activeDeadlineSeconds": deadline_seconds} if deadline_seconds else {}),
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 1000,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example/main:1",
+                            "resources": {"requests": amounts, "limits": amounts},
+                            "securityContext": security,
+                        }
+                    ],
+                },
+            },
+        },
+    }
+
+
+async def until(ask: Callable[[], Any], *, seconds: float = PATIENCE_SECONDS) -> Any:
+    """The first truthy answer of `ask` (a coroutine function); an AssertionError after the deadline."""
+    async with asyncio.timeout(seconds):
+        while not (answer := await ask()):  # noqa: ASYNC110 - the cluster can only be asked
+            await asyncio.sleep(0.05)
+    return answer
+
+
+@asynccontextmanager
+async def watching(stream: AsyncIterator[WatchEvent]) -> AsyncIterator["Watcher"]:
+    """Collects a stream's events in the background."""
+    watcher = Watcher()
+    task = asyncio.create_task(watcher.collect(stream))
+    try:
+        yield watcher
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await stream.aclose()  # type: ignore[attr-defined]
+
+
+class Watcher:
+    """What a watch has said so far."""
+
+    def __init__(self) -> None:
+        self.events: list[WatchEvent] = []
+        self.error: BaseException | None = None
+
+    async def collect(self, stream: AsyncIterator[WatchEvent]) -> None:
+        try:
+            async for event in stream:
+                self.events.append(event)
+        except Exception as error:  # noqa: BLE001 - tests ask for it
+            self.error = error
+
+    async def find(self, kind: str, name: str = "", where: Callable[[Any], bool] = lambda _: True) -> Any:
+        """The first object of that name in an event of that kind (or the whole event without a name)."""
+
+        async def look() -> Any:
+            if self.error is not None:
+                raise self.error
+            for event in self.events:
+                if event.kind == kind and not name:
+                    return event
+                for thing in event.objects if event.kind == kind else ():
+                    if thing.name == name and where(thing):
+                        return thing
+            return None
+
+        return await until(look)
+
+    def names(self, *kinds: str) -> list[str]:
+        """The names of all objects in events of those kinds, in order."""
+        return [thing.name for event in self.events if event.kind in kinds for thing in event.objects]
+
+
+__all__ = ["INSTALL", "Limits", "Real", "Simulated", "World", "fresh_name", "httpx", "job", "until", "watching"]

@@ -1,0 +1,124 @@
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from config.celery import QUEUES
+from devtools.serve import PROJECT, ROLES
+from tests.devtools.programs import unpack_helm
+
+COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
+DOCKERFILE = (PROJECT / "Dockerfile").read_text()
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory):
+    program = unpack_helm(tmp_path_factory.mktemp("helm"))
+
+    def run(*arguments, succeeds=True):
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is succeeds, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def rendered(helm):
+    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "settings.egressAllow={10.0.0.0/8,fd00::/8}")
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def workloads(rendered):
+    return {
+        document["metadata"]["labels"]["app.kubernetes.io/component"]: document
+        for document in rendered
+        if document["kind"] in {"Deployment", "Job"}
+    }
+
+
+def test_the_chart_passes_lint(helm):
+    assert "1 chart(s) linted, 0 chart(s) failed" in helm("lint", "--strict", str(PROJECT / "helm"))
+
+
+def test_the_chart_has_one_template_file_a_process(rendered):
+    processes = {*ROLES, "migrate"}
+    files = {path.stem for path in (PROJECT / "helm" / "templates").glob("*.yaml")}
+    assert files == processes == set(workloads(rendered))
+
+
+def test_every_pod_of_the_chart_is_restricted_and_takes_its_secrets_by_reference(rendered):
+    for document in workloads(rendered).values():
+        pod = document["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["automountServiceAccountToken"] is False
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        environment = {entry["name"]: entry for entry in container["env"]}
+        for name in ("DATABASE_URL", "REDIS_URL", "SWITCHYARD_SECRET_KEY", "SWITCHYARD_KEY_RING"):
+            assert set(environment[name]) == {"name", "valueFrom"}
+        assert environment["SWITCHYARD_EGRESS_ALLOW"]["value"] == "10.0.0.0/8,fd00::/8"
+        assert container["resources"]["requests"]
+
+
+def test_probes_reach_the_web_process_under_a_name_it_knows(rendered):
+    (web,) = workloads(rendered)["web"]["spec"]["template"]["spec"]["containers"]
+    names = next(entry["value"] for entry in web["env"] if entry["name"] == "SWITCHYARD_ALLOWED_HOSTS").split(",")
+    for kind, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz"), ("startupProbe", "/healthz")):
+        assert web[kind]["httpGet"]["path"] == path
+        assert web[kind]["httpGet"]["httpHeaders"][0]["value"] in names
+
+
+def test_the_chart_refuses_to_render_without_a_secret(helm):
+    said = helm("template", "swy", str(PROJECT / "helm"), "--set", "existingSecret.name=", succeeds=False)
+    assert "existingSecret.name is required" in said
+
+
+def test_a_digest_wins_over_a_tag(helm):
+    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "image.digest=sha256:abc", "--set", "image.tag=9")
+    assert "image: switchyard@sha256:abc" in text
+    assert "switchyard:9" not in text
+
+
+def test_every_value_is_said_what_it_is_for_or_speaks_for_itself():
+    text = (PROJECT / "helm" / "values.yaml").read_text()
+    used = "".join(path.read_text() for path in (PROJECT / "helm" / "templates").iterdir())
+    for section, content in yaml.safe_load(text).items():
+        assert f".Values.{section}" in used, section
+        if isinstance(content, dict) and section == "settings":
+            assert all(f".Values.settings.{name}" in used for name in content)
+
+
+def test_compose_runs_every_process_as_the_chart_does(rendered):
+    services = COMPOSE["services"]
+    assert set(services) == {*ROLES, "migrate", "postgres", "valkey"}
+    for component, document in workloads(rendered).items():
+        (container,) = document["spec"]["template"]["spec"]["containers"]
+        default = ["gunicorn", "--config", "python:config.gunicorn"]
+        assert services[component].get("command", default) == container["command"], component
+
+
+def test_compose_demands_secrets_and_publishes_on_loopback_only():
+    web = COMPOSE["services"]["web"]
+    assert "?set SWITCHYARD_SECRET_KEY" in web["environment"]["SWITCHYARD_SECRET_KEY"]
+    assert all(port.startswith("127.0.0.1:") for port in web["ports"])
+    assert all("ports" not in COMPOSE["services"][name] for name in ("postgres", "valkey"))
+    assert all(COMPOSE["services"][role]["cap_drop"] == ["ALL"] for role in ROLES)
+
+
+def test_the_image_holds_every_room_and_does_not_run_as_root():
+    copied = set(re.findall(r"^COPY (\w+) \1$", DOCKERFILE, re.MULTILINE))
+    rooms = {path.parent.name for path in PROJECT.glob("*/__init__.py")} - {"tests", "devtools", "benchmarks"}
+    assert rooms | {"templates", "static"} == copied
+    allowed = {line[1:] for line in (PROJECT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert copied | {"pyproject.toml", "uv.lock", "manage.py"} == allowed
+    assert "USER 10001:10001" in DOCKERFILE
+
+
+def test_a_worker_takes_from_every_queue_and_has_a_process_for_each_routine(settings):
+    assert {routine["queue"] for routine in settings.ROUTINES.values()} <= set(QUEUES)
+    processes = ROLES["worker"][ROLES["worker"].index("--concurrency") + 1]
+    assert int(processes) >= len(settings.ROUTINES)

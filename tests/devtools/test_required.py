@@ -1,0 +1,74 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from devtools.serve import PROJECT
+
+PLUGIN = "tests.required"
+
+
+def run(folder, *arguments, whole=False, **environment):
+    """A pytest of its own on `folder`, with our plugin and markers and nothing else of ours."""
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n  kube: k\n  browser: b\n  processes: p\n" + ("testpaths = .\n" if whole else "")
+    )
+    clean = {name: value for name, value in os.environ.items() if name not in {"CI", "PYTEST_ADDOPTS"}}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:django", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
+        env={**clean, "PYTHONPATH": str(PROJECT), "KUBEBUILDER_ASSETS": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok", "browser"):
+        (tmp_path / name).touch(mode=0o755)
+    (tmp_path / "test_it.py").write_text(
+        "import os, pytest\n"
+        "@pytest.mark.kube\ndef test_kube():\n    if os.environ.get('SKIP'):\n        pytest.skip('no')\n"
+        "@pytest.mark.browser\ndef test_browser(): pass\n"
+        "@pytest.mark.processes\ndef test_processes(): pass\n"
+        "def test_plain(): pass\n"
+    )
+    return tmp_path
+
+
+def test_a_whole_run_that_leaves_nothing_out_passes_in_ci(folder):
+    assert run(folder, whole=True, CI="true", CHROMIUM="x").returncode == 0
+
+
+def test_a_skipped_class_fails_the_run_in_ci_only(folder):
+    done = run(folder, whole=True, CI="true", CHROMIUM="x", SKIP="1")
+    assert done.returncode == 1
+    assert "1 kube tests were skipped or deselected" in done.stdout
+    assert run(folder, whole=True, CHROMIUM="x", SKIP="1").returncode == 0
+
+
+def test_a_deselected_class_fails_the_run_in_ci(folder):
+    done = run(folder, "-m", "not browser", whole=True, CI="true")
+    assert done.returncode == 1
+    assert "1 browser tests were skipped or deselected" in done.stdout
+
+
+def test_an_absent_class_fails_a_whole_run_and_not_a_named_part(folder):
+    (folder / "test_it.py").write_text("def test_plain(): pass\n")
+    done = run(folder, whole=True, CI="true")
+    assert done.returncode == 1
+    assert "no kube test ran" in done.stdout
+    assert run(folder, "test_it.py", CI="true").returncode == 0
+
+
+def test_missing_tools_are_named_before_the_first_test(folder):
+    done = run(folder, whole=True, PATH="/nowhere", CHROMIUM="")
+    assert done.returncode == 4
+    assert "install it (Debian: apt-get install chromium)" in done.stdout + done.stderr
+    (folder / "kwok").unlink()
+    done = run(folder, "-m", "kube", whole=True)
+    assert done.returncode == 4
+    assert "lacks kwok" in done.stdout + done.stderr

@@ -1,0 +1,106 @@
+"""An independent judge of decisions: recomputes what they use from the snapshot alone, without any of the engine's arrays."""
+
+from collections import Counter
+from fnmatch import fnmatchcase
+
+from federation.engine.model import Decisions, FleetCluster, JobRequest, Placement, PodSetRequest, Snapshot
+
+POSITION = {"zone": 1, "block": 2, "rack": 3}
+
+
+def check(snapshot: Snapshot, decisions: Decisions) -> None:
+    """Fails if the decisions overbook, split or misplace anything, overstep a quota, or forget a job."""
+    answered = [p.job_id for p in decisions.placements] + [w.job_id for w in decisions.waits]
+    assert sorted(answered) == sorted(job.id for job in snapshot.queue)
+    order = {job.id: n for n, job in enumerate(snapshot.queue)}
+    assert [order[p.job_id] for p in decisions.placements] == sorted(order[p.job_id] for p in decisions.placements)
+    jobs = {job.id: job for job in snapshot.queue}
+    clusters = {cluster.id: cluster for cluster in snapshot.clusters}
+    for placement in decisions.placements:
+        check_allowed(jobs[placement.job_id], clusters[placement.cluster_id])
+        check_gang(jobs[placement.job_id], placement, clusters[placement.cluster_id])
+    check_nodes(snapshot, decisions, jobs)
+    check_limits(snapshot, decisions, jobs)
+
+
+def check_allowed(job: JobRequest, cluster: FleetCluster) -> None:
+    wanted = job.constraints
+    assert cluster.state in ("ready", "degraded")
+    assert (job.tenant_path + "/").startswith(cluster.owner_path + "/")
+    assert not wanted.clusters or cluster.name in wanted.clusters
+    assert cluster.name not in wanted.exclude_clusters
+    assert not wanted.regions or any(fnmatchcase(cluster.region, pattern) for pattern in wanted.regions)
+
+
+def check_gang(job: JobRequest, placement: Placement, cluster: FleetCluster) -> None:
+    nodes = {node.name: node for node in cluster.nodes}
+    assert [placed.name for placed in placement.pod_sets] == [pod_set.name for pod_set in job.pod_sets]
+    for pod_set, placed in zip(job.pod_sets, placement.pod_sets, strict=True):
+        flavor = cluster.flavors[placed.flavor]
+        assert sum(placed.nodes.values()) == pod_set.count
+        assert all(count > 0 and nodes[name].is_usable for name, count in placed.nodes.items())
+        assert not job.constraints.capacity_types or flavor.capacity_type in job.constraints.capacity_types
+        assert_served(pod_set, flavor)
+        used = [nodes[name] for name in placed.nodes]
+        level = job.topology.level
+        if job.topology.mode == "required" and level in POSITION:
+            paths = {(*node.domain, "", "", "")[: POSITION[level]] for node in used}
+            assert len(used) == 1 or (len(paths) == 1 and next(iter(paths))[-1])
+        if job.topology.mode == "required" and level == "clique":
+            assert len(used) == 1 or (len({(node.domain, node.clique) for node in used}) == 1 and used[0].clique)
+        if job.topology.mode == "required" and level == "node":
+            assert len(used) == 1
+
+
+def assert_served(pod_set: PodSetRequest, flavor) -> None:
+    gpu = pod_set.gpu
+    if gpu is None:
+        return
+    assert flavor.gpu_model
+    assert not gpu.models or flavor.gpu_model in gpu.models
+    kind = flavor.sharing.partition(":")[0]
+    assert kind == ("mig" if gpu.mig else "timeslice" if gpu.fraction_milli else "whole")
+    assert not gpu.mig or flavor.sharing == f"mig:{gpu.mig}"
+
+
+def units_of(pod_set: PodSetRequest, flavor) -> int:
+    gpu = pod_set.gpu
+    if gpu is None:
+        return 0
+    if not gpu.fraction_milli:
+        return gpu.count
+    shares = int(flavor.sharing.partition(":")[2])
+    return next(n for n in range(1, shares + 1) if n * 1000 >= gpu.fraction_milli * shares)
+
+
+def check_nodes(snapshot: Snapshot, decisions: Decisions, jobs) -> None:
+    used: Counter = Counter()
+    flavors = {c.id: c.flavors for c in snapshot.clusters}
+    for placement in decisions.placements:
+        for pod_set, placed in zip(jobs[placement.job_id].pod_sets, placement.pod_sets, strict=True):
+            for name, count in placed.nodes.items():
+                where = (placement.cluster_id, name)
+                used[*where, "cpu"] += pod_set.cpu_millicores * count
+                used[*where, "memory"] += pod_set.memory_mib * count
+                used[*where, "pods"] += count
+                units = units_of(pod_set, flavors[placement.cluster_id][placed.flavor])
+                used[*where, "units", placed.flavor] += units * count
+    for cluster in snapshot.clusters:
+        for node in cluster.nodes:
+            where = (cluster.id, node.name)
+            assert used[*where, "cpu"] <= node.free_cpu_millicores or not used[*where, "cpu"]
+            assert used[*where, "memory"] <= node.free_memory_mib or not used[*where, "memory"]
+            assert used[*where, "pods"] <= node.free_pods
+            for flavor, free in node.free.items():
+                assert used[*where, "units", flavor] <= free
+
+
+def check_limits(snapshot: Snapshot, decisions: Decisions, jobs) -> None:
+    for limit in snapshot.limits:
+        taken = sum(
+            placement.amounts.get(limit.resource, 0)
+            for placement in decisions.placements
+            if (jobs[placement.job_id].tenant_path + "/").startswith(limit.tenant_path + "/")
+            and (not limit.clusters or placement.cluster in limit.clusters)
+        )
+        assert not taken or limit.held + taken <= limit.cap

@@ -1,0 +1,123 @@
+"""Small fleets and jobs for tests of the engine."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+from federation.engine.model import (
+    Constraints,
+    FleetCluster,
+    FleetFlavor,
+    FleetNode,
+    GpuRequest,
+    JobRequest,
+    LimitState,
+    PodSetRequest,
+    Snapshot,
+    Topology,
+)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+H100 = "H100-80GB"
+A100 = "A100-80GB"
+
+
+def flavor(
+    gpu_model=H100, *, sharing="whole", price="2.00", capacity_type="on_demand", name=None, memory_mib=81920
+) -> FleetFlavor:
+    label = name or "-".join(part for part in (gpu_model or "cpu", sharing, capacity_type) if part)
+    return FleetFlavor(
+        name=label,
+        vendor="nvidia" if gpu_model else "",
+        gpu_model=gpu_model,
+        gpu_memory_mib=memory_mib if gpu_model else 0,
+        sharing=sharing,
+        capacity_type=capacity_type,
+        unit_price=None if price is None else Decimal(price),
+    )
+
+
+def node(
+    name,
+    of,
+    total=8,
+    free=None,
+    *,
+    domain=("z1", "b1", "r1"),
+    cpu=128_000,
+    memory=1_048_576,
+    pods=110,
+    clique="",
+    **more,
+) -> FleetNode:
+    """A node of one flavor (or of several: `of` a list, `total` and `free` lists); all of it free unless said."""
+    flavors = of if isinstance(of, list) else [of]
+    totals = total if isinstance(total, list) else [total]
+    frees = totals if free is None else free if isinstance(free, list) else [free]
+    defaults = {"free_cpu_millicores": cpu, "free_memory_mib": memory, "free_pods": pods, "is_usable": True}
+    return FleetNode(
+        name=name,
+        domain=domain,
+        total={one.name: units for one, units in zip(flavors, totals, strict=True)},
+        free={one.name: units for one, units in zip(flavors, frees, strict=True)},
+        cpu_millicores=cpu,
+        memory_mib=memory,
+        pods=pods,
+        clique=clique,
+        **(defaults | more),
+    )
+
+
+def cluster(number, nodes: Iterable[FleetNode], flavors: Sequence[FleetFlavor], **more) -> FleetCluster:
+    defaults = {"owner_path": "acme", "region": "eu-west-1", "state": "ready"}
+    return FleetCluster(
+        id=UUID(int=number),
+        name=more.pop("name", f"c{number}"),
+        flavors={one.name: one for one in flavors},
+        nodes=tuple(nodes),
+        **(defaults | more),
+    )
+
+
+def uniform(number, nodes=4, of=None, total=8, *, per_rack=4, free=None, **more) -> FleetCluster:
+    """A cluster of equal nodes, so many to a rack."""
+    one = of or flavor()
+    return cluster(
+        number,
+        [
+            node(f"c{number}-n{n:03d}", one, total, free, domain=("z1", "b1", f"r{n // per_rack:02d}"))
+            for n in range(nodes)
+        ],
+        [one],
+        **more,
+    )
+
+
+def pods(count=1, gpus=1, *, models=(), mig="", fraction=0, cpu=1000, memory=1024, name="worker") -> PodSetRequest:
+    gpu = GpuRequest(gpus, tuple(models), mig, fraction) if gpus or mig or fraction else None
+    return PodSetRequest(name, count, cpu, memory, gpu)
+
+
+_numbers = iter(range(10**6, 10**9))
+
+
+def job(*pod_sets, tenant="acme/ml", shape="", level="cluster", mode="preferred", **more) -> JobRequest:
+    constraints = {key: more.pop(key) for key in Constraints.__dataclass_fields__ if key in more}
+    return JobRequest(
+        id=more.pop("id", None) or UUID(int=next(_numbers)),
+        tenant_path=tenant,
+        shape=shape,
+        pod_sets=pod_sets or (pods(),),
+        constraints=Constraints(**constraints),
+        topology=Topology(level, mode),
+        **more,
+    )
+
+
+def limit(tenant, resource, cap, held=0, clusters=(), number=None) -> LimitState:
+    return LimitState(UUID(int=number or next(_numbers)), tenant, resource, tuple(clusters), cap, held)
+
+
+def snapshot(clusters, queue, limits=()) -> Snapshot:
+    return Snapshot(NOW, tuple(clusters), tuple(queue), tuple(limits))

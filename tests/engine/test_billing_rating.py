@@ -1,0 +1,131 @@
+import itertools
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing.engine.rating import Load, PriceSpan, rate
+
+NOON = datetime(2026, 11, 10, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def gpus(units=1, *, cpu=0, since=NOON):
+    return Load("gpu", units, cpu, since)
+
+
+def price(amount, start=datetime(2026, 1, 1, tzinfo=UTC), until=None, number=1):
+    return PriceSpan(UUID(int=number), Decimal(amount), "USD", start, until)
+
+
+def test_a_gpu_hour_costs_its_unit_price():
+    (piece,) = rate(gpus(8, cpu=16_000), NOON, NOON + HOUR, [price("2.5")])
+    assert piece.cost == Decimal(20)
+    assert (piece.gpu_milliseconds, piece.cpu_millicore_milliseconds) == (8 * 3_600_000, 16_000 * 3_600_000)
+
+
+def test_a_cpu_only_flavor_costs_by_the_core():
+    (piece,) = rate(Load("core", 0, 1500, NOON), NOON, NOON + 2 * HOUR, [price("0.04")])
+    assert piece.cost == Decimal("0.12")
+
+
+def test_a_run_without_gpus_on_a_gpu_flavor_is_metered_at_no_cost():
+    (piece,) = rate(gpus(0, cpu=4000), NOON, NOON + HOUR, [price("2.5")])
+    assert (piece.cost, piece.cpu_millicore_milliseconds, piece.currency) == (0, 4000 * 3_600_000, "USD")
+
+
+def test_time_without_a_price_is_kept_unpriced():
+    starts_later = price("3.6", start=NOON + timedelta(minutes=30))
+    unpriced, priced = rate(gpus(), NOON, NOON + HOUR, [starts_later])
+    assert (unpriced.price_id, unpriced.cost, unpriced.currency) == (None, 0, "")
+    assert unpriced.gpu_milliseconds == priced.gpu_milliseconds == 1_800_000
+    assert priced.cost == Decimal("1.8")
+
+
+def test_a_price_change_cuts_the_run_and_leaves_the_past_alone():
+    change = NOON + timedelta(minutes=15)
+    old, new = price("1", until=change), price("4", start=change, number=2)
+    pieces = rate(gpus(), NOON, NOON + HOUR, [new, old])
+    assert [(piece.price_id, piece.cost) for piece in pieces] == [(old.id, Decimal("0.25")), (new.id, Decimal(3))]
+
+
+def test_a_run_over_month_end_and_leap_day_is_cut_at_each_utc_midnight():
+    start = datetime(2028, 2, 28, 23, 59, 59, 500_000, tzinfo=UTC)
+    until = datetime(2028, 3, 1, 0, 0, 0, 1000, tzinfo=UTC)
+    pieces = rate(gpus(since=start), start, until, [price("2.4")])
+    assert [piece.start for piece in pieces] == [
+        start,
+        datetime(2028, 2, 29, tzinfo=UTC),
+        datetime(2028, 3, 1, tzinfo=UTC),
+    ]
+    assert [piece.gpu_milliseconds for piece in pieces] == [500, 86_400_000, 1]
+    assert pieces[1].cost == Decimal("57.6")
+
+
+def test_midnight_is_that_of_utc_whatever_zone_the_instants_are_in():
+    zone = datetime.fromisoformat("2026-11-10T20:00:00-05:00")
+    pieces = rate(gpus(since=zone), zone, zone + 23 * HOUR, [])
+    assert [piece.until for piece in pieces] == [datetime(2026, 11, 12, tzinfo=UTC)]
+
+
+def test_seven_slices_at_a_seventh_of_a_price_lose_less_than_a_billionth():
+    slices = [rate(gpus(), NOON, NOON + HOUR, [price("0.3")])[0].cost for _ in range(7)]
+    assert sum(slices) == Decimal("2.1")
+
+
+instants = st.integers(0, 3 * 86_400_000).map(lambda ms: NOON + timedelta(milliseconds=ms))
+amounts = st.decimals(0, 1000, places=6)
+loads = st.builds(
+    lambda unit, number: Load(unit, number if unit == "gpu" else 0, number * 1000, NOON),
+    st.sampled_from(["gpu", "core"]),
+    st.integers(1, 64),
+)
+
+
+@st.composite
+def price_books(draw):
+    changes = sorted(draw(st.sets(instants, max_size=4)))
+    bounds = [*changes, None]
+    book = [
+        price(draw(amounts), start, until, number)
+        for number, (start, until) in enumerate(zip(changes, bounds[1:], strict=True), start=1)
+    ]
+    return [span for span in book if draw(st.booleans())]
+
+
+@given(loads, price_books(), st.sets(instants, min_size=2, max_size=12))
+def test_parts_add_up_to_the_whole_for_any_cuts(load, book, cuts):
+    ordered = sorted(cuts)
+    whole = rate(load, ordered[0], ordered[-1], book)
+    parts = [piece for a, b in itertools.pairwise(ordered) for piece in rate(load, a, b, book)]
+    for quantity in ("cost", "gpu_milliseconds", "cpu_millicore_milliseconds"):
+        assert sum(getattr(piece, quantity) for piece in parts) == sum(getattr(piece, quantity) for piece in whole)
+
+
+@given(loads, price_books(), st.tuples(instants, instants).map(sorted))
+def test_pieces_leave_no_gap_and_never_cross_a_midnight_or_a_price(load, book, ends):
+    start, until = ends
+    pieces = rate(load, start, until, book)
+    if start == until:
+        assert pieces == ()
+        return
+    assert (pieces[0].start, pieces[-1].until) == (start, until)
+    assert all(a.until == b.start for a, b in itertools.pairwise(pieces))
+    for piece in pieces:
+        assert piece.start < piece.until <= piece.start.replace(hour=0, minute=0, second=0, microsecond=0) + 24 * HOUR
+        covering = [
+            p for p in book if p.valid_from < piece.until and (p.valid_until is None or piece.start < p.valid_until)
+        ]
+        assert [p.id for p in covering] == ([piece.price_id] if piece.price_id else [])
+
+
+@given(loads, amounts, st.tuples(instants, instants).map(sorted))
+def test_the_cost_is_price_times_quantity_to_the_twelfth_place(load, amount, ends):
+    start, until = ends
+    for piece in rate(load, start, until, [price(amount)]):
+        quantity = piece.gpu_milliseconds if load.unit == "gpu" else Fraction(piece.cpu_millicore_milliseconds, 1000)
+        exact = Fraction(amount) * quantity / 3_600_000
+        assert abs(Fraction(piece.cost) - exact) < Fraction(1, 10**12)

@@ -1,0 +1,179 @@
+"""The inventory of a cluster, kept event by event, equals what a fresh count would give."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusters.drivers import NodeSeen, PodSeen
+from clusters.engine.inventory import ClusterInventory, ForeignUse, is_nameable, node_record, unify_flavors, use_of
+
+OURS = "test"
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def node(name: str = "n1", **changes) -> NodeSeen:
+    labels = {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": "NVIDIA-L4", "team.example/colour": "blue"}
+    allocatable = {"cpu": "63900m", "memory": "263873124Ki", "pods": "110", "nvidia.com/gpu": "4"}
+    return replace(NodeSeen(name, f"uid-{name}", labels, [], allocatable, True, True), **changes)
+
+
+def pod(uid: str, node: str = "n1", *, ours: bool = False, phase: str = "Running", **requests: str) -> PodSeen:
+    labels = {"switchyard.dev/install": OURS} if ours else {}
+    asked = {key.replace("gpu", "nvidia.com/gpu"): value for key, value in (requests or {"cpu": "1"}).items()}
+    return PodSeen("default", uid, uid, labels, node, phase, "", asked, STARTED, None, None, False)
+
+
+def test_a_nodes_capacity_is_rounded_down():
+    record = node_record(node())
+    assert (record.cpu_millicores, record.memory_mib, record.pods) == (63900, 257688, 110)
+    assert record.domain == ("", "", "", "n1", "")
+    assert [(offer.name, offer.units) for offer in record.offers] == [("l4", 4)]
+    assert "team.example/colour" not in record.labels
+    assert record.problems == ()
+
+
+@pytest.mark.parametrize("claim", ["1000000000000", "-1", "NaN", "1e400", ""])
+@pytest.mark.parametrize("resource", ["cpu", "memory", "pods", "nvidia.com/gpu"])
+def test_attack_15_implausible_capacity_counts_as_none_and_is_told(resource, claim):
+    claim = claim + "Gi" * (resource == "memory" and claim.isdigit())
+    record = node_record(node(allocatable={**node().allocatable, resource: claim}))
+    assert len(record.problems) == 1
+    assert record.problems[0].startswith(f"{resource}: ")
+    amounts = {"cpu": record.cpu_millicores, "memory": record.memory_mib, "pods": record.pods}
+    amounts["nvidia.com/gpu"] = sum(offer.units for offer in record.offers)
+    assert amounts[resource] == 0
+    assert all(value > 0 for name, value in amounts.items() if name != resource)
+
+
+def test_text_that_no_database_takes_is_left_out():
+    labels = {
+        "topology.kubernetes.io/zone": "a\x00b",
+        "kubernetes.io/arch": "x" * 999,
+        "nvidia.com/gpu.clique": "\ud800",
+    }
+    record = node_record(node(labels=labels, taints=[{"key": "\x00", "effect": "NoSchedule"}]))
+    assert record.labels == {}
+    assert record.domain == ("", "", "", "n1", "")
+    assert record.taints[0]["key"] == "?"
+    assert is_nameable(node())
+    assert not is_nameable(node("UPPER"))
+    assert not is_nameable(node("x" * 300))
+    assert not is_nameable(node(uid=""))
+    hostile = {"x" * 300 + "/gpu": "1", "a/b\x00": "1", "example.com/fpga": "2"}
+    assert use_of(replace(pod("p"), requests=hostile)).devices == {"example.com/fpga": 2}
+
+
+def test_a_windows_node_takes_none_of_our_pods():
+    assert not node_record(node(labels={"kubernetes.io/os": "windows"})).is_schedulable
+    assert node_record(node(labels={"kubernetes.io/os": "linux"})).is_schedulable
+
+
+def test_a_pods_use_is_rounded_up_and_knows_devices():
+    assert use_of(pod("p", cpu="100001u", memory="1", gpu="2")) == ForeignUse(101, 1, 1, {"nvidia.com/gpu": 2})
+    assert use_of(pod("p", cpu="NaN")) == ForeignUse(0, 0, 1, {})
+
+
+def test_nothing_is_told_before_both_lists_are_in():
+    inventory = ClusterInventory(OURS)
+    inventory.see_nodes("listed", [node()])
+    assert not inventory.is_complete
+    assert not inventory.dirty
+    inventory.see_pods("listed", [])
+    assert inventory.is_complete
+    assert inventory.dirty
+
+
+def test_foreign_use_leaves_out_ours_and_what_has_ended():
+    inventory = ClusterInventory(OURS)
+    inventory.see_nodes("listed", [node()])
+    inventory.see_pods(
+        "listed",
+        [
+            pod("a", cpu="1", gpu="1"),
+            pod("b", ours=True, cpu="4", gpu="2"),
+            pod("c", phase="Succeeded"),
+            pod("d", phase="Failed"),
+            pod("e", node=""),
+        ],
+    )
+    snapshot = inventory.snapshot()
+    assert snapshot.foreign == {"n1": ForeignUse(1000, 0, 1, {"nvidia.com/gpu": 1})}
+    assert snapshot.used_devices == {"n1": {"nvidia.com/gpu": 3}}
+    assert [seen.name for seen in snapshot.nodes] == ["n1"]
+
+
+def test_an_event_that_changes_nothing_does_not_make_it_dirty():
+    inventory = ClusterInventory(OURS)
+    inventory.see_nodes("listed", [node()])
+    inventory.see_pods("listed", [pod("a")])
+    inventory.snapshot()
+    inventory.see_nodes("changed", [node()])
+    inventory.see_nodes("listed", [node()])
+    inventory.see_pods("changed", [pod("a")])
+    inventory.see_pods("changed", [pod("z", node="")])
+    inventory.see_pods("deleted", [pod("unknown")])
+    inventory.see_pods("listed", [pod("a")])
+    inventory.see_pods("alive", [])
+    assert not inventory.dirty
+    inventory.see_pods("changed", [pod("a", cpu="2")])
+    assert inventory.dirty
+
+
+def test_a_fresh_list_forgets_what_is_missing_from_it():
+    inventory = ClusterInventory(OURS)
+    inventory.see_nodes("listed", [node("n1"), node("n2")])
+    inventory.see_pods("listed", [pod("a"), pod("b", "n2")])
+    inventory.see_nodes("listed", [node("n2")])
+    inventory.see_pods("listed", [pod("b", "n2")])
+    snapshot = inventory.snapshot()
+    assert [seen.name for seen in snapshot.nodes] == ["n2"]
+    assert set(snapshot.foreign) == {"n2"}
+
+
+pods = st.builds(
+    pod,
+    st.sampled_from("abcdef"),
+    st.sampled_from(["n1", "n2", ""]),
+    ours=st.booleans(),
+    phase=st.sampled_from(["Pending", "Running", "Succeeded"]),
+    cpu=st.sampled_from(["1", "250m"]),
+    gpu=st.sampled_from(["0", "1"]),
+)
+events = st.one_of(
+    st.tuples(st.sampled_from(["changed", "deleted"]), pods.map(lambda seen: [seen])),
+    st.tuples(st.just("listed"), st.lists(pods, unique_by=lambda seen: seen.uid)),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(events, max_size=25))
+def test_the_running_sum_equals_a_fresh_count(history):
+    inventory, fresh = ClusterInventory(OURS), ClusterInventory(OURS)
+    alive: dict[str, PodSeen] = {}
+    inventory.see_pods("listed", [])
+    for kind, seen in history:
+        inventory.see_pods(kind, seen)
+        if kind == "listed":
+            alive = {}
+        for each in seen:
+            if kind == "deleted":
+                alive.pop(each.uid, None)
+            else:
+                alive[each.uid] = each
+    fresh.see_pods("listed", list(alive.values()))
+    assert inventory.snapshot().foreign == fresh.snapshot().foreign
+    assert inventory.snapshot().used_devices == fresh.snapshot().used_devices
+
+
+def test_each_node_points_at_flavors_that_exist():
+    seen = [
+        node("n1"),
+        node("n2", labels={}, allocatable={"cpu": "4"}),
+        node("n3", allocatable={"nvidia.com/gpu": "1"}),
+    ]
+    flavors, devices = unify_flavors([node_record(each) for each in seen])
+    assert devices == {"n1": [("l4", 4)], "n2": [("cpu", 0)], "n3": [("l4", 1)]}
+    assert set(flavors) == {"l4", "cpu"}

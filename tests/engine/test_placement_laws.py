@@ -1,0 +1,176 @@
+"""Laws of the cycle on random fleets and queues, judged by an independent checker."""
+
+import random
+from dataclasses import replace
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from federation.engine.cycle import decide
+from federation.engine.feasibility import never_fits
+from federation.engine.fleet import FleetIndex
+from federation.engine.strategies import STRATEGIES
+
+from .checker import check
+from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, snapshot
+
+FLAVORS = [
+    flavor(H100, price="4"),
+    flavor(H100, price="1", capacity_type="spot"),
+    flavor(A100, price="2"),
+    flavor(A100, price=None, sharing="mig:1g.10gb"),
+    flavor(A100, price="0.5", sharing="timeslice:4"),
+    flavor("", price="0.03"),
+]
+TENANTS = ["acme", "acme/ml", "acme/ml/vision", "globex/a"]
+
+
+@st.composite
+def clusters(draw):
+    made = []
+    for number in range(draw(st.integers(1, 4))):
+        offered = draw(st.lists(st.sampled_from(FLAVORS), min_size=1, max_size=3, unique_by=lambda one: one.name))
+        nodes = [draw(nodes_of(offered, f"n{number}-{n}")) for n in range(draw(st.integers(1, 6)))]
+        made.append(
+            cluster(
+                number + 1,
+                nodes,
+                offered,
+                owner_path=draw(st.sampled_from(["acme", "acme/ml", "globex"])),
+                region=draw(st.sampled_from(["eu-west-1", "us-east-1"])),
+                state=draw(st.sampled_from(["ready"] * 4 + ["degraded", "cordoned", "unreachable"])),
+                fills=draw(st.sampled_from(["hinted", "spread"])),
+            )
+        )
+    return made
+
+
+@st.composite
+def nodes_of(draw, offered, name):
+    own = draw(st.lists(st.sampled_from(offered), min_size=1, max_size=2, unique_by=lambda one: one.name))
+    totals = [draw(st.integers(1, 8)) if one.gpu_model else 0 for one in own]
+    cpu = draw(st.sampled_from([4000, 16_000, 64_000]))
+    return node(
+        name,
+        own,
+        totals,
+        [draw(st.integers(0, total)) for total in totals],
+        domain=(
+            draw(st.sampled_from(["", "z1", "z2"])),
+            draw(st.sampled_from(["", "b1"])),
+            draw(st.sampled_from(["", "r1", "r2"])),
+        ),
+        clique=draw(st.sampled_from(["", "k1", "k2"])),
+        cpu=cpu,
+        free_cpu_millicores=draw(st.integers(0, cpu)),
+        free_pods=draw(st.integers(0, 8)),
+        is_usable=draw(st.sampled_from([True] * 5 + [False])),
+    )
+
+
+@st.composite
+def pod_sets(draw, name):
+    kind = draw(st.sampled_from(["whole"] * 3 + ["mig", "share", "cpu"]))
+    models = draw(st.sampled_from([(), (), (H100,), (A100,), (H100, A100)]))
+    count, cpu = draw(st.integers(1, 5)), draw(st.sampled_from([0, 1000, 3500]))
+    if kind == "whole":
+        return pods(count, draw(st.integers(1, 8)), models=models, cpu=cpu, name=name)
+    if kind == "mig":
+        return pods(count, draw(st.integers(1, 2)), mig="1g.10gb", cpu=cpu, name=name)
+    if kind == "share":
+        return pods(count, 1, fraction=draw(st.integers(1, 999)), cpu=cpu, name=name)
+    return pods(count, 0, cpu=cpu, name=name)
+
+
+@st.composite
+def jobs(draw):
+    wanted = [draw(pod_sets(f"set{n}")) for n in range(draw(st.sampled_from([1, 1, 1, 2, 3])))]
+    return job(
+        *wanted,
+        tenant=draw(st.sampled_from(TENANTS)),
+        level=draw(st.sampled_from(["cluster", "zone", "rack", "clique", "node"])),
+        mode=draw(st.sampled_from(["preferred", "required"])),
+        strategy=draw(st.sampled_from(sorted(STRATEGIES))),
+        regions=draw(st.sampled_from([(), (), ("eu-*",)])),
+        capacity_types=draw(st.sampled_from([(), (), ("spot",)])),
+        submitted_at=draw(st.sampled_from([None, NOW, NOW - timedelta(days=1)])),
+    )
+
+
+limits = st.lists(
+    st.builds(
+        limit,
+        tenant=st.sampled_from(TENANTS),
+        resource=st.sampled_from(["gpu", f"gpu:{H100}", "cpu", "memory"]),
+        cap=st.integers(0, 30_000),
+        clusters=st.sampled_from([(), ("c1",)]),
+    ),
+    max_size=4,
+)
+snapshots = st.builds(snapshot, clusters(), st.lists(jobs(), max_size=12), limits)
+
+
+@given(snapshots)
+@settings(max_examples=150, deadline=None)
+def test_nothing_is_overbooked_split_or_misplaced(given_snapshot):
+    check(given_snapshot, decide(given_snapshot))
+
+
+@given(snapshots, st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+def test_decisions_depend_on_the_values_alone(given_snapshot, chance: random.Random):
+    shuffled = [
+        replace(one, nodes=tuple(chance.sample(one.nodes, len(one.nodes))), flavors=dict(reversed(one.flavors.items())))
+        for one in chance.sample(given_snapshot.clusters, len(given_snapshot.clusters))
+    ]
+    same = replace(
+        given_snapshot,
+        clusters=tuple(shuffled),
+        limits=tuple(chance.sample(given_snapshot.limits, len(given_snapshot.limits))),
+    )
+    index = FleetIndex()
+    expected = decide(given_snapshot)
+    assert decide(same, index) == decide(same, index) == expected
+
+
+@given(snapshots)
+@settings(max_examples=80, deadline=None)
+def test_a_job_that_waits_alone_would_wait_behind_any_queue(given_snapshot):
+    for waiting in decide(replace(given_snapshot, queue=given_snapshot.queue[-1:])).waits:
+        assert waiting.job_id in {wait.job_id for wait in decide(given_snapshot).waits}
+
+
+@given(snapshots)
+@settings(max_examples=80, deadline=None)
+def test_what_is_placed_could_run_and_what_never_fits_is_not_placed(given_snapshot):
+    decisions = decide(given_snapshot)
+    placed = {placement.job_id for placement in decisions.placements}
+    for one in given_snapshot.queue:
+        reasons = never_fits(one, given_snapshot.clusters)
+        if reasons is not None:
+            assert one.id not in placed
+            assert all(reason.is_for_good for reason in reasons)
+
+
+@given(snapshots)
+@settings(max_examples=80, deadline=None)
+def test_equal_shapes_share_verdicts_exactly_as_if_each_were_looked_at(given_snapshot):
+    """A shape given by name decides as the same shape compared by value."""
+    names = {}
+    named = []
+    for one in given_snapshot.queue:
+        key = (one.pod_sets, one.constraints, one.topology, one.strategy)
+        named.append(replace(one, shape=names.setdefault(key, f"shape-{len(names)}")))
+    assert decide(replace(given_snapshot, queue=tuple(named))) == decide(given_snapshot)
+
+
+@given(snapshots)
+@settings(max_examples=80, deadline=None)
+def test_every_wait_says_why_for_every_cluster_its_tenant_may_use_and_no_other(given_snapshot):
+    tenants = {one.id: one.tenant_path for one in given_snapshot.queue}
+    for wait in decide(given_snapshot).waits:
+        tenant = tenants[wait.job_id]
+        visible = [one.name for one in given_snapshot.clusters if (tenant + "/").startswith(one.owner_path + "/")]
+        assert [reason.cluster for reason in wait.per_cluster] == visible
+        assert wait.message

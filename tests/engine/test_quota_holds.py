@@ -1,0 +1,94 @@
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quotas.engine.holds import HoldRequest, Limit, grant, never_fits
+
+PATHS = ["a", "a/b", "a/b/c", "a/d"]
+CLUSTERS = ["north", "south"]
+
+
+@st.composite
+def limits(draw):
+    made = []
+    for number in range(draw(st.integers(0, 6))):
+        nominal, held = draw(st.integers(0, 20)), draw(st.integers(0, 20))
+        scope = tuple(sorted(draw(st.sets(st.sampled_from(CLUSTERS)))))
+        made.append(
+            Limit(
+                id=UUID(int=number),
+                tenant_path=draw(st.sampled_from(PATHS)),
+                resource=draw(st.sampled_from(["gpu", "cpu"])),
+                clusters=scope,
+                nominal=nominal,
+                cap=max(nominal, held),
+                held=held,
+            )
+        )
+    return sorted(made, key=lambda limit: (limit.tenant_path.count("/"), limit.id))
+
+
+requests = st.lists(
+    st.builds(
+        lambda number, path, cluster, amounts: HoldRequest(UUID(int=number), UUID(int=0), path, cluster, amounts),
+        st.integers(0, 10**9),
+        st.sampled_from(PATHS),
+        st.sampled_from(CLUSTERS),
+        st.dictionaries(st.sampled_from(["gpu", "cpu", "memory"]), st.integers(0, 12)),
+    ),
+    max_size=12,
+    unique_by=lambda request: request.holder_id,
+)
+
+
+def counts(request, limit):
+    on_path = request.tenant_path == limit.tenant_path or request.tenant_path.startswith(f"{limit.tenant_path}/")
+    return on_path and limit.covers(request.cluster_name) and request.amounts.get(limit.resource, 0) > 0
+
+
+@given(requests, limits())
+def test_no_limit_is_ever_exceeded_and_every_limit_on_the_path_counts(asked, book):
+    outcomes, takes = grant(asked, book)
+    granted = [request for request in asked if outcomes[request.holder_id] is None]
+    for limit in book:
+        taken = sum(take.amount for take in takes if take.limit_id == limit.id)
+        assert taken == sum(request.amounts[limit.resource] for request in granted if counts(request, limit))
+        assert taken == 0 or limit.held + taken <= limit.cap
+
+
+@given(requests, limits())
+def test_a_refused_request_would_not_have_fitted_after_those_before_it(asked, book):
+    outcomes, _ = grant(asked, book)
+    by_id = {limit.id: limit for limit in book}
+    for number, request in enumerate(asked):
+        refusal = outcomes[request.holder_id]
+        if refusal is None:
+            continue
+        limit = by_id[refusal.limit_id]
+        before = [
+            earlier for earlier in asked[:number] if outcomes[earlier.holder_id] is None and counts(earlier, limit)
+        ]
+        held = limit.held + sum(earlier.amounts[limit.resource] for earlier in before)
+        assert counts(request, limit)
+        assert held + request.amounts[limit.resource] > limit.cap
+        assert (refusal.held, refusal.asked) == (held, request.amounts[limit.resource])
+
+
+@given(requests, limits())
+def test_later_requests_never_change_earlier_outcomes(asked, book):
+    outcomes, _ = grant(asked, book)
+    for number in range(len(asked)):
+        shorter, _ = grant(asked[:number], book)
+        assert shorter == {request.holder_id: outcomes[request.holder_id] for request in asked[:number]}
+
+
+@given(requests, limits())
+def test_what_is_granted_now_was_never_refused_for_good(asked, book):
+    outcomes, _ = grant(asked, book)
+    for request in asked:
+        for_good = never_fits(request.tenant_path, [(request.cluster_name, request.amounts)], book)
+        if outcomes[request.holder_id] is None and all(limit.cap == limit.nominal for limit in book):
+            assert for_good is None
+        if for_good is not None:
+            assert for_good[0].asked > for_good[0].cap

@@ -1,0 +1,100 @@
+"""Strategies do what their page says."""
+
+from pathlib import Path
+
+import pytest
+
+from federation.engine.cycle import decide
+from federation.engine.fleet import FleetIndex
+from federation.engine.fragmentation import Fragmentation, typical_of
+from federation.engine.leftovers import STEPS, usual_waste
+from federation.engine.strategies import STRATEGIES
+
+from .fleets import cluster, flavor, job, node, pods, snapshot, uniform
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "strategies.md"
+
+
+def chosen(strategy, fleet, *asked):
+    (placement,) = decide(snapshot(fleet, [job(*asked, strategy=strategy)])).placements
+    return placement.cluster
+
+
+def test_the_page_has_the_weights_of_every_strategy():
+    rows = [line.strip("|").split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    documented = {cells[0].strip(" `"): tuple(float(cell.strip() or 0) for cell in cells[1:5]) for cells in rows}
+    assert documented == {
+        name: (weights.price, weights.free, weights.cluster_free, weights.stranding)
+        for name, weights in STRATEGIES.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [("cheapest", "c1"), ("balanced", "c2"), ("pack", "c3"), ("spread", "c1"), ("soonest", "c1")],
+)
+def test_price_and_fullness_are_weighed(strategy, expected):
+    """c1 is cheapest and empty, c2 is a little dearer and half full, c3 is dear and fullest."""
+    fleet = [
+        uniform(1, of=flavor(price="1.00")),
+        uniform(2, free=4, of=flavor(price="1.05")),
+        uniform(3, free=1, of=flavor(price="5.00")),
+    ]
+    assert chosen(strategy, fleet, pods(1, 1)) == expected
+
+
+def test_packing_keeps_cores_for_the_devices_that_need_them():
+    """A pod that takes many cores goes where cores are plenty, though the other node is fuller."""
+    of = flavor()
+    poor = cluster(1, [node("poor", of, 8, 4, free_cpu_millicores=40_000)], [of])
+    rich = cluster(2, [node("rich", of, 8, 6, free_cpu_millicores=128_000)], [of])
+    asked = pods(1, 1, cpu=30_000)
+    usual = [job(pods(1, 1, cpu=10_000), id=None) for _ in range(9)]
+    decisions = decide(snapshot([poor, rich], [job(asked, strategy="pack"), *usual]))
+    assert decisions.placements[0].cluster == "c2"
+
+
+def test_packing_leaves_whole_devices_whole():
+    of = flavor(sharing="divisible")
+    cut = node("cut", of, 2, 1, device_free_milli={of.name: (1000, 500)})
+    whole = node("whole", of, 2, 2, device_free_milli={of.name: (1000, 1000)})
+    (placement,) = decide(
+        snapshot([cluster(1, [whole], [of]), cluster(2, [cut], [of])], [job(pods(1, 1, fraction=500), strategy="pack")])
+    ).placements
+    assert placement.cluster == "c2"
+    assert placement.amounts["gpu"] == 500
+
+
+def test_parts_never_span_devices():
+    of = flavor(sharing="divisible")
+    fleet = [cluster(1, [node("n", of, 2, 0, device_free_milli={of.name: (600, 600)})], [of])]
+    decisions = decide(snapshot(fleet, [job(pods(1, 1, fraction=700)), job(pods(1, 1)), job(pods(2, 1, fraction=600))]))
+    assert len(decisions.placements) == 1
+    assert decisions.placements[0].pod_sets[0].nodes == {"n": 2}
+
+
+def test_an_idle_device_without_cores_is_stranded():
+    of = flavor()
+    fleet = FleetIndex().fleet([cluster(1, [node("n", of, 8, 8)], [of])])
+    meter = Fragmentation(fleet, typical_of([job(pods(1, 1, cpu=10_000))]))
+    units, cpu = fleet.pools[0].free[:1, 0], fleet.pools[0].free[1:2, 0]
+    assert meter.stranded(0, units, None, cpu) == 0
+    assert meter.stranded(0, units, None, cpu - 88_000) == 4
+    assert meter.stranded(0, units, None, cpu * 0) == 16, "no pod fits, and no core feeds them"
+
+
+def test_leftovers_are_worth_what_comes_to_fill_them():
+    waste = usual_waste(((50, 1, 1),))
+    assert waste[STEPS] == 0
+    assert waste[50] == 0
+    assert waste[49] == 49
+    assert waste[99] > 40
+
+
+def test_a_spreading_cluster_is_foreseen():
+    of = flavor()
+    nodes = [node("tight", of, 8, 1), node("loose", of, 8, 8)]
+    for fills, expected in (("hinted", "tight"), ("spread", "loose")):
+        nodes[0] = node("tight", of, 8, 1, free_cpu_millicores=64_000)
+        (placement,) = decide(snapshot([cluster(1, nodes, [of], fills=fills)], [job(pods(1, 1))])).placements
+        assert list(placement.pod_sets[0].nodes) == [expected]

@@ -1,0 +1,54 @@
+"""The storeys and layers of the house, held by import-linter; planted faults show that it looks."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .source import PRODUCT, ROOT
+
+
+def lint(house: Path) -> tuple[int, str]:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=house, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("house")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for folder in PRODUCT:
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def test_every_import_goes_down(house):
+    code, said = lint(house)
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "contract"),
+    [
+        ("tenancy/queries.py", "import quotas.models", "Storeys"),
+        ("foundation/clock.py", "import tenancy.models", "Storeys"),
+        ("billing/models.py", "import config.settings", "Storeys"),
+        ("tenancy/queries.py", "import tenancy.operations", "Layers"),
+        ("tenancy/operations/tokens.py", "import tenancy.api.views", "Layers"),
+        ("quotas/utils.py", "", "Layers"),
+        ("tenancy/engine/roles.py", "import django.db", "Engines are pure"),
+    ],
+)
+def test_a_planted_fault_is_caught(house, where, text, contract):
+    path = house / where
+    before = path.read_text() if path.exists() else None
+    path.write_text(f"{before or ''}\n{text}\n")
+    try:
+        code, said = lint(house)
+    finally:
+        path.write_text(before) if before is not None else path.unlink()
+    assert code == 1
+    assert any(line.startswith(contract) and line.rstrip().endswith("BROKEN") for line in said.splitlines()), said

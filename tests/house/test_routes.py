@@ -1,0 +1,89 @@
+"""Every path of the HTTP interface, whichever room it belongs to: strangers and foreigners learn nothing."""
+
+import uuid
+
+import pytest
+from django.urls import URLPattern, get_resolver
+from rest_framework.views import APIView
+
+from tests.builders import bearer, bind, make_user
+
+pytestmark = pytest.mark.django_db
+VERBS = ("get", "post", "put", "patch", "delete")
+OPEN_TO_ALL_USERS = {"schema", "docs"}
+
+
+def routes():
+    """(path with made-up ids, verb, whether it names a thing) of every API view."""
+    found = []
+
+    def walk(patterns, prefix):
+        for pattern in patterns:
+            route = prefix + str(pattern.pattern)
+            if not isinstance(pattern, URLPattern):
+                walk(pattern.url_patterns, route)
+            elif (
+                issubclass(view := getattr(pattern.callback, "cls", type), APIView)
+                and pattern.name not in OPEN_TO_ALL_USERS
+            ):
+                found.extend((route, verb, "<" in route) for verb in VERBS if hasattr(view, verb))
+
+    walk(get_resolver().url_patterns, "/")
+    return sorted(found)
+
+
+def made_up(route):
+    parts = [
+        str(uuid.uuid4()) if part.startswith("<uuid:") else "none" if part.startswith("<") else part
+        for part in route.split("/")
+    ]
+    return "/".join(parts)
+
+
+def test_the_walk_finds_the_routes():
+    known = {route for route, _, _ in routes()}
+    assert {"/api/v1/tenants", "/api/v1/tokens/<uuid:token_id>", "/api/v1/audit"} <= known
+
+
+def test_a_stranger_gets_401_on_every_route(client):
+    for route, verb, _ in routes():
+        response = getattr(client, verb)(
+            made_up(route), data=None if verb == "get" else b"{}", content_type="application/json"
+        )
+        assert (response.status_code, response.json()["code"]) == (401, "not_authenticated"), (verb, route)
+
+
+def test_a_thing_that_is_not_there_is_refused_without_a_defect_on_every_route(client):
+    user = make_user()
+    bind(user, "acme", "admin")
+    headers = bearer(user)
+    for route, verb, names_a_thing in routes():
+        if names_a_thing:
+            response = getattr(client, verb)(
+                made_up(route), data=None if verb == "get" else b"{}", content_type="application/json", headers=headers
+            )
+            assert response.status_code in {404, 422}, (verb, route, response.content)
+            assert response["Content-Type"] == "application/problem+json", (verb, route)
+
+
+def test_bodies_of_the_wrong_kind_are_refused_on_every_writing_route(client):
+    user = make_user()
+    bind(user, "acme", "admin")
+    headers = bearer(user)
+    for route, verb, _ in routes():
+        if verb in {"post", "put", "patch"}:
+            for body in (b"[]", b"7", b'{"no_such_field": 1}', b"{", b"\xff"):
+                response = getattr(client, verb)(
+                    made_up(route), data=body, content_type="application/json", headers=headers
+                )
+                assert 400 <= response.status_code < 500, (verb, route, body, response.content)
+                assert response["Content-Type"] == "application/problem+json", (verb, route)
+
+
+def test_a_parameter_nobody_declared_is_refused_on_every_route(client):
+    headers = bearer(make_user())
+    for route, verb, _ in routes():
+        if verb == "get":
+            response = client.get(f"{made_up(route)}?no_such_parameter=1", headers=headers)
+            assert response.status_code == 422, (route, response.content)
+            assert response.json()["errors"][0]["code"] == "unknown_filter", route

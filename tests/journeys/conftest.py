@@ -1,0 +1,39 @@
+"""A whole gateway in front of three real control planes that keep an audit log."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
+from devtools.trial import Gateway, start_gateway
+from tests.journeys.workload import prepare
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="switchyard-journey-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def planes(root: Path) -> Iterator[list[ControlPlane]]:
+    found = start_fleet(3, root / "fleet", audit=True)
+    yield found
+    stop_fleet(found)
+
+
+@pytest.fixture(scope="module")
+def gateway(root: Path, planes: list[ControlPlane]) -> Iterator[Gateway]:
+    running = start_gateway(root / "home", SWITCHYARD_CLUSTER_LOST_SECONDS="20")
+    try:
+        for plane in planes:
+            running.register(plane)
+        prepare(running)
+        yield running
+    finally:
+        running.stop()

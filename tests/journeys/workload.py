@@ -1,0 +1,133 @@
+"""Jobs of every kind for whole-gateway tests, and what each must come to."""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from devtools.oracle import Verdict, Witness, judge, judge_usage
+from devtools.trial import Gateway
+
+TEAM = "acme/research/vision"
+PATIENCE_SECONDS = 240
+ENDED = {"succeeded", "failed", "cancelled"}
+
+
+def job(
+    name: str,
+    *,
+    count: int = 1,
+    gpu: Mapping[str, Any] | None = None,
+    seconds: int = 2,
+    exit_code: int = 0,
+    **fields: Any,
+) -> dict[str, Any]:
+    """A job spec of one pod set that runs so long and exits so."""
+    pods = {"name": "main", "count": count, "image": "registry.example/job:1", "cpu": "1", "memory": "1Gi"}
+    labels = {"sim.switchyard.dev/run-seconds": str(seconds), "sim.switchyard.dev/exit-code": str(exit_code)}
+    return {
+        "tenant": TEAM,
+        "name": name,
+        "pod_sets": [pods | ({"gpu": dict(gpu)} if gpu else {})],
+        "labels": labels,
+        **fields,
+    }
+
+
+def kinds() -> dict[str, dict[str, Any]]:
+    """One spec of each kind that the small fleet can run."""
+    return {
+        "single": job("single", gpu={"count": 1}),
+        "model": job("model", gpu={"count": 2, "models": ["A100-40GB", "V100-32GB"]}),
+        "node": job("node", gpu={"count": 8, "models": ["H100-80GB"]}, seconds=1),
+        "mig": job("mig", gpu={"mig": "1g.10gb", "count": 1}, seconds=3),
+        "fraction": job("fraction", gpu={"fraction": "0.5"}),
+        "amd": job("amd", gpu={"count": 1, "models": ["MI300X"]}),
+        "cpu": job("cpu", seconds=1),
+        "parts": job("parts", count=3, completions=5, seconds=1),
+        "failing": job("failing", gpu={"count": 1}, exit_code=7),
+    }
+
+
+def prepare(gateway: Gateway) -> None:
+    """The team that submits, and prices for whatever the fleet offers."""
+    parent = next(item for item in gateway.items("/tenants") if item["path"] == "acme")
+    for kind, name in (("department", "research"), ("team", "vision")):
+        parent = gateway.create("/tenants", {"name": name, "kind": kind, "parent": parent["path"]})
+    wait_for(lambda: all(cluster["flavors"] for cluster in gateway.items("/clusters")), "every cluster's inventory")
+    for cluster in gateway.items("/clusters"):
+        for flavor in cluster["flavors"]:
+            price = "2.500000" if flavor["gpu_model"] else "0.040000"
+            body = {"cluster": cluster["name"], "flavor": flavor["name"], "capacity_type": flavor["capacity_type"]}
+            gateway.create("/prices", body | {"unit_price": price, "effective_from": "2026-01-01T00:00:00Z"})
+
+
+def wait_for(condition: Any, what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Returns once the condition holds; fails with `what` when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.2)
+
+
+@dataclass
+class Run:
+    """Jobs on their way through a gateway."""
+
+    gateway: Gateway
+    acked: dict[str, str] = field(default_factory=dict)
+    """Job id → what it was submitted as."""
+
+    def submit(self, spec: Mapping[str, Any], kind: str = "") -> str:
+        """The id of the accepted job; the key makes a repeated send harmless."""
+        key = f"{kind or spec['name']}-{len(self.acked)}"
+        made = self.gateway.create("/jobs", spec, **{"Idempotency-Key": key})
+        self.acked[made["id"]] = kind or spec["name"]
+        return str(made["id"])
+
+    def states(self) -> dict[str, str]:
+        """State by job id."""
+        return {item["id"]: item["state"] for item in self.gateway.items("/jobs") if item["id"] in self.acked}
+
+    def wait_until_all_ended(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Every accepted job is in a terminal state."""
+        wait_for(
+            lambda: set(self.states().values()) <= ENDED, f"all {len(self.acked)} jobs end; {self._open()}", seconds
+        )
+
+    def _open(self) -> str:
+        found = [
+            (i["name"], i["state"], (i["reason"] or {}).get("message"))
+            for i in self.gateway.items("/jobs")
+            if i["state"] not in ENDED
+        ]
+        return f"{len(found)} open: {found[:5]}"
+
+    def wait_until_settled(self, seconds: float = 60) -> None:
+        """Every job's cost is final, which is when its usage is complete."""
+        wait_for(
+            lambda: not any(i["cost"]["provisional"] for i in self.gateway.items("/jobs") if i["id"] in self.acked),
+            "usage settled",
+            seconds,
+        )
+
+    def told(self) -> dict[str, dict[str, Any]]:
+        """Each job as the gateway shows it, with its attempts."""
+        jobs = {item["id"]: item for item in self.gateway.items("/jobs") if item["id"] in self.acked}
+        for job_id, shown in jobs.items():
+            shown["attempts"] = list(self.gateway.items(f"/jobs/{job_id}/attempts"))
+        return jobs
+
+    def verdict(self, witness: Witness) -> Verdict:
+        """The oracle's judgement of this run, usage included. Jobs of earlier runs are left out, unknown ones are not."""
+        others = {item["id"] for item in self.gateway.items("/jobs")} - self.acked.keys()
+        witness = witness.without(others)
+        verdict = judge(self.acked, self.told(), witness)
+        report = self.gateway.get("/usage", group_by="job", **{"from": "2026-01-01", "to": "2030-01-01"})
+        judge_usage(verdict, {row["job"]: row["gpu_milliseconds"] for row in _rows(report)}, witness)
+        return verdict
+
+
+def _rows(report: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    rows: Iterable[Mapping[str, Any]] = report["items"]
+    return rows

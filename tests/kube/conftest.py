@@ -1,0 +1,54 @@
+"""Real control planes for the whole test run. Each test takes a namespace, or a name, of its own."""
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
+from devtools.localfleet.admin import apply_file, mint_token
+
+ACCESS_MANIFEST = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cluster-access.yaml"
+_numbers = itertools.count(1)
+
+
+def _fleet(*names: str, with_nodes: bool) -> Iterator[list[ControlPlane]]:
+    root = Path(tempfile.mkdtemp(prefix="switchyard-kube-", dir="/var/tmp"))
+    planes = start_fleet(names or 3, root, with_nodes=with_nodes)
+    try:
+        yield planes
+    finally:
+        stop_fleet(planes)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[list[ControlPlane]]:
+    """Three control planes with the nodes of the small fleet: east, west and north."""
+    yield from _fleet(with_nodes=True)
+
+
+@pytest.fixture(scope="session")
+def bare_clusters() -> Iterator[list[ControlPlane]]:
+    """Two control planes without a node, for tests that break them or bring nodes of their own."""
+    yield from _fleet("bare-1", "bare-2", with_nodes=False)
+
+
+@pytest.fixture
+def namespace_name() -> str:
+    """A namespace name that no other test uses."""
+    return f"test-{next(_numbers)}"
+
+
+def gateway_token(plane: ControlPlane) -> str:
+    """The token of a ServiceAccount that has the published least-privilege role and nothing more."""
+    apply_file(plane, ACCESS_MANIFEST)
+    return mint_token(plane, "switchyard-system", "switchyard")
+
+
+def gateway_tokens(planes: Sequence[ControlPlane]) -> dict[str, str]:
+    """`gateway_token` of each cluster, by its name."""
+    return {plane.name: gateway_token(plane) for plane in planes}

@@ -1,0 +1,133 @@
+"""What we render, judged by a real API server: strict field validation, pod security `restricted`, and the release."""
+
+import time
+from uuid import uuid4
+
+import pytest
+
+from devtools.localfleet.admin import apply, client
+from federation.engine import names
+from federation.engine.rendering import Devices, Identity, namespace_labels, render_job, spec_hash, template_patch
+from federation.engine.spec import Rules, spec_json
+from federation.engine.spec_reading import read_spec
+from foundation.ids import new_id
+from tests.builders import make_spec
+
+pytestmark = pytest.mark.kube
+STRICT = {"fieldValidation": "Strict"}
+DRY = {**STRICT, "dryRun": "All"}
+H100 = Devices("nvidia", "spot", "nvidia.com/gpu", 8)
+CASES = {
+    "cpu": (make_spec(), [Devices()]),
+    "gpu": (make_spec(pod={"gpu": {"count": 8}, "command": ["python", "train.py"], "args": ["--n", "3"]}), [H100]),
+    "mig": (make_spec(pod={"gpu": {"mig": "1g.10gb"}}), [Devices("nvidia", "on_demand", "nvidia.com/mig-1g.10gb", 1)]),
+    "gang": (
+        make_spec(
+            pod_sets=[
+                {"name": "head", "image": "head", "cpu": "500m", "memory": "64M"},
+                {"name": "worker", "count": 16, "image": "worker", "cpu": "16", "memory": "128Gi", "gpu": {"count": 8}},
+            ]
+        ),
+        [Devices(), H100],
+    ),
+    "indexed": (make_spec(completions=100_000, pod={"count": 10_000}), [Devices()]),
+    "wide": (
+        make_spec(
+            deadline_seconds=30 * 24 * 3600,
+            labels={"sim.switchyard.dev/run-seconds": "5", "sim.switchyard.dev/exit-code": "1"},
+            pod={
+                "env": {f"VARIABLE_{n}": "\u00fc$(A)\n" * 20 for n in range(256)},
+                "args": ["x" * 1000] * 100,
+                "cpu": "1m",
+            },
+        ),
+        [Devices()],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def plane(bare_clusters):
+    return bare_clusters[0]
+
+
+@pytest.fixture(scope="module")
+def whose(plane):
+    """An identity whose namespace exists, enforces `restricted`, and warns about what it would not admit."""
+    identity = Identity("test", uuid4(), "acme/research", new_id(), new_id(), 1, "0" * 32)
+    labels = namespace_labels("test", str(identity.tenant_id)) | {"pod-security.kubernetes.io/warn": "restricted"}
+    apply(
+        plane, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": identity.namespace, "labels": labels}}]
+    )
+    deadline = time.monotonic() + 60
+    with client(plane) as http:
+        while http.get(f"/api/v1/namespaces/{identity.namespace}/serviceaccounts/default").status_code != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    return identity
+
+
+def rendered(case, whose):
+    spec, devices = CASES[case]
+    stored = spec_json(read_spec(spec, Rules(allow_simulation=True)))
+    return [render_job(stored, n, whose, each, simulated=True) for n, each in enumerate(devices)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_jobs_and_their_pods_pass_strict_validation_and_the_level_restricted(plane, whose, case):
+    with client(plane) as http:
+        for job in rendered(case, whose):
+            answer = http.post(f"/apis/batch/v1/namespaces/{whose.namespace}/jobs", params=DRY, json=job)
+            assert answer.status_code == 201, answer.text
+            assert "Warning" not in answer.headers
+            pod = {"apiVersion": "v1", "kind": "Pod", **job["spec"]["template"]}
+            pod["metadata"] = {**pod["metadata"], "name": "probe"}
+            answer = http.post(f"/api/v1/namespaces/{whose.namespace}/pods", params=DRY, json=pod)
+            assert answer.status_code == 201, answer.text
+            assert "Warning" not in answer.headers
+
+
+def test_the_namespace_would_refuse_less_than_we_render(plane, whose):
+    [job] = rendered("cpu", whose)
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "probe"},
+        "spec": dict(job["spec"]["template"]["spec"]),
+    }
+    del pod["spec"]["securityContext"]
+    pod["spec"]["containers"] = [{**pod["spec"]["containers"][0], "securityContext": {}}]
+    with client(plane) as http:
+        answer = http.post(f"/api/v1/namespaces/{whose.namespace}/pods", params=DRY, json=pod)
+    assert answer.status_code == 403
+
+
+def test_placement_hints_are_taken_in_the_patch_that_releases(plane, whose):
+    [job] = rendered("gpu", whose)
+    path = f"/apis/batch/v1/namespaces/{whose.namespace}/jobs"
+    hints = template_patch(
+        {"nvidia.com/gpu.product": "NVIDIA-H100", "!spot": "*", "!bought": "a,b"},
+        ["n1", "n2"],
+        domain_labels={"topology.kubernetes.io/zone": "a"},
+    )
+    with client(plane) as http:
+        made = http.post(path, params=STRICT, json=job).raise_for_status().json()
+        patch = {"metadata": {"uid": made["metadata"]["uid"]}, "spec": {"suspend": False, "template": hints}}
+        answer = http.patch(
+            f"{path}/{made['metadata']['name']}",
+            params=STRICT,
+            json=patch,
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+        assert answer.status_code == 200, answer.text
+        released = answer.json()["spec"]
+    assert released["suspend"] is False
+    affinity = released["template"]["spec"]["affinity"]["nodeAffinity"]
+    assert affinity == hints["spec"]["affinity"]["nodeAffinity"]
+
+
+def test_an_object_is_known_by_its_labels_and_its_name(plane, whose):
+    [job] = rendered("mig", whose)
+    assert job["metadata"]["labels"] == whose.labels
+    assert job["metadata"]["name"] == names.object_name(whose.attempt_id, 0)
+    assert len(spec_hash({"a": 1})) == 32

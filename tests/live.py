@@ -1,0 +1,87 @@
+"""A live gateway in one process over simulated clusters: every operation by hand, and the real observer."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from django.db import connections as django_connections
+
+from clusters.drivers.simulated import node_from_manifest
+from clusters.models import Cluster
+from clusters.operations import register_simulated
+from devtools.localfleet.fleetfile import ClusterSpec, NodeGroup, node_objects
+from federation import operations
+from federation.models import Attempt, Job, PodRun
+from federation.observer.process import Observer
+from tests.builders import make_tenant
+
+DEADLINE_SECONDS = 30
+H100 = {
+    "model": "NVIDIA-H100-80GB-HBM3",
+    "gpus": 8,
+    "gpu_memory_mib": 81559,
+    "cpu": 96,
+    "memory_gib": 1024,
+    "vendor": "nvidia",
+}
+
+
+def simulated_cluster(name: str = "east", nodes: int = 2, owner: str = "acme") -> Cluster:
+    """A registered cluster of nodes with eight H100 each, its inventory seen."""
+    spec = ClusterSpec(name, "us-east-1", "aws", (NodeGroup("h100", nodes, **H100),))
+    manifests = [node_from_manifest(manifest) for manifest in node_objects(spec)]
+    cluster = register_simulated(make_tenant(owner), name, region="us-east-1", nodes=manifests)
+    observe_until(lambda: cluster.nodes.count() == len(manifests))
+    return cluster
+
+
+def in_own_thread(work: Callable[[], object]) -> object:
+    """What `work` returns, run off the event loop with a database connection that is closed again."""
+    try:
+        return work()
+    finally:
+        django_connections.close_all()
+
+
+def observe_until(condition: Callable[[], bool]) -> None:
+    """Runs the real observer, and between its rounds what the tasks would do, until the condition holds."""
+
+    async def watch() -> None:
+        observer = asyncio.create_task(Observer().run())
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not await asyncio.to_thread(in_own_thread, lambda: _turn(condition)):
+            assert time.monotonic() < deadline, await asyncio.to_thread(in_own_thread, _standing)
+            await asyncio.sleep(0.05)
+        observer.cancel()
+        await asyncio.gather(observer, return_exceptions=True)
+
+    asyncio.run(watch())
+
+
+def _standing() -> str:
+    """What to look at when a condition never comes true."""
+    rows = Attempt.objects.values(
+        "state", "end_reason", "end_message", "next_action_at", "tries", "released_at", "settled_at"
+    )
+    return f"jobs {list(Job.objects.values('state', 'reason_message'))}, attempts {list(rows)}, pods {list(PodRun.objects.values())}"
+
+
+def _turn(condition: Callable[[], bool]) -> bool:
+    operations.run_scheduling_cycle()
+    operations.dispatch_attempts()
+    operations.sweep()
+    operations.settle_attempts()
+    return condition()
+
+
+def gpu_job(name: str = "train", *, count: int = 1, gpus: int = 8, seconds: int = 1, exit_code: int = 0) -> dict:
+    pods = {
+        "name": "worker",
+        "count": count,
+        "image": "registry.example/train:1",
+        "cpu": "8",
+        "memory": "32Gi",
+        "gpu": {"count": gpus},
+    }
+    labels = {"sim.switchyard.dev/run-seconds": str(seconds), "sim.switchyard.dev/exit-code": str(exit_code)}
+    return {"tenant": "acme/research/vision", "name": name, "pod_sets": [pods], "labels": labels}

@@ -1,0 +1,136 @@
+"""A whole gateway of its own: `python -m devtools.serve` on a fresh home, seen from outside."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import psycopg
+import pytest
+
+from devtools.embedded import free_port
+from devtools.serve import PROJECT
+
+ROLES = ("web", "worker", "beat", "observer")
+SECONDS = 90
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
+    """The condition's first true value."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"it did not happen within {seconds} s: {what}"
+        time.sleep(0.05)
+    return value
+
+
+@dataclass
+class Served:
+    """A running gateway, by its supervisor's process."""
+
+    home: Path
+    port: int
+    process: subprocess.Popen
+    output: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def family(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def of(self, role: str) -> list[psutil.Process]:
+        """The role's processes, its first one first."""
+        found = []
+        for process in self.family():
+            try:
+                if role in process.cmdline():
+                    found.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return sorted(found, key=lambda process: (process.create_time(), process.pid))
+
+    def named(self, name: str) -> psutil.Process:
+        """The server process of this program name that the supervisor itself started."""
+        children = psutil.Process(self.process.pid).children()
+        return next(process for process in children if process.name() == name)
+
+    def is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def ask(self, statement: str) -> list[tuple]:
+        """Rows from the gateway's database; none while it does not answer."""
+        address = json.loads((self.home / "environment.json").read_text())["DATABASE_URL"]
+        try:
+            with psycopg.connect(address, autocommit=True, connect_timeout=2) as connection:
+                cursor = connection.execute(statement)
+                return cursor.fetchall() if cursor.description else []
+        except psycopg.OperationalError:
+            return []
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+
+def start(home: Path, port: int) -> Served:
+    output = home / "output.log"
+    with output.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "devtools.serve"],
+            cwd=PROJECT,
+            env=clean_environment(home, port),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+    served = Served(home, port, process, output)
+    wait_for(lambda: "switchyard is ready at" in served.text() or process.poll() is not None, served.text())
+    assert process.poll() is None, served.text()
+    return served
+
+
+def clean_environment(home: Path, port: int) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SWITCHYARD_", "DJANGO_"))}
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        inherited.pop(name, None)
+    return {**inherited, "SWITCHYARD_HOME": str(home), "SWITCHYARD_PORT": str(port)}
+
+
+@dataclass
+class Keeper:
+    """One home for all tests of this folder; its gateway is started when a test needs it and the last one ended it."""
+
+    home: Path
+    port: int
+    served: Served | None = None
+
+    def running(self) -> Served:
+        if self.served is None or self.served.process.poll() is not None:
+            self.served = start(self.home, self.port)
+        return self.served
+
+
+@pytest.fixture(scope="session")
+def keeper() -> Iterator[Keeper]:
+    home = Path(tempfile.mkdtemp(prefix="switchyard-serve-", dir="/var/tmp"))
+    home.chmod(0o755)
+    keeper = Keeper(home, free_port())
+    yield keeper
+    if keeper.served is not None and keeper.served.process.poll() is None:
+        keeper.served.process.terminate()
+        keeper.served.process.wait(60)
+    shutil.rmtree(home, ignore_errors=True)

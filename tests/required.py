@@ -1,0 +1,74 @@
+"""Keeps whole classes of tests from quietly not running: what they need is brought or asked for by name before the first
+test, and in CI a skipped, deselected or absent class fails the run."""
+
+import os
+import shutil
+from collections import Counter
+
+import pytest
+
+from devtools.localfleet.binaries import BuildFailed, locate
+
+REQUIRED = ("kube", "browser", "processes")
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_ran: Counter[str] = Counter()
+_left_out: Counter[str] = Counter()
+
+
+def chromium() -> str | None:
+    """The path of a Chromium, if there is one; CHROMIUM names it."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session):
+    """Brings what the selected tests need, outside any test's time limit."""
+    if session.config.option.collectonly:
+        return
+    wanted = {name for item in session.items for name in REQUIRED if item.get_closest_marker(name)}
+    if "browser" in wanted and chromium() is None:
+        pytest.exit("the browser tests need Chromium: install it (Debian: apt-get install chromium) or set CHROMIUM", 4)
+    if "kube" in wanted:
+        with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            try:
+                locate()
+            except BuildFailed as failure:
+                pytest.exit(f"the kube tests need Kubernetes' programs: {failure}", 4)
+
+
+def pytest_deselected(items):
+    _left_out.update(name for item in items for name in REQUIRED if item.get_closest_marker(name))
+
+
+def pytest_runtest_logreport(report):
+    names = [name for name in REQUIRED if name in report.keywords]
+    if report.skipped:
+        _left_out.update(names)
+    elif report.when == "call":
+        _ran.update(names)
+
+
+def _complaints(config) -> list[str]:
+    is_whole = config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.collectonly
+    found = [f"{count} {name} tests were skipped or deselected" for name, count in _left_out.items()]
+    if is_whole:
+        found += [f"no {name} test ran" for name in REQUIRED if not _ran[name]]
+    return found
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus):
+    is_worker = hasattr(session.config, "workerinput")
+    if (
+        os.environ.get("CI") == "true"
+        and not is_worker
+        and exitstatus == pytest.ExitCode.OK
+        and _complaints(session.config)
+    ):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if os.environ.get("CI") == "true":
+        for complaint in _complaints(config):
+            terminalreporter.write_line(f"required in CI: {complaint}", red=True)

@@ -1,0 +1,179 @@
+"""Writing the inventory down: by difference, a version that grows when placement must look again, nothing implausible."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
+
+from clusters.drivers import NodeSeen
+from clusters.engine.inventory import ForeignUse
+from clusters.models import Cluster, ClusterEvent, Flavor, Node
+from clusters.operations import InventoryChange, record_inventory
+from clusters.queries import fleet
+from tests.builders import make_cluster
+
+
+def seen(name: str, *, gpus: str = "8", product: str = "NVIDIA-H100-80GB-HBM3", **changes) -> NodeSeen:
+    labels = {
+        "kubernetes.io/hostname": name,
+        "topology.kubernetes.io/zone": "z1",
+        "cloud.provider.com/topology-rack": "r1",
+        "nvidia.com/gpu.product": product,
+    }
+    allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": gpus}
+    return replace(NodeSeen(name, f"uid-{name}", labels, [], allocatable, True, True), **changes)
+
+
+def version(cluster: Cluster) -> int:
+    return Cluster.objects.get(id=cluster.id).inventory_version
+
+
+@pytest.mark.django_db
+def test_nodes_and_flavors_are_written_once_and_again_only_when_they_change():
+    cluster = make_cluster()
+    nodes = [seen("n1"), seen("n2"), seen("n3", gpus="0")]
+    first = record_inventory(cluster.id, nodes, {"n1": ForeignUse(500, 64, 1, {"nvidia.com/gpu": 1})})
+    again = record_inventory(cluster.id, nodes, {"n1": ForeignUse(500, 64, 1, {"nvidia.com/gpu": 1})})
+    assert first == InventoryChange(3, 0, 2, 0, 1)
+    assert again == InventoryChange(0, 0, 0, 0, 1)
+    node = Node.objects.get(cluster=cluster, name="n1")
+    assert node.devices == [{"flavor": "h100-80gb", "units": 8}]
+    assert node.domain == ["z1", "", "r1", "n1", ""]
+    assert (node.cpu_millicores, node.memory_mib, node.pods) == (64000, 524288, 110)
+    assert (node.foreign_cpu_millicores, node.foreign_pods, node.foreign_devices) == (500, 1, {"nvidia.com/gpu": 1})
+    assert sorted(Flavor.objects.filter(cluster=cluster).values_list("name", flat=True)) == ["cpu", "h100-80gb"]
+
+
+@pytest.mark.django_db
+def test_what_is_gone_is_removed_and_what_changed_is_changed():
+    cluster = make_cluster()
+    record_inventory(cluster.id, [seen("n1"), seen("n2", product="NVIDIA-L4")], {})
+    change = record_inventory(cluster.id, [seen("n1", is_ready=False)], {})
+    assert change == InventoryChange(1, 1, 0, 1, 2)
+    assert [node.name for node in Node.objects.filter(cluster=cluster)] == ["n1"]
+    assert not Node.objects.get(cluster=cluster).is_ready
+    assert [flavor.name for flavor in Flavor.objects.filter(cluster=cluster)] == ["h100-80gb"]
+
+
+@pytest.mark.django_db
+def test_our_own_use_of_devices_is_shown_without_making_placement_look_again():
+    cluster = make_cluster()
+    record_inventory(cluster.id, [seen("n1")], {})
+    change = record_inventory(cluster.id, [seen("n1")], {}, {"n1": {"nvidia.com/gpu": 3}})
+    assert change == InventoryChange(1, 0, 0, 0, 1)
+    assert Node.objects.get(cluster=cluster).used_devices == {"nvidia.com/gpu": 3}
+
+
+@pytest.mark.django_db
+def test_attack_15_implausible_capacity_counts_as_none_and_is_told_once():
+    cluster = make_cluster()
+    absurd = seen("n1", allocatable={"cpu": "1000000000000", "memory": "-1", "pods": "NaN", "nvidia.com/gpu": "1e12"})
+    for _ in range(3):
+        record_inventory(cluster.id, [absurd, seen("n2")], {})
+    node = Node.objects.get(cluster=cluster, name="n1")
+    assert (node.cpu_millicores, node.memory_mib, node.pods, node.devices[0]["units"]) == (0, 0, 0, 0)
+    (event,) = ClusterEvent.objects.filter(cluster=cluster, kind="implausible_capacity")
+    assert event.message.startswith("node n1 counts as having none of: ")
+    assert Node.objects.get(cluster=cluster, name="n2").cpu_millicores == 64000
+
+
+@pytest.mark.django_db
+def test_nodes_with_impossible_names_are_not_written():
+    cluster = make_cluster()
+    record_inventory(cluster.id, [seen("n1"), seen("n" * 300), seen("a\x00b")], {})
+    assert [node.name for node in Node.objects.filter(cluster=cluster)] == ["n1"]
+
+
+@pytest.mark.django_db
+def test_a_removed_cluster_takes_no_inventory():
+    cluster = make_cluster()
+    Cluster.objects.filter(id=cluster.id).update(removed_at="2026-01-01T00:00:00Z")
+    assert record_inventory(cluster.id, [seen("n1")], {}).version is None
+    assert not Node.objects.filter(cluster=cluster).exists()
+
+
+@pytest.mark.django_db
+def test_a_thousand_nodes_take_a_handful_of_statements():
+    cluster = make_cluster()
+    nodes = [seen(f"n{number}") for number in range(1000)]
+    with CaptureQueriesContext(connection) as first:
+        record_inventory(cluster.id, nodes, {})
+    with CaptureQueriesContext(connection) as same:
+        record_inventory(cluster.id, nodes, {})
+    with CaptureQueriesContext(connection) as one:
+        record_inventory(cluster.id, [seen("n0", gpus="4"), *nodes[1:]], {})
+    assert len(first) <= 12
+    assert len(same) <= 9
+    assert len(one) <= 12
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_observers_at_once_leave_one_inventory():
+    cluster = make_cluster()
+    barrier = threading.Barrier(2)
+
+    def observe(product: str) -> None:
+        barrier.wait()
+        for number in range(5):
+            record_inventory(cluster.id, [seen(f"n{each}", product=product) for each in range(number + 1)], {})
+        connections.close_all()
+
+    threads = [threading.Thread(target=observe, args=(product,)) for product in ("NVIDIA-L4", "Tesla-T4")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = set(Flavor.objects.filter(cluster=cluster).values_list("name", flat=True))
+    used = {entry["flavor"] for node in Node.objects.filter(cluster=cluster) for entry in node.devices}
+    assert used == names
+    assert len(names) == 1
+
+
+@pytest.mark.django_db
+def test_the_fleet_is_read_anew_only_when_something_changed():
+    cluster = make_cluster(name="fleet-1")
+    record_inventory(cluster.id, [seen("n1"), seen("n2")], {"n1": ForeignUse(500, 64, 1, {"nvidia.com/gpu": 1})})
+    (view,) = fleet()
+    with CaptureQueriesContext(connection) as queries:
+        (same,) = fleet()
+    assert len(queries) == 1
+    assert same is view
+    assert (view.name, view.owner_path, view.state) == ("fleet-1", "acme", "ready")
+    first, second = view.nodes
+    assert (first.domain, first.clique, first.is_usable) == (("z1", "", "r1"), "", True)
+    assert (first.devices, first.foreign_devices, first.foreign_cpu_millicores) == (
+        {"h100-80gb": 8},
+        {"h100-80gb": 1},
+        500,
+    )
+    assert second.foreign_devices == {}
+    assert view.flavors["h100-80gb"].resource_name == "nvidia.com/gpu"
+    record_inventory(cluster.id, [seen("n1")], {})
+    assert [node.name for node in fleet()[0].nodes] == ["n1"]
+    Cluster.objects.filter(id=cluster.id).update(wish="cordoned")
+    assert fleet()[0].state == "cordoned"
+    Cluster.objects.filter(id=cluster.id).update(removed_at="2026-01-01T00:00:00Z")
+    assert fleet() == ()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"is_ready": False}, "not ready"),
+        ({"is_schedulable": False}, "not schedulable"),
+        ({"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}, ""),
+        ({"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}, "taint team=a:NoSchedule"),
+        ({"taints": [{"key": "x", "effect": "PreferNoSchedule"}]}, ""),
+        ({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}, "taint node.kubernetes.io/unreachable:NoExecute"),
+    ],
+)  # fmt: skip
+def test_a_node_says_why_it_is_unusable(changes, why):
+    cluster = make_cluster()
+    record_inventory(cluster.id, [seen("n1", **changes)], {})
+    (node,) = fleet()[0].nodes
+    assert node.why_unusable == why
+    assert node.is_usable == (why == "")

@@ -1,0 +1,99 @@
+"""The published role is the same in the manifest, in the engine and in the comparison."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from clusters.engine.permissions import NAMESPACE, ROLE, SERVICE_ACCOUNT, Comparison, Right, compare
+from tests.apiserver import published_rules
+
+MANIFEST = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cluster-access.yaml"
+RULES = published_rules()
+
+
+def manifest(kind):
+    return [document for document in yaml.safe_load_all(MANIFEST.read_text()) if document["kind"] == kind]
+
+
+def test_the_manifest_grants_exactly_the_role():
+    [role] = manifest("ClusterRole")
+    granted = {
+        Right(group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == ROLE
+
+
+def test_the_manifest_binds_the_role_to_the_account_alone():
+    [binding] = manifest("ClusterRoleBinding")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": NAMESPACE}]
+    assert binding["roleRef"]["name"] == manifest("ClusterRole")[0]["metadata"]["name"]
+    assert manifest("RoleBinding") == manifest("Role") == []
+
+
+def test_the_manifest_confines_the_account_by_name():
+    [policy] = manifest("ValidatingAdmissionPolicy")
+    [condition] = policy["spec"]["matchConditions"]
+    assert condition["expression"].endswith(f'"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"')
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    [binding] = manifest("ValidatingAdmissionPolicyBinding")
+    assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+
+
+def test_the_role_reads_no_secrets_and_starts_no_shells():
+    for right in ROLE:
+        assert right.resource not in {"secrets", "pods/exec", "pods/attach", "serviceaccounts/token", "nodes/proxy"}
+        assert "*" not in (right.group, right.resource, right.verb)
+        assert right.verb not in {"escalate", "impersonate", "bind"}
+
+
+def test_the_published_rules_fit():
+    assert compare([RULES, RULES, RULES]) == Comparison(missing=(), excess=())
+
+
+def test_nothing_granted_lacks_the_whole_role():
+    assert set(compare([[]]).missing) == ROLE
+
+
+def test_a_wildcard_grants_the_role_and_is_too_much():
+    found = compare([[{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]])
+    assert found.missing == ()
+    assert found.excess == (Right("*", "*", "*"),)
+
+
+def test_a_wildcard_verb_on_a_resource_of_the_role_is_too_much():
+    found = compare([[*RULES, {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]}]])
+    assert found.excess == (Right("", "pods", "*"),)
+
+
+def test_a_right_to_named_objects_does_not_stand_for_the_whole_resource():
+    rules = [rule for rule in RULES if rule["resources"] != ["nodes"]]
+    rules.append(
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"], "resourceNames": ["n1"]}
+    )
+    found = compare([rules])
+    assert {str(right) for right in found.missing} == {"get nodes", "list nodes", "watch nodes"}
+    assert {str(right) for right in found.excess} == {
+        "get nodes named n1",
+        "list nodes named n1",
+        "watch nodes named n1",
+    }
+
+
+def test_a_right_in_one_namespace_is_told_and_does_not_stand_for_the_cluster():
+    only_here = [*RULES, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+    without_jobs = [rule for rule in RULES if rule["apiGroups"] != ["batch"]]
+    found = compare([only_here, without_jobs])
+    assert found.excess == (Right("", "secrets", "get"),)
+    assert {right.resource for right in found.missing} == {"jobs"}
+
+
+@pytest.mark.parametrize(
+    "rule", [{}, {"verbs": ["get"]}, {"resources": ["secrets"]}, {"apiGroups": None, "resources": None}]
+)
+def test_a_rule_that_grants_nothing_counts_for_nothing(rule):
+    assert compare([[*RULES, rule]]) == compare([RULES])

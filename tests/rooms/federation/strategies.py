@@ -1,0 +1,63 @@
+"""Hypothesis strategies for anything a user may validly ask for."""
+
+from hypothesis import strategies as st
+
+letters = "abcdefghijklmnopqrstuvwxyz"
+dns_labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+models = st.lists(st.sampled_from(["H100-80GB", "A100-80GB", "MI300X", "L4"]), max_size=3)
+texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=30)
+env_names = st.from_regex(r"[A-KM-Z_][A-Z0-9_]{0,10}", fullmatch=True).filter(
+    lambda name: not name.startswith(("LD_", "SWITCHYARD_", "NVIDIA_", "KUBERNETES_", "AMD_"))
+)
+gpus = st.one_of(
+    st.none(),
+    st.fixed_dictionaries({"count": st.integers(1, 64)}, optional={"models": models}),
+    st.fixed_dictionaries(
+        {"mig": st.sampled_from(["1g.10gb", "3g.40gb", "1g.5gb+me"])},
+        optional={"count": st.integers(1, 7), "models": models},
+    ),
+    st.fixed_dictionaries({"fraction": st.integers(1, 999).map(lambda n: f"0.{n:03d}")}, optional={"models": models}),
+)
+pod_sets = st.fixed_dictionaries(
+    {
+        "name": dns_labels,
+        "image": st.sampled_from(["python", "library/python:3.12", "registry.example:5000/a/b@sha256:" + "ab" * 32]),
+        "cpu": st.sampled_from(["1", "500m", "0.25", "16", "1e1", "1024"]),
+        "memory": st.sampled_from(["1Gi", "1.5Gi", "1048576", "64M", "1.25G", "2Ti", "1e9"]),
+    },
+    optional={
+        "count": st.integers(1, 10_000),
+        "command": st.lists(texts, max_size=3),
+        "args": st.lists(texts, max_size=3),
+        "env": st.dictionaries(env_names, texts, max_size=4),
+        "gpu": gpus,
+    },
+)
+label_keys = st.one_of(dns_labels, dns_labels.map(lambda name: f"team.example/{name}"))
+specs = st.fixed_dictionaries(
+    {"name": dns_labels, "pod_sets": st.lists(pod_sets, min_size=1, max_size=4, unique_by=lambda pods: pods["name"])},
+    optional={
+        "deadline_seconds": st.integers(1, 30 * 24 * 3600),
+        "estimated_seconds": st.one_of(st.none(), st.integers(1, 30 * 24 * 3600)),
+        "priority_class": st.sampled_from(["low", "normal", "high"]),
+        "strategy": st.sampled_from(["cheapest", "soonest", "pack", "spread", "balanced"]),
+        "on_cluster_lost": st.just("hold"),
+        "topology": st.fixed_dictionaries(
+            {},
+            optional={
+                "level": st.sampled_from(["cluster", "zone", "rack", "node"]),
+                "mode": st.sampled_from(["required", "preferred"]),
+            },
+        ),
+        "constraints": st.fixed_dictionaries(
+            {},
+            optional={
+                "clusters": st.lists(dns_labels, max_size=3),
+                "exclude_clusters": st.lists(dns_labels, max_size=3),
+                "regions": st.lists(st.sampled_from(["eu-*", "us-east-1", "*"]), max_size=2),
+                "capacity_types": st.lists(st.sampled_from(["on_demand", "spot", "reserved"]), max_size=3),
+            },
+        ),
+        "labels": st.dictionaries(label_keys, dns_labels, max_size=4),
+    },
+)

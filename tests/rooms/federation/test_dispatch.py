@@ -1,0 +1,168 @@
+"""Dispatch against a cluster that is full of surprises, and workers that come too late."""
+
+from datetime import timedelta
+
+import pytest
+from django.db import transaction
+
+from clusters.drivers import connections
+from clusters.queries import driver_of
+from federation import operations
+from federation.locks import claim_due_attempts
+from federation.models import Attempt, Job, RemoteObject
+from federation.operations.endings import Ending, end_attempts
+from federation.operations.reconciliation import reconcile_clusters
+from foundation.clock import now
+from quotas.models import Hold
+from tests.builders import submit
+from tests.live import gpu_job, observe_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def call(cluster, what, *arguments):
+    """One call of the cluster's driver."""
+    return connections.run(getattr(driver_of(cluster.id), what)(*arguments), 5)
+
+
+def foreign_job(namespace: str, name: str, **labels: str) -> dict:
+    """A Job that somebody else made."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "suspend": True,
+            "parallelism": 1,
+            "completions": 1,
+            "template": {
+                "metadata": {},
+                "spec": {"containers": [{"name": "main", "image": "registry.example/foreign:1"}]},
+            },
+        },
+    }
+
+
+def place(submitter, **fields) -> tuple[Job, Attempt]:
+    """A placed job that nobody has dispatched yet."""
+    job = submit(submitter, gpu_job(**fields))
+    operations.run_scheduling_cycle()
+    return job, Attempt.objects.get(job=job, finished_at=None)
+
+
+def test_a_foreign_object_of_our_name_is_left_untouched_and_the_job_runs_under_another(cluster, submitter):
+    job, attempt = place(submitter)
+    name = attempt.remote_objects.get().name
+    call(cluster, "ensure_namespace", attempt.namespace, {})
+    uid = call(cluster, "create_job", foreign_job(attempt.namespace, name))
+    operations.dispatch_attempts()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.end_reason) == ("abandoned", "name_taken")
+    observe_until(lambda: Job.objects.filter(id=job.id, state="succeeded").exists())
+    assert call(cluster, "get_job", attempt.namespace, name).uid == uid
+
+
+def test_an_object_left_by_a_worker_that_died_is_adopted(cluster, submitter):
+    _, attempt = place(submitter)
+    operations.dispatch_attempts()
+    uid = attempt.remote_objects.get().uid
+    # As if the worker had died before storing anything: only a raw write could forget so thoroughly.
+    Attempt.objects.filter(id=attempt.id).update(
+        state="reserved",
+        created_at=None,
+        starting_at=None,
+        released_at=None,
+        next_action_at=now(),
+        claim_expires_at=None,
+    )
+    RemoteObject.objects.filter(attempt=attempt).delete()
+    RemoteObject.objects.create(
+        attempt=attempt, position=0, name=call(cluster, "list_jobs")[0].name, flavor=attempt.flavor, capacity_type="on_demand",
+        pods=1, gpu_units=8, cpu_millicores=8000, memory_mib=32768,
+    )  # fmt: skip
+    operations.dispatch_attempts()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.remote_objects.get().uid) == ("starting", uid)
+    assert len(call(cluster, "list_jobs")) == 1
+
+
+def test_a_stale_worker_cannot_write(cluster, submitter):
+    _, attempt = place(submitter)
+    stale = claim_due_attempts(cluster.id, 10)
+    assert stale.attempt_ids == (attempt.id,)
+    Attempt.objects.filter(id=attempt.id).update(claim_expires_at=now() - timedelta(seconds=1))
+    fresh = claim_due_attempts(cluster.id, 10)
+    assert fresh.attempt_ids == (attempt.id,)
+    assert fresh.token > stale.token
+    with transaction.atomic():
+        assert end_attempts([Ending(attempt.id, "abandoned", "late", token=stale.token)]) == 0
+        assert end_attempts([Ending(attempt.id, "abandoned", "on time", token=fresh.token)]) == 1
+    assert Hold.objects.get(holder_id=attempt.id).state == "voided"
+
+
+def test_a_claimed_attempt_is_not_claimed_twice(cluster, submitter):
+    place(submitter)
+    assert len(claim_due_attempts(cluster.id, 10).attempt_ids) == 1
+    assert claim_due_attempts(cluster.id, 10).attempt_ids == ()
+
+
+def test_a_stop_requested_before_the_start_wins_and_nothing_ever_runs(cluster, submitter):
+    job, attempt = place(submitter, seconds=60)
+    operations.request_cancellation(submitter, job.id)
+    operations.dispatch_attempts()
+    job.refresh_from_db()
+    attempt.refresh_from_db()
+    assert (job.state, attempt.state, attempt.released_at) == ("cancelled", "abandoned", None)
+    assert call(cluster, "list_jobs") == []
+    assert Hold.objects.get().state == "voided"
+
+
+def test_an_object_deleted_by_hand_fails_its_job_instead_of_running_it_again(cluster, submitter):
+    job, attempt = place(submitter, seconds=600)
+    observe_until(lambda: Job.objects.filter(state="running").exists())
+    remote = attempt.remote_objects.get()
+    call(cluster, "delete_job", attempt.namespace, remote.name, remote.uid)
+    observe_until(lambda: call(cluster, "list_jobs") == [])
+    reconcile_clusters()
+    job.refresh_from_db()
+    assert (job.state, job.reason_code, Attempt.objects.count()) == ("failed", "object_deleted", 1)
+
+
+def test_an_orphan_is_removed_and_a_foreign_object_never(cluster, submitter, settings):
+    _, attempt = place(submitter)
+    call(cluster, "ensure_namespace", attempt.namespace, {})
+    labels = {
+        "switchyard.dev/install": settings.INSTALL_ID,
+        "switchyard.dev/attempt": "00000000-0000-7000-8000-000000000001",
+    }
+    call(cluster, "create_job", foreign_job(attempt.namespace, "orphan", **labels))
+    foreign = call(cluster, "create_job", foreign_job(attempt.namespace, "foreign"))
+    reconcile_clusters()
+    assert [job.name for job in call(cluster, "list_jobs") if job.name == "orphan"] == []
+    assert call(cluster, "get_job", attempt.namespace, "foreign").uid == foreign
+
+
+def test_suspiciously_many_orphans_are_left_alone_and_reported(cluster, submitter, settings):
+    _, attempt = place(submitter)
+    call(cluster, "ensure_namespace", attempt.namespace, {})
+    for number in range(25):
+        labels = {
+            "switchyard.dev/install": settings.INSTALL_ID,
+            "switchyard.dev/attempt": f"00000000-0000-7000-8000-{number:012d}",
+        }
+        call(cluster, "create_job", foreign_job(attempt.namespace, f"orphan-{number}", **labels))
+    reconcile_clusters()
+    assert len(call(cluster, "list_jobs")) == 25
+    assert cluster.events.filter(kind="too_many_orphans").exists()
+
+
+def test_finished_objects_stay_for_their_logs_and_then_go(cluster, submitter, settings):
+    job, _ = place(submitter)
+    observe_until(lambda: Attempt.objects.filter(settled_at__isnull=False).exists())
+    reconcile_clusters()
+    assert len(call(cluster, "list_jobs")) == 1
+    settings.KEEP_FINISHED_SECONDS = 0
+    reconcile_clusters()
+    reconcile_clusters()
+    assert call(cluster, "list_jobs") == []
+    assert Attempt.objects.get(job=job).removed_at is not None

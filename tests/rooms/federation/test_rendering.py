@@ -1,0 +1,174 @@
+import json
+import re
+from time import process_time
+from uuid import UUID, uuid4
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.engine import names
+from federation.engine.rendering import Devices, Identity, render_job, spec_hash, template_patch
+from federation.engine.spec import Rules, spec_json
+from federation.engine.spec_reading import read_spec
+from foundation.ids import new_id
+from tests.builders import make_spec
+from tests.pod_security import violations
+from tests.rooms.federation.strategies import specs
+
+DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+NOTHING = Devices()
+H100 = Devices("nvidia", "spot", "nvidia.com/gpu", 8)
+
+
+def identity(**changes):
+    given = {
+        "install": "switchyard",
+        "tenant_id": uuid4(),
+        "tenant_path": "acme/research/vision",
+        "job_id": new_id(),
+        "attempt_id": new_id(),
+        "attempt_number": 3,
+        "spec_hash": "0" * 32,
+    }
+    return Identity(**(given | changes))
+
+
+def stored(**changes):
+    return spec_json(read_spec(make_spec(**changes), Rules(allow_simulation=True)))
+
+
+def pod_of(manifest):
+    return manifest["spec"]["template"]["spec"]
+
+
+def environment_of(manifest):
+    [container] = pod_of(manifest)["containers"]
+    return {item["name"]: item["value"] for item in container["env"]}
+
+
+@given(specs, st.sampled_from([NOTHING, H100, Devices("amd", "on_demand", "amd.com/gpu", 1)]))
+def test_every_valid_spec_renders_to_pods_that_the_level_restricted_admits(value, devices):
+    spec = spec_json(read_spec(value, Rules()))
+    for position, pod_set in enumerate(spec["pod_sets"]):
+        manifest = render_job(spec, position, identity(), devices)
+        assert violations(pod_of(manifest)) == []
+        assert manifest["spec"]["suspend"] is True
+        assert (manifest["spec"]["backoffLimit"], pod_of(manifest)["restartPolicy"]) == (0, "Never")
+        assert manifest["spec"]["parallelism"] == pod_set["count"]
+        assert pod_of(manifest)["automountServiceAccountToken"] is False
+        assert DNS_LABEL.fullmatch(manifest["metadata"]["name"])
+        assert DNS_LABEL.fullmatch(manifest["metadata"]["namespace"])
+        assert all(LABEL_VALUE.fullmatch(label) for label in manifest["metadata"]["labels"].values())
+        assert manifest["spec"]["template"]["metadata"]["labels"] == manifest["metadata"]["labels"]
+
+
+@given(st.binary(min_size=16, max_size=16), st.binary(min_size=16, max_size=16), st.integers(0, 15))
+def test_names_come_from_attempts_and_never_meet(one, other, position):
+    name = names.object_name(UUID(bytes=one), position)
+    assert DNS_LABEL.fullmatch(name)
+    assert (name == names.object_name(UUID(bytes=other), position)) == (one == other)
+    assert name != names.object_name(UUID(bytes=one), position + 1)
+
+
+def test_a_long_tenant_name_is_cut_to_a_valid_namespace():
+    tenant_id = uuid4()
+    namespace = names.namespace_of("acme/" + "a" * 49 + "-" + "b" * 13, tenant_id)
+    assert len(namespace) <= 63
+    assert DNS_LABEL.fullmatch(namespace)
+    assert namespace.endswith(f"-{tenant_id.hex[-8:]}")
+
+
+def test_tenants_of_one_name_made_in_the_same_instant_have_namespaces_of_their_own():
+    assert names.namespace_of("acme/a/vision", new_id()) != names.namespace_of("acme/b/vision", new_id())
+
+
+def test_pods_are_told_whose_they_are_and_which_attempt():
+    whose = identity()
+    told = environment_of(render_job(stored(), 0, whose, NOTHING))
+    assert told["SWITCHYARD_JOB_ID"] == str(whose.job_id)
+    assert told["SWITCHYARD_ATTEMPT"] == "3"
+    assert told["SWITCHYARD_TENANT"] == "acme/research/vision"
+
+
+def test_gpus_are_asked_for_by_the_flavors_resource_and_hidden_from_pods_without_any():
+    with_gpu = render_job(stored(pod={"gpu": {"count": 8}}), 0, identity(), H100)
+    [container] = pod_of(with_gpu)["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    assert container["resources"]["requests"]["nvidia.com/gpu"] == "8"
+    assert "NVIDIA_VISIBLE_DEVICES" not in environment_of(with_gpu)
+    assert {t["key"] for t in pod_of(with_gpu)["tolerations"]} >= {"nvidia.com/gpu", "cloud.google.com/gke-spot"}
+    without = render_job(stored(), 0, identity(), NOTHING)
+    assert environment_of(without)["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert "tolerations" not in pod_of(without)
+
+
+def test_nothing_is_rerun_silently():
+    job = render_job(stored(), 0, identity(), NOTHING)["spec"]
+    assert job["podReplacementPolicy"] == "Failed"
+    assert {rule["action"] for rule in job["podFailurePolicy"]["rules"]} == {"FailJob"}
+
+
+def test_local_disk_is_limited_without_asking_the_node_for_it():
+    [container] = pod_of(render_job(stored(), 0, identity(), NOTHING))["containers"]
+    assert container["resources"]["limits"]["ephemeral-storage"] == "64Gi"
+    assert container["resources"]["requests"]["ephemeral-storage"] == "0"
+
+
+def test_completions_make_an_indexed_job():
+    job = render_job(stored(completions=100, pod={"count": 5}), 0, identity(), NOTHING)["spec"]
+    assert (job["completionMode"], job["parallelism"], job["completions"]) == ("Indexed", 5, 100)
+
+
+def test_simulated_run_times_become_annotations_only_where_allowed():
+    spec = stored(labels={"sim.switchyard.dev/run-seconds": "5"})
+    allowed = render_job(spec, 0, identity(), NOTHING, simulated=True)["spec"]["template"]["metadata"]
+    assert allowed["annotations"] == {"sim.switchyard.dev/run-seconds": "5"}
+    assert "annotations" not in render_job(spec, 0, identity(), NOTHING)["spec"]["template"]["metadata"]
+
+
+def test_a_users_labels_do_not_reach_the_cluster():
+    manifest = json.dumps(render_job(stored(labels={"experiment": "forty-two"}), 0, identity(), NOTHING))
+    assert "forty-two" not in manifest
+
+
+def test_the_spec_hash_ignores_order_and_nothing_else():
+    spec = stored(pod={"env": {"A": "1", "B": "2"}})
+    turned = json.loads(json.dumps(spec))
+    turned["pod_sets"][0]["env"] = {"B": "2", "A": "1"}
+    assert spec_hash(turned) == spec_hash(spec)
+    turned["pod_sets"][0]["env"]["A"] = "3"
+    assert spec_hash(turned) != spec_hash(spec)
+    assert len(spec_hash(spec)) == 32
+
+
+def test_release_hints_pin_the_flavor_and_prefer_the_assumed_nodes():
+    patch = template_patch({"nvidia.com/gpu.product": "H100", "!spot": "*"}, ["n1", "n2"], domain_labels={"rack": "r1"})
+    affinity = patch["spec"]["affinity"]["nodeAffinity"]
+    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert {(e["key"], e["operator"]) for e in term["matchExpressions"]} == {
+        ("nvidia.com/gpu.product", "In"), ("spot", "DoesNotExist"), ("rack", "In")
+    }  # fmt: skip
+    [wish] = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert wish["preference"]["matchExpressions"][0]["values"] == ["n1", "n2"]
+
+
+def test_pinned_nodes_are_required():
+    affinity = template_patch({}, ["n1"], is_pinned=True)["spec"]["affinity"]["nodeAffinity"]
+    assert list(affinity) == ["requiredDuringSchedulingIgnoredDuringExecution"]
+
+
+def test_nothing_to_hint_is_an_empty_patch():
+    assert template_patch({}) == {}
+
+
+def test_rendering_and_encoding_take_well_under_a_third_of_a_millisecond():
+    spec, whose, rounds = stored(pod={"env": {f"V{n}": "x" for n in range(20)}}), identity(), 300
+    best = float("inf")
+    for _ in range(3):
+        started = process_time()
+        for _ in range(rounds):
+            msgspec.json.encode(render_job(spec, 0, whose, H100))
+        best = min(best, (process_time() - started) / rounds)
+    assert best < 0.0003

@@ -1,0 +1,193 @@
+import threading
+
+import pytest
+from django.db import connection, transaction
+
+from foundation.bell import Bell, ensure_rows
+from foundation.models import OutboxMessage, Routine
+from foundation.outbox import announce
+from foundation.schedule import How, Schedule
+
+pytestmark = pytest.mark.django_db(transaction=True)
+HERE = "tests.rooms.foundation.test_bell"
+SCHEDULES = [
+    Schedule(name, f"tasks.{name}", name, f"{HERE}.work_on_{name}", every_seconds=3600)
+    for name in ("cycle", "dispatch")
+]
+ran = []
+
+
+def work_on_cycle():
+    ran.append("cycle")
+
+
+def work_on_dispatch():
+    raise RuntimeError("no luck")
+
+
+class Post:
+    """A broker that keeps what it is given, or is down."""
+
+    def __init__(self, *, is_down=False):
+        self.sent, self.tries, self.is_down = [], 0, is_down
+
+    def send_task(self, name, **options):
+        self.tries += 1
+        if self.is_down:
+            raise ConnectionError("refused")
+        self.sent.append((name, options["queue"]))
+
+
+@pytest.fixture(autouse=True)
+def rows():
+    ran.clear()
+    ensure_rows(SCHEDULES)
+    at_rest()
+
+
+def at_rest():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE foundation_routine SET rung_at = clock_timestamp(), sent_at = clock_timestamp(),"
+            " started_at = clock_timestamp() + interval '1 millisecond'"
+        )
+        cursor.execute("SELECT pg_sleep(0.002)")
+
+
+def let_pass(seconds):
+    with connection.cursor() as cursor:
+        for column in ("rung_at", "sent_at", "started_at"):
+            cursor.execute(f"UPDATE foundation_routine SET {column} = {column} - make_interval(secs => {seconds})")
+
+
+def say(*topics):
+    with transaction.atomic():
+        announce(*topics)
+
+
+def take(bell):
+    return [(ring.schedule.name, ring.how) for ring in bell.take()]
+
+
+def test_many_announcements_make_one_message_a_topic():
+    for _ in range(20):
+        say("cycle", "dispatch")
+    bell = Bell(SCHEDULES, Post())
+    assert take(bell) == [("cycle", How.SEND), ("dispatch", How.SEND)]
+    assert not OutboxMessage.objects.exists()
+    say("cycle")
+    assert take(bell) == []
+    assert not OutboxMessage.objects.exists()
+
+
+def test_announcements_nobody_listens_to_are_cleared_away():
+    say("observe")
+    assert take(Bell(SCHEDULES, Post())) == []
+    assert not OutboxMessage.objects.exists()
+
+
+def test_a_message_goes_to_its_queue_and_nothing_runs_here():
+    post = Post()
+    say("cycle")
+    bell = Bell(SCHEDULES, post)
+    for ring in bell.take():
+        bell.deliver(ring)
+    assert post.sent == [("tasks.cycle", "cycle")]
+    assert ran == []
+
+
+def test_without_a_broker_the_work_is_done_here_and_the_broker_rests():
+    post = Post(is_down=True)
+    bell = Bell(SCHEDULES, post)
+    for _ in range(3):
+        say("cycle")
+        for ring in bell.take():
+            bell.deliver(ring)
+    assert ran == ["cycle"] * 3
+    assert post.tries == 1
+
+
+def test_an_unanswered_message_is_worked_off_here_after_the_patience():
+    post = Post()
+    bell = Bell(SCHEDULES, post)
+    say("cycle")
+    bell.take()
+    let_pass(6)
+    rings = bell.take()
+    assert [(ring.schedule.name, ring.how) for ring in rings] == [("cycle", How.INLINE)]
+    bell.deliver(rings[0])
+    assert ran == ["cycle"]
+    assert post.sent == []
+    assert take(bell) == []
+
+
+def test_failing_work_is_recorded_and_tried_again():
+    bell = Bell(SCHEDULES, Post(is_down=True))
+    say("dispatch")
+    for ring in bell.take():
+        bell.deliver(ring)
+    assert Routine.objects.get(name="dispatch").error == "RuntimeError: no luck"
+    let_pass(6)
+    assert take(bell) == [("dispatch", How.INLINE)]
+
+
+def test_several_bells_tick_once():
+    let_pass(3601)
+    found, start = [], threading.Barrier(4)
+
+    def ring():
+        try:
+            bell = Bell(SCHEDULES, Post())
+            start.wait()
+            for _ in range(3):
+                found.extend(take(bell))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=ring) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(found) == [("cycle", How.SEND), ("dispatch", How.SEND)]
+
+
+def test_a_bell_stops_when_told():
+    bell = Bell(SCHEDULES, Post())
+    bell.stopping.set()
+    bell.run()
+
+
+def test_a_running_bell_hears_an_announcement_and_outlives_its_connections():
+    post = Post()
+    bell = Bell(SCHEDULES, post)
+
+    def run():
+        try:
+            bell.run()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        say("cycle")
+        wait_for(lambda: post.sent == [("tasks.cycle", "cycle")])
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+            )
+        say("dispatch")
+        wait_for(lambda: ("tasks.dispatch", "dispatch") in post.sent)
+    finally:
+        bell.stopping.set()
+        thread.join(10)
+    assert not thread.is_alive()
+
+
+def wait_for(condition, seconds=10):
+    pause, left = threading.Event(), seconds
+    while not condition():
+        assert left > 0, "it did not happen"
+        pause.wait(0.02)
+        left -= 0.02

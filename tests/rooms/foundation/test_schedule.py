@@ -1,0 +1,52 @@
+from datetime import UTC, datetime, timedelta
+
+from foundation.schedule import How, RoutineState, Schedule, decide
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PATIENCE = timedelta(seconds=5)
+CYCLE = Schedule("cycle", "tasks.cycle", "cycle", "operations.cycle", every_seconds=60)
+
+
+def ago(seconds):
+    return NOW - timedelta(seconds=seconds)
+
+
+def rings(state, *announced):
+    found = decide([CYCLE], {"cycle": state}, set(announced), NOW, PATIENCE)
+    return [(ring.how, ring.is_new) for ring in found]
+
+
+def test_a_routine_that_was_never_rung_is_sent():
+    assert rings(RoutineState("cycle")) == [(How.SEND, True)]
+
+
+def test_a_routine_at_rest_is_left_alone():
+    assert rings(RoutineState("cycle", rung_at=ago(10), sent_at=ago(10), started_at=ago(9))) == []
+
+
+def test_an_announcement_sends_a_message():
+    assert rings(RoutineState("cycle", ago(10), ago(10), ago(9)), "cycle") == [(How.SEND, True)]
+
+
+def test_another_topic_rings_nothing():
+    assert rings(RoutineState("cycle", ago(10), ago(10), ago(9)), "dispatch") == []
+
+
+def test_silence_for_its_period_sends_a_message():
+    assert rings(RoutineState("cycle", ago(60), ago(60), ago(59))) == [(How.SEND, True)]
+
+
+def test_an_announcement_while_a_message_is_unanswered_is_only_noted():
+    assert rings(RoutineState("cycle", ago(1), ago(1), ago(50)), "cycle") == [(How.NOTE, True)]
+
+
+def test_nothing_happens_while_a_message_is_waited_for():
+    assert rings(RoutineState("cycle", ago(1), ago(1), None)) == []
+
+
+def test_past_its_patience_the_bell_does_the_work_itself():
+    assert rings(RoutineState("cycle", ago(6), ago(6), ago(50))) == [(How.INLINE, False)]
+
+
+def test_a_ring_noted_during_a_run_that_ended_without_seeing_it_is_sent():
+    assert rings(RoutineState("cycle", rung_at=ago(1), sent_at=ago(3), started_at=ago(2))) == [(How.SEND, False)]

@@ -1,0 +1,72 @@
+import io
+
+import pytest
+import yaml
+from django.core.management import call_command
+
+from tests.builders import bearer, make_user
+
+pytestmark = pytest.mark.django_db
+SCHEMA, DOCS = "/api/v1/schema/", "/api/v1/docs/"
+
+
+@pytest.fixture(scope="module")
+def schema():
+    out = io.StringIO()
+    call_command("spectacular", "--validate", "--fail-on-warn", stdout=out)
+    return yaml.safe_load(out.getvalue())
+
+
+def operations(schema):
+    return [
+        (f"{method.upper()} {path}", operation)
+        for path, item in schema["paths"].items()
+        for method, operation in item.items()
+    ]
+
+
+def test_every_operation_says_what_a_refusal_looks_like(schema):
+    for name, operation in operations(schema):
+        content = operation["responses"]["default"]["content"]
+        assert content["application/problem+json"]["schema"]["$ref"].endswith("/Problem"), name
+
+
+def test_every_post_takes_an_idempotency_key(schema):
+    for name, operation in operations(schema):
+        keys = (
+            [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "header"]
+            if "parameters" in operation
+            else []
+        )
+        assert ("Idempotency-Key" in keys) == name.startswith("POST"), name
+
+
+def test_every_operation_is_described_and_asks_who_calls(schema):
+    for name, operation in operations(schema):
+        assert operation.get("description"), name
+        assert {"token": []} in operation["security"], name
+
+
+def test_a_list_declares_its_filters_and_paging_words(schema):
+    parameters = {parameter["name"] for parameter in schema["paths"]["/api/v1/audit"]["get"]["parameters"]}
+    assert parameters == {"actor", "object", "action", "tenant", "outcome", "limit", "cursor", "order"}
+    assert schema["components"]["schemas"]["TenantPage"]["properties"]["items"]["items"]["$ref"].endswith("/Tenant")
+
+
+def test_the_schema_and_its_page_are_for_those_who_are_known(client):
+    for path in (SCHEMA, DOCS):
+        assert client.get(path).status_code in {401, 302}
+    assert client.get(SCHEMA, headers=bearer(make_user())).status_code == 200
+
+
+def test_the_page_brings_nothing_from_elsewhere_and_no_inline_code(client):
+    client.force_login(make_user())
+    page = client.get(DOCS, headers={"Accept": "text/html"})
+    text = page.content.decode()
+    assert page.status_code == 200
+    assert "http" not in text.replace("<!DOCTYPE html>", "")
+    assert "<style" not in text
+    assert text.count("<script") == text.count("<script src=")
+    script = client.get(f"{DOCS}?script=")
+    assert script.status_code == 200
+    assert "javascript" in script["Content-Type"]

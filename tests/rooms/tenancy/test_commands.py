@@ -1,0 +1,97 @@
+import io
+import json
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from tenancy.models import ApiToken, AuditEntry, RoleBinding, Tenant, User
+from tests.builders import make_tenant
+
+pytestmark = pytest.mark.django_db
+
+
+def run(name, *arguments, stdin="", monkeypatch=None):
+    if monkeypatch:
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+    out = io.StringIO()
+    call_command(name, *arguments, stdout=out)
+    return json.loads(out.getvalue())
+
+
+def test_bootstrap_makes_an_organisation_its_admin_and_a_token(client):
+    answer = run("bootstrap", "--organisation", "acme", "--admin", "Root@Example.org")
+    assert (answer["organisation"], answer["user"]) == ("acme", "root@example.org")
+    me = client.get("/api/v1/me", headers={"Authorization": f"Bearer {answer['token']}"}).json()
+    assert [(role["tenant"], role["role"]) for role in me["roles"]] == [("acme", "admin")]
+    assert me["user"]["is_operator"]
+    user = User.objects.get()
+    assert user.is_staff
+    assert not user.is_superuser
+    assert not user.has_usable_password()
+    assert answer["token"] not in str(list(AuditEntry.objects.values()))
+
+
+def test_bootstrap_run_again_changes_nothing():
+    first = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org")
+    before = [model.objects.count() for model in (Tenant, User, ApiToken, RoleBinding, AuditEntry)]
+    again = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org")
+    assert again == {name: value for name, value in first.items() if name != "token"}
+    assert [model.objects.count() for model in (Tenant, User, ApiToken, RoleBinding, AuditEntry)] == before
+    renewed = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org", "--new-token")
+    assert renewed["token"] != first["token"]
+
+
+def test_bootstrap_takes_a_password_from_standard_input(client, monkeypatch):
+    arguments = ("bootstrap", "--organisation", "acme", "--admin", "root@example.org", "--password-stdin")
+    run(*arguments, stdin="correct horse battery\n", monkeypatch=monkeypatch)
+    assert client.login(username="root@example.org", password="correct horse battery")
+    assert client.get("/admin/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("organisation", "email", "said"),
+    [
+        ("Acme Corp", "root@example.org", "--organisation"),
+        ("acme/b", "root@example.org", "--organisation"),
+        ("acme", "root", "email"),
+    ],
+)
+def test_bootstrap_says_what_is_wrong_and_leaves_nothing(organisation, email, said):
+    with pytest.raises(CommandError, match=said):
+        run("bootstrap", "--organisation", organisation, "--admin", email)
+    assert Tenant.objects.count() == User.objects.count() == 0
+
+
+def test_bootstrap_refuses_a_weak_password(monkeypatch):
+    with pytest.raises(CommandError, match="password"):
+        run(
+            "bootstrap",
+            "--organisation",
+            "acme",
+            "--admin",
+            "a@b.co",
+            "--password-stdin",
+            stdin="short\n",
+            monkeypatch=monkeypatch,
+        )
+    assert User.objects.count() == 0
+
+
+def test_a_second_organisations_admin_sees_nothing_of_the_first(client):
+    run("bootstrap", "--organisation", "acme", "--admin", "root@example.org")
+    other = run("bootstrap", "--organisation", "other", "--admin", "boss@example.org")
+    headers = {"Authorization": f"Bearer {other['token']}"}
+    assert [tenant["path"] for tenant in client.get("/api/v1/tenants", headers=headers).json()["items"]] == ["other"]
+
+
+def test_add_user_makes_a_user_with_roles_and_a_token(client):
+    make_tenant("acme/research")
+    arguments = ("add_user", "ann@example.org", "--role", "submitter@acme/research", "--new-token", "--scope", "read")
+    answer = run(*arguments)
+    me = client.get("/api/v1/me", headers={"Authorization": f"Bearer {answer['token']}"}).json()
+    assert [(role["tenant"], role["role"]) for role in me["roles"]] == [("acme/research", "submitter")]
+    assert me["token"]["scopes"] == ["read"]
+    run(*arguments)
+    assert User.objects.count() == RoleBinding.objects.count() == 1
+    with pytest.raises(CommandError, match="emperor"):
+        run("add_user", "ann@example.org", "--role", "emperor@acme")
