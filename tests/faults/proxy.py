@@ -42,8 +42,19 @@ class LyingProxy:
 
     def close(self) -> None:
         """Ends it, connections included."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+        # A closed transport lets go of its socket in the loop's next turns.
+        await asyncio.sleep(0.1)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -53,12 +64,14 @@ class LyingProxy:
             return
         connection = _Connection(self, reader, writer, *upstream)
         tasks = [asyncio.create_task(connection.requests()), asyncio.create_task(connection.answers())]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for end in (writer, upstream[1]):
-            end.close()
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for end in (writer, upstream[1]):
+                end.close()
 
     def wants_to_spoil(self, request_line: bytes) -> bool:
         if not (self._left and request_line.startswith(b"POST") and b"/jobs" in request_line):
