@@ -1,0 +1,44 @@
+"""`manage.py snapshot`: one cycle's whole input as JSON, for `manage.py replay --snapshot`."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from federation.engine.recording import snapshot_text
+from federation.operations.cycle import QUEUE_DEPTH
+from federation.queries.snapshot import load_snapshot
+from foundation import clock
+from foundation.files import write_whole
+
+
+class Command(BaseCommand):
+    help = (
+        "Exports what the next scheduling cycle would decide on: queue, fleet with what is free on it, limits and prices. "
+        "No images, commands, environments or credentials are in it. Nothing is changed. "
+        "`manage.py replay --snapshot FILE` takes the same decisions from it, anywhere."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--out", metavar="FILE", default="-", help="where to write it; `-` (the default) prints it")
+        parser.add_argument(
+            "--depth", type=int, default=QUEUE_DEPTH, help=f"how much of the queue, default {QUEUE_DEPTH} jobs"
+        )
+
+    def handle(self, *args: Any, out: str, depth: int, **options: Any) -> None:
+        if depth < 0:
+            raise CommandError("--depth cannot be negative", returncode=2)
+        snapshot = load_snapshot(clock.now(), depth)
+        text = snapshot_text(snapshot)
+        if out == "-":
+            self.stdout.write(text.decode(), ending="")
+            return
+        try:
+            write_whole(Path(out), text)
+        except OSError as error:
+            raise CommandError(f"{out}: {error.strerror or error}") from error
+        print(
+            f"{out}: {len(snapshot.queue)} queued jobs, {len(snapshot.clusters)} clusters, {len(text)} bytes",
+            file=sys.stderr,
+        )
