@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, path
 
 from .api import jobs as api
+from .api import quotes
 from .api.metrics import metrics
 from .web import home, jobs, logs, submit
 
@@ -15,6 +16,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/events", api.Events.as_view()),
     path("jobs/<uuid:job_id>/explanation", api.Explanation.as_view()),
     path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
+    path("quotes", quotes.Quotes.as_view()),
+    path("capacity", quotes.Room.as_view()),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),

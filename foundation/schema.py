@@ -27,7 +27,7 @@ def page_shape(item: type[serializers.BaseSerializer[Any]]) -> serializers.Seria
 
 
 class RoomSchema(AutoSchema):
-    """Adds a view's declared filters and paging words, the idempotency key of its POSTs, and problems as the default answer."""
+    """Adds a view's declared filters and paging words, the idempotency key of its creating POSTs, and problems as the default answer."""
 
     def get_serializer_name(self, serializer: Any, direction: Any) -> str:
         """The noun: `Tenant` for TenantShape and TenantShown."""
@@ -53,7 +53,7 @@ class RoomSchema(AutoSchema):
                     OpenApiParameter("cursor", str, description="`next` of the page before."),
                     OpenApiParameter("order", str),
                 ]
-        if self.method == "POST":
+        if self.method == "POST" and not getattr(self.view, "only_asks", False):
             parameters.append(OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, description=KEY_HELP))
         return parameters
 

@@ -7,9 +7,12 @@ from uuid import UUID
 
 from billing.queries import CostView
 from federation.engine.lifecycle import JobState
+from federation.engine.model import Reason
+from federation.engine.quotes import Capacity, Offer
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
 from federation.queries.jobs import newest_attempt
 from federation.queries.logs import JobLogs
+from federation.queries.quotes import JobQuote
 from foundation.plain_json import instant
 
 MONEY_STEP = Decimal("0.000001")
@@ -147,5 +150,66 @@ def logs_json(logs: JobLogs) -> dict[str, Any]:
                 "unavailable": log.trouble or None,
             }
             for log in logs.pods
+        ],
+    }
+
+
+def quote_json(asked: JobQuote) -> dict[str, Any]:
+    """What the next round would do with a job: its offers, best first, and why each other cluster makes none."""
+    quote, regions = asked.quote, asked.regions
+    wait = quote.wait
+    return {
+        "tenant": asked.tenant_path,
+        "as_of": instant(asked.snapshot.now),
+        "jobs_ahead": quote.ahead,
+        "reason": None if wait is None else {"code": wait.code, "message": wait.message},
+        "offers": [_offer_json(offer, regions[offer.placement.cluster]) for offer in quote.offers],
+        "why_not": [_why_not_json(reason) for reason in quote.why_not],
+    }
+
+
+def _offer_json(offer: Offer, region: str) -> dict[str, Any]:
+    placed = offer.placement
+    price, cost = placed.hourly_cost, offer.estimated_cost
+    first = placed.pod_sets[0]
+    return {
+        "cluster": placed.cluster,
+        "region": region,
+        "flavor": first.flavor,
+        "domain": "/".join(first.domain),
+        "pod_sets": [
+            {"name": one.name, "flavor": one.flavor, "domain": "/".join(one.domain), "level": one.level}
+            for one in placed.pod_sets
+        ],
+        "price_per_hour": None if price is None else money_json(price, placed.currency),
+        "expected_start_at": instant(offer.expected_start),
+        "estimated_cost": None if cost is None else money_json(cost, placed.currency),
+    }
+
+
+def _why_not_json(reason: Reason) -> dict[str, Any]:
+    return {
+        "cluster": reason.cluster,
+        "code": reason.code,
+        "message": reason.message,
+        "for_good": reason.is_for_good,
+    }
+
+
+def capacity_json(found: Capacity) -> dict[str, Any]:
+    """How many more jobs of a shape fit, in all and by cluster."""
+    return {
+        "count": found.total,
+        "at_least": found.is_at_least,
+        "within_quota": found.within_quota,
+        "clusters": [
+            {
+                "cluster": room.cluster,
+                "count": room.count,
+                "at_least": room.is_at_least,
+                "within_quota": room.within_quota,
+                "why_none": None if room.why_none is None else _why_not_json(room.why_none),
+            }
+            for room in found.clusters
         ],
     }

@@ -221,3 +221,47 @@ class LogsShape(serializers.Serializer[Any]):
     cluster = serializers.CharField(allow_null=True)
     pods = serializers.IntegerField(help_text="How many pods there are; the first few are shown.")
     items = PodLogShape(many=True)
+
+
+class PlacedPodSetShape(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    flavor = serializers.CharField()
+    domain = serializers.CharField(help_text="Path below the cluster: zone/block/rack, then the clique or the node.")
+    level = serializers.ChoiceField(choices=LEVEL_WORDS)
+
+
+class OfferShape(serializers.Serializer[Any]):
+    """One way to run the job now. `flavor` and `domain` are those of the first pod set."""
+
+    cluster = serializers.CharField()
+    region = serializers.CharField()
+    flavor = serializers.CharField()
+    domain = serializers.CharField()
+    pod_sets = PlacedPodSetShape(many=True)
+    price_per_hour = MoneyShape(allow_null=True)
+    expected_start_at = serializers.DateTimeField()
+    estimated_cost = MoneyShape(allow_null=True, help_text="Over `estimated_seconds`; null without.")
+
+
+class QuoteShape(serializers.Serializer[Any]):
+    tenant = serializers.CharField()
+    as_of = serializers.DateTimeField()
+    jobs_ahead = serializers.IntegerField(help_text="Jobs of any tenant that would be considered before this one.")
+    reason = ReasonShown(allow_null=True, help_text="Why it would wait; null when there are offers.")
+    offers = OfferShape(many=True)
+    why_not = WhyNotShape(many=True)
+
+
+class ClusterRoomShape(serializers.Serializer[Any]):
+    cluster = serializers.CharField()
+    count = serializers.IntegerField()
+    at_least = serializers.BooleanField(help_text="Counting stopped at `count`.")
+    within_quota = serializers.IntegerField()
+    why_none = WhyNotShape(allow_null=True)
+
+
+class CapacityShape(serializers.Serializer[Any]):
+    count = serializers.IntegerField()
+    at_least = serializers.BooleanField()
+    within_quota = serializers.IntegerField()
+    clusters = ClusterRoomShape(many=True)

@@ -5,6 +5,7 @@ and shape share one verdict, because within a cycle room and quota only shrink.
 """
 
 import gc
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from .siting import Site
 from .strategies import STRATEGIES
 
 _WAITING_FOR_ROOM = frozenset({"waiting_for_capacity", "behind_in_queue"})
+MOST_OFFERS_PER_CLUSTER = 4
 _NOT_ANSWERING = frozenset({"unreachable", "auth_failed"})
 
 
@@ -87,6 +89,11 @@ class _Scope:
         if self.left_out is None:
             self.left_out = np.zeros(len(self.contest.ask.pools), dtype=np.bool_)
         self.left_out[candidate] = True
+
+    def trial(self) -> "_Scope":
+        """The same as it stands, for looking around: what is left out there stays in here."""
+        left_out = None if self.left_out is None else self.left_out.copy()
+        return _Scope(self.contest, self.charges, left_out, dict(self.refusals))
 
 
 class _Choice(NamedTuple):
@@ -171,20 +178,36 @@ class Cycle:
             ask = self._asks[key] = ask_of(self._fleet, job.pod_sets, job.topology, self._state.bounds)
         return ask
 
-    def offers(self, job: JobRequest) -> tuple[tuple[Placement, ...], tuple[Reason, ...]]:
+    def offers(self, job: JobRequest) -> tuple[tuple[Placement, ...], tuple[Reason, ...], Wait | None]:
         """Every placement the job could get now, best first, and why each other cluster gives none. Takes nothing.
 
-        The cycle is spent for jobs of this tenant and shape afterwards.
+        The first is what `consider` would decide, and without any the wait is what it would say. Of one cluster the best
+        MOST_OFFERS_PER_CLUSTER are named.
         """
         scope = self._scope(job)
         found: list[tuple[int, Placement]] = []
-        while (choice := self._choose(job, scope)) is not None:
-            found.append((choice.terms.cluster, self._placement(job, choice)))
-            scope.leave_out(choice.candidate)
-        offering = {cluster for cluster, _ in found}
-        clusters = scope.contest.audience.clusters
-        reasons = scope.contest.reasons(job, scope.refusals, [number for number in clusters if number not in offering])
-        return tuple(placement for _, placement in found), reasons
+        if scope.verdict is None:
+            trial = scope.trial()
+            found = self._looked_through(job, trial)
+            if found:
+                contest, offering = scope.contest, {cluster for cluster, _ in found}
+                others = [number for number in contest.audience.clusters if number not in offering]
+                return tuple(placed for _, placed in found), contest.reasons(job, trial.refusals, others), None
+            scope.verdict = self._verdict(job, trial)
+        return (), scope.verdict.per_cluster, Wait(job.id, *scope.verdict)
+
+    def _looked_through(self, job: JobRequest, trial: _Scope) -> list[tuple[int, Placement]]:
+        """The placements with their clusters' numbers, by trying one after the other."""
+        found: list[tuple[int, Placement]] = []
+        offers: Counter[int] = Counter()
+        while (choice := self._choose(job, trial)) is not None:
+            cluster = choice.terms.cluster
+            found.append((cluster, self._placement(job, choice)))
+            offers[cluster] += 1
+            trial.leave_out(choice.candidate)
+            if offers[cluster] == MOST_OFFERS_PER_CLUSTER and trial.left_out is not None:
+                trial.left_out |= self._fleet.cluster_of_pool[trial.contest.ask.lead] == cluster
+        return found
 
     def _place(self, job: JobRequest, scope: _Scope) -> Placement | None:
         choice = self._choose(job, scope)

@@ -3,9 +3,11 @@
 A quote is the cycle itself, run up to where the job would stand in the queue: the first offer is what it would get.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -14,14 +16,23 @@ from .amounts import amounts_of
 from .candidates import Ask, ask_of
 from .cycle import Cycle
 from .fleet import Fleet, FleetIndex
+from .fragmentation import typical_of
 from .ledger import FleetState
-from .limits import LimitBook
-from .model import JobRequest, Placement, Reason, Snapshot
+from .limits import Charges, LimitBook
+from .model import JobRequest, Placement, Reason, Snapshot, TypicalPod, Wait
 from .reasons import reason_on
+from .siting import Need
+from .strategies import STRATEGIES
 
 SECONDS_PER_HOUR = 3600
 MOST_COUNTED = 10_000
-"""A count of gangs, and of pods on nodes that several flavors share, stops there."""
+"""So many jobs that cannot be counted by looking at nodes alone are put in one by one, over all clusters."""
+FEWEST_COUNTED = 20
+"""So many in a cluster in any case."""
+UNLIMITED = 2**62
+
+Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...]]
+"""How many jobs are ahead, and the pods that packing leaves room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +50,30 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Offers in the order in which the cycle would take them, and why each other cluster makes none."""
+    """Offers in the order in which the cycle would take them, and why each other cluster makes none.
+
+    Without offers, `wait` is what the cycle would say. `ahead` counts the jobs that are considered before this one.
+    """
 
     offers: tuple[Offer, ...]
     why_not: tuple[Reason, ...]
+    wait: Wait | None
+    ahead: int
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRoom:
-    """How many more jobs of a shape a cluster has room for now; `why_none` if it has none."""
+    """How many more jobs of a shape a cluster has room for now; `why_none` if it has none.
+
+    `within_quota` is what quota leaves of `count` at most. `is_at_least`: counting stopped there.
+    """
 
     cluster_id: UUID
     cluster: str
     count: int
+    within_quota: int
     why_none: Reason | None
+    is_at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +84,52 @@ class Capacity:
     within_quota: int
     clusters: tuple[ClusterRoom, ...]
 
+    @property
+    def is_at_least(self) -> bool:
+        """Whether more than `total` may fit."""
+        return any(room.is_at_least for room in self.clusters)
+
+
+class Outlook:
+    """Quotes on one snapshot. What is ahead of a job is decided once and remembered for the next job that stands there.
+
+    `depth` is how many jobs a cycle considers. Not safe for use by several threads at once.
+    """
+
+    def __init__(self, snapshot: Snapshot, index: FleetIndex | None = None, *, depth: int | None = None) -> None:
+        self.snapshot = snapshot
+        self._index = index or FleetIndex()
+        self._depth = depth
+        self._urgency = [-job.priority for job in snapshot.queue]
+        self._cycles: dict[Rank, Cycle] = {}
+
+    def quote(self, job: JobRequest) -> Quote:
+        """What the next cycle would do with `job` if it were submitted now: behind all that is as urgent."""
+        ahead = bisect_right(self._urgency, -job.priority)
+        if self._depth is not None and ahead >= self._depth:
+            message = f"a round considers the first {self._depth} jobs of the queue, and all of them are ahead of it"
+            return Quote((), (), Wait(job.id, "behind_in_queue", message), ahead)
+        placements, why_not, wait = self._cycle(job, ahead).offers(job)
+        offers = tuple(Offer(placed, self.snapshot.now, _cost(job, placed)) for placed in placements)
+        return Quote(offers, why_not, wait, ahead)
+
+    def _cycle(self, job: JobRequest, ahead: int) -> Cycle:
+        """The cycle when it comes to the job."""
+        queue = (*self.snapshot.queue[:ahead], job, *self.snapshot.queue[ahead:])[: self._depth]
+        packs = any(STRATEGIES[one.strategy].stranding for one in queue[: ahead + 1])
+        rank = (ahead, (self.snapshot.typical_pods or typical_of(queue)) if packs else ())
+        cycle = self._cycles.get(rank)
+        if cycle is None:
+            cycle = Cycle(replace(self.snapshot, queue=queue, typical_pods=rank[1]), self._index)
+            for other in queue[:ahead]:
+                cycle.consider(other)
+            self._cycles[rank] = cycle
+        return cycle
+
 
 def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Quote:
-    """What the next cycle would do with `job` if it stood at the end of the snapshot's queue."""
-    cycle = Cycle(replace(snapshot, queue=(*snapshot.queue, job)), index or FleetIndex())
-    for ahead in snapshot.queue:
-        cycle.consider(ahead)
-    placements, why_not = cycle.offers(job)
-    offers = tuple(Offer(placement, snapshot.now, _cost(job, placement)) for placement in placements)
-    return Quote(offers, why_not)
+    """What the next cycle would do with `job` if it were submitted now."""
+    return Outlook(snapshot, index).quote(job)
 
 
 def _cost(job: JobRequest, placement: Placement) -> Decimal | None:
@@ -86,39 +144,89 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
     audience = fleet.audience(job.tenant_path)
     ask = ask_of(fleet, job.pod_sets, job.topology, fleet.largest_free)
     usable = np.all((fleet.lawful(audience, job.constraints) & fleet.is_open)[ask.pools], axis=1)
-    state = FleetState(fleet)
+    counter = _Counter(ask, FleetState(fleet), most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
+    allowance = _Allowance(job, LimitBook(snapshot.limits), fleet, ask)
     rooms = []
     for number in audience.clusters:
         candidates = np.flatnonzero(usable & (fleet.cluster_of_pool[ask.lead] == number)).tolist()
-        count = sum(_count(ask, candidate, state) for candidate in candidates)
+        count, is_at_least = counter.count(candidates)
         cluster = fleet.clusters[number]
-        why_none = None if count else reason_on(job, number, state)[0]
-        rooms.append(ClusterRoom(cluster.id, cluster.name, count, why_none))
-    total = sum(room.count for room in rooms)
-    return Capacity(total, min(total, _within_quota(job, snapshot, fleet, ask, total)), tuple(rooms))
+        within = allowance.most(cluster.name, candidates, count)
+        why_none = None if count else reason_on(job, number, counter.state)[0]
+        rooms.append(ClusterRoom(cluster.id, cluster.name, count, within, why_none, is_at_least))
+    total, within = sum(room.count for room in rooms), sum(room.within_quota for room in rooms)
+    return Capacity(total, min(within, allowance.anywhere), tuple(rooms))
 
 
-def _count(ask: Ask, candidate: int, state: FleetState) -> int:
-    """How many jobs fit there one after another; they are taken from the state."""
-    pools, needs = ask.pools[candidate].tolist(), ask.needs(candidate)
-    if len(pools) == 1 and needs[0].count == 1 and not state.fleet.pools[pools[0]].siblings:
-        return int(state.pool(pools[0]).room(needs[0]).sum())
-    for count in range(MOST_COUNTED):
-        sites = state.site(pools, needs)
-        if sites is None:
-            return count
-        for pool, need, found in zip(pools, needs, sites, strict=True):
-            state.take(pool, need, found)
-    return MOST_COUNTED
+class _Counter:
+    """Counts jobs into clusters; at most `most` a cluster are put in one by one."""
+
+    def __init__(self, ask: Ask, state: FleetState, most: int) -> None:
+        self.state = state
+        self._ask = ask
+        self._most = most
+
+    def count(self, candidates: list[int]) -> tuple[int, bool]:
+        """How many jobs fit on the candidates of one cluster, and whether that is where counting stopped."""
+        found, left = 0, self._most
+        for candidate in candidates:
+            pools, needs = self._ask.pools[candidate].tolist(), self._ask.needs(candidate)
+            if self._is_plain(pools, needs):
+                found += int(self.state.pool(pools[0]).room(needs[0]).sum()) // needs[0].count
+                continue
+            put_in = self._put_in(pools, needs, left)
+            found, left = found + put_in, left - put_in
+            if not left:
+                return found, True
+        return found, False
+
+    def _is_plain(self, pools: list[int], needs: tuple[Need, ...]) -> bool:
+        """Whether the pods fill nodes on which nothing else is counted, whichever node each goes to."""
+        if len(pools) > 1 or self.state.fleet.pools[pools[0]].siblings:
+            return False
+        return needs[0].count == 1 or self._ask.topology.mode == "preferred" or self._ask.topology.level == "cluster"
+
+    def _put_in(self, pools: list[int], needs: tuple[Need, ...], most: int) -> int:
+        """How many jobs fit there one after another; they are taken from the state."""
+        for count in range(most):
+            sites = self.state.site(pools, needs)
+            if sites is None:
+                return count
+            for pool, need, found in zip(pools, needs, sites, strict=True):
+                self.state.take(pool, need, found)
+        return most
 
 
-def _within_quota(job: JobRequest, snapshot: Snapshot, fleet: Fleet, ask: Ask, most: int) -> int:
-    """The most that any candidate's limits leave room for: what the tenant could have if it chose well."""
-    book = LimitBook(snapshot.limits)
-    best = 0
-    for pools in ask.pools.tolist():
-        flavors = {p.name: fleet.pools[pool].flavor for p, pool in zip(job.pod_sets, pools, strict=True)}
-        cluster = fleet.pools[pools[0]].cluster.name
-        charges = book.charges(job.tenant_path, cluster, amounts_of(job, flavors))
-        best = max(best, min((max(0, line.left) // amount for line, amount in charges), default=most))
-    return best
+class _Allowance:
+    """How many jobs the limits on the tenant's path leave room for, at most: with the candidates that take least."""
+
+    def __init__(self, job: JobRequest, book: LimitBook, fleet: Fleet, ask: Ask) -> None:
+        self.anywhere = 0
+        """What the limits that hold for all clusters leave, whichever cluster is chosen."""
+        self._job, self._book, self._fleet, self._ask = job, book, fleet, ask
+        self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
+
+    def most(self, cluster: str, candidates: list[int], room: int) -> int:
+        """How many of the `room` jobs that fit on a cluster's candidates quota would let start."""
+        best = 0
+        if room:
+            for amounts in {id(one): one for one in map(self._amounts_of, candidates)}.values():
+                charges = self._book.charges(self._job.tenant_path, cluster, amounts)
+                everywhere = [(line, amount) for line, amount in charges if not line.limit.clusters]
+                best = max(best, _times(charges))
+                self.anywhere = max(self.anywhere, _times(everywhere))
+        return min(room, best)
+
+    def _amounts_of(self, candidate: int) -> dict[str, int]:
+        """What the job takes there; the identical value for flavors that count alike."""
+        flavors = [self._fleet.pools[pool].flavor for pool in self._ask.pools[candidate].tolist()]
+        kinds = tuple((flavor.gpu_model, flavor.sharing) for flavor in flavors)
+        if kinds not in self._amounts:
+            named = {pods.name: flavor for pods, flavor in zip(self._job.pod_sets, flavors, strict=True)}
+            self._amounts[kinds] = amounts_of(self._job, named)
+        return self._amounts[kinds]
+
+
+def _times(charges: Charges) -> int:
+    """How often the charges can be made."""
+    return min((max(0, line.left) // amount for line, amount in charges), default=UNLIMITED)

@@ -14,6 +14,7 @@ from federation.engine.reading import Faults, Fields
 from federation.engine.spec import request_of
 from federation.models import Job
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.submissions import field_errors, read_submission
 from foundation import clock
 from foundation.outbox import announce
 from foundation.problems import Invalid, Problem
@@ -23,7 +24,7 @@ from tenancy.operations import Answer, answer_once, record_audit
 from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
-from .submission import INSERT_COLUMNS, ROUTE, columns_of, field_errors, new_job, read_submission, submitter_of
+from .submission import INSERT_COLUMNS, ROUTE, columns_of, new_job, submitter_of
 
 BULK_ROUTE = "jobs/bulk"
 MAX_JOBS = 10_000

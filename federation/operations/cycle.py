@@ -23,7 +23,7 @@ from federation.engine.model import Placement, PodSetPlacement, PodSetRequest, R
 from federation.locks import lock_queued_jobs
 from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
 from federation.operations import figures
-from federation.queries.snapshot import load_snapshot
+from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot
 from federation.queries.visits import spec_hash_of
 from foundation import clock
 from foundation.outbox import announce
@@ -31,7 +31,6 @@ from foundation.states import advance
 from quotas.operations import HoldRefusal, HoldRequest
 
 APPLY_BATCH = 250
-QUEUE_DEPTH = 20_000
 REASON_FRESH = timedelta(seconds=10)
 """A waiting job's text is rewritten at most this often while its reason stays the same."""
 

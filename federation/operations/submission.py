@@ -5,25 +5,21 @@ reasons; everything else is queued, and the cycle says why it waits.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.conf import settings
 from django.db import connection
 
 from federation.engine.lifecycle import JobState
-from federation.engine.manifest import BESIDE_MANIFEST, read_manifest
-from federation.engine.reading import Faults, Fields, Refused
-from federation.engine.spec import JOB_FIELDS, JobSpec, Rules, request_of, shape_of, spec_json
-from federation.engine.spec_reading import read_spec
+from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.models import Job
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.submissions import read_submission
 from foundation import clock
 from foundation.ids import new_id
 from foundation.outbox import announce
-from foundation.problems import FieldError, Invalid, PermissionDenied
+from foundation.problems import PermissionDenied
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
 from tenancy.operations import Answer, answer_once, record_audit
@@ -33,8 +29,6 @@ from .figures import SUBMITTED
 
 ROUTE = "jobs"
 NEW = "new"
-SUBMISSION_FIELDS = JOB_FIELDS | {"tenant"}
-MANIFEST_FIELDS = frozenset(BESIDE_MANIFEST) | {"tenant", "manifest"}
 INSERT_COLUMNS = (
     "id, tenant_id, created_by_id, name, spec, shape, labels, priority, state, reason_code, reason_message, reason_at,"
     " explanation, attempts_made, created_at"
@@ -46,14 +40,6 @@ INSERT_JOB = f"""
     )
     INSERT INTO federation_jobevent (job_id, at, kind, message) SELECT id, %s, 'submitted', %s FROM job
 """  # noqa: S608 - constant text
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A well-formed request to run a job for a tenant."""
-
-    tenant_path: str
-    spec: JobSpec
 
 
 def submit_job(
@@ -81,36 +67,6 @@ def submit_job(
     if not answer.replayed:
         SUBMITTED.labels("single").inc()
     return answer
-
-
-def rules() -> Rules:
-    """What this installation allows in a spec."""
-    return Rules(allow_simulation=settings.ALLOW_SIMULATION, require_digest=settings.REQUIRE_DIGEST)
-
-
-def read_submission(body: object, *, default_tenant: str = "") -> Submission:
-    """The tenant's path and the spec, or Invalid with every field at fault."""
-    values = body if isinstance(body, dict) else {}
-    has_manifest = "manifest" in values
-    faults = Faults()
-    top = Fields(body, "", faults, MANIFEST_FIELDS if has_manifest else SUBMISSION_FIELDS)
-    tenant_path = top.text("tenant", default=default_tenant or None, most_bytes=1100)
-    spec = None
-    try:
-        if has_manifest:
-            spec = read_manifest(values["manifest"], values, rules())
-        elif isinstance(body, dict):
-            spec = read_spec({name: value for name, value in values.items() if name in JOB_FIELDS}, rules())
-    except Refused as refused:
-        faults.found += refused.faults
-    if spec is None or faults.found:
-        raise Invalid(errors=field_errors(faults))
-    return Submission(tenant_path, spec)
-
-
-def field_errors(faults: Faults) -> list[FieldError]:
-    """The faults as a refusal carries them."""
-    return [FieldError(fault.field, fault.code, fault.detail) for fault in faults.found]
 
 
 def submitter_of(actor: Actor) -> User:

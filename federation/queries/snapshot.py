@@ -27,6 +27,8 @@ from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
 REFUSED_FOR = timedelta(minutes=10)
 """How long a job is kept from a cluster whose API server has refused it for good."""
 MOST_REQUESTS_KEPT = 200_000
+QUEUE_DEPTH = 20_000
+"""How many jobs a round considers."""
 
 
 @dataclass(frozen=True, slots=True)

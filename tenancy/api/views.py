@@ -29,6 +29,8 @@ class ApiView(APIView):
 
     filters: tuple[str, ...] = ()
     paged: bool = False
+    only_asks: bool = False
+    """True if even its POST changes nothing: it takes no idempotency key, and a refusal is no event."""
     raw_body: bytes = b""
     is_known: bool = False
 
@@ -89,7 +91,7 @@ class ApiView(APIView):
     def handle_exception(self, exc: Exception) -> Response:
         response = super().handle_exception(exc)
         problem = as_problem(exc)
-        if problem is not None and self.request.method not in SAFE_METHODS:
+        if problem is not None and self.request.method not in SAFE_METHODS and not self.only_asks:
             self._audit_refusal(problem)
         return response
 

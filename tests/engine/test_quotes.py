@@ -3,28 +3,72 @@
 from dataclasses import replace
 from decimal import Decimal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.engine import quotes
 from federation.engine.cycle import decide
 from federation.engine.fleet import FleetIndex
-from federation.engine.quotes import capacity, quote
+from federation.engine.quotes import Outlook, capacity, quote
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, snapshot, uniform
 from .test_placement_laws import jobs, snapshots
 
 
-@given(snapshots, jobs())
+@st.composite
+def ordered(draw):
+    """A snapshot with its queue in order: three priorities, and among equals as they came."""
+    drawn = draw(snapshots)
+    queue = [replace(one, priority=draw(st.sampled_from([-100, 0, 0, 100]))) for one in drawn.queue]
+    return replace(drawn, queue=tuple(sorted(queue, key=lambda one: -one.priority)))
+
+
+def submitted(asked, given_snapshot, depth=None):
+    """The snapshot after the job was submitted last."""
+    queue = sorted((*given_snapshot.queue, asked), key=lambda one: -one.priority)
+    return replace(given_snapshot, queue=tuple(queue[:depth]))
+
+
+@given(ordered(), jobs(), st.sampled_from([-100, 0, 100]))
 @settings(max_examples=150, deadline=None)
-def test_the_first_offer_is_what_the_cycle_decides(given_snapshot, asked):
-    decisions = decide(replace(given_snapshot, queue=(*given_snapshot.queue, asked)))
+def test_the_first_offer_is_what_the_cycle_decides_and_none_means_it_waits_for_the_same_reasons(
+    given_snapshot, asked, priority
+):
+    asked = replace(asked, priority=priority)
+    decisions = decide(submitted(asked, given_snapshot))
     quoted = quote(asked, given_snapshot)
     placed = [placement for placement in decisions.placements if placement.job_id == asked.id]
     assert [offer.placement for offer in quoted.offers[:1]] == placed
-    for wait in decisions.waits:
-        if wait.job_id == asked.id:
-            assert quoted.why_not == wait.per_cluster
+    waits = {wait.job_id: wait for wait in decisions.waits}
+    if asked.id in waits and asked.submitted_at in {None, NOW}:
+        # of one that has waited for long, the cycle also says for whom it keeps nodes
+        assert quoted.wait == waits[asked.id]
+    assert (quoted.wait is None) == bool(quoted.offers) == (asked.id not in waits)
+    if quoted.wait is not None:
+        assert quoted.why_not == quoted.wait.per_cluster == waits[asked.id].per_cluster
+
+
+@given(ordered(), st.lists(jobs(), min_size=2, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, asked):
+    outlook = Outlook(given_snapshot, FleetIndex())
+    for one in (*asked, *asked):
+        assert outlook.quote(one) == quote(one, given_snapshot)
+
+
+@given(ordered(), jobs(), st.integers(1, 12))
+@settings(max_examples=60, deadline=None)
+def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snapshot, asked, depth):
+    cut = replace(given_snapshot, queue=given_snapshot.queue[:depth])
+    decisions = decide(submitted(asked, cut, depth))
+    quoted = Outlook(cut, depth=depth).quote(asked)
+    assert [offer.placement for offer in quoted.offers[:1]] == [
+        placement for placement in decisions.placements if placement.job_id == asked.id
+    ]
+    if asked.id not in {one.id for one in submitted(asked, cut, depth).queue}:
+        assert (quoted.wait.code, quoted.why_not, quoted.ahead) == ("behind_in_queue", (), depth)
 
 
 @given(snapshots, jobs())
@@ -105,3 +149,30 @@ def test_capacity_counts_gangs_and_shared_nodes_one_by_one():
     shared = cluster(1, [node("m", [small, large], [4, 2], cpu=3000)], [small, large])
     assert capacity(job(pods(mig="1g.10gb", cpu=1000)), snapshot([shared], [])).total == 3
     assert capacity(job(pods(3, 8)), snapshot([uniform(1, nodes=7)], [])).total == 2
+
+
+def test_counting_stops_somewhere_and_says_so():
+    crowded = [uniform(n, nodes=40) for n in range(1, 3)]
+    pair = (pods(1, 1, cpu=1, memory=1), pods(1, 0, cpu=1, memory=1, name="head"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quotes, "MOST_COUNTED", 60)
+        found = capacity(job(*pair), snapshot(crowded, []))
+        assert [(room.count, room.is_at_least) for room in found.clusters] == [(30, True), (30, True)]
+        assert found.is_at_least
+    assert not capacity(job(*pair), snapshot(crowded, [])).is_at_least
+
+
+def test_a_cluster_with_many_ways_to_run_the_job_makes_few_offers():
+    many = [flavor(price=str(n), name=f"f{n}") for n in range(1, 9)]
+    fleet = [cluster(1, [node(f"n{n}", one, 8) for n, one in enumerate(many)], many), uniform(2, of=flavor(price="20"))]
+    quoted = quote(job(pods(1, 8), strategy="cheapest"), snapshot(fleet, []))
+    assert [offer.placement.cluster for offer in quoted.offers] == ["c1"] * 4 + ["c2"]
+    assert [offer.placement.hourly_cost for offer in quoted.offers[:4]] == [8, 16, 24, 32]
+
+
+def test_what_quota_leaves_is_told_by_cluster_and_in_all():
+    fleet = [uniform(1), uniform(2), uniform(3, owner_path="globex")]
+    limits = [limit("acme", "gpu", 16_000, clusters=("c1",)), limit("acme", "gpu", 40_000)]
+    found = capacity(job(pods(1, 8)), snapshot(fleet, [], limits))
+    assert [(room.cluster, room.count, room.within_quota) for room in found.clusters] == [("c1", 4, 2), ("c2", 4, 4)]
+    assert (found.total, found.within_quota) == (8, 5)

@@ -1,0 +1,112 @@
+"""What would happen to a job if it were submitted now, and how many more of its shape fit: nothing is changed by asking.
+
+A process looks at the queue and the fleet at most so often that looking takes a tenth of its time; in between, questions
+are answered from what it saw last. However long the queue, no more of it is decided than a round would consider.
+"""
+
+import threading
+from dataclasses import dataclass
+from uuid import UUID
+
+from federation.engine.fleet import FleetIndex
+from federation.engine.model import JobRequest, Snapshot
+from federation.engine.quotes import Capacity, Outlook, Quote, capacity
+from federation.engine.spec import request_of, shape_of, spec_json
+from federation.queries.prospects import refuse_hopeless
+from federation.queries.snapshot import QUEUE_DEPTH, load_fleet, load_limits, load_queue
+from federation.queries.submissions import Submission, read_shape, read_submission
+from foundation import clock
+from foundation.ids import new_id
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
+from tenancy.queries import Actor, tenant_by_path
+
+KEEP_SECONDS = 1.0
+MOST_KEPT_SECONDS = 30.0
+REST = 10
+"""What took a second to look at and to decide is kept for ten."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuote:
+    """A quote, with the regions of the clusters it names."""
+
+    tenant_path: str
+    quote: Quote
+    snapshot: Snapshot
+
+    @property
+    def regions(self) -> dict[str, str]:
+        """By cluster."""
+        return {cluster.name: cluster.region for cluster in self.snapshot.clusters}
+
+
+class _Desk:
+    """What this process saw last, for one thread at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.index = FleetIndex()
+        self._outlook: Outlook | None = None
+        self._seen_at = 0.0
+        self._spent_seconds = 0.0
+
+    def quote(self, job: JobRequest) -> JobQuote:
+        """The quote as of the last look, or of a new one when that is old."""
+        with self.lock:
+            outlook = self._fresh()
+            began = clock.monotonic()
+            quote = outlook.quote(job)
+            self._spent_seconds += clock.monotonic() - began
+            return JobQuote(job.tenant_path, quote, outlook.snapshot)
+
+    def capacity(self, job: JobRequest) -> Capacity:
+        """Likewise."""
+        with self.lock:
+            outlook = self._fresh()
+            return capacity(job, outlook.snapshot, self.index)
+
+    def _fresh(self) -> Outlook:
+        kept = min(MOST_KEPT_SECONDS, max(KEEP_SECONDS, REST * self._spent_seconds))
+        began = clock.monotonic()
+        if self._outlook is None or began - self._seen_at >= kept:
+            at = clock.now()
+            queue = load_queue(at, QUEUE_DEPTH)
+            snapshot = Snapshot(now=at, clusters=load_fleet(at), queue=queue, limits=load_limits())
+            self._outlook = Outlook(snapshot, self.index, depth=QUEUE_DEPTH)
+            self._seen_at = began
+            self._spent_seconds = clock.monotonic() - began
+        return self._outlook
+
+
+_desk = _Desk()
+
+
+def quote_of(actor: Actor, body: object) -> JobQuote:
+    """What the next round would do with the job in `body`, the body of a submission.
+
+    Raises what submitting it would raise.
+    """
+    tenant, job = _asked(actor, read_submission(body), Permission.SUBMIT)
+    refuse_hopeless(job, tenant.id)
+    return _desk.quote(job)
+
+
+def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
+    """How many more jobs of a shape fit now, and where: of the clusters that serve the tenant.
+
+    `shape` is the body of a submission in which names and images may be missing. Raises Invalid with every field at
+    fault, NotFound for a tenant that the actor may not see.
+    """
+    _, job = _asked(actor, read_shape(shape, default_tenant=tenant_path), Permission.VIEW)
+    return _desk.capacity(job)
+
+
+def _asked(actor: Actor, submission: Submission, permission: Permission) -> tuple[Tenant, JobRequest]:
+    tenant = tenant_by_path(actor, submission.tenant_path, permission)
+    stored = spec_json(submission.spec)
+    return tenant, request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored))
+
+
+_ANY: UUID = new_id()
+"""The id of the job that is never submitted."""

@@ -1,0 +1,77 @@
+"""What somebody asks to have run, read from a body: the tenant's path and the spec, for submitting it or for a quote."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from federation.engine.manifest import BESIDE_MANIFEST, read_manifest
+from federation.engine.reading import Faults, Fields, Refused
+from federation.engine.spec import JOB_FIELDS, JobSpec, Rules
+from federation.engine.spec_reading import read_spec
+from foundation.problems import FieldError, Invalid
+
+SUBMISSION_FIELDS = JOB_FIELDS | {"tenant"}
+MANIFEST_FIELDS = frozenset(BESIDE_MANIFEST) | {"tenant", "manifest"}
+SHAPE_NAME, SHAPE_IMAGE = "shape", "registry.example/shape:1"
+"""What stands for the name and the image of a job that nobody means to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A well-formed request to run a job for a tenant."""
+
+    tenant_path: str
+    spec: JobSpec
+
+
+def rules() -> Rules:
+    """What this installation allows in a spec."""
+    return Rules(allow_simulation=settings.ALLOW_SIMULATION, require_digest=settings.REQUIRE_DIGEST)
+
+
+def read_submission(body: object, *, default_tenant: str = "") -> Submission:
+    """The tenant's path and the spec, or Invalid with every field at fault."""
+    return _read(body, default_tenant, rules())
+
+
+def read_shape(body: object, *, default_tenant: str = "") -> Submission:
+    """As `read_submission`, of a body in which the job's name and its pods' names and images may be missing."""
+    return _read(_named(body), default_tenant, Rules(allow_simulation=settings.ALLOW_SIMULATION))
+
+
+def _read(body: object, default_tenant: str, rules: Rules) -> Submission:
+    values = body if isinstance(body, dict) else {}
+    has_manifest = "manifest" in values
+    faults = Faults()
+    top = Fields(body, "", faults, MANIFEST_FIELDS if has_manifest else SUBMISSION_FIELDS)
+    tenant_path = top.text("tenant", default=default_tenant or None, most_bytes=1100)
+    spec = None
+    try:
+        if has_manifest:
+            spec = read_manifest(values["manifest"], values, rules)
+        elif isinstance(body, dict):
+            spec = read_spec({name: value for name, value in values.items() if name in JOB_FIELDS}, rules)
+    except Refused as refused:
+        faults.found += refused.faults
+    if spec is None or faults.found:
+        raise Invalid(errors=field_errors(faults))
+    return Submission(tenant_path, spec)
+
+
+def _named(body: object) -> object:
+    if not isinstance(body, dict) or "manifest" in body:
+        return body
+    pod_sets = body.get("pod_sets")
+    if isinstance(pod_sets, list):
+        pod_sets = [_named_pod_set(item, index) for index, item in enumerate(pod_sets)]
+    return {"name": SHAPE_NAME, **body, "pod_sets": pod_sets}
+
+
+def _named_pod_set(item: Any, index: int) -> Any:
+    return {"name": f"set-{index}", "image": SHAPE_IMAGE, **item} if isinstance(item, dict) else item
+
+
+def field_errors(faults: Faults) -> list[FieldError]:
+    """The faults as a refusal carries them."""
+    return [FieldError(fault.field, fault.code, fault.detail) for fault in faults.found]
