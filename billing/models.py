@@ -10,6 +10,8 @@ from clusters.models import Cluster
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
+from .engine.rating import Load
+
 
 def _only(field: str) -> Func:
     """A whole number as a range of one, so that GiST can compare it for equality without an extension."""
@@ -108,6 +110,13 @@ class Meter(models.Model):
 
     def __str__(self) -> str:
         return f"meter of {self.source_uid}"
+
+    @property
+    def load(self) -> Load:
+        """What the metered pod occupies, as rating sees it."""
+        return Load(
+            "gpu" if self.unit == self.Unit.GPU else "core", self.gpu_units, self.cpu_millicores, self.metered_from
+        )
 
 
 class UsageSegment(models.Model):

@@ -1,6 +1,17 @@
+"""Wiring of this room."""
+
 from django.apps import AppConfig
 
 
 class FederationConfig(AppConfig):
     name = "federation"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Queries can be imported only now, when every room's models are there."""
+        from billing.queries.progress import run_sources  # noqa: PLC0415 - see above
+
+        from .queries.metering import unsettled_runs  # noqa: PLC0415 - see above
+
+        if unsettled_runs not in run_sources:
+            run_sources.append(unsettled_runs)

@@ -78,6 +78,10 @@ class UsageQuantities(serializers.Serializer[Any]):
     unpriced_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above for which there was no price.")
     unpriced_cpu_millicore_milliseconds = serializers.IntegerField()
     cost = MoneyShape()
+    provisional_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above that is not recorded yet.")
+    provisional_cpu_millicore_milliseconds = serializers.IntegerField()
+    provisional_cost = MoneyShape(help_text="Part of the cost that may still change.")
+    running_jobs = serializers.IntegerField(help_text="Jobs of this that still run; a job may be in several rows.")
 
 
 class UsageItem(UsageQuantities):
@@ -101,6 +105,8 @@ class UsageShown(serializers.Serializer[Any]):
     tenant = serializers.CharField(allow_null=True)
     group_by = serializers.ListField(child=serializers.CharField())
     is_complete = serializers.BooleanField(help_text="False while something in the period still runs.")
+    running_jobs = serializers.IntegerField(help_text="Jobs that still run or wait to be metered to their end.")
+    as_of = Instant(help_text="Up to when running time is counted.")
     items = UsageItem(many=True)
     totals = UsageQuantities()
 
@@ -132,6 +138,8 @@ def show_usage(report: UsageReport) -> dict[str, Any]:
         "to": instant(report.until),
         "group_by": list(report.group_by),
         "is_complete": report.is_complete,
+        "running_jobs": report.total.running_jobs,
+        "as_of": instant(report.as_of),
         "items": [{**row.keys, **_quantities(row, report.currency)} for row in report.rows],
         "totals": _quantities(report.total, report.currency),
     }
@@ -146,4 +154,8 @@ def _quantities(row: UsageRow, currency: str) -> dict[str, Any]:
         "unpriced_gpu_milliseconds": row.unpriced_gpu_milliseconds,
         "unpriced_cpu_millicore_milliseconds": row.unpriced_cpu_millicore_milliseconds,
         "cost": {"amount": format(row.cost, "f"), "currency": currency},
+        "provisional_gpu_milliseconds": row.provisional_gpu_milliseconds,
+        "provisional_cpu_millicore_milliseconds": row.provisional_cpu_millicore_milliseconds,
+        "provisional_cost": {"amount": format(row.provisional_cost, "f"), "currency": currency},
+        "running_jobs": row.running_jobs,
     }

@@ -18,6 +18,8 @@ NUMBERS = (
     "unpriced_gpu_milliseconds",
     "unpriced_cpu_millicore_milliseconds",
 )
+SO_FAR = ("provisional_gpu_milliseconds", "provisional_cpu_millicore_milliseconds", "provisional_cost", "running_jobs")
+"""What of a row is not final, and why: in every line, since a sheet is cut, sorted and mailed without its header."""
 
 
 def inert(text: str) -> str:
@@ -26,14 +28,18 @@ def inert(text: str) -> str:
 
 
 def usage_csv(report: Mapping[str, Any], columns: tuple[str, ...]) -> str:
-    """The items of a report as CSV: the key columns, the quantities, the cost and its currency. No row of totals."""
+    """The items of a report as CSV: the key columns, the quantities, the cost and its currency, and how much of it
+    is of jobs that still run. No row of totals.
+    """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow([*columns, *NUMBERS, "cost", "currency"])
+    writer.writerow([*columns, *NUMBERS, "cost", "currency", *SO_FAR])
     for item in report["items"]:
         keys = [inert(str(item[name])) for name in columns]
         numbers = [str(item[name]) for name in NUMBERS]
-        writer.writerow([*keys, *numbers, item["cost"]["amount"], item["cost"]["currency"]])
+        cost, provisional = item["cost"], item["provisional_cost"]["amount"]
+        so_far = [str(provisional if name == "provisional_cost" else item[name]) for name in SO_FAR]
+        writer.writerow([*keys, *numbers, cost["amount"], cost["currency"], *so_far])
     return text.getvalue()
 
 

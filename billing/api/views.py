@@ -85,6 +85,6 @@ class UsageView(ApiView):
             request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
             return Response(shown)
         request.accepted_renderer, request.accepted_media_type = CSVRenderer(), CSVRenderer.media_type
-        name = f"usage-{start:%Y%m%d}-{until:%Y%m%d}.csv"
+        name = f"usage-{start:%Y%m%d}-{until:%Y%m%d}{'' if report.is_complete else '-so-far'}.csv"
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(usage_csv(shown, report.columns), headers=headers)

@@ -1,5 +1,6 @@
 """The only writers of prices and usage."""
 
-from .metering import ObservedRun as ObservedRun
+from billing.engine.runs import ObservedRun as ObservedRun
+
 from .metering import record_runs as record_runs
 from .prices import create_price as create_price

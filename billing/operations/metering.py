@@ -2,52 +2,19 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from uuid import UUID
+from dataclasses import replace
 
 from django.db import connection, transaction
 from psycopg.types.range import TimestamptzRange
 
 from billing import locks
 from billing.engine.rating import rate, whole_milliseconds
+from billing.engine.runs import MeterKey, ObservedRun
 from billing.models import Meter, UsageSegment
-from billing.queries.costs import load_of, rate_key
 from billing.queries.prices import price_spans
-from clusters.models import Flavor
+from billing.queries.progress import meters_for, rate_key
 
 logger = logging.getLogger(__name__)
-MeterKey = tuple[UUID, str]
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedRun:
-    """A pod that was seen to run from `started_at` until at least `until_at` (its end, if `is_final`).
-
-    `workload_id` is a job and `run_id` an attempt, opaque here; the names are shown in reports as they were.
-    """
-
-    cluster_id: UUID
-    source_uid: str
-    tenant_id: UUID
-    user_id: UUID
-    workload_id: UUID
-    run_id: UUID
-    flavor: str
-    capacity_type: str
-    gpu_units: int
-    cpu_millicores: int
-    started_at: datetime
-    until_at: datetime
-    is_final: bool
-    is_estimated: bool = False
-    workload_name: str = ""
-    user_name: str = ""
-
-    @property
-    def key(self) -> MeterKey:
-        """What makes it the same run when it is reported again."""
-        return self.cluster_id, self.source_uid
 
 
 def record_runs(runs: Sequence[ObservedRun]) -> None:
@@ -90,40 +57,7 @@ def _latest(runs: Iterable[ObservedRun]) -> dict[MeterKey, ObservedRun]:
 
 def _open_meters(runs: Mapping[MeterKey, ObservedRun]) -> None:
     """A meter for each run that has none yet. In one order, so that two deliveries of the same runs do not deadlock."""
-    gpu_flavors = _gpu_flavors(runs.values())
-    Meter.objects.bulk_create(
-        (
-            Meter(
-                cluster_id=run.cluster_id,
-                source_uid=run.source_uid,
-                tenant_id=run.tenant_id,
-                user_id=run.user_id,
-                user_name=run.user_name[:254],
-                workload_id=run.workload_id,
-                workload_name=run.workload_name[:254],
-                run_id=run.run_id,
-                flavor=run.flavor,
-                capacity_type=run.capacity_type,
-                unit=Meter.Unit.GPU
-                if run.gpu_units or (run.cluster_id, run.flavor) in gpu_flavors
-                else Meter.Unit.CORE,
-                gpu_units=run.gpu_units,
-                cpu_millicores=run.cpu_millicores,
-                metered_from=run.started_at,
-                metered_until=run.started_at,
-            )
-            for _, run in sorted(runs.items())
-        ),
-        ignore_conflicts=True,
-    )
-
-
-def _gpu_flavors(runs: Iterable[ObservedRun]) -> set[tuple[UUID, str]]:
-    """Flavors with GPUs among those of the runs that take none: there a price is for a GPU, and such a run costs nothing."""
-    names = {run.flavor for run in runs if run.gpu_units == 0}
-    if not names:
-        return set()
-    return set(Flavor.objects.filter(name__in=names).exclude(gpu_model="").values_list("cluster_id", "name"))
+    Meter.objects.bulk_create(meters_for(run for _, run in sorted(runs.items())), ignore_conflicts=True)
 
 
 def _moves(meter: Meter, run: ObservedRun) -> bool:
@@ -153,7 +87,7 @@ def _segments(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> 
                 currency=piece.currency,
                 is_estimated=run.is_estimated,
             )
-            for piece in rate(load_of(meter), meter.metered_until, run.until_at, prices.get(rate_key(meter), ()))
+            for piece in rate(meter.load, meter.metered_until, run.until_at, prices.get(rate_key(meter), ()))
         ]
     return segments
 

@@ -1,19 +1,26 @@
 """What pieces of work have cost so far."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from django.db.models import Sum
+from django.db import connection
 
-from billing.engine.rating import Load, rate, whole_milliseconds
-from billing.models import Meter, UsageSegment
 from foundation.clock import now
 
-from .prices import price_spans
+from .progress import OpenRun, Whose, open_runs, positions, provisional_parts
+
+RECORDED = """
+SELECT m.workload_id, s.currency, sum(s.cost)
+FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+LEFT JOIN unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS known(cluster_id, source_uid, until)
+    ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
+WHERE m.workload_id = ANY(%s) AND (known.until IS NULL OR lower(s.period) < known.until)
+GROUP BY m.workload_id, s.currency
+"""
+"""What was recorded of open runs since they were looked at is in their provisional part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,53 +33,30 @@ class CostView:
 
 
 def costs_of(workload_ids: Collection[UUID]) -> Mapping[UUID, CostView]:
-    """The cost so far of each workload that was metered, running time up to now included.
+    """The cost so far of each workload that has run, running time up to now included.
 
     An organisation's prices are in one currency, so a workload's cost is too.
     """
-    at = whole_milliseconds(now())
-    running = list(Meter.objects.filter(workload_id__in=workload_ids, is_closed=False))
+    if not workload_ids:
+        return {}
+    running = open_runs(Whose(workloads=workload_ids), now())
     amounts: dict[UUID, Decimal] = defaultdict(Decimal)
     currencies: dict[UUID, str] = {}
-    for workload_id, currency, cost in _recorded(workload_ids) + _unrecorded(running, at):
+    lines = _recorded(workload_ids, running) + [
+        (part.meter.workload_id, part.piece.currency, part.piece.cost) for part in provisional_parts(running)
+    ]
+    for workload_id, currency, cost in lines:
         amounts[workload_id] += cost
         if currency:
             currencies[workload_id] = currency
-    open_ids = {meter.workload_id for meter in running}
+    open_ids = {run.meter.workload_id for run in running}
     return {
         workload_id: CostView(amounts[workload_id], currencies.get(workload_id, ""), workload_id in open_ids)
         for workload_id in amounts.keys() | open_ids
     }
 
 
-def _recorded(workload_ids: Collection[UUID]) -> list[tuple[UUID, str, Decimal]]:
-    return list(
-        UsageSegment.objects.filter(meter__workload_id__in=workload_ids)
-        .values_list("meter__workload_id", "currency")
-        .annotate(total=Sum("cost"))
-    )
-
-
-def _unrecorded(running: Iterable[Meter], at: datetime) -> list[tuple[UUID, str, Decimal]]:
-    """The cost of what runs since it was last recorded, at the prices known now."""
-    behind = [meter for meter in running if meter.metered_until < at]
-    if not behind:
-        return []
-    prices = price_spans({meter.cluster_id for meter in behind}, min(meter.metered_until for meter in behind), at)
-    return [
-        (meter.workload_id, piece.currency, piece.cost)
-        for meter in behind
-        for piece in rate(load_of(meter), meter.metered_until, at, prices.get(rate_key(meter), ()))
-    ]
-
-
-def load_of(meter: Meter) -> Load:
-    """What the metered pod occupies, as rating sees it."""
-    return Load(
-        "gpu" if meter.unit == Meter.Unit.GPU else "core", meter.gpu_units, meter.cpu_millicores, meter.metered_from
-    )
-
-
-def rate_key(meter: Meter) -> tuple[UUID, str, str]:
-    """What the meter's price is looked up by."""
-    return meter.cluster_id, meter.flavor, meter.capacity_type
+def _recorded(workload_ids: Collection[UUID], running: Sequence[OpenRun]) -> list[tuple[UUID, str, Decimal]]:
+    with connection.cursor() as cursor:
+        cursor.execute(RECORDED, [*positions(running), list(workload_ids)])
+        return list(cursor.fetchall())

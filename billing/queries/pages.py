@@ -1,15 +1,18 @@
 """What the overview shows of cost, as frozen values. The usage page asks the report itself."""
 
+from collections import defaultdict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
-from django.db.models import Q, Sum
+from django.db import connection
 
-from billing.models import Price, UsageSegment
+from billing.models import Price
 from clusters.queries import visible_clusters
 from foundation.clock import now
 from tenancy.queries import Actor, visible_tenants
+
+from .progress import Whose, open_runs, positions, provisional_parts
 
 NO_CURRENCY = "USD"
 
@@ -40,22 +43,41 @@ class PriceLine:
 
 
 def spend_this_month(actor: Actor) -> Spend:
-    """Cost and use since the first of the month (UTC), up to what has been metered."""
-    first = now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    segments = UsageSegment.objects.filter(period__startswith__gte=first, meter__tenant__in=visible_tenants(actor))
-    rows = segments.values("currency").annotate(
-        cost_sum=Sum("cost"), gpu=Sum("gpu_milliseconds"), unpriced=Sum("gpu_milliseconds", filter=Q(price=None))
-    )
-    found = list(rows)
-    priced = sorted(((row["cost_sum"], row["currency"]) for row in found if row["currency"]), reverse=True)
+    """Cost and use since the first of the month (UTC), running work up to now included."""
+    at = now()
+    first = at.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    tenants = list(visible_tenants(actor).values_list("id", flat=True))
+    running = open_runs(Whose(tenants=tenants), at)
+    with connection.cursor() as cursor:
+        cursor.execute(SPENT, [first, *positions(running), tenants])
+        lines = [(currency, cost, int(gpu), int(unpriced)) for currency, cost, gpu, unpriced in cursor.fetchall()]
+    for part in provisional_parts(running, start=first):
+        gpu = part.piece.gpu_milliseconds
+        lines.append((part.piece.currency, part.piece.cost, gpu, 0 if part.piece.price_id else gpu))
+    costs: dict[str, Decimal] = defaultdict(Decimal)
+    for currency, cost, _, _ in lines:
+        costs[currency] += cost
+    priced = sorted(((cost, currency) for currency, cost in costs.items() if currency), reverse=True)
     amount, currency = priced[0] if priced else (Decimal(0), NO_CURRENCY)
     return Spend(
         amount=amount,
         currency=currency,
         others=tuple(priced[1:]),
-        gpu_milliseconds=sum(row["gpu"] or 0 for row in found),
-        unpriced_gpu_milliseconds=sum(row["unpriced"] or 0 for row in found),
+        gpu_milliseconds=sum(gpu for _, _, gpu, _ in lines),
+        unpriced_gpu_milliseconds=sum(unpriced for _, _, _, unpriced in lines),
     )
+
+
+SPENT = """
+WITH part AS (SELECT * FROM billing_usagesegment WHERE lower(period) >= %s)
+SELECT part.currency, sum(part.cost), sum(part.gpu_milliseconds),
+    coalesce(sum(part.gpu_milliseconds) FILTER (WHERE part.price_id IS NULL), 0)
+FROM part JOIN billing_meter AS m ON m.id = part.meter_id
+LEFT JOIN unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS known(cluster_id, source_uid, until)
+    ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
+WHERE m.tenant_id = ANY(%s) AND (known.until IS NULL OR lower(part.period) < known.until)
+GROUP BY part.currency
+"""
 
 
 def price_lines(actor: Actor, cluster: str = "") -> tuple[PriceLine, ...]:

@@ -1,18 +1,25 @@
 """The usage report: what was used, by whom and where, and what it cost. Totals are the sums of what is shown."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
+from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
 
 from billing.engine.shares import shown_parts
+from billing.models import Meter
+from clusters.models import Cluster
 from foundation.clock import now
 from foundation.problems import Invalid
+from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
+
+from .progress import OpenRun, Provisional, Whose, open_runs, positions, provisional_parts
 
 MOST_ROWS = 50_000
 MILLISECONDS_AN_HOUR = 3_600_000
@@ -30,11 +37,17 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "month": {"month": "to_char(part.start AT TIME ZONE 'UTC', 'YYYY-MM')"},
 }
 """What a report may be grouped by, and the columns that each word adds."""
+LATEST = "max("
+NAMES_OF_IDS = frozenset({"user", "job_name"})
+"""Columns that only name what another column tells apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """One line. `keys` are the columns of its groups; hours and cost have six decimals and add up to the totals."""
+    """One line. `keys` are the columns of its groups; hours and cost have six decimals and add up to the totals.
+
+    What is `provisional` is part of the rest: it is of `running_jobs` and not recorded yet.
+    """
 
     keys: Mapping[str, str]
     gpu_milliseconds: int
@@ -44,11 +57,15 @@ class UsageRow:
     unpriced_gpu_milliseconds: int
     unpriced_cpu_millicore_milliseconds: int
     cost: Decimal
+    provisional_gpu_milliseconds: int
+    provisional_cpu_millicore_milliseconds: int
+    provisional_cost: Decimal
+    running_jobs: int
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Usage in [start, until). `is_complete` is False while something in it still runs or is not recorded to its end."""
+    """Usage in [start, until) as it was at `as_of`. It is complete when nothing that ran in it awaits its final metering."""
 
     tenant_path: str
     start: datetime
@@ -57,7 +74,12 @@ class UsageReport:
     currency: str
     rows: tuple[UsageRow, ...]
     total: UsageRow
-    is_complete: bool
+    as_of: datetime
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no job of the period still runs or waits to be metered to its end."""
+        return not self.total.running_jobs
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -65,14 +87,20 @@ class UsageReport:
         return key_columns(self.group_by)
 
 
+Quantities: TypeAlias = tuple[int, int, int, int, int, int]
+"""GPU-ms and millicore-ms: all, those without a price, those not recorded yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A row as summed by the database: keys, integer quantities, exact cost."""
+    """A part of a row: its keys, integer quantities, exact costs, and the jobs of it that still run."""
 
     keys: Mapping[str, str]
     currency: str
-    quantities: tuple[int, int, int, int]
-    cost: Decimal
+    quantities: Quantities
+    cost: Fraction
+    provisional_cost: Fraction = Fraction(0)
+    running: frozenset[UUID] = frozenset()
 
 
 def usage_report(
@@ -89,14 +117,14 @@ def usage_report(
         raise Invalid.field("group_by", "unknown_group", f"group by {', '.join(GROUPS)}; not by {unknown[0][:50]}")
     if start >= until:
         raise Invalid.field("to", "empty_period", "the period ends before it begins")
-    scope, scope_values = _scope(actor, tenant_path)
-    values = {"start": start, "until": until, "day_before": start - timedelta(days=1), "most": MOST_ROWS + 1}
-    lines = _lines(words, scope, {**values, **scope_values})
+    at = now().astimezone(UTC)
+    tenants = _tenants(actor, tenant_path)
+    running = [run for run in open_runs(Whose(tenants=tenants), at) if max(run.recorded_until, start) < min(until, at)]
+    lines = [*_recorded(words, tenants, running, start, until), *_provisional(words, tenants, running, start, until)]
     currency = _one_currency(lines)
     rows, total = _shown(_merged(lines))
-    return UsageReport(
-        tenant_path, start, until, words, currency, rows, total, not _has_open_ends(scope, {**values, **scope_values})
-    )
+    total = replace(total, running_jobs=len({run.meter.workload_id for run in running}))
+    return UsageReport(tenant_path, start, until, words, currency, rows, total, at)
 
 
 def key_columns(words: Sequence[str]) -> tuple[str, ...]:
@@ -104,38 +132,82 @@ def key_columns(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for word in words for name in GROUPS[word])
 
 
-def _scope(actor: Actor, tenant_path: str) -> tuple[str, dict[str, Any]]:
-    """A condition on the tenant `t`, and its values."""
+def _tenants(actor: Actor, tenant_path: str) -> Mapping[UUID, str]:
+    """The paths of the tenants that the report covers, by id."""
+    visible = visible_tenants(actor)
     if tenant_path:
         path = tenant_by_path(actor, tenant_path).path
-        return "(t.path = %(path)s OR starts_with(t.path, %(below)s))", {"path": path, "below": f"{path}/"}
-    return "t.id = ANY(%(tenants)s)", {"tenants": list(visible_tenants(actor).values_list("id", flat=True))}
+        visible = Tenant.objects.filter(Q(path=path) | Q(path__startswith=f"{path}/"))
+    return dict(visible.values_list("id", "path"))
 
 
-def _lines(words: Sequence[str], scope: str, values: Mapping[str, Any]) -> list[_Line]:
+def _recorded(
+    words: Sequence[str], tenants: Mapping[UUID, str], running: Sequence[OpenRun], start: datetime, until: datetime
+) -> list[_Line]:
+    """What is in segments; of runs that are open, up to where they were recorded when they were looked at."""
     names = key_columns(words)
     columns = [GROUPS[word][name] for word in words for name in GROUPS[word]]
-    grouping = [column for column in columns if not column.startswith("max(")]
+    grouping = [column for column in columns if not column.startswith(LATEST)]
     query = REPORT.format(
-        keys="".join(f"{column}, " for column in columns),
-        scope=scope,
-        groups=", ".join([*grouping, "part.currency"]),
-        order=", ".join([*(str(number) for number in range(1, len(columns) + 1)), "part.currency"]),
+        keys="".join(f"{column}, " for column in columns), groups=", ".join([*grouping, "part.currency"])
     )
+    clusters, uids, ends = positions(running)
+    values: dict[str, Any] = {
+        "start": start, "until": until, "day_before": start - timedelta(days=1), "most": MOST_ROWS + 1,
+        "tenants": list(tenants), "clusters": clusters, "uids": uids, "ends": ends,
+    }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(query, values)
         found = cursor.fetchall()
     if len(found) > MOST_ROWS:
-        raise Invalid.field("group_by", "report_too_large", f"more than {MOST_ROWS} rows; group more coarsely")
+        raise _too_large()
     return [
         _Line(
             keys=dict(zip(names, row, strict=False)),
             currency=row[len(names)],
-            quantities=tuple(int(number) for number in row[len(names) + 1 : -1]),  # type: ignore[arg-type]
-            cost=row[-1],
+            quantities=(*(int(number) for number in row[len(names) + 1 : -1]), 0, 0),  # type: ignore[arg-type]
+            cost=Fraction(row[-1]),
         )
         for row in found
     ]
+
+
+def _provisional(
+    words: Sequence[str], tenants: Mapping[UUID, str], running: Sequence[OpenRun], start: datetime, until: datetime
+) -> list[_Line]:
+    """What is not in segments yet: a line for each run that is open, and for each piece of it."""
+    names = key_columns(words)
+    clusters = dict(
+        Cluster.everything.filter(id__in={run.meter.cluster_id for run in running}).values_list("id", "name")
+    )
+
+    def keys(meter: Meter, at: datetime) -> dict[str, str]:
+        known = {
+            "tenant": tenants[meter.tenant_id],
+            "cluster": clusters[meter.cluster_id],
+            "cluster_id": str(meter.cluster_id),
+            "flavor": meter.flavor,
+            "user": meter.user_name,
+            "user_id": str(meter.user_id),
+            "job": str(meter.workload_id),
+            "job_name": meter.workload_name,
+            "day": f"{at:%Y-%m-%d}",
+            "month": f"{at:%Y-%m}",
+        }
+        return {name: known[name] for name in names}
+
+    return [
+        _provisional_line(keys(part.meter, part.piece.start), part) for part in provisional_parts(running, start, until)
+    ]
+
+
+def _provisional_line(keys: Mapping[str, str], part: Provisional) -> _Line:
+    piece = part.piece
+    gpu, cpu = piece.gpu_milliseconds, piece.cpu_millicore_milliseconds
+    without_price = (gpu, cpu) if piece.price_id is None else (0, 0)
+    cost = Fraction(piece.cost)
+    running = frozenset((part.meter.workload_id,))
+    return _Line(keys, piece.currency, (gpu, cpu, *without_price, gpu, cpu), cost, cost, running)
 
 
 def _one_currency(lines: Sequence[_Line]) -> str:
@@ -147,62 +219,64 @@ def _one_currency(lines: Sequence[_Line]) -> str:
     return currencies[0] if currencies else DEFAULT_CURRENCY
 
 
-def _merged(lines: Sequence[_Line]) -> list[_Line]:
-    """Priced and unpriced parts of the same keys in one line."""
+def _merged(lines: Iterable[_Line]) -> list[_Line]:
+    """Priced and unpriced, recorded and provisional parts of the same keys in one line, in the order of their keys."""
     merged: dict[tuple[str, ...], _Line] = {}
     for line in lines:
-        key = tuple(line.keys.values())
+        key = tuple(value for name, value in line.keys.items() if name not in NAMES_OF_IDS)
         known = merged.get(key)
         if known is not None:
-            sums = tuple(a + b for a, b in zip(known.quantities, line.quantities, strict=True))
-            merged[key] = _Line(line.keys, "", sums, _exact_sum(known.cost, line.cost))  # type: ignore[arg-type]
-        else:
-            merged[key] = line
-    return list(merged.values())
+            line = _Line(  # noqa: PLW2901 - the line so far
+                keys=known.keys,
+                currency="",
+                quantities=tuple(a + b for a, b in zip(known.quantities, line.quantities, strict=True)),  # type: ignore[arg-type]
+                cost=known.cost + line.cost,
+                provisional_cost=known.provisional_cost + line.provisional_cost,
+                running=known.running | line.running,
+            )
+        merged[key] = line
+    if len(merged) > MOST_ROWS:
+        raise _too_large()
+    return sorted(merged.values(), key=lambda line: tuple(line.keys.values()))
 
 
-def _exact_sum(one: Decimal, other: Decimal) -> Decimal:
-    """One of the two is unpriced, so zero: nothing is added in a context that could round."""
-    return one or other
+def _too_large() -> Invalid:
+    return Invalid.field("group_by", "report_too_large", f"more than {MOST_ROWS} rows; group more coarsely")
 
 
 def _shown(lines: Sequence[_Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
-    gpu = [line.quantities[0] for line in lines]
-    cpu = [line.quantities[1] for line in lines]
-    gpu_hours, gpu_total = shown_parts([Fraction(value, MILLISECONDS_AN_HOUR) for value in gpu], SHOWN_PLACES)
-    core_hours, core_total = shown_parts([Fraction(value, MILLISECONDS_AN_HOUR * 1000) for value in cpu], SHOWN_PLACES)
-    costs, cost_total = shown_parts([Fraction(line.cost) for line in lines], SHOWN_PLACES)
+    gpu_hours, gpu_total = shown_parts(
+        [Fraction(line.quantities[0], MILLISECONDS_AN_HOUR) for line in lines], SHOWN_PLACES
+    )
+    core_hours, core_total = shown_parts(
+        [Fraction(line.quantities[1], MILLISECONDS_AN_HOUR * 1000) for line in lines], SHOWN_PLACES
+    )
+    costs, cost_total = shown_parts([line.cost for line in lines], SHOWN_PLACES)
+    provisional, provisional_total = shown_parts([line.provisional_cost for line in lines], SHOWN_PLACES)
     rows = tuple(
-        UsageRow(
-            keys=line.keys,
-            gpu_milliseconds=line.quantities[0],
-            gpu_hours=gpu_hours[number],
-            cpu_millicore_milliseconds=line.quantities[1],
-            cpu_core_hours=core_hours[number],
-            unpriced_gpu_milliseconds=line.quantities[2],
-            unpriced_cpu_millicore_milliseconds=line.quantities[3],
-            cost=costs[number],
-        )
-        for number, line in enumerate(lines)
+        _row(line.keys, line.quantities, shown, len(line.running))
+        for line, *shown in zip(lines, gpu_hours, core_hours, costs, provisional, strict=True)
     )
-    total = UsageRow(
-        keys={},
-        gpu_milliseconds=sum(gpu),
-        gpu_hours=gpu_total,
-        cpu_millicore_milliseconds=sum(cpu),
-        cpu_core_hours=core_total,
-        unpriced_gpu_milliseconds=sum(line.quantities[2] for line in lines),
-        unpriced_cpu_millicore_milliseconds=sum(line.quantities[3] for line in lines),
-        cost=cost_total,
-    )
-    return rows, total
+    sums: Quantities = tuple(sum(line.quantities[n] for line in lines) for n in range(6))  # type: ignore[assignment]
+    return rows, _row({}, sums, (gpu_total, core_total, cost_total, provisional_total), 0)
 
 
-def _has_open_ends(scope: str, values: Mapping[str, Any]) -> bool:
-    """Whether some run reaches into the period beyond what is recorded of it."""
-    with connection.cursor() as cursor:
-        cursor.execute(OPEN_ENDS.format(scope=scope), {**values, "now": now().astimezone(UTC)})
-        return bool(cursor.fetchone()[0])
+def _row(keys: Mapping[str, str], quantities: Quantities, shown: Sequence[Decimal], running: int) -> UsageRow:
+    gpu_hours, core_hours, cost, provisional_cost = shown
+    return UsageRow(
+        keys=keys,
+        gpu_milliseconds=quantities[0],
+        gpu_hours=gpu_hours,
+        cpu_millicore_milliseconds=quantities[1],
+        cpu_core_hours=core_hours,
+        unpriced_gpu_milliseconds=quantities[2],
+        unpriced_cpu_millicore_milliseconds=quantities[3],
+        cost=cost,
+        provisional_gpu_milliseconds=quantities[4],
+        provisional_cpu_millicore_milliseconds=quantities[5],
+        provisional_cost=provisional_cost,
+        running_jobs=running,
+    )
 
 
 REPORT = """
@@ -224,13 +298,9 @@ SELECT {keys} part.currency,
     sum(round(part.cost * part.reached / part.length, 12) - round(part.cost * part.skipped / part.length, 12))
 FROM cut AS part JOIN billing_meter AS m ON m.id = part.meter_id
 JOIN tenancy_tenant AS t ON t.id = m.tenant_id JOIN clusters_cluster AS c ON c.id = m.cluster_id
-WHERE {scope} GROUP BY {groups} ORDER BY {order} LIMIT %(most)s
+LEFT JOIN unnest(%(clusters)s::uuid[], %(uids)s::text[], %(ends)s::timestamptz[]) AS known(cluster_id, source_uid, until)
+    ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
+WHERE m.tenant_id = ANY(%(tenants)s) AND (known.until IS NULL OR part.begins < known.until)
+GROUP BY {groups} LIMIT %(most)s
 """
 """A part's cost is a difference of two readings, so that reports of adjoining periods add up to the whole."""
-
-OPEN_ENDS = """
-SELECT EXISTS (
-    SELECT 1 FROM billing_meter AS m JOIN tenancy_tenant AS t ON t.id = m.tenant_id
-    WHERE NOT m.is_closed AND m.metered_from < %(until)s AND m.metered_until < least(%(until)s, %(now)s) AND {scope}
-)
-"""

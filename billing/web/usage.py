@@ -37,6 +37,7 @@ class UsageLine:
     core_hours: Decimal
     cost: Decimal
     unpriced: bool
+    running_jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,14 @@ class Totals:
     core_hours: Decimal
     cost: Decimal
     unpriced_gpu_hours: Decimal
+    provisional_cost: Decimal
 
 
 @dataclass(frozen=True, slots=True)
 class UsagePage:
     currency: str
-    is_complete: bool
+    running_jobs: int
+    as_of: datetime
     totals: Totals
     lines: tuple[UsageLine, ...]
     columns: tuple[str, ...]
@@ -74,7 +77,8 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
     lines, totals = _lines(report, columns)
     shown = UsagePage(
         currency=report.currency,
-        is_complete=report.is_complete,
+        running_jobs=report.total.running_jobs,
+        as_of=report.as_of,
         totals=totals,
         lines=lines[:MOST_ROWS_SHOWN],
         columns=columns,
@@ -117,11 +121,12 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
             core_hours=core_hours[index],
             cost=costs[index],
             unpriced=bool(row.unpriced_gpu_milliseconds or row.unpriced_cpu_millicore_milliseconds),
+            running_jobs=row.running_jobs,
         )
         for index, row in enumerate(rows)
     )
     unpriced = Decimal(report.total.unpriced_gpu_milliseconds) / MILLISECONDS_AN_HOUR
-    return lines, Totals(all_gpu_hours, all_core_hours, all_costs, unpriced)
+    return lines, Totals(all_gpu_hours, all_core_hours, all_costs, unpriced, report.total.provisional_cost)
 
 
 def _months() -> Sequence[tuple[str, str]]:

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum
 
-from billing.operations import ObservedRun
+from billing.engine.runs import ObservedRun
+from billing.queries.progress import Whose
 from federation.engine.lifecycle import AttemptState
-from federation.models import Attempt, PodRun, RemoteObject
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun, RemoteObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +96,40 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
         workload_name=job.name,
         user_name=job.created_by.email,
     )
+
+
+UNSETTLED = """
+WITH unsettled AS (
+    SELECT id, job_id, cluster_id, state, finished_at FROM federation_attempt WHERE state IN ({live}) {of_jobs}
+     UNION ALL
+    SELECT id, job_id, cluster_id, state, finished_at FROM federation_attempt
+     WHERE settled_at IS NULL AND finished_at IS NOT NULL {of_jobs}
+)
+SELECT attempt.cluster_id, pod.uid, job.tenant_id, job.created_by_id, job.id, attempt.id, object.flavor,
+       object.capacity_type, object.gpu_units, object.cpu_millicores, pod.started_at,
+       CASE WHEN pod.finished_at IS NOT NULL THEN pod.finished_at
+            WHEN pod.is_gone OR attempt.finished_at IS NOT NULL OR attempt.state = 'unknown'
+                 OR cluster.silent_since IS NOT NULL THEN greatest(pod.started_at, pod.observed_at)
+            ELSE greatest(pod.started_at, %(at)s) END,
+       false, false, job.name, submitter.email
+  FROM unsettled AS attempt
+  JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id AND pod.started_at IS NOT NULL
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.position = pod.position
+  JOIN federation_job AS job ON job.id = attempt.job_id {of_tenants}
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+  JOIN tenancy_user AS submitter ON submitter.id = job.created_by_id
+ ORDER BY attempt.cluster_id, pod.uid
+"""
+
+
+def unsettled_runs(whose: Whose, at: datetime) -> list[ObservedRun]:
+    """Every pod that began and whose usage is not posted, up to its end, its last sighting, or `at` while it runs."""
+    query = UNSETTLED.format(
+        # written out, so that the partial indexes on live and on unsettled attempts serve
+        live=", ".join(f"'{state}'" for state in LIVE_ATTEMPT_STATES),
+        of_jobs="AND job_id = ANY(%(jobs)s)" if whose.workloads else "",
+        of_tenants="" if whose.workloads else "AND job.tenant_id = ANY(%(tenants)s)",
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(query, {"at": at, "tenants": list(whose.tenants), "jobs": list(whose.workloads)})
+        return [ObservedRun(*run) for run in cursor.fetchall()]

@@ -1,0 +1,39 @@
+"""What billing is told of a pod that ran or runs."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+from uuid import UUID
+
+MeterKey: TypeAlias = tuple[UUID, str]
+"""Cluster id and the pod's uid."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedRun:
+    """A pod that was seen to run from `started_at` until at least `until_at` (its end, if `is_final`).
+
+    `workload_id` is a job and `run_id` an attempt, opaque here; the names are shown in reports as they were.
+    """
+
+    cluster_id: UUID
+    source_uid: str
+    tenant_id: UUID
+    user_id: UUID
+    workload_id: UUID
+    run_id: UUID
+    flavor: str
+    capacity_type: str
+    gpu_units: int
+    cpu_millicores: int
+    started_at: datetime
+    until_at: datetime
+    is_final: bool
+    is_estimated: bool = False
+    workload_name: str = ""
+    user_name: str = ""
+
+    @property
+    def key(self) -> MeterKey:
+        """What makes it the same run when it is reported again."""
+        return self.cluster_id, self.source_uid

@@ -1,0 +1,160 @@
+"""What runs now and is not metered to its end: known at the moment of asking, and never written.
+
+Settlement meters what has ended, accrual what has run for long. Between them a report asks those who see the runs
+(`run_sources`), takes what the meters do not hold yet, and marks it provisional.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+from uuid import UUID
+
+from django.db.models import Q
+
+from billing.engine.rating import Piece, rate, whole_milliseconds
+from billing.engine.runs import MeterKey, ObservedRun
+from billing.models import Meter
+from clusters.models import Flavor
+
+from .prices import RateKey, price_spans
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Which runs are asked for: those of these tenants, or of these workloads."""
+
+    tenants: Collection[UUID] = ()
+    workloads: Collection[UUID] = ()
+
+
+RunSource: TypeAlias = Callable[[Whose, datetime], Sequence[ObservedRun]]
+"""Every run that began and is not metered for good, as far as it was seen at that instant."""
+run_sources: list[RunSource] = []
+"""Filled when the rooms above are ready: this one sees no pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run whose end is not metered: `meter` is its row, or the row it will get; up to `until` it was seen to run."""
+
+    meter: Meter
+    until: datetime
+
+    @property
+    def recorded_until(self) -> datetime:
+        """Everything before this instant is in segments."""
+        return self.meter.metered_until
+
+
+@dataclass(frozen=True, slots=True)
+class Provisional:
+    """A part of an open run that is not recorded, priced as it would be now."""
+
+    meter: Meter
+    piece: Piece
+
+
+def open_runs(whose: Whose, at: datetime) -> tuple[OpenRun, ...]:
+    """The runs that are not metered to their end, in the order of their keys.
+
+    To be read before any segments: what is recorded after this is in their provisional part, and must not count twice.
+    """
+    at = whole_milliseconds(at)
+    seen = {run.key: run for source in run_sources for run in source(whose, at)}
+    meters = {(m.cluster_id, m.source_uid): m for m in Meter.objects.filter(_of(whose), is_closed=False)}
+    unmet = [run for key, run in seen.items() if key not in meters]
+    closed = _metered_meanwhile(unmet)
+    for meter in meters_for(run for run in unmet if run.key not in closed):
+        meters[meter.cluster_id, meter.source_uid] = meter
+    return tuple(
+        OpenRun(meter, max(meter.metered_until, whole_milliseconds(seen[key].until_at) if key in seen else at))
+        for key, meter in sorted(meters.items())
+    )
+
+
+def provisional_parts(
+    runs: Sequence[OpenRun], start: datetime | None = None, until: datetime | None = None
+) -> list[Provisional]:
+    """The unrecorded parts of these runs within [start, until), cut and priced like segments."""
+    spans = [
+        (run.meter, max(run.recorded_until, start or run.recorded_until), min(run.until, until or run.until))
+        for run in runs
+    ]
+    spans = [(meter, begins, ends) for meter, begins, ends in spans if begins < ends]
+    if not spans:
+        return []
+    prices = price_spans(
+        {meter.cluster_id for meter, _, _ in spans},
+        min(begins for _, begins, _ in spans),
+        max(ends for _, _, ends in spans),
+    )
+    return [
+        Provisional(meter, piece)
+        for meter, begins, ends in spans
+        for piece in rate(meter.load, begins, ends, prices.get(rate_key(meter), ()))
+    ]
+
+
+def positions(running: Sequence[OpenRun]) -> tuple[list[UUID], list[str], list[object]]:
+    """Up to where each open run was recorded when it was looked at, as columns for `unnest`."""
+    return (
+        [run.meter.cluster_id for run in running],
+        [run.meter.source_uid for run in running],
+        [run.recorded_until for run in running],
+    )
+
+
+def meters_for(runs: Iterable[ObservedRun]) -> list[Meter]:
+    """The meter that each run gets when it is first recorded; not saved. Instants become whole milliseconds."""
+    runs = list(runs)
+    gpu_flavors = _gpu_flavors(runs)
+    meters = []
+    for run in runs:
+        started_at = whole_milliseconds(run.started_at)
+        on_gpus = run.gpu_units > 0 or (run.cluster_id, run.flavor) in gpu_flavors
+        meters.append(
+            Meter(
+                cluster_id=run.cluster_id,
+                source_uid=run.source_uid,
+                tenant_id=run.tenant_id,
+                user_id=run.user_id,
+                user_name=run.user_name[:254],
+                workload_id=run.workload_id,
+                workload_name=run.workload_name[:254],
+                run_id=run.run_id,
+                flavor=run.flavor,
+                capacity_type=run.capacity_type,
+                unit=Meter.Unit.GPU if on_gpus else Meter.Unit.CORE,
+                gpu_units=run.gpu_units,
+                cpu_millicores=run.cpu_millicores,
+                metered_from=started_at,
+                metered_until=started_at,
+            )
+        )
+    return meters
+
+
+def rate_key(meter: Meter) -> RateKey:
+    """What the meter's price is looked up by."""
+    return meter.cluster_id, meter.flavor, meter.capacity_type
+
+
+def _of(whose: Whose) -> Q:
+    return Q(tenant_id__in=whose.tenants) if whose.tenants else Q(workload_id__in=whose.workloads)
+
+
+def _metered_meanwhile(runs: Sequence[ObservedRun]) -> set[MeterKey]:
+    """Runs that were metered for good since their source saw them: their segments tell all."""
+    if not runs:
+        return set()
+    rows = Meter.objects.filter(source_uid__in=[run.source_uid for run in runs])
+    return set(rows.filter(cluster_id__in={run.cluster_id for run in runs}).values_list("cluster_id", "source_uid"))
+
+
+def _gpu_flavors(runs: Iterable[ObservedRun]) -> set[tuple[UUID, str]]:
+    """Flavors with GPUs among those of the runs that take none: there a price is for a GPU, and such a run costs nothing."""
+    names = {run.flavor for run in runs if run.gpu_units == 0}
+    if not names:
+        return set()
+    return set(Flavor.objects.filter(name__in=names).exclude(gpu_model="").values_list("cluster_id", "name"))
