@@ -156,6 +156,11 @@ class RemoteObject(models.Model):
     assumed_nodes = models.JSONField(
         default=dict, help_text="{node name: pods} deducted until the pods are seen bound."
     )
+    domain_selectors = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Label selectors of the chosen topology domain, each picking some of its nodes; empty = no domain.",
+    )
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
     ended_at = models.DateTimeField(null=True)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 from django.db import connections as django_connections
 
@@ -26,9 +27,9 @@ H100 = {
 }
 
 
-def simulated_cluster(name: str = "east", nodes: int = 2, owner: str = "acme") -> Cluster:
-    """A registered cluster of nodes with eight H100 each, its inventory seen."""
-    spec = ClusterSpec(name, "us-east-1", "aws", (NodeGroup("h100", nodes, **H100),))
+def simulated_cluster(name: str = "east", nodes: int = 2, owner: str = "acme", **place: Any) -> Cluster:
+    """A registered cluster of nodes with eight H100 each, its inventory seen; `place` says where they stand."""
+    spec = ClusterSpec(name, "us-east-1", "aws", (NodeGroup("h100", nodes, **H100, **place),))
     manifests = [node_from_manifest(manifest) for manifest in node_objects(spec)]
     cluster = register_simulated(make_tenant(owner), name, region="us-east-1", nodes=manifests)
     observe_until(lambda: cluster.nodes.count() == len(manifests))

@@ -1,6 +1,6 @@
 """Where a node stands: zone, block, rack, node and NVLink clique, read from the labels that clouds and tools put there."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 LEVELS = ("zone", "block", "rack", "node", "clique")
 """The levels of a domain path, wide to narrow. A level nobody labelled is an empty string."""
@@ -50,3 +50,31 @@ def domain_of(node: str, labels: Mapping[str, str]) -> tuple[str, str, str, str,
     found = {level: label_of(level, labels) for level in ("zone", "block", "rack", "clique")}
     zone, block, rack, clique = (pair[1] if pair else "" for pair in found.values())
     return zone, block, rack, node, clique
+
+
+_AROUND: Mapping[str, tuple[str, ...]] = {
+    "zone": ("zone",),
+    "block": ("zone", "block"),
+    "rack": ("zone", "block", "rack"),
+    "clique": ("zone", "block", "rack", "clique"),
+}
+
+
+def selector_of(level: str, labels: Mapping[str, str], keys_in_use: Collection[str]) -> dict[str, str]:
+    """What selects the nodes of this node's domain of that level that are labelled as it is.
+
+    It names the whole path, since a rack's name says little without its block, and it rules out the labels that would
+    have counted before the one that did: `keys_in_use` are those that any node of the cluster carries. Read it with
+    `flavors.match_expressions`. Nodes of one domain that are labelled in different ways take a selector for each way.
+    """
+    selector: dict[str, str] = {}
+    for around in _AROUND[level]:
+        for key in LABELS[around]:
+            if labels.get(key):
+                selector[key] = labels[key]
+                break
+            if key in labels:
+                selector[key] = ""
+            elif key in keys_in_use:
+                selector[f"!{key}"] = "*"
+    return selector

@@ -4,6 +4,8 @@ from .capacity import FlavorSummary as FlavorSummary
 from .capacity import flavor_summary as flavor_summary
 from .connections import address_of_registered as address_of_registered
 from .connections import driver_of as driver_of
+from .domains import Domains as Domains
+from .domains import domains as domains
 from .fleet import ClusterView as ClusterView
 from .fleet import FlavorView as FlavorView
 from .fleet import NodeView as NodeView

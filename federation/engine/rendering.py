@@ -14,6 +14,7 @@ from clusters.engine.flavors import match_expressions
 from clusters.engine.taints import tolerations_for
 
 from . import names
+from .model import LEVELS, Topology
 from .spec import encode
 
 EPHEMERAL_STORAGE_LIMIT = "64Gi"
@@ -21,6 +22,9 @@ RUN_AS_USER = 1000
 """Most images name no user and would run as root, which `restricted` refuses; they run as this one instead."""
 TERMINATION_SECONDS = 30
 MOST_HINTED_NODES = 1000
+NODES_WEIGHT = 100
+DOMAIN_WEIGHT = 50
+"""Added up they rank: an assumed node of the domain, then any other of the domain, then the rest."""
 _HOSTNAME = "kubernetes.io/hostname"
 
 _POD_SECURITY = {
@@ -183,28 +187,56 @@ def _environment(given: Mapping[str, str], identity: Identity, *, has_gpu: bool)
     return [{"name": name, "value": value} for name, value in {**given, **ours}.items()]
 
 
+def kept_levels(topology: Topology, reached: str) -> tuple[str, ...]:
+    """The levels of domain, wide to narrow, of which the first that is labelled is to be told to the cluster.
+
+    `reached` is the level of the smallest domain that holds the pod set. It is what is told where nothing is required, as
+    far as nodes share it; where a level is required, that level is, so that pods may still move about in it.
+    """
+    first = topology.level if topology.mode == "required" and topology.level != "cluster" else reached
+    levels = LEVELS[LEVELS.index(first) : LEVELS.index(reached) + 1]
+    return tuple(level for level in levels if level not in ("cluster", "node"))
+
+
 def template_patch(
     node_selector: Mapping[str, str],
     assumed_nodes: Sequence[str] = (),
     *,
-    domain_labels: Mapping[str, str] | None = None,
-    is_pinned: bool = False,
+    domain: Sequence[Mapping[str, str]] = (),
+    must_keep: bool = False,
 ) -> dict[str, Any]:
     """What is merged into the pod template as the Job is released: where its pods may and should go.
 
-    They must land on the flavor's nodes (`node_selector` as `clusters.engine.flavors.match_expressions` reads it) and in
-    the domain that `domain_labels` pick, and should land on the nodes that placement assumed; with `is_pinned` they
-    must. A suspended Job that never started takes changes of node affinity, so this costs no request of its own.
+    They must land on the flavor's nodes (`node_selector`, read by `clusters.engine.flavors.match_expressions` like every
+    selector here) and, with `must_keep`, in the domain that any of the selectors in `domain` picks, or on the assumed
+    nodes exactly where no domain was given. Within that the cluster's scheduler is free: it is only told to prefer the
+    assumed nodes, then the domain. A suspended Job that never started takes changes of node affinity, so this costs no
+    request of its own.
     """
-    must: list[Mapping[str, object]] = [*match_expressions({**node_selector, **(domain_labels or {})})]
-    hinted: dict[str, object] = {"key": _HOSTNAME, "operator": "In", "values": list(assumed_nodes[:MOST_HINTED_NODES])}
+    flavor = match_expressions(node_selector)
+    is_pinned = must_keep and not domain and 0 < len(assumed_nodes) <= MOST_HINTED_NODES
+    if is_pinned:
+        # by name, since a node's hostname label may say something else
+        terms = [_term(flavor, {"key": "metadata.name", "operator": "In", "values": [n]}) for n in assumed_nodes]
+    elif must_keep and domain:
+        terms = [_term([*flavor, *match_expressions(selector)]) for selector in domain]
+    else:
+        terms = [_term(flavor)] if flavor else []
+    wishes = [] if must_keep else [(DOMAIN_WEIGHT, match_expressions(selector)) for selector in domain]
+    if assumed_nodes and not is_pinned:
+        names = list(assumed_nodes[:MOST_HINTED_NODES])
+        wishes.insert(0, (NODES_WEIGHT, [{"key": _HOSTNAME, "operator": "In", "values": names}]))
     affinity: dict[str, Any] = {}
-    if assumed_nodes and is_pinned and len(assumed_nodes) <= MOST_HINTED_NODES:
-        must.append(hinted)
-    elif assumed_nodes:
+    if terms:
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    if wishes:
         affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
-            {"weight": 100, "preference": {"matchExpressions": [hinted]}}
+            {"weight": weight, "preference": {"matchExpressions": expressions}} for weight, expressions in wishes
         ]
-    if must:
-        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [{"matchExpressions": must}]}
     return {"spec": {"affinity": {"nodeAffinity": affinity}}} if affinity else {}
+
+
+def _term(expressions: Sequence[Mapping[str, object]], *fields: Mapping[str, object]) -> dict[str, Any]:
+    """A node selector term; its members all have to hold."""
+    parts = {"matchExpressions": list(expressions), "matchFields": list(fields)}
+    return {name: members for name, members in parts.items() if members}

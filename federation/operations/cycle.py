@@ -5,21 +5,24 @@ are cancelled and limits are cut while the engine thinks.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+import clusters.queries
 import quotas.operations
 from federation.engine import cycle, names
 from federation.engine.amounts import units_per_pod
 from federation.engine.fleet import FleetIndex
 from federation.engine.lifecycle import JobState
-from federation.engine.model import Placement, PodSetPlacement, PodSetRequest, Reason, Snapshot, Wait
+from federation.engine.model import Placement, PodSetPlacement, PodSetRequest, Reason, Snapshot, Topology, Wait
+from federation.engine.rendering import kept_levels
 from federation.locks import lock_queued_jobs
 from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
 from federation.operations import figures
@@ -69,11 +72,27 @@ def _run(snapshot: Snapshot) -> Round:
 
 
 class _Lookup:
-    """What the snapshot knew of jobs and flavors, by id."""
+    """What the snapshot knew of jobs and flavors, by id, and how the clusters' labels select their domains."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.requests = {request.id: request for request in snapshot.queue}
         self.flavors = {(c.id, flavor.name): flavor for c in snapshot.clusters for flavor in c.flavors.values()}
+
+    @cached_property
+    def _domains(self) -> Mapping[UUID, clusters.queries.Domains]:
+        return clusters.queries.domains()
+
+    def domain_selectors(self, cluster_id: UUID, topology: Topology, placed: PodSetPlacement) -> list[dict[str, str]]:
+        """What selects the domain that the pods of a set must keep to (or should, if nothing is required of them).
+
+        What is required is the level that the job asked for, or the next narrower one of which the cluster's labels tell.
+        """
+        levels = kept_levels(topology, placed.level)
+        if not levels or cluster_id not in self._domains:
+            return []
+        node = next(iter(placed.nodes))
+        found = (self._domains[cluster_id].selectors(level, node) for level in levels)
+        return [dict(selector) for selector in next((selectors for selectors in found if selectors), ())]
 
 
 def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
@@ -134,6 +153,9 @@ class _Draft:
             cpu_millicores=asked.cpu_millicores,
             memory_mib=asked.memory_mib,
             assumed_nodes=dict(placed.nodes),
+            domain_selectors=self.lookup.domain_selectors(
+                self.placement.cluster_id, self.lookup.requests[self.job.id].topology, placed
+            ),
         )
 
 

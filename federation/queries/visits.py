@@ -29,6 +29,7 @@ class VisitedObject:
     devices: rendering.Devices
     node_selector: Mapping[str, str]
     assumed_nodes: tuple[str, ...]
+    domain: tuple[Mapping[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Visit:
 
     @property
     def must_keep_domain(self) -> bool:
-        """Its topology is required: its pods run on the nodes that were chosen for it, or nowhere."""
+        """Its topology is required: its pods run in the domain that was chosen for it, or nowhere."""
         topology = self.spec["topology"]
         return bool(topology["mode"] == "required" and topology["level"] != "cluster")
 
@@ -77,7 +78,9 @@ class Visit:
 
     def template_patch(self, item: VisitedObject) -> dict[str, Any]:
         """The placement hints that go down with the release."""
-        return rendering.template_patch(item.node_selector, item.assumed_nodes, is_pinned=self.must_keep_domain)
+        return rendering.template_patch(
+            item.node_selector, item.assumed_nodes, domain=item.domain, must_keep=self.must_keep_domain
+        )
 
 
 def due_clusters() -> list[UUID]:
@@ -142,4 +145,5 @@ def _object(row: RemoteObject, flavor: Flavor | None) -> VisitedObject:
         ),
         node_selector=flavor.node_selector if flavor else {},
         assumed_nodes=tuple(row.assumed_nodes),
+        domain=tuple(row.domain_selectors),
     )

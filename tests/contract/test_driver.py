@@ -238,6 +238,41 @@ def test_placement_hints_ride_in_the_release(world: World):
     assert [pod.node for pod in in_namespace(world, use)] == ["cpu-1"]
 
 
+def test_a_node_may_be_required_by_its_name_and_wishes_are_added_up(world: World):
+    def affinity(required, *wishes):
+        preferred = [{"weight": weight, "preference": {"matchExpressions": [wish]}} for weight, wish in wishes]
+        terms = {"nodeSelectorTerms": [{"matchFields": [required]}]}
+        return {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": terms,
+                "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+            }
+        }
+
+    has_gpu = {"key": "nvidia.com/gpu.product", "operator": "Exists"}
+    is_cpu = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["cpu-1"]}
+    anywhere = {"key": "metadata.name", "operator": "NotIn", "values": ["absent"]}
+    wanted = {
+        "named": (affinity({"key": "metadata.name", "operator": "In", "values": ["cpu-1"]}, (100, has_gpu)), "cpu-1"),
+        "wished": (affinity(anywhere, (10, is_cpu), (50, has_gpu)), "gpu-1"),
+    }
+
+    async def use(driver, namespace):
+        found = {}
+        for name, (where, _) in wanted.items():
+            uid = await driver.create_job(job(namespace, name, seconds="never"))
+            await driver.release_job(namespace, name, uid, {"spec": {"affinity": where}})
+
+            async def running(name=name):
+                return [pod for pod in await driver.list_pods(namespace, name) if pod.phase == "Running"]
+
+            found[name] = [pod.node for pod in await until(running)]
+            await driver.delete_job(namespace, name, uid)
+        return found
+
+    assert in_namespace(world, use) == {name: [node] for name, (_, node) in wanted.items()}
+
+
 def test_pods_that_do_not_fit_wait(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "big", count=3, gpus=4, seconds="never"))

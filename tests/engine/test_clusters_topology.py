@@ -2,7 +2,7 @@
 
 import pytest
 
-from clusters.engine.topology import domain_of, label_of
+from clusters.engine.topology import domain_of, label_of, selector_of
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,29 @@ def test_a_domain_is_selected_by_the_label_that_named_it():
     labels = {"network.topology.nvidia.com/leaf": "l1"}
     assert label_of("rack", labels) == ("network.topology.nvidia.com/leaf", "l1")
     assert label_of("block", labels) is None
+
+
+ZONE, BLOCK, RACK = (
+    "topology.kubernetes.io/zone",
+    "cloud.provider.com/topology-block",
+    "cloud.provider.com/topology-rack",
+)
+OURS = "topology.switchyard.dev/rack"
+PLACE = {ZONE: "z", BLOCK: "b1", RACK: "r1"}
+
+
+@pytest.mark.parametrize(
+    ("level", "labels", "in_use", "selector"),
+    [
+        ("rack", PLACE, set(PLACE), PLACE),
+        ("zone", PLACE, set(PLACE), {ZONE: "z"}),
+        ("rack", PLACE, {*PLACE, OURS}, PLACE | {f"!{OURS}": "*"}),
+        ("rack", PLACE | {OURS: "right"}, {*PLACE, OURS}, {ZONE: "z", BLOCK: "b1", OURS: "right"}),
+        ("rack", PLACE | {OURS: ""}, {*PLACE, OURS}, PLACE | {OURS: ""}),
+        ("rack", {RACK: "r1"}, {RACK}, {RACK: "r1"}),
+        ("rack", {RACK: "r1"}, set(PLACE), {RACK: "r1", f"!{ZONE}": "*", f"!{BLOCK}": "*"}),
+        ("clique", PLACE | {"nvidia.com/gpu.clique": "u.1"}, set(), PLACE | {"nvidia.com/gpu.clique": "u.1"}),
+    ],
+)
+def test_a_selector_names_the_whole_path_and_rules_out_what_would_have_counted_first(level, labels, in_use, selector):
+    assert selector_of(level, labels, in_use) == selector

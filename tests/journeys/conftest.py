@@ -1,4 +1,4 @@
-"""A whole gateway in front of three real control planes that keep an audit log."""
+"""A whole gateway in front of three real control planes that keep an audit log; one for all journeys."""
 
 import shutil
 import tempfile
@@ -12,7 +12,7 @@ from devtools.trial import Gateway, start_gateway
 from tests.journeys.workload import prepare
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def root() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="switchyard-journey-", dir="/var/tmp"))
     folder.chmod(0o755)
@@ -20,14 +20,14 @@ def root() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def planes(root: Path) -> Iterator[list[ControlPlane]]:
     found = start_fleet(3, root / "fleet", audit=True)
     yield found
     stop_fleet(found)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def gateway(root: Path, planes: list[ControlPlane]) -> Iterator[Gateway]:
     running = start_gateway(root / "home", SWITCHYARD_CLUSTER_LOST_SECONDS="20")
     try:

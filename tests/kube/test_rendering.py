@@ -102,13 +102,19 @@ def test_the_namespace_would_refuse_less_than_we_render(plane, whose):
     assert answer.status_code == 403
 
 
-def test_placement_hints_are_taken_in_the_patch_that_releases(plane, whose):
+@pytest.mark.parametrize("must_keep", [False, True])
+def test_placement_hints_are_taken_in_the_patch_that_releases(plane, whose, must_keep):
     [job] = rendered("gpu", whose)
+    job["metadata"]["name"] += f"-{must_keep}".lower()
     path = f"/apis/batch/v1/namespaces/{whose.namespace}/jobs"
     hints = template_patch(
         {"nvidia.com/gpu.product": "NVIDIA-H100", "!spot": "*", "!bought": "a,b"},
         ["n1", "n2"],
-        domain_labels={"topology.kubernetes.io/zone": "a"},
+        domain=[
+            {"topology.kubernetes.io/zone": "a", "!topology.switchyard.dev/rack": "*"},
+            {"topology.kubernetes.io/zone": "", "topology.switchyard.dev/rack": "r1"},
+        ],
+        must_keep=must_keep,
     )
     with client(plane) as http:
         made = http.post(path, params=STRICT, json=job).raise_for_status().json()

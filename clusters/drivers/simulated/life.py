@@ -73,8 +73,8 @@ def bind(store: Store, at: float) -> None:
         fitting = [node for node in nodes if _accepts(node, pod.spec) and _fits(free[node.name], wanted)]
         if not fitting:
             continue
-        hinted = _hinted_nodes(pod.spec)
-        chosen = min(fitting, key=lambda node: (node.name not in hinted, _spare(free[node.name]), node.name))
+        wishes = _node_affinity(pod.spec).get("preferredDuringSchedulingIgnoredDuringExecution", [])
+        chosen = min(fitting, key=lambda node: (-_preference(wishes, node), _spare(free[node.name]), node.name))
         _take(free[chosen.name], wanted)
         pod.node, pod.phase, pod.started_at = chosen.name, "Running", at
         pod.ends_at = None if pod.run_seconds is None else at + pod.run_seconds
@@ -201,10 +201,9 @@ def _node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _hinted_nodes(spec: Mapping[str, Any]) -> frozenset[str]:
-    preferred = _node_affinity(spec).get("preferredDuringSchedulingIgnoredDuringExecution", [])
-    hints = [expression for term in preferred for expression in term.get("preference", {}).get("matchExpressions", [])]
-    return frozenset(name for hint in hints for name in hint.get("values", []))
+def _preference(wishes: Sequence[Mapping[str, Any]], node: Node) -> int:
+    """The weights of all wishes that the node fulfils."""
+    return sum(int(wish["weight"]) for wish in wishes if _matches(wish["preference"], node))
 
 
 def _matches(term: Mapping[str, Sequence[Mapping[str, Any]]], node: Node) -> bool:
@@ -215,7 +214,8 @@ def _matches(term: Mapping[str, Sequence[Mapping[str, Any]]], node: Node) -> boo
         "Exists": lambda value, _: value is not None,
         "DoesNotExist": lambda value, _: value is None,
     }
-    return all(
+    by_name = all(tests[field["operator"]](node.name, field.get("values", [])) for field in term.get("matchFields", []))
+    return by_name and all(
         tests[expression["operator"]](labels.get(expression["key"]), expression.get("values", []))
         for expression in term.get("matchExpressions", [])
     )

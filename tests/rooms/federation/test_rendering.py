@@ -4,11 +4,13 @@ from time import process_time
 from uuid import UUID, uuid4
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.engine import names
-from federation.engine.rendering import Devices, Identity, render_job, spec_hash, template_patch
+from federation.engine.model import Topology
+from federation.engine.rendering import Devices, Identity, kept_levels, render_job, spec_hash, template_patch
 from federation.engine.spec import Rules, spec_json
 from federation.engine.spec_reading import read_spec
 from foundation.ids import new_id
@@ -143,20 +145,69 @@ def test_the_spec_hash_ignores_order_and_nothing_else():
     assert len(spec_hash(spec)) == 32
 
 
-def test_release_hints_pin_the_flavor_and_prefer_the_assumed_nodes():
-    patch = template_patch({"nvidia.com/gpu.product": "H100", "!spot": "*"}, ["n1", "n2"], domain_labels={"rack": "r1"})
-    affinity = patch["spec"]["affinity"]["nodeAffinity"]
-    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+def node_affinity(*arguments, **named):
+    """(required terms, preferred terms) of a release."""
+    affinity = template_patch(*arguments, **named)["spec"]["affinity"]["nodeAffinity"]
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    return required, affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+
+
+RACK = {"rack": "r1", "!better-rack": "*"}
+
+
+def test_a_domain_that_must_be_kept_is_required_beside_the_flavor_and_its_nodes_are_only_preferred():
+    [term], [wish] = node_affinity({"product": "H100", "!spot": "*"}, ["n1", "n2"], domain=[RACK], must_keep=True)
     assert {(e["key"], e["operator"]) for e in term["matchExpressions"]} == {
-        ("nvidia.com/gpu.product", "In"), ("spot", "DoesNotExist"), ("rack", "In")
+        ("product", "In"), ("spot", "DoesNotExist"), ("rack", "In"), ("better-rack", "DoesNotExist")
     }  # fmt: skip
-    [wish] = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert wish["preference"]["matchExpressions"][0]["values"] == ["n1", "n2"]
+    assert wish["preference"]["matchExpressions"] == [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}
+    ]
 
 
-def test_pinned_nodes_are_required():
-    affinity = template_patch({}, ["n1"], is_pinned=True)["spec"]["affinity"]["nodeAffinity"]
-    assert list(affinity) == ["requiredDuringSchedulingIgnoredDuringExecution"]
+def test_a_domain_that_should_be_kept_is_preferred_less_than_its_nodes():
+    [term], wishes = node_affinity({"product": "H100"}, ["n1"], domain=[RACK])
+    assert [e["key"] for e in term["matchExpressions"]] == ["product"]
+    assert [(w["weight"], w["preference"]["matchExpressions"][-1]["key"]) for w in wishes] == [
+        (100, "kubernetes.io/hostname"), (50, "rack")
+    ]  # fmt: skip
+
+
+def test_a_domain_that_is_labelled_in_two_ways_is_either_of_them_each_beside_the_flavor():
+    terms, _ = node_affinity({"product": "H100"}, ["n1"], domain=[{"rack": "r1"}, {"leaf": "r1"}], must_keep=True)
+    assert [[e["key"] for e in term["matchExpressions"]] for term in terms] == [
+        ["product", "rack"],
+        ["product", "leaf"],
+    ]
+
+
+def test_where_no_label_tells_the_domain_the_chosen_nodes_are_required_by_name():
+    terms, wishes = node_affinity({"product": "H100"}, ["n1", "n2"], must_keep=True)
+    assert [term["matchFields"] for term in terms] == [
+        [{"key": "metadata.name", "operator": "In", "values": [name]}] for name in ("n1", "n2")
+    ]
+    assert all(term["matchExpressions"][0]["key"] == "product" for term in terms)
+    assert wishes == []
+    [bare], _ = node_affinity({}, ["n1"], must_keep=True)
+    assert list(bare) == ["matchFields"]
+
+
+@pytest.mark.parametrize(
+    ("topology", "reached", "levels"),
+    [
+        (Topology("rack", "required"), "rack", ("rack",)),
+        (Topology("rack", "required"), "node", ("rack", "clique")),
+        (Topology("zone", "required"), "clique", ("zone", "block", "rack", "clique")),
+        (Topology("node", "required"), "node", ()),
+        (Topology("cluster", "required"), "rack", ("rack",)),
+        (Topology("rack", "preferred"), "block", ("block",)),
+        (Topology("rack", "preferred"), "cluster", ()),
+        (Topology(), "node", ()),
+        (Topology(), "clique", ("clique",)),
+    ],
+)
+def test_the_level_that_is_told_is_the_required_one_or_else_the_one_that_was_reached(topology, reached, levels):
+    assert kept_levels(topology, reached) == levels
 
 
 def test_nothing_to_hint_is_an_empty_patch():

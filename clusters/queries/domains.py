@@ -1,0 +1,71 @@
+"""How a cluster's own labels select a topology domain; kept per process until the cluster's inventory changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from uuid import UUID
+
+from clusters.engine.topology import LABELS, selector_of
+
+from .fleet import ClusterView, NodeView, fleet
+
+LEVELS = ("zone", "block", "rack", "clique")
+"""The levels that nodes share, wide to narrow."""
+Selectors = tuple[Mapping[str, str], ...]
+Path = tuple[str, ...]
+_KEYS = frozenset(key for level in LEVELS for key in LABELS[level])
+
+
+@dataclass(frozen=True)
+class Domains:
+    """The domains of one cluster as it was seen."""
+
+    view: ClusterView
+    _selectors: dict[str, Mapping[Path, Selectors]] = field(default_factory=dict)
+
+    def selectors(self, level: str, node: str) -> Selectors:
+        """What selects the domain of that level around a node: each picks some of its nodes, together they pick them all.
+
+        Empty if the node is gone, or nobody has said in which domain of that level it stands.
+        """
+        found = self._nodes.get(node)
+        path = None if found is None else _path(level, found)
+        if path is None:
+            return ()
+        if level not in self._selectors:
+            self._selectors[level] = self._of_level(level)
+        return self._selectors[level][path]
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, NodeView]:
+        return {node.name: node for node in self.view.nodes}
+
+    def _of_level(self, level: str) -> Mapping[Path, Selectors]:
+        in_use = {key for node in self.view.nodes for key in node.labels if key in _KEYS}
+        found: dict[Path, list[Mapping[str, str]]] = {}
+        for node in self.view.nodes:
+            path = _path(level, node)
+            if path is None:
+                continue
+            selector, known = selector_of(level, node.labels, in_use), found.setdefault(path, [])
+            if selector not in known:
+                known.append(selector)
+        return {path: tuple(selectors) for path, selectors in found.items()}
+
+
+_known: Mapping[UUID, Domains] = {}
+
+
+def domains() -> Mapping[UUID, Domains]:
+    """The domains of every registered cluster, by its id; the identical objects until the clusters change."""
+    global _known  # noqa: PLW0603 - one per process is the point
+    _known = {
+        view.id: known if (known := _known.get(view.id)) and known.view is view else Domains(view) for view in fleet()
+    }
+    return _known
+
+
+def _path(level: str, node: NodeView) -> Path | None:
+    """The domain of that level in which a node stands; None if it is not known."""
+    path = (*node.domain, node.clique)[: LEVELS.index(level) + 1]
+    return path if path[-1] else None
