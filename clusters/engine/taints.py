@@ -5,6 +5,7 @@ taint, so CPU work stays off GPU nodes wherever an administrator tainted them.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 _BY_VENDOR: Mapping[str, tuple[str, ...]] = {
     "nvidia": ("nvidia.com/gpu", "sku", "accelerator"),
@@ -24,6 +25,35 @@ _BY_CAPACITY: Mapping[str, tuple[str, ...]] = {
     ),
     "reserved": ("switchyard.dev/capacity-type",),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Which of our pods a node takes. `why_unusable` is empty unless it takes none; `repels` says which taint keeps the
+    others off, by the flavor whose devices they take, empty for pods that take none.
+    """
+
+    why_unusable: str
+    repels: Mapping[str, str]
+
+
+def standing(
+    *,
+    is_ready: bool,
+    is_schedulable: bool,
+    taints: Sequence[Mapping[str, str]],
+    flavors: Mapping[str, tuple[str, str]],
+) -> Standing:
+    """How a node stands to our pods; `flavors` are what it offers by name: vendor and capacity type."""
+    if not is_ready or not is_schedulable:
+        return Standing("not schedulable" if is_ready else "not ready", {})
+    bought_as = next((bought for _, bought in flavors.values()), "")
+    takers = {"": ("", bought_as), **flavors}
+    found = {name: untolerated(taints, vendor, bought) for name, (vendor, bought) in takers.items()} if taints else {}
+    repels = {name: f"with taint {taint}" for name, taint in found.items() if taint}
+    if repels and len(repels) == len(takers):
+        return Standing(next(reversed(repels.values())), {})
+    return Standing("", repels)
 
 
 def tolerations_for(vendor: str, capacity_type: str) -> tuple[Mapping[str, str], ...]:

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from clusters.engine.taints import Standing, standing
 from clusters.models import Flavor, Node
+
+_READ = ("cluster_id", "devices", "used_devices", "taints", "is_ready", "is_schedulable")
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorSummary:
     """A flavor of a cluster in numbers. Units are devices (GPUs, slices, shares); a CPU-only flavor has none.
 
-    `free` counts usable nodes only (ready and schedulable); `largest_free_block` is the most free on one node.
+    `free` counts nodes only that take pods on these devices: ready, schedulable, and without a taint that such pods do
+    not tolerate. `largest_free_block` is the most free on one node.
     """
 
     id: UUID
@@ -34,21 +38,31 @@ def flavor_summary(cluster_ids: Collection[UUID]) -> Mapping[UUID, Sequence[Flav
     offered: dict[tuple[UUID, str], list[int]] = defaultdict(list)
     totals: dict[tuple[UUID, str], int] = defaultdict(int)
     flavors = list(Flavor.objects.filter(cluster_id__in=cluster_ids).order_by("cluster_id", "name"))
-    resources = {(flavor.cluster_id, flavor.name): flavor.resource_name for flavor in flavors}
-    nodes = Node.objects.filter(cluster_id__in=cluster_ids).values_list(
-        "cluster_id", "devices", "used_devices", "is_ready", "is_schedulable"
-    )
-    for cluster_id, devices, used, is_ready, is_schedulable in nodes.iterator():
-        for flavor_name, units in _entries(devices):
-            key = (cluster_id, flavor_name)
-            taken = int(used.get(resources.get(key, ""), 0))
-            totals[key] += units
-            offered[key].append(max(0, units - taken) if is_ready and is_schedulable else 0)
+    known = {(flavor.cluster_id, flavor.name): flavor for flavor in flavors}
+    for node in Node.objects.filter(cluster_id__in=cluster_ids).only(*_READ).iterator():
+        units_of = {name: units for name, units in _entries(node.devices) if (node.cluster_id, name) in known}
+        own = {name: known[node.cluster_id, name] for name in units_of}
+        stands = node_standing(node, own)
+        for name, units in units_of.items():
+            taken = int(node.used_devices.get(own[name].resource_name, 0))
+            totals[node.cluster_id, name] += units
+            is_open = not stands.why_unusable and name not in stands.repels
+            offered[node.cluster_id, name].append(max(0, units - taken) if is_open else 0)
     result: dict[UUID, list[FlavorSummary]] = {cluster_id: [] for cluster_id in cluster_ids}
     for flavor in flavors:
         free = offered[flavor.cluster_id, flavor.name]
         result[flavor.cluster_id].append(_summary(flavor, free, totals[flavor.cluster_id, flavor.name]))
     return result
+
+
+def node_standing(node: Node, flavors: Mapping[str, Flavor]) -> Standing:
+    """Which of our pods a node takes, given the flavors that it offers by name."""
+    return standing(
+        is_ready=node.is_ready,
+        is_schedulable=node.is_schedulable,
+        taints=node.taints,
+        flavors={name: (flavor.vendor, flavor.capacity_type) for name, flavor in flavors.items()},
+    )
 
 
 def _entries(devices: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, int]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from clusters.engine.taints import untolerated
+from clusters.engine.taints import standing
 from clusters.models import Cluster, Flavor, Node
 
 
@@ -46,6 +46,8 @@ class NodeView:
     foreign_pods: int
     is_usable: bool
     why_unusable: str
+    repels: Mapping[str, str]
+    """See `clusters.engine.taints.Standing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,12 @@ def _flavor_view(flavor: Flavor) -> FlavorView:
 def _node_view(node: Node, flavors: Mapping[str, FlavorView]) -> NodeView:
     devices = {entry["flavor"]: int(entry["units"]) for entry in node.devices if entry["flavor"] in flavors}
     offered = [flavors[name] for name in devices]
-    why_unusable = _why_unusable(node, offered)
+    stands = standing(
+        is_ready=node.is_ready,
+        is_schedulable=node.is_schedulable,
+        taints=node.taints,
+        flavors={flavor.name: (flavor.vendor, flavor.capacity_type) for flavor in offered},
+    )
     zone, block, rack, _, clique = (*node.domain, "", "", "", "", "")[:5]
     return NodeView(
         name=node.name,
@@ -154,15 +161,7 @@ def _node_view(node: Node, flavors: Mapping[str, FlavorView]) -> NodeView:
         foreign_cpu_millicores=node.foreign_cpu_millicores,
         foreign_memory_mib=node.foreign_memory_mib,
         foreign_pods=node.foreign_pods,
-        is_usable=not why_unusable,
-        why_unusable=why_unusable,
+        is_usable=not stands.why_unusable,
+        why_unusable=stands.why_unusable,
+        repels=stands.repels,
     )
-
-
-def _why_unusable(node: Node, offered: list[FlavorView]) -> str:
-    if not node.is_ready:
-        return "not ready"
-    if not node.is_schedulable:
-        return "not schedulable"
-    taint = next((untolerated(node.taints, flavor.vendor, flavor.capacity_type) for flavor in offered), "")
-    return f"taint {taint}" if taint else ""

@@ -14,7 +14,7 @@ from foundation.paging import page_of
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
 
-from .capacity import FlavorSummary, flavor_summary
+from .capacity import FlavorSummary, flavor_summary, node_standing
 from .visible import visible_clusters
 
 EVENTS_SHOWN = 30
@@ -112,6 +112,9 @@ class NodeLine:
     domain: str
     is_ready: bool
     is_schedulable: bool
+    closed: str
+    """The taint that keeps our pods off, or those without a GPU; empty if they may use it."""
+    is_closed_to_all: bool
     devices: tuple[tuple[str, int, int], ...]
     cpu_millicores: int
     memory_mib: int
@@ -152,14 +155,14 @@ def fleet_view(actor: Actor) -> Fleet:
 
 def cluster_view(actor: Actor, cluster: Cluster, query: Mapping[str, str]) -> ClusterView:
     """The page of one cluster, which the actor is known to see; `query` may hold the cursor of its nodes."""
-    resources = dict(Flavor.objects.filter(cluster=cluster).values_list("name", "resource_name"))
+    flavors = {flavor.name: flavor for flavor in Flavor.objects.filter(cluster=cluster)}
     asked = {"limit": NODES_A_PAGE, **({"cursor": query["cursor"]} if query.get("cursor") else {})}
     nodes = page_of(
         Node.objects.filter(cluster=cluster),
         asked,
         orders={"name": "name"},
         scope=f"nodes-page|{cluster.id}|{actor.user_id}",
-        render=lambda node: _node(node, resources),
+        render=lambda node: _node(node, flavors),
     )
     events = ClusterEvent.objects.filter(cluster=cluster).order_by("-id")[:EVENTS_SHOWN]
     managed = visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(id=cluster.owner_id)
@@ -244,20 +247,19 @@ def _reason(reason: Any) -> ReasonLine:
     return ReasonLine("", str(reason))
 
 
-def _node(node: Node, resources: Mapping[str, str]) -> NodeLine:
-    devices = [
-        (
-            str(entry["flavor"]),
-            int(node.used_devices.get(resources.get(str(entry["flavor"]), ""), 0)),
-            int(entry["units"]),
-        )
-        for entry in node.devices
-    ]
+def _node(node: Node, flavors: Mapping[str, Flavor]) -> NodeLine:
+    offered = {str(entry["flavor"]): int(entry["units"]) for entry in node.devices if entry["flavor"] in flavors}
+    own = {name: flavors[name] for name in offered}
+    devices = [(name, int(node.used_devices.get(own[name].resource_name, 0)), units) for name, units in offered.items()]
+    stands = node_standing(node, own)
+    is_in_order = node.is_ready and node.is_schedulable
     return NodeLine(
         name=node.name,
         domain=" / ".join(str(part) for part in node.domain if part and part != node.name),
         is_ready=node.is_ready,
         is_schedulable=node.is_schedulable,
+        closed=(stands.why_unusable or next(iter(stands.repels.values()), "")) if is_in_order else "",
+        is_closed_to_all=bool(stands.why_unusable),
         devices=tuple(entry for entry in devices if entry[2] > 0),
         cpu_millicores=node.cpu_millicores,
         memory_mib=node.memory_mib,

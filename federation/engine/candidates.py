@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .fleet import CPU, MEMORY, PART, UNITS, WHOLE, Fleet, Floats, Ints, Mask
+from .fleet import BARE, CPU, MEMORY, PART, UNITS, WHOLE, Fleet, Floats, Ints, Mask
 from .model import PodSetRequest, Topology
 from .siting import Need, need_of
 
@@ -86,6 +86,8 @@ def ask_of(fleet: Fleet, pod_sets: tuple[PodSetRequest, ...], topology: Topology
 def _is_possible(pod_set: PodSetRequest, units: Ints, parts: Ints, largest: Ints) -> Mask:
     mask: Mask = (units >= 0) & (largest[UNITS] >= units) & (largest[PART] >= parts)
     mask &= (largest[CPU] >= pod_set.cpu_millicores) & (largest[MEMORY] >= pod_set.memory_mib)
+    if pod_set.gpu is None:
+        mask &= largest[BARE] > 0
     return mask
 
 

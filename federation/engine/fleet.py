@@ -1,11 +1,13 @@
 """The fleet as arrays: for each cluster and flavor one pool of nodes, built once and kept while its cluster is unchanged.
 
-A pool's matrices have a row per resource (UNITS, CPU, MEMORY, PODS, PART) and a column per node. PART is the largest free
-part of one device in thousandths, where devices are divisible, else 0. Nothing here is ever changed
-after it was built: a cycle deducts what it decides from copies (`ledger`).
+A pool's matrices have a row per resource (UNITS, CPU, MEMORY, PODS, BARE, PART) and a column per node. BARE is ADMITTED on
+nodes that take pods without a device, else 0; nothing is ever deducted from it. PART is the largest free part of one
+device in thousandths, where devices are divisible, else 0. Nothing here is ever changed after it was built: a cycle
+deducts what it decides from copies (`ledger`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -18,8 +20,10 @@ from numpy.typing import NDArray
 from .amounts import milli_gpu_per_unit, portion_of
 from .model import Constraints, FleetCluster, FleetFlavor, FleetNode, GpuRequest
 
-UNITS, CPU, MEMORY, PODS, PART = RESOURCES = range(5)
+UNITS, CPU, MEMORY, PODS, BARE, PART = RESOURCES = range(6)
 WHOLE = 1000
+ADMITTED = 2**31
+"""More pods than any node has room for."""
 WIDTH_OF_LEVEL = {"node": 0, "clique": 1, "rack": 2, "block": 3, "zone": 4, "cluster": 5}
 OPEN_STATES = frozenset({"ready", "degraded"})
 
@@ -54,9 +58,14 @@ class Pool:
     """For a divisible flavor, what is free of each device in thousandths: a row per device, a column per node."""
     domains: tuple[Domains, ...]
     """Levels between node and cluster that are known here, from narrow to wide."""
-    is_usable: Mask
+    is_open: Mask
+    """Per node whether pods that take this flavor's devices can stand there."""
+    is_open_bare: Mask
+    """Per node whether pods that take no device can."""
     unusable: Mapping[str, int]
-    """How many nodes are not usable, by reason."""
+    """How many nodes are not open to pods that take this flavor's devices, by reason."""
+    unusable_bare: Mapping[str, int]
+    """How many are not open to pods that take no device, by reason."""
     siblings: Mapping[int, tuple[tuple[str, int], ...]]
     """The same node in the pools of the cluster's other flavors: (flavor name, position), by position here."""
 
@@ -108,11 +117,8 @@ def _pool(
     nodes: Sequence[FleetNode],
     siblings: Mapping[int, tuple[tuple[str, int], ...]],
 ) -> Pool:
-    unusable: dict[str, int] = {}
-    for node in nodes:
-        if not node.is_usable:
-            reason = node.why_unusable or "not usable"
-            unusable[reason] = unusable.get(reason, 0) + 1
+    why_not = [_why_not(node, flavor.name) for node in nodes]
+    why_not_bare = [_why_not(node, "") for node in nodes]
     is_divisible = flavor.sharing == "divisible"
     part = WHOLE if is_divisible else 0
     return Pool(
@@ -124,13 +130,24 @@ def _pool(
         free=_matrix([_free_row(node, flavor.name, part) for node in nodes]),
         devices=_devices(nodes, flavor.name) if is_divisible else None,
         domains=tuple(_known_domains(nodes)),
-        is_usable=np.array([node.is_usable for node in nodes], dtype=np.bool_),
-        unusable=unusable,
+        is_open=np.array([not reason for reason in why_not], dtype=np.bool_),
+        is_open_bare=np.array([not reason for reason in why_not_bare], dtype=np.bool_),
+        unusable=_counted(why_not),
+        unusable_bare=_counted(why_not_bare),
         siblings=siblings,
     )
 
 
-Row: TypeAlias = tuple[int, int, int, int, int]
+def _why_not(node: FleetNode, flavor: str) -> str:
+    """Why pods on this flavor's devices (empty: on none) cannot stand on the node; empty if they can."""
+    return node.repels.get(flavor, "") if node.is_usable else node.why_unusable or "not usable"
+
+
+def _counted(reasons: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(reason for reason in reasons if reason))
+
+
+Row: TypeAlias = tuple[int, int, int, int, int, int]
 
 
 def _matrix(rows: list[Row]) -> Ints:
@@ -141,22 +158,25 @@ def _matrix(rows: list[Row]) -> Ints:
 
 def _full_row(node: FleetNode, flavor: str, part: int) -> Row:
     units = node.total[flavor]
-    return units, node.cpu_millicores, node.memory_mib, node.pods, part if units else 0
+    return units, node.cpu_millicores, node.memory_mib, node.pods, ADMITTED, part if units else 0
 
 
 def _free_row(node: FleetNode, flavor: str, part: int) -> Row:
     if not node.is_usable:
-        return 0, 0, 0, 0, 0
-    part = max(node.device_free_milli.get(flavor, (part,) * node.free.get(flavor, 0)), default=0)
+        return 0, 0, 0, 0, 0, 0
     units, cpu, memory, pods = node.free.get(flavor, 0), node.free_cpu_millicores, node.free_memory_mib, node.free_pods
-    return max(0, units), max(0, cpu), max(0, memory), max(0, pods), part
+    part = max(node.device_free_milli.get(flavor, (part,) * units), default=0)
+    bare = 0 if "" in node.repels else ADMITTED
+    if flavor in node.repels:
+        units = part = 0
+    return max(0, units), max(0, cpu), max(0, memory), max(0, pods), bare, part
 
 
 def _devices(nodes: Sequence[FleetNode], flavor: str) -> Ints:
     most = max((node.total[flavor] for node in nodes), default=0)
     devices = np.zeros((most, len(nodes)), dtype=np.int64)
     for column, node in enumerate(nodes):
-        if node.is_usable:
+        if node.is_usable and flavor not in node.repels:
             free = node.device_free_milli.get(flavor, (WHOLE,) * node.free.get(flavor, 0))
             devices[: len(free), column] = free
     devices.setflags(write=False)

@@ -10,7 +10,7 @@ from .candidates import Ask
 from .fleet import CPU, UNITS, WHOLE, Floats, Ints, Mask
 from .fragmentation import Fragmentation
 from .ledger import FleetState, PoolState
-from .siting import Need, Site
+from .siting import Need, Site, has_room
 
 _NEVER = -1
 IDLE_WEIGHT = 0.2
@@ -69,7 +69,7 @@ class Foresight:
 
     def _packing_order(self, state: PoolState, number: int, need: Need) -> Ints:
         """Nodes by the GPUs that the pod would strand there, the fuller first among equals; only the hinted follow it."""
-        fitting = np.flatnonzero((state.free >= need.per_pod).all(axis=0))
+        fitting = np.flatnonzero(has_room(state.free, need))
         order = np.zeros(state.free.shape[1], dtype=np.int64)
         if fitting.size:
             idle = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from .fleet import CPU, MEMORY, PART, PODS, UNITS, WHOLE, Fleet, Floats, Ints, Pool
 from .model import Reason
-from .siting import TIGHTNESS_OF_A_UNIT, Need, Site, room_for, site_gang, site_one, spread_order, tightness
+from .siting import TIGHTNESS_OF_A_UNIT, Need, Site, has_room, room_for, site_gang, site_one, spread_order, tightness
 
 _ENOUGH = 2**62
 
@@ -137,7 +137,7 @@ class PoolState:
             return False
         columns = np.stack(list(self.hidden.values()), axis=1)
         if need.count == 1:
-            return bool((columns >= need.per_pod).all(axis=0).any())
+            return bool(has_room(columns, need).any())
         return int(room_for(columns, None, need).sum() + self.room(need).sum()) >= need.count
 
     def copy(self) -> "PoolState":

@@ -28,15 +28,6 @@ class GpuRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Toleration:
-    """A Kubernetes toleration that the gateway itself renders (users cannot give any)."""
-
-    key: str
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class PodSetRequest:
     """`count` equal pods that must run at the same time."""
 
@@ -116,11 +107,14 @@ class FleetNode:
     free_memory_mib: int
     free_pods: int
     is_usable: bool
-    """Ready, schedulable and free of taints that the gateway does not tolerate."""
+    """Ready, schedulable and free of taints that none of our pods tolerates."""
     why_unusable: str = ""
     clique: str = ""
     device_free_milli: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """For flavors with `divisible` sharing, what is free of each device in thousandths; `free` counts the whole ones."""
+    repels: Mapping[str, str] = field(default_factory=dict)
+    """On a usable node, why some pods cannot stand there: by the flavor whose devices they take, empty for pods that take
+    none. A node tainted for its GPUs repels pods without a GPU only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 The codes are documented in docs/reference/reasons.md; a test holds both lists together.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .fleet import CPU, MEMORY, OPEN_STATES, PART, UNITS, WIDTH_OF_LEVEL, Ints, exclusion
+from .fleet import BARE, CPU, MEMORY, OPEN_STATES, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool, exclusion
 from .ledger import FleetState, PoolState
 from .limits import LimitLine
 from .model import FleetCluster, JobRequest, PodSetRequest, Reason, Topology
@@ -30,6 +31,7 @@ CLUSTER_CODES = (
     "never_fits",
     "not_enough_free",
     "fragmented",
+    "tainted",
     "topology_not_met",
     "quota_reached",
     "reserved_for_gang",
@@ -44,8 +46,12 @@ _STATE_MESSAGES = {
     "unreachable": "it does not answer",
     "auth_failed": "it refuses the gateway's credential",
 }
-_NEAREST_FIRST = ("reserved_for_gang", "topology_not_met", "fragmented", "not_enough_free", "never_fits")
+_NEAREST_FIRST = ("reserved_for_gang", "topology_not_met", "fragmented", "not_enough_free", "tainted", "never_fits")
 MIB_PER_GIB = 1024
+REASONS_NAMED = 4
+"""Every node may have a taint of its own; a sentence names the most frequent."""
+TAINT = "with taint "
+"""How a reason against a node begins that is a taint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +135,25 @@ def _shortage(job: JobRequest, pod_set: PodSetRequest, number: int, state: Fleet
         offered = ", ".join(sorted({fleet.pools[n].flavor.capacity_type for n in pools}))
         message = f"offers {kind_of(pod_set)} only as {offered}; the job wants {', '.join(types)}"
         return Shortage("capacity_type_excluded", message, is_for_good=True)
-    nearest: Shortage | None = None
+    found: list[Shortage] = []
     for n in allowed:
-        shortage = _shortage_in(state.pool(n), pod_set, (int(units[n]), int(parts[n])), job.topology)
+        shortage = None if state.is_empty else _closed(fleet.pools[n], pod_set)
+        shortage = shortage or _shortage_in(state.pool(n), pod_set, (int(units[n]), int(parts[n])), job.topology)
         if shortage is None:
             return None
-        if nearest is None or _NEAREST_FIRST.index(shortage.code) < _NEAREST_FIRST.index(nearest.code):
-            nearest = shortage
-    return nearest
+        found.append(shortage)
+    nearest = min(found, key=lambda one: _NEAREST_FIRST.index(one.code))
+    closed = next((one for one in found if one.code == "tainted"), nearest)
+    return nearest if closed is nearest else replace(nearest, message=f"{nearest.message}; elsewhere {closed.message}")
+
+
+def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
+    """That taints keep these pods off every node that is otherwise in order, if they do."""
+    is_open, reasons = (pool.is_open_bare, pool.unusable_bare) if pod_set.gpu is None else (pool.is_open, pool.unusable)
+    if is_open.any() or not any(reason.startswith(TAINT) for reason in reasons):
+        return None
+    what = "without a GPU" if pod_set.gpu is None else f"of {asked_of(pod_set)}"
+    return Shortage("tainted", f"no node takes pods {what}: {_told(reasons)}")
 
 
 def _shortage_in(
@@ -172,11 +189,12 @@ def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: i
         return Shortage(code, _too_few_places(state, pod_set, state.unit_room(units)))
     block = quantity("gpu", int(free[node])) if part else int(free[node])
     where = f"largest free block is {block} on {state.pool.node_names[node]}" if free[node] else "none is free"
-    return Shortage(code, f"needs {asked_of(pod_set)} on one node; {where}{_unusable(state)}")
+    return Shortage(code, f"needs {asked_of(pod_set)} on one node; {where}{_unusable(state, pod_set)}")
 
 
 def _too_few_places(state: PoolState, pod_set: PodSetRequest, room: int) -> str:
-    return f"needs {pod_set.count} pods of {asked_of(pod_set)} at once; there is room for {room}{_unusable(state)}"
+    closed = _unusable(state, pod_set)
+    return f"needs {pod_set.count} pods of {asked_of(pod_set)} at once; there is room for {room}{closed}"
 
 
 def _pods_short(state: PoolState, pod_set: PodSetRequest, need: Need, level: str) -> Shortage:
@@ -188,7 +206,7 @@ def _pods_short(state: PoolState, pod_set: PodSetRequest, need: Need, level: str
     if total < need.count:
         code = _code(state, need.units, need.count)
         return Shortage(code, _too_few_places(state, pod_set, total), is_about_devices=False)
-    message = _roomiest_domain(state, room, need, level) + _unusable(state)
+    message = _roomiest_domain(state, room, need, level) + _unusable(state, pod_set)
     return Shortage("topology_not_met", message, is_about_devices=False)
 
 
@@ -208,12 +226,13 @@ def _too_big_for_every_node(state: PoolState, pod_set: PodSetRequest) -> Shortag
 
 
 def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Shortage:
-    has_devices = (state.free[UNITS] >= need.units) & (state.free[PART] >= need.part_milli)
-    cpu, memory = (int(np.where(has_devices, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
+    is_suited = (state.free[UNITS] >= need.units) & (state.free[PART] >= need.part_milli)
+    is_suited &= state.free[BARE] >= (1 if need.is_bare else 0)
+    cpu, memory = (int(np.where(is_suited, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
     wants = f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
     beside = f" beside {asked_of(pod_set)}" if pod_set.gpu is not None else ""
     most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
-    message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state)}"
+    message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state, pod_set)}"
     return Shortage("not_enough_free", message, is_about_devices=False)
 
 
@@ -226,11 +245,17 @@ def _roomiest_domain(state: PoolState, room: Ints, need: Need, level: str) -> st
     return f"needs {need.count} pods inside one {level}; the roomiest{name} has room for {best}"
 
 
-def _unusable(state: PoolState) -> str:
-    if not state.pool.unusable:
-        return ""
-    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(state.pool.unusable.items()))
-    return f"; nodes that cannot be used: {reasons}"
+def _unusable(state: PoolState, pod_set: PodSetRequest) -> str:
+    reasons = state.pool.unusable_bare if pod_set.gpu is None else state.pool.unusable
+    return f"; nodes that cannot be used: {_told(reasons)}" if reasons else ""
+
+
+def _told(reasons: Mapping[str, int]) -> str:
+    """Reasons against nodes with how many they concern, the most frequent first."""
+    ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{count} {reason}" for reason, count in ranked[:REASONS_NAMED])
+    others = sum(count for _, count in ranked[REASONS_NAMED:])
+    return f"{named}, {others} for other reasons" if others else named
 
 
 def kind_of(pod_set: PodSetRequest) -> str:

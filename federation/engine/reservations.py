@@ -62,7 +62,8 @@ def _nearest(ask: Ask, candidate: int, state: FleetState) -> list[_Kept] | None:
 def _nearest_in(state: PoolState, need: Need) -> _Kept | None:
     """The nodes to keep in one pool: inside one domain if the job must keep to one, in any number of them if not."""
     pool = state.pool
-    whole = np.where(pool.is_usable, room_for(pool.capacity, pool.whole_devices, need), 0)
+    is_open = pool.is_open_bare if need.is_bare else pool.is_open
+    whole = np.where(is_open, room_for(pool.capacity, pool.whole_devices, need), 0)
     now = np.minimum(state.room(need), need.count)
     found = [_fullest(members, whole, now, state, need) for members in _areas(state, need)]
     return min((one for one in found if one is not None), key=lambda one: one.missing, default=None)

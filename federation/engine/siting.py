@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .fleet import CPU, MEMORY, PODS, UNITS, WHOLE, WIDTH_OF_LEVEL, Domains, Ints, Pool
+from .fleet import BARE, CPU, MEMORY, PART, PODS, UNITS, WHOLE, WIDTH_OF_LEVEL, Domains, Ints, Mask, Pool
 from .model import PodSetRequest, Topology
 
 Pods: TypeAlias = list[tuple[int, int]]
@@ -37,6 +37,13 @@ class Need:
     """The amounts as a column, in the order of a pool's rows."""
     rows: slice | list[int]
     """The resources of which it needs any, parts of devices aside."""
+    checked: slice | list[int]
+    """The resources of which it needs any."""
+
+    @property
+    def is_bare(self) -> bool:
+        """True if its pods take no device, so that they tolerate no taint that marks nodes with devices."""
+        return not self.units and not self.part_milli
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,9 @@ class Site:
 def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology) -> Need:
     """What `pod_set` needs in a pool whose flavor serves each pod with `portion`: units and thousandths."""
     units, part = portion
-    amounts = (units, pod_set.cpu_millicores, pod_set.memory_mib, 1, part)
-    rows = [row for row in (UNITS, CPU, MEMORY, PODS) if amounts[row]]
+    bare = 0 if units or part else 1
+    amounts = (units, pod_set.cpu_millicores, pod_set.memory_mib, 1, bare, part)
+    rows = [row for row in (UNITS, CPU, MEMORY, PODS, BARE) if amounts[row]]
     return Need(
         units=units,
         part_milli=part,
@@ -61,8 +69,20 @@ def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
         count=pod_set.count,
         widest=WIDTH_OF_LEVEL[topology.level if topology.mode == "required" else "cluster"],
         per_pod=np.array(amounts, dtype=np.int64)[:, None],
-        rows=slice(rows[0], rows[-1] + 1) if rows == list(range(rows[0], rows[-1] + 1)) else rows,
+        rows=_as_slice(rows),
+        checked=_as_slice([*rows, PART] if part else rows),
     )
+
+
+def _as_slice(rows: list[int]) -> slice | list[int]:
+    """Neighbouring rows as a slice, which numpy reads without a copy."""
+    return slice(rows[0], rows[-1] + 1) if rows == list(range(rows[0], rows[-1] + 1)) else rows
+
+
+def has_room(free: Ints, need: Need) -> Mask:
+    """Per node whether it has room for one pod."""
+    mask: Mask = np.all(free[need.checked] >= need.per_pod[need.checked], axis=0)
+    return mask
 
 
 def room_for(free: Ints, devices: Ints | None, need: Need) -> Ints:
@@ -92,8 +112,7 @@ def site_one(pool: Pool, free: Ints, order: Ints, need: Need) -> Site | None:
     """The place of a single pod: of the nodes with room the first by `order`, then by position."""
     if not order.size:
         return None
-    fits = (free >= need.per_pod).all(axis=0)
-    node = _first(np.where(fits, order, NOT_A_CHOICE))
+    node = _first(np.where(has_room(free, need), order, NOT_A_CHOICE))
     return None if node is None else _on_node(pool, node, 1)
 
 

@@ -170,4 +170,5 @@ def _whole_node(node: NodeView) -> FleetNode:
         free_pods=node.pods,
         is_usable=node.is_usable,
         why_unusable=node.why_unusable,
+        repels=node.repels,
     )

@@ -153,6 +153,7 @@ def _node(node: NodeView, taken: Taken) -> FleetNode:
         free_pods=max(0, node.pods - node.foreign_pods - taken.pods),
         is_usable=node.is_usable,
         why_unusable=node.why_unusable,
+        repels=node.repels,
         clique=node.clique,
     )
 

@@ -39,6 +39,8 @@ def check_gang(job: JobRequest, placement: Placement, cluster: FleetCluster) -> 
         flavor = cluster.flavors[placed.flavor]
         assert sum(placed.nodes.values()) == pod_set.count
         assert all(count > 0 and nodes[name].is_usable for name, count in placed.nodes.items())
+        takes = "" if pod_set.gpu is None else placed.flavor
+        assert not any(takes in nodes[name].repels for name in placed.nodes)
         assert not job.constraints.capacity_types or flavor.capacity_type in job.constraints.capacity_types
         assert_served(pod_set, flavor)
         used = [nodes[name] for name in placed.nodes]

@@ -66,6 +66,7 @@ def nodes_of(draw, offered, name):
         free_cpu_millicores=draw(st.integers(0, cpu)),
         free_pods=draw(st.integers(0, 8)),
         is_usable=draw(st.sampled_from([True] * 5 + [False])),
+        repels=dict.fromkeys(draw(st.sampled_from([[], [], [], [""], ["", own[0].name]])), "with taint t:NoSchedule"),
     )
 
 

@@ -11,7 +11,9 @@ from clusters.drivers import NodeSeen
 from clusters.engine.inventory import ForeignUse
 from clusters.models import Cluster, ClusterEvent, Flavor, Node
 from clusters.operations import InventoryChange, record_inventory
-from clusters.queries import fleet
+from clusters.queries import flavor_summary, fleet
+from federation.queries.snapshot import load_fleet
+from foundation.clock import now
 from tests.builders import make_cluster
 
 
@@ -166,9 +168,9 @@ def test_the_fleet_is_read_anew_only_when_something_changed():
         ({"is_ready": False}, "not ready"),
         ({"is_schedulable": False}, "not schedulable"),
         ({"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]}, ""),
-        ({"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}, "taint team=a:NoSchedule"),
+        ({"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}, "with taint team=a:NoSchedule"),
         ({"taints": [{"key": "x", "effect": "PreferNoSchedule"}]}, ""),
-        ({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}, "taint node.kubernetes.io/unreachable:NoExecute"),
+        ({"taints": [{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]}, "with taint node.kubernetes.io/unreachable:NoExecute"),
     ],
 )  # fmt: skip
 def test_a_node_says_why_it_is_unusable(changes, why):
@@ -177,3 +179,22 @@ def test_a_node_says_why_it_is_unusable(changes, why):
     (node,) = fleet()[0].nodes
     assert node.why_unusable == why
     assert node.is_usable == (why == "")
+
+
+@pytest.mark.django_db
+def test_a_gpu_taint_keeps_only_pods_without_a_gpu_off():
+    cluster = make_cluster()
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    record_inventory(cluster.id, [seen("n1", taints=[taint])], {})
+    (node,) = fleet()[0].nodes
+    assert node.repels == {"": "with taint nvidia.com/gpu=present:NoSchedule"}
+    assert load_fleet(now())[0].nodes[0].repels == node.repels
+
+
+@pytest.mark.django_db
+def test_what_is_free_on_nodes_that_take_none_of_our_pods_is_not_told_as_free():
+    cluster = make_cluster()
+    gpu, team = ({"key": key, "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "team"))
+    record_inventory(cluster.id, [seen("n1", taints=[gpu]), seen("n2", taints=[gpu, team]), seen("n3")], {})
+    (summary,) = flavor_summary([cluster.id])[cluster.id]
+    assert (summary.nodes, summary.total, summary.free, summary.largest_free_block) == (3, 24, 16, 8)
