@@ -1,5 +1,6 @@
 """Jobs, their attempts, the objects those made on clusters, the pods seen there, and what happened when."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -222,3 +223,34 @@ class JobEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
+
+
+class RunGroup(models.Model):
+    """How long the last runs of a kind took (`engine.runtimes`). One that succeeds is added as it ends, oldest ones fall out."""
+
+    class Level(models.TextChoices):
+        JOB = "job", "job"
+        NAME = "name", "name"
+        PODS = "pods", "pods"
+
+    key = models.CharField(primary_key=True, max_length=32, help_text="What the runs share, as a digest.")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    level = models.CharField(max_length=4, choices=Level.choices)
+    recent_seconds = ArrayField(models.IntegerField(), help_text="The last runs, the newest first.")
+    runs = models.PositiveBigIntegerField(help_text="How many there have been in all.")
+    last_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(level__in=["job", "name", "pods"]), name="run_group_level_is_known"),
+            models.CheckConstraint(
+                condition=Q(recent_seconds__len__gte=1, recent_seconds__len__lte=50),
+                name="run_group_remembers_a_bounded_number_of_runs",
+            ),
+            models.CheckConstraint(
+                condition=Q(runs__gte=F("recent_seconds__len")), name="run_group_counts_what_it_remembers"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.runs} runs by {self.level}"

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from billing.queries import CostView
 from federation.engine.lifecycle import JobState
-from federation.engine.model import Reason
+from federation.engine.model import Reason, Runtime
 from federation.engine.quotes import Capacity, Offer
+from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
 from federation.queries.jobs import newest_attempt
 from federation.queries.logs import JobLogs
@@ -113,14 +114,15 @@ def event_json(event: JobEvent) -> dict[str, Any]:
     }
 
 
-def explanation_json(job: Job) -> dict[str, Any]:
-    """Why a job waits, on the whole and per cluster, as the last cycle that considered it said."""
+def explanation_json(job: Job, runtime: Runtime | None) -> dict[str, Any]:
+    """Why a job waits, on the whole and per cluster, as the last cycle that considered it said; and how long it will run."""
     per_cluster: list[Mapping[str, Any]] = job.explanation.get("clusters", []) if job.state == JobState.QUEUED else []
     return {
         "job": str(job.id),
         "state": str(job.state),
         "reason": {"code": job.reason_code, "message": job.reason_message},
         "considered_at": instant(job.reason_at),
+        "runtime": None if runtime is None else runtime_json(runtime),
         "clusters": [
             {
                 "cluster": reason["cluster"],
@@ -130,6 +132,18 @@ def explanation_json(job: Job) -> dict[str, Any]:
             }
             for reason in per_cluster
         ],
+    }
+
+
+def runtime_json(runtime: Runtime) -> dict[str, Any]:
+    """How long a job is expected to run."""
+    return {
+        "p10_seconds": runtime.p10_seconds,
+        "p50_seconds": runtime.p50_seconds,
+        "p90_seconds": runtime.p90_seconds,
+        "runs": runtime.runs,
+        "basis": runtime.basis,
+        "message": runtime_text(runtime),
     }
 
 
@@ -162,6 +176,7 @@ def quote_json(asked: JobQuote) -> dict[str, Any]:
         "tenant": asked.tenant_path,
         "as_of": instant(asked.snapshot.now),
         "jobs_ahead": quote.ahead,
+        "runtime": None if quote.runtime is None else runtime_json(quote.runtime),
         "reason": None if wait is None else {"code": wait.code, "message": wait.message},
         "offers": [_offer_json(offer, regions[offer.placement.cluster]) for offer in quote.offers],
         "why_not": [_why_not_json(reason) for reason in quote.why_not],

@@ -13,6 +13,7 @@ from federation.models import Job
 from federation.operations import request_cancellation, submit_job, submit_jobs
 from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtered_jobs, job_of
 from federation.queries.logs import MOST_TAIL_LINES, logs_of
+from federation.queries.runtimes import runtime_of_job
 from foundation.api import problem_body
 from foundation.problems import Invalid
 from foundation.schema import page_shape
@@ -114,8 +115,9 @@ class Events(ApiView):
 class Explanation(ApiView):
     @extend_schema(responses=ExplanationShape)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Why the job waits, on the whole and on each cluster."""
-        return Response(explanation_json(job_of(self.actor, job_id)))
+        """Why the job waits, on the whole and on each cluster, and how long it is expected to run."""
+        job = job_of(self.actor, job_id)
+        return Response(explanation_json(job, runtime_of_job(job)))
 
 
 class Logs(ApiView):

@@ -198,11 +198,23 @@ class WhyNotShape(serializers.Serializer[Any]):
     for_good = serializers.BooleanField()
 
 
+class RuntimeShape(serializers.Serializer[Any]):
+    p10_seconds = serializers.IntegerField(help_text="One run in ten is shorter.")
+    p50_seconds = serializers.IntegerField()
+    p90_seconds = serializers.IntegerField(help_text="Nine runs in ten are shorter.")
+    runs = serializers.IntegerField(help_text="How many runs like it there have been.")
+    basis = serializers.ChoiceField(
+        choices=["job", "name", "pods", "estimate"], help_text="What those runs share with it."
+    )
+    message = serializers.CharField()
+
+
 class ExplanationShape(serializers.Serializer[Any]):
     job = serializers.UUIDField()
     state = serializers.ChoiceField(choices=JOB_STATES)
     reason = ReasonShown()
     considered_at = serializers.DateTimeField()
+    runtime = RuntimeShape(allow_null=True)
     clusters = WhyNotShape(many=True)
 
 
@@ -240,13 +252,14 @@ class OfferShape(serializers.Serializer[Any]):
     pod_sets = PlacedPodSetShape(many=True)
     price_per_hour = MoneyShape(allow_null=True)
     expected_start_at = serializers.DateTimeField()
-    estimated_cost = MoneyShape(allow_null=True, help_text="Over `estimated_seconds`; null without.")
+    estimated_cost = MoneyShape(allow_null=True, help_text="Over the middle of `runtime`; null without.")
 
 
 class QuoteShape(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     as_of = serializers.DateTimeField()
     jobs_ahead = serializers.IntegerField(help_text="Jobs of any tenant that would be considered before this one.")
+    runtime = RuntimeShape(allow_null=True)
     reason = ReasonShown(allow_null=True, help_text="Why it would wait; null when there are offers.")
     offers = OfferShape(many=True)
     why_not = WhyNotShape(many=True)

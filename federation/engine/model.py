@@ -57,8 +57,26 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
+class Runtime:
+    """How long a run is expected to take: in one of ten less than p10, in nine of ten less than p90.
+
+    `runs` is how many runs of its kind there have been. `basis` is what they share with it: `job` (name and pods), `name`,
+    `pods`; or it is `estimate`: there were none, and the user's word stands.
+    """
+
+    p10_seconds: int
+    p50_seconds: int
+    p90_seconds: int
+    runs: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A queued job as placement sees it. `shape` is equal for jobs that differ in nothing placement looks at."""
+    """A queued job as placement sees it. `shape` is equal for jobs that differ in nothing placement looks at.
+
+    `kind` is equal for jobs that are expected to run equally long (`runtimes`); a run is stopped after `deadline_seconds`.
+    """
 
     id: UUID
     tenant_path: str
@@ -70,6 +88,8 @@ class JobRequest:
     topology: Topology = field(default_factory=Topology)
     strategy: str = "balanced"
     estimated_seconds: int | None = None
+    deadline_seconds: int | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +186,8 @@ class Snapshot:
     """What packing leaves room for; empty = what is queued now."""
     patience_seconds: int = 600
     """A job that has waited longer for room has nodes kept for it (`reservations`)."""
+    runtimes: Mapping[str, Runtime] = field(default_factory=dict)
+    """What history tells of run times, by the `kind` of jobs; for others their estimates stand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ A quote is the cycle itself, run up to where the job would stand in the queue: t
 """
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
@@ -19,8 +20,9 @@ from .fleet import Fleet, FleetIndex
 from .fragmentation import typical_of
 from .ledger import FleetState
 from .limits import Charges, LimitBook
-from .model import JobRequest, Placement, Reason, Snapshot, TypicalPod, Wait
+from .model import JobRequest, Placement, Reason, Runtime, Snapshot, TypicalPod, Wait
 from .reasons import reason_on
+from .runtimes import runtime_of
 from .siting import Need
 from .strategies import STRATEGIES
 
@@ -39,8 +41,8 @@ Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...]]
 class Offer:
     """One way to run the job: `placement` as the cycle would decide it, best first.
 
-    `expected_start` is the snapshot's instant: offers are for what has room now. `estimated_cost` is over the job's own
-    estimate of its run time, None without one or without a price.
+    `expected_start` is the snapshot's instant: offers are for what has room now. `estimated_cost` is over the middle of the
+    quote's `runtime`, None without one or without a price.
     """
 
     placement: Placement
@@ -53,12 +55,14 @@ class Quote:
     """Offers in the order in which the cycle would take them, and why each other cluster makes none.
 
     Without offers, `wait` is what the cycle would say. `ahead` counts the jobs that are considered before this one.
+    `runtime` is how long it is expected to run, None if nothing is known.
     """
 
     offers: tuple[Offer, ...]
     why_not: tuple[Reason, ...]
     wait: Wait | None
     ahead: int
+    runtime: Runtime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +107,19 @@ class Outlook:
         self._urgency = [-job.priority for job in snapshot.queue]
         self._cycles: dict[Rank, Cycle] = {}
 
-    def quote(self, job: JobRequest) -> Quote:
-        """What the next cycle would do with `job` if it were submitted now: behind all that is as urgent."""
+    def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime] | None = None) -> Quote:
+        """What the next cycle would do with `job` if it were submitted now: behind all that is as urgent.
+
+        `runtimes` tell how long jobs of its kind run; without them the snapshot's do.
+        """
         ahead = bisect_right(self._urgency, -job.priority)
         if self._depth is not None and ahead >= self._depth:
             message = f"a round considers the first {self._depth} jobs of the queue, and all of them are ahead of it"
             return Quote((), (), Wait(job.id, "behind_in_queue", message), ahead)
         placements, why_not, wait = self._cycle(job, ahead).offers(job)
-        offers = tuple(Offer(placed, self.snapshot.now, _cost(job, placed)) for placed in placements)
-        return Quote(offers, why_not, wait, ahead)
+        runtime = runtime_of(job, self.snapshot.runtimes if runtimes is None else runtimes)
+        offers = tuple(Offer(placed, self.snapshot.now, _cost(runtime, placed)) for placed in placements)
+        return Quote(offers, why_not, wait, ahead, runtime)
 
     def _cycle(self, job: JobRequest, ahead: int) -> Cycle:
         """The cycle when it comes to the job."""
@@ -132,10 +140,10 @@ def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) 
     return Outlook(snapshot, index).quote(job)
 
 
-def _cost(job: JobRequest, placement: Placement) -> Decimal | None:
-    if job.estimated_seconds is None or placement.hourly_cost is None:
+def _cost(runtime: Runtime | None, placement: Placement) -> Decimal | None:
+    if runtime is None or placement.hourly_cost is None:
         return None
-    return placement.hourly_cost * job.estimated_seconds / SECONDS_PER_HOUR
+    return placement.hourly_cost * runtime.p50_seconds / SECONDS_PER_HOUR
 
 
 def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Capacity:

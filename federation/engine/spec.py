@@ -174,7 +174,13 @@ def encode(value: Any) -> bytes:
 
 
 def request_of(
-    stored: Mapping[str, Any], *, job_id: UUID, tenant_path: str, shape: str, submitted_at: datetime | None = None
+    stored: Mapping[str, Any],
+    *,
+    job_id: UUID,
+    tenant_path: str,
+    shape: str,
+    submitted_at: datetime | None = None,
+    kind: str = "",
 ) -> JobRequest:
     """A stored spec as placement sees it. Trusts the normal form; requests of one shape differ in id, tenant and time."""
     constraints, topology = stored["constraints"], stored["topology"]
@@ -194,6 +200,8 @@ def request_of(
         topology=Topology(topology["level"], topology["mode"]),
         strategy=stored["strategy"],
         estimated_seconds=stored["estimated_seconds"],
+        deadline_seconds=stored["deadline_seconds"],
+        kind=kind,
     )
 
 

@@ -21,6 +21,8 @@ from federation.models import ATTEMPT_LIFECYCLE, JOB_LIFECYCLE, Attempt, Job, Jo
 from foundation import clock
 from foundation.outbox import announce
 
+from .learning import remember_runs
+
 MOST_REFUSALS = 3
 """A job that this many clusters' API servers have refused for good fails instead of wandering on."""
 REFUSED = "refused_by_cluster"
@@ -54,6 +56,7 @@ def end_attempts(endings: Iterable[Ending]) -> int:
         events += _conclude(jobs[attempt.job_id], attempt, ending)
     JobEvent.objects.bulk_create(events)
     _void_unstarted(ended)
+    remember_runs((jobs[a.job_id], a) for a, ending in ended if ending.state == AttemptState.SUCCEEDED)
     announce("settle", "cycle")
     return len(ended)
 

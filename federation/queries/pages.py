@@ -12,7 +12,9 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from clusters.models import Flavor
 from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
+from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
+from federation.queries.runtimes import runtime_of_job
 from foundation.paging import page_of
 from foundation.problems import NotFound
 from tenancy.engine.roles import Permission
@@ -131,6 +133,7 @@ class JobView:
     exit_code: int | None
     pod_sets: tuple[PodSetLine, ...]
     wishes: tuple[tuple[str, str], ...]
+    run_time: str
     spec_text: str
     why_not: tuple[WhyNot, ...]
     attempts: tuple[AttemptLine, ...]
@@ -176,6 +179,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         exit_code=job.exit_code,
         pod_sets=tuple(_pod_set(item) for item in spec.get("pod_sets", [])),
         wishes=tuple(_wishes(spec)),
+        run_time="" if (runtime := None if is_over else runtime_of_job(job)) is None else runtime_text(runtime),
         spec_text=json.dumps(spec, indent=2, ensure_ascii=False),
         why_not=tuple(_why_not(job.explanation)),
         attempts=_attempts(job.id),

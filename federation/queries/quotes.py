@@ -5,14 +5,17 @@ are answered from what it saw last. However long the queue, no more of it is dec
 """
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from federation.engine.fleet import FleetIndex
-from federation.engine.model import JobRequest, Snapshot
+from federation.engine.model import JobRequest, Runtime, Snapshot
 from federation.engine.quotes import Capacity, Outlook, Quote, capacity
+from federation.engine.runtimes import Groups, groups_of
 from federation.engine.spec import request_of, shape_of, spec_json
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.runtimes import runtimes_of
 from federation.queries.snapshot import QUEUE_DEPTH, load_fleet, load_limits, load_queue
 from federation.queries.submissions import Submission, read_shape, read_submission
 from foundation import clock
@@ -51,12 +54,12 @@ class _Desk:
         self._seen_at = 0.0
         self._spent_seconds = 0.0
 
-    def quote(self, job: JobRequest) -> JobQuote:
+    def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime]) -> JobQuote:
         """The quote as of the last look, or of a new one when that is old."""
         with self.lock:
             outlook = self._fresh()
             began = clock.monotonic()
-            quote = outlook.quote(job)
+            quote = outlook.quote(job, runtimes)
             self._spent_seconds += clock.monotonic() - began
             return JobQuote(job.tenant_path, quote, outlook.snapshot)
 
@@ -87,9 +90,9 @@ def quote_of(actor: Actor, body: object) -> JobQuote:
 
     Raises what submitting it would raise.
     """
-    tenant, job = _asked(actor, read_submission(body), Permission.SUBMIT)
+    tenant, job, groups = _asked(actor, read_submission(body), Permission.SUBMIT)
     refuse_hopeless(job, tenant.id)
-    return _desk.quote(job)
+    return _desk.quote(job, runtimes_of([groups]))
 
 
 def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
@@ -98,14 +101,16 @@ def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
     `shape` is the body of a submission in which names and images may be missing. Raises Invalid with every field at
     fault, NotFound for a tenant that the actor may not see.
     """
-    _, job = _asked(actor, read_shape(shape, default_tenant=tenant_path), Permission.VIEW)
+    _, job, _ = _asked(actor, read_shape(shape, default_tenant=tenant_path), Permission.VIEW)
     return _desk.capacity(job)
 
 
-def _asked(actor: Actor, submission: Submission, permission: Permission) -> tuple[Tenant, JobRequest]:
+def _asked(actor: Actor, submission: Submission, permission: Permission) -> tuple[Tenant, JobRequest, Groups]:
     tenant = tenant_by_path(actor, submission.tenant_path, permission)
     stored = spec_json(submission.spec)
-    return tenant, request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored))
+    groups = groups_of(tenant.id, stored)
+    request = request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored), kind=groups.job)
+    return tenant, request, groups
 
 
 _ANY: UUID = new_id()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -21,8 +22,10 @@ import quotas.queries
 from clusters.queries.fleet import ClusterView, NodeView
 from federation.engine.lifecycle import JobState
 from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest, LimitState, Snapshot
+from federation.engine.runtimes import Groups, groups_of, name_pattern
 from federation.engine.spec import request_of
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from federation.queries.runtimes import runtimes_of
 
 REFUSED_FOR = timedelta(minutes=10)
 """How long a job is kept from a cluster whose API server has refused it for good."""
@@ -54,6 +57,12 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
     return Snapshot(now=now, clusters=load_fleet(now), queue=queue, limits=load_limits())
 
 
+def with_times(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with what history tells of how long its jobs will run. Most cycles decide without."""
+    kinds = {request.kind for request in snapshot.queue}
+    return replace(snapshot, runtimes=runtimes_of([_groups[kind] for kind in kinds if kind in _groups]))
+
+
 def load_limits() -> tuple[LimitState, ...]:
     """Every quota limit and what is held against it."""
     return tuple(
@@ -63,6 +72,10 @@ def load_limits() -> tuple[LimitState, ...]:
 
 
 _requests: dict[UUID, JobRequest] = {}
+_kinds: dict[tuple[UUID, str, str], str] = {}
+"""By tenant, pattern of the name and shape: equal shapes have equal pods."""
+_groups: dict[str, Groups] = {}
+"""By kind, for all jobs in `_requests`."""
 
 
 def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
@@ -71,13 +84,28 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     ids = list(rows.values_list("id", flat=True)[:depth])
     if len(_requests) > MOST_REQUESTS_KEPT:
         _requests.clear()
+        _kinds.clear()
+        _groups.clear()
     missing = [job_id for job_id in ids if job_id not in _requests]
-    for job_id, path, spec, shape, created_at in Job.objects.filter(id__in=missing).values_list(
-        "id", "tenant__path", "spec", "shape", "created_at"
+    for job_id, tenant_id, path, spec, shape, created_at in Job.objects.filter(id__in=missing).values_list(
+        "id", "tenant_id", "tenant__path", "spec", "shape", "created_at"
     ):
-        _requests[job_id] = request_of(spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at)
+        kind = _kind(tenant_id, spec, shape)
+        _requests[job_id] = request_of(
+            spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind
+        )
     refusals = _refusals(now, ids)
     return tuple(_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests)
+
+
+def _kind(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
+    key = (tenant_id, name_pattern(spec["name"]), shape)
+    kind = _kinds.get(key)
+    if kind is None:
+        groups = groups_of(tenant_id, spec)
+        kind = _kinds[key] = groups.job
+        _groups[kind] = groups
+    return kind
 
 
 def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[str]]:

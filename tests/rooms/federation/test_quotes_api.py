@@ -74,7 +74,7 @@ def room(api, shape, **more):
 def test_offers_are_ranked_priced_and_the_rest_says_why_not(api, fleet):
     status, quote = api("post", "/quotes", wanted(models=["H100-80GB"], strategy="cheapest", estimated_seconds=5400))
     assert status == 200, quote
-    assert set(quote) == {"tenant", "as_of", "jobs_ahead", "reason", "offers", "why_not"}
+    assert set(quote) == {"tenant", "as_of", "jobs_ahead", "runtime", "reason", "offers", "why_not"}
     assert (quote["tenant"], quote["jobs_ahead"], quote["reason"], quote["why_not"]) == (TENANT, 0, None, [])
     assert [(offer["cluster"], offer["region"], offer["flavor"]) for offer in quote["offers"]] == [
         ("south", "us-1", "h100"), ("north", "eu-1", "h100"), ("west", "eu-2", "h100"),
@@ -83,6 +83,7 @@ def test_offers_are_ranked_priced_and_the_rest_says_why_not(api, fleet):
     assert first["price_per_hour"] == {"amount": "16.000000", "currency": "USD"}
     assert first["estimated_cost"] == {"amount": "24.000000", "currency": "USD"}
     assert first["expected_start_at"] == quote["as_of"]
+    assert (quote["runtime"]["basis"], quote["runtime"]["p50_seconds"]) == ("estimate", 5400)
     assert first["domain"] == "z1/b1/r0/south-0"
     assert first["pod_sets"] == [{"name": "main", "flavor": "h100", "domain": "z1/b1/r0/south-0", "level": "node"}]
     assert (unpriced["price_per_hour"], unpriced["estimated_cost"]) == (None, None)

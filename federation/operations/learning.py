@@ -1,0 +1,61 @@
+"""Remembering how long runs took, in the transaction in which they end.
+
+Only runs that succeeded teach: when a program fails says nothing about how long it takes.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Max
+
+from federation.engine.runtimes import LONGEST_SECONDS, MOST_KEPT, Groups, groups_of
+from federation.models import Attempt, Job, PodRun
+from foundation import clock
+
+REMEMBER = """
+INSERT INTO federation_rungroup AS known (key, tenant_id, level, recent_seconds, runs, last_at)
+SELECT key, tenant_id, level, (array_agg(seconds ORDER BY position DESC))[1:%(most)s], count(*), now()
+  FROM unnest(%(keys)s::text[], %(tenants)s::uuid[], %(levels)s::text[], %(seconds)s::int[])
+       WITH ORDINALITY AS run(key, tenant_id, level, seconds, position)
+ GROUP BY key, tenant_id, level ORDER BY key
+ON CONFLICT (key) DO UPDATE
+   SET recent_seconds = (excluded.recent_seconds || known.recent_seconds)[1:%(most)s],
+       runs = known.runs + excluded.runs,
+       last_at = now()
+"""
+
+
+def remember_runs(ended: Iterable[tuple[Job, Attempt]]) -> None:
+    """Adds the runs of attempts that just succeeded to the history of their kinds; those nobody saw start teach nothing."""
+    seen = [(job, attempt) for job, attempt in ended if attempt.started_at is not None]
+    if not seen:
+        return
+    ends = _pods_ends([attempt.id for _, attempt in seen])
+    rows: list[tuple[str, UUID, str, int]] = []
+    for job, attempt in seen:
+        seconds = _seconds(attempt, ends.get(attempt.id))
+        groups = groups_of(job.tenant_id, job.spec)
+        rows += [(key, job.tenant_id, level, seconds) for level, key in zip(Groups._fields, groups, strict=True)]
+    _write(rows)
+
+
+def _pods_ends(attempt_ids: Sequence[UUID]) -> dict[UUID, datetime]:
+    """When the last pod of each attempt was seen to end; news of it may come later than it happened."""
+    rows = PodRun.objects.filter(attempt_id__in=attempt_ids, finished_at__isnull=False).values("attempt_id")
+    return dict(rows.annotate(end=Max("finished_at")).values_list("attempt_id", "end"))
+
+
+def _seconds(attempt: Attempt, end: datetime | None) -> int:
+    assert attempt.started_at is not None
+    seconds = ((end or clock.now()) - attempt.started_at).total_seconds()
+    return round(min(max(0.0, seconds), LONGEST_SECONDS))
+
+
+def _write(rows: Sequence[tuple[str, UUID, str, int]]) -> None:
+    keys, tenants, levels, seconds = (list(column) for column in zip(*rows, strict=True))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            REMEMBER, {"keys": keys, "tenants": tenants, "levels": levels, "seconds": seconds, "most": MOST_KEPT}
+        )

@@ -1,0 +1,42 @@
+"""What history tells of run times: read by key, never by walking through attempts."""
+
+from collections.abc import Collection
+
+from federation.engine.model import Runtime
+from federation.engine.runtimes import Groups, Histories, RunHistory, by_estimate, capped, groups_of, predict
+from federation.models import Job, RunGroup
+from foundation.clock import monotonic
+
+FRESH_SECONDS = 30.0
+MOST_KEPT = 50_000
+
+_predicted: dict[str, tuple[float, Runtime | None]] = {}
+"""By kind, until when it is believed. A run more or less hardly moves a prediction."""
+
+
+def runtimes_of(kinds: Collection[Groups]) -> dict[str, Runtime]:
+    """What is known of these kinds of jobs, by the narrowest group's key; one query for those not looked up lately."""
+    now = monotonic()
+    if len(_predicted) > MOST_KEPT:
+        _predicted.clear()
+    stale = {groups for groups in kinds if (known := _predicted.get(groups.job)) is None or known[0] < now}
+    if stale:
+        histories = _histories({key for groups in stale for key in groups})
+        _predicted.update({groups.job: (now + FRESH_SECONDS, predict(groups, histories)) for groups in stale})
+    found = ((groups.job, _predicted[groups.job][1]) for groups in kinds)
+    return {kind: runtime for kind, runtime in found if runtime is not None}
+
+
+def runtime_of_job(job: Job) -> Runtime | None:
+    """How long a job will run, by history, else by its own estimate; None if nothing is known."""
+    groups = groups_of(job.tenant_id, job.spec)
+    found = predict(groups, _histories(groups))
+    estimate, deadline = job.spec.get("estimated_seconds"), job.spec.get("deadline_seconds")
+    if found is None and estimate is not None:
+        found = by_estimate(estimate)
+    return found if found is None or deadline is None else capped(found, deadline)
+
+
+def _histories(keys: Collection[str]) -> Histories:
+    rows = RunGroup.objects.filter(key__in=list(keys)).values_list("key", "recent_seconds", "runs")
+    return {key: RunHistory(tuple(recent), runs) for key, recent, runs in rows}
