@@ -8,7 +8,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("federation", "0003_clusters_stay_while_attempts_live"),
+        ("federation", "0004_domain_selectors"),
         ("tenancy", "0002_triggers"),
     ]
     operations = [
