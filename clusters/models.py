@@ -136,6 +136,8 @@ class Flavor(models.Model):
         max_length=120, blank=True, help_text="Extended resource, e.g. nvidia.com/mig-1g.10gb."
     )
     node_selector = models.JSONField(default=dict, help_text="Labels that pick this flavor's nodes.")
+    slice_hosts = models.PositiveIntegerField(default=1, help_text="So many nodes make up one accelerator.")
+    unplaceable = models.CharField(max_length=300, blank=True, help_text="Why no job can be started on it.")
 
     class Meta:
         constraints = [
@@ -146,6 +148,7 @@ class Flavor(models.Model):
             models.CheckConstraint(
                 condition=Q(sharing__regex=r"^(whole|mig:[0-9a-z.+-]+|timeslice:[0-9]+)$"), name="sharing_is_known"
             ),
+            models.CheckConstraint(condition=Q(slice_hosts__gte=1), name="a_slice_has_a_host"),
         ]
 
     def __str__(self) -> str:

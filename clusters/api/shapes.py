@@ -99,6 +99,8 @@ class FlavorShown(serializers.Serializer[Any]):
     gpu_memory_mib = serializers.IntegerField()
     sharing = serializers.CharField(help_text="whole, mig:PROFILE or timeslice:N")
     capacity_type = serializers.CharField(help_text="on_demand, spot or reserved")
+    slice_hosts = serializers.IntegerField(help_text="So many nodes make up one accelerator; a gang keeps to them.")
+    unplaceable = serializers.CharField(allow_blank=True, help_text="Why no job can be started on it; else empty.")
     nodes = serializers.IntegerField()
     total = serializers.IntegerField()
     free = serializers.IntegerField()

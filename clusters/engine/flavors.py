@@ -1,24 +1,20 @@
 """From a node's labels and extended resources to flavors: what it offers, under which name, and how to select it.
 
-Sources: GPU feature discovery and the device plugin (nvidia.com/*), AMD's node labeller (amd.com/*, beta.amd.com/*),
-GKE (cloud.google.com/gke-*), EKS, AKS and Karpenter for capacity types; switchyard.dev/capacity-type overrides them.
+The devices are read by `devices`. Capacity types: GKE, EKS, AKS and Karpenter; switchyard.dev/capacity-type overrides them.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from . import gpu_models
+from .devices import INSTANCE_TYPE, Device, devices_of
 from .quantities import PLAIN, Implausible, offered
 
 CapacityType = Literal["on_demand", "spot", "reserved"]
-FlavorKey = tuple[str, tuple[tuple[str, str], ...]]
+FlavorKey = tuple[str, tuple[tuple[str, str], ...], str]
 Labels = Mapping[str, str]
 
-_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-([0-9a-z.+-]+?)(\.shared)?")
-_MIG_PRODUCT = re.compile(r"-MIG-([0-9a-z.+-]+?)(?:-SHARED)?$")
-_PROFILE = re.compile(r"[0-9a-z][0-9a-z.+-]{0,29}")
 _CAPACITY_LABELS: tuple[tuple[str, Mapping[str, CapacityType]], ...] = (
     (
         "switchyard.dev/capacity-type",
@@ -48,20 +44,10 @@ class FlavorOffer:
     resource_name: str
     node_selector: Mapping[str, str]
     units: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Device:
-    """One kind of device on a node before it has a name: `selector` is the labels that pick its nodes."""
-
-    vendor: str
-    model: str
-    variant: str
-    memory_mib: int
-    resource: str
-    selector: tuple[tuple[str, str], ...]
-    profile: str = ""
-    shares: int = 1
+    slice_hosts: int = 1
+    """Over one where so many nodes make up one accelerator, which a gang must not leave."""
+    unplaceable: str = ""
+    """Why no job can be started on it; empty if one can."""
 
 
 def flavors_of(labels: Labels, allocatable: Mapping[str, str]) -> tuple[tuple[FlavorOffer, ...], tuple[str, ...]]:
@@ -72,7 +58,7 @@ def flavors_of(labels: Labels, allocatable: Mapping[str, str]) -> tuple[tuple[Fl
     capacity_type, capacity_selector = capacity_of(labels)
     offers: list[FlavorOffer] = []
     problems: list[str] = []
-    for device in _devices(labels, allocatable):
+    for device in devices_of(labels, allocatable):
         try:
             units = offered(allocatable[device.resource], PLAIN)
         except Implausible as error:
@@ -95,13 +81,15 @@ def capacity_of(labels: Labels) -> tuple[CapacityType, Mapping[str, str]]:
 def unify(offers: Iterable[FlavorOffer]) -> tuple[dict[str, FlavorOffer], dict[FlavorKey, str]]:
     """A cluster's flavors by name, and the name of each node's offer by `key_of`.
 
-    Two products that share a canonical name but not a selector stay apart: the later in the selectors' order is numbered.
+    Two products that share a canonical name but not a selector or a resource stay apart: the later in the order of their
+    selectors is numbered.
     On-demand flavors exclude the labels by which this cluster marks spot and reserved nodes, and CPU flavors those by
     which it marks nodes with accelerators.
     """
     distinct = {key_of(offer): offer for offer in offers}
     bought = {pair for offer in distinct.values() for pair in offer.node_selector.items() if pair[0] in _CAPACITY_KEYS}
     devices = {next(iter(offer.node_selector)) for offer in distinct.values() if offer.vendor and offer.node_selector}
+    devices -= {*_CAPACITY_KEYS, INSTANCE_TYPE}
     flavors: dict[str, FlavorOffer] = {}
     names: dict[FlavorKey, str] = {}
     for key in sorted(distinct):
@@ -116,7 +104,7 @@ def unify(offers: Iterable[FlavorOffer]) -> tuple[dict[str, FlavorOffer], dict[F
                 f"!{label}": _joined(value for found, value in bought if found == label) for label, _ in bought
             }
         if not offer.vendor:
-            selector |= {f"!{label}": "*" for label in devices - _CAPACITY_KEYS}
+            selector |= {f"!{label}": "*" for label in devices}
         names[key] = name
         flavors[name] = replace(offer, name=name, units=0, node_selector=dict(sorted(selector.items())))
     return flavors, names
@@ -124,7 +112,7 @@ def unify(offers: Iterable[FlavorOffer]) -> tuple[dict[str, FlavorOffer], dict[F
 
 def key_of(offer: FlavorOffer) -> FlavorKey:
     """What makes two nodes' offers the same flavor."""
-    return offer.name, tuple(sorted(offer.node_selector.items()))
+    return offer.name, tuple(sorted(offer.node_selector.items())), offer.resource_name
 
 
 def _joined(values: Iterable[str]) -> str:
@@ -147,129 +135,16 @@ def match_expressions(node_selector: Mapping[str, str]) -> list[dict[str, object
     return expressions
 
 
-def _devices(labels: Labels, allocatable: Mapping[str, str]) -> Iterator[_Device]:
-    for resource in sorted(allocatable):
-        if resource in {"nvidia.com/gpu", "nvidia.com/gpu.shared"}:
-            yield _google(labels, resource) if _is_google(labels) else _nvidia(labels, resource)
-        elif (found := _MIG_RESOURCE.fullmatch(resource)) and _profile(found.group(1)):
-            yield _mig(labels, resource, found.group(1))
-        elif resource == "amd.com/gpu":
-            yield _amd(labels)
-        elif resource == "google.com/tpu":
-            yield _labelled(labels, "google", resource, "cloud.google.com/gke-tpu-accelerator", "tpu")
-        elif resource in {"gpu.intel.com/i915", "gpu.intel.com/xe"}:
-            yield _labelled(labels, "intel", resource, "gpu.intel.com/product", "intel-gpu")
-        elif resource == "habana.ai/gaudi":
-            yield _labelled(labels, "intel", resource, "habana.ai/hpu.product", "gaudi")
-
-
-def _is_google(labels: Labels) -> bool:
-    return "cloud.google.com/gke-accelerator" in labels and "nvidia.com/gpu.product" not in labels
-
-
-def _nvidia(labels: Labels, resource: str) -> _Device:
-    product = labels.get("nvidia.com/gpu.product", "")
-    memory_mib = _whole(labels.get("nvidia.com/gpu.memory", ""))
-    sliced = _MIG_PRODUCT.search(product)
-    profile = _profile(sliced.group(1)) if sliced else ""
-    plain = product[: sliced.start()] if sliced else product.removesuffix("-SHARED")
-    model, variant = gpu_models.nvidia_model(plain, 0 if sliced else memory_mib)
-    shares = _whole(labels.get("nvidia.com/gpu.replicas", ""))
-    return _Device(
-        vendor="nvidia",
-        model=model or "unknown",
-        variant=variant,
-        memory_mib=memory_mib or gpu_models.memory_in_profile_mib(profile) or gpu_models.usual_memory_mib(model),
-        resource=resource,
-        selector=_present(labels, "nvidia.com/gpu.product", *(["nvidia.com/gpu.replicas"] if shares > 1 else [])),
-        profile=profile,
-        shares=max(shares, 1),
-    )
-
-
-def _mig(labels: Labels, resource: str, profile: str) -> _Device:
-    whole = _nvidia(labels, resource)
-    prefix = f"nvidia.com/mig-{profile}"
-    memory_mib = _whole(labels.get(f"{prefix}.memory", ""))
-    return replace(
-        whole,
-        selector=_present(labels, "nvidia.com/gpu.product"),
-        profile=_profile(profile),
-        memory_mib=memory_mib or gpu_models.memory_in_profile_mib(profile),
-        shares=max(_whole(labels.get(f"{prefix}.replicas", "")), 1),
-    )
-
-
-def _google(labels: Labels, resource: str) -> _Device:
-    accelerator = labels["cloud.google.com/gke-accelerator"]
-    model, variant = gpu_models.nvidia_model(accelerator)
-    profile = _profile(labels.get("cloud.google.com/gke-gpu-partition-size", ""))
-    return _Device(
-        vendor="nvidia",
-        model=model,
-        variant=variant,
-        memory_mib=gpu_models.memory_in_profile_mib(profile) or gpu_models.usual_memory_mib(model),
-        resource=resource,
-        selector=_present(
-            labels,
-            "cloud.google.com/gke-accelerator",
-            "cloud.google.com/gke-gpu-partition-size",
-            "cloud.google.com/gke-max-shared-clients-per-gpu",
-        ),
-        profile=profile,
-        shares=max(_whole(labels.get("cloud.google.com/gke-max-shared-clients-per-gpu", "")), 1),
-    )
-
-
-def _amd(labels: Labels) -> _Device:
-    selector: tuple[tuple[str, str], ...] = ()
-    model = memory = ""
-    for prefix in ("amd.com/gpu", "beta.amd.com/gpu"):
-        for fact in ("product-name", "device-id"):
-            found = _fact(labels, f"{prefix}.{fact}")
-            if found and not model:
-                pair, value = found
-                selector = (pair,)
-                model = (
-                    gpu_models.amd_model(value)
-                    if fact == "product-name"
-                    else gpu_models.AMD_DEVICE_IDS.get(value, value)
-                )
-        vram = _fact(labels, f"{prefix}.vram")
-        memory = memory or (vram[1] if vram else "")
-    gib = _whole(memory.removesuffix("B").removesuffix("i").removesuffix("G"))
-    return _Device(
-        "amd", model or "unknown", "", gib * 1024 or gpu_models.usual_memory_mib(model), "amd.com/gpu", selector
-    )
-
-
-def _fact(labels: Labels, key: str) -> tuple[tuple[str, str], str] | None:
-    """AMD's labeller writes `key=value`, and in its beta form `key.value=count`: the selecting label and the value."""
-    if labels.get(key):
-        return (key, labels[key]), labels[key]
-    if key.startswith("beta."):
-        for name in sorted(labels):
-            if name.startswith(f"{key}."):
-                return (name, labels[name]), name.removeprefix(f"{key}.")
-    return None
-
-
-def _labelled(labels: Labels, vendor: str, resource: str, key: str, default: str) -> _Device:
-    model = labels.get(key, "")
-    return _Device(vendor, model or default, "", 0, resource, _present(labels, key))
-
-
-def _named(device: _Device, capacity_type: CapacityType, capacity_selector: Mapping[str, str]) -> FlavorOffer:
-    parts = [device.model, device.variant]
+def _named(device: Device, capacity_type: CapacityType, capacity_selector: Mapping[str, str]) -> FlavorOffer:
+    parts = [device.model, device.variant, device.arrangement]
     sharing = "whole"
     if device.profile:
         parts.append(f"mig-{device.profile}")
         sharing = f"mig:{device.profile}"
-    if device.shares > 1:
-        parts.append(f"shared-{device.shares}")
-        sharing = f"timeslice:{device.shares}"
-    if device.vendor == "nvidia" and device.resource.endswith(".shared") and device.shares == 1:
-        parts.append("shared")
+    elif device.shares != 1:
+        sharing = f"timeslice:{max(device.shares, 1)}"
+    if device.shares != 1:
+        parts += [device.share, str(device.shares or "")] if device.share in {"shared", "mps"} else [device.share]
     return FlavorOffer(
         name=_slug("-".join(part for part in [*parts, _bought(capacity_type)] if part)),
         vendor=device.vendor,
@@ -279,6 +154,8 @@ def _named(device: _Device, capacity_type: CapacityType, capacity_selector: Mapp
         capacity_type=capacity_type,
         resource_name=device.resource,
         node_selector=dict(device.selector) | dict(capacity_selector),
+        slice_hosts=device.slice_hosts,
+        unplaceable=device.unplaceable,
     )
 
 
@@ -293,17 +170,3 @@ def _bought(capacity_type: CapacityType) -> str:
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")[:100]
-
-
-def _profile(text: str) -> str:
-    """A MIG profile as users write it (`+me` cannot stand in a resource name); empty for what is none."""
-    return re.sub(r"\.me$", "+me", text) if _PROFILE.fullmatch(text) else ""
-
-
-def _present(labels: Labels, *keys: str) -> tuple[tuple[str, str], ...]:
-    return tuple((key, labels[key]) for key in keys if labels.get(key))
-
-
-def _whole(text: str) -> int:
-    """A label's whole number; 0 when it is missing, junk or absurd."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0  # noqa: PLR2004 - up to a billion

@@ -25,10 +25,14 @@ _SIZE_IN_NAME = re.compile(r"(?<![0-9])(\d{2,3})GB(?![0-9A-Za-z])", re.IGNORECAS
 _AMD = re.compile(r"MI\d{2,3}[A-Z]?", re.IGNORECASE)
 _MEMORY_GB = {
     "A10": 24, "A10G": 24, "A2": 16, "A30": 24, "A40": 48, "B200": 180, "B300": 288, "GB200": 186, "GB300": 288,
-    "H20": 96, "H200": 141, "K80": 12, "L4": 24, "L40": 48, "L40S": 48, "M60": 8, "MI100": 32, "MI210": 64,
+    "Flex-140": 6, "Flex-170": 16, "Gaudi": 32, "Gaudi2": 96, "Gaudi3": 128,
+    "H20": 96, "H200": 141, "K80": 12, "L4": 24, "L40": 48, "L40S": 48, "M60": 8, "Max-1100": 48, "Max-1550": 128, "MI100": 32, "MI210": 64,
     "MI250X": 64, "MI300A": 128, "MI300X": 192, "MI308X": 192, "MI325X": 256, "MI350X": 288, "MI355X": 288, "P4": 8,
-    "P40": 24, "T4": 16,
+    "P40": 24, "T4": 16, "tpu-v4-podslice": 32, "tpu-v5-lite-device": 16, "tpu-v5-lite-podslice": 16,
+    "tpu-v5p-slice": 95, "tpu-v6e-slice": 32, "tpu7x": 192,
 }  # fmt: skip
+AMD_COMPUTE_DIES = {"MI300A": 6, "MI300X": 8, "MI308X": 4, "MI325X": 8, "MI350X": 8, "MI355X": 8}
+"""Into so many parts the partitioning `cpx` cuts a GPU."""
 AMD_DEVICE_IDS = {
     "738c": "MI100",
     "7408": "MI250X",
@@ -69,6 +73,19 @@ def amd_model(product: str) -> str:
     """The model of an AMD product name such as `AMD_Instinct_MI300X_OAM`."""
     found = _AMD.search(product)
     return found.group(0).upper() if found else product.strip()
+
+
+def intel_model(product: str) -> str:
+    """The model of an Intel product as the node feature rules write it (`Max_1550`)."""
+    return product.strip().replace("_", "-")
+
+
+def gaudi_model(text: str) -> str:
+    """The generation of Gaudi in a product's or an instance type's name; empty where it names none."""
+    found = re.search(r"gaudi-?([23])?", text, re.IGNORECASE)
+    if found:
+        return f"Gaudi{found.group(1) or ''}"
+    return "Gaudi" if text.startswith("dl1.") else ""
 
 
 def usual_memory_mib(model: str) -> int:

@@ -16,7 +16,8 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 _KEPT_LABELS = frozenset(
     {"kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "node.kubernetes.io/instance-type"}
     | {"topology.kubernetes.io/region", "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.memory"}
-    | {key for keys in topology.LABELS.values() for key in keys}
+    | {topology.TPU_TOPOLOGY, "cloud.google.com/gke-accelerator-count"}
+    | topology.DOMAIN_LABELS
 )
 
 

@@ -1,6 +1,8 @@
 """Where a node stands: zone, block, rack, node and NVLink clique, read from the labels that clouds and tools put there."""
 
+import re
 from collections.abc import Collection, Mapping
+from math import prod
 
 LEVELS = ("zone", "block", "rack", "node", "clique")
 """The levels of a domain path, wide to narrow. A level nobody labelled is an empty string."""
@@ -33,14 +35,37 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "clique": ("nvidia.com/gpu.clique", "network.topology.nvidia.com/accelerator"),
 }
 """The labels read for each level; the first that a node carries counts. Ours come first, so an administrator can correct."""
+TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
+TPU_SLICE = "cloud.google.com/gke-tpu-slice"
+TPU_SLICE_LABELS = (TPU_SLICE, "cloud.google.com/gke-nodepool")
+"""What tells slices of several hosts apart; GKE makes a node pool for each."""
+DOMAIN_LABELS = frozenset(key for keys in (*LABELS.values(), TPU_SLICE_LABELS) for key in keys)
+_CHIPS_PER_HOST = 4
+_MOST_HOSTS = 10_000
+_ARRANGEMENT = re.compile(r"[0-9]{1,4}(x[0-9]{1,4}){0,3}")
 
 
 def label_of(level: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
     """The label (key, value) by which this node's domain of that level can be selected; None where nobody labelled it."""
-    for key in LABELS[level]:
+    for key in _keys(level, labels):
         if labels.get(key):
             return key, labels[key]
     return None
+
+
+def _keys(level: str, labels: Mapping[str, str]) -> tuple[str, ...]:
+    """The clique of a TPU node is the slice that it is a host of."""
+    return TPU_SLICE_LABELS if level == "clique" and tpu_slice_hosts(labels) > 1 else LABELS[level]
+
+
+def tpu_slice_hosts(labels: Mapping[str, str]) -> int:
+    """How many nodes make up the TPU slice that this node is of; 1 for every other node."""
+    text = labels.get(TPU_TOPOLOGY, "")
+    if not _ARRANGEMENT.fullmatch(text):
+        return 1
+    chips = labels.get("cloud.google.com/gke-accelerator-count", "")
+    per_host = int(chips) if chips.isascii() and chips.isdigit() and 0 < len(chips) < 4 else _CHIPS_PER_HOST  # noqa: PLR2004
+    return min(max(1, prod(int(side) for side in text.split("x")) // max(per_host, 1)), _MOST_HOSTS)
 
 
 def domain_of(node: str, labels: Mapping[str, str]) -> tuple[str, str, str, str, str]:
@@ -69,7 +94,7 @@ def selector_of(level: str, labels: Mapping[str, str], keys_in_use: Collection[s
     """
     selector: dict[str, str] = {}
     for around in _AROUND[level]:
-        for key in LABELS[around]:
+        for key in _keys(around, labels):
             if labels.get(key):
                 selector[key] = labels[key]
                 break

@@ -44,6 +44,8 @@ _FLAVOR_FIELDS = (
     "capacity_type",
     "resource_name",
     "node_selector",
+    "slice_hosts",
+    "unplaceable",
 )
 
 

@@ -27,6 +27,8 @@ class FlavorSummary:
     gpu_memory_mib: int
     sharing: str
     capacity_type: str
+    slice_hosts: int
+    unplaceable: str
     nodes: int
     total: int
     free: int
@@ -78,6 +80,8 @@ def _summary(flavor: Flavor, free: Sequence[int], total: int) -> FlavorSummary:
         gpu_memory_mib=flavor.gpu_memory_mib,
         sharing=flavor.sharing,
         capacity_type=flavor.capacity_type,
+        slice_hosts=flavor.slice_hosts,
+        unplaceable=flavor.unplaceable,
         nodes=len(free),
         total=total,
         free=sum(free),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from uuid import UUID
 
-from clusters.engine.topology import LABELS, selector_of
+from clusters.engine.topology import DOMAIN_LABELS, selector_of
 
 from .fleet import ClusterView, NodeView, fleet
 
@@ -13,7 +13,6 @@ LEVELS = ("zone", "block", "rack", "clique")
 """The levels that nodes share, wide to narrow."""
 Selectors = tuple[Mapping[str, str], ...]
 Path = tuple[str, ...]
-_KEYS = frozenset(key for level in LEVELS for key in LABELS[level])
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Domains:
         return {node.name: node for node in self.view.nodes}
 
     def _of_level(self, level: str) -> Mapping[Path, Selectors]:
-        in_use = {key for node in self.view.nodes for key in node.labels if key in _KEYS}
+        in_use = {key for node in self.view.nodes for key in node.labels if key in DOMAIN_LABELS}
         found: dict[Path, list[Mapping[str, str]]] = {}
         for node in self.view.nodes:
             path = _path(level, node)

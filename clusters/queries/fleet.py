@@ -22,6 +22,8 @@ class FlavorView:
     capacity_type: str
     resource_name: str
     node_selector: Mapping[str, str]
+    slice_hosts: int = 1
+    unplaceable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def _flavor_view(flavor: Flavor) -> FlavorView:
         capacity_type=flavor.capacity_type,
         resource_name=flavor.resource_name,
         node_selector=flavor.node_selector,
+        slice_hosts=flavor.slice_hosts,
+        unplaceable=flavor.unplaceable,
     )
 
 

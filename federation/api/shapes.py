@@ -26,7 +26,12 @@ class GpuShape(serializers.Serializer[Any]):
     count = serializers.IntegerField(min_value=1, max_value=spec.MAX_GPUS_PER_POD, required=False)
     mig = serializers.CharField(required=False, help_text="A MIG profile such as 1g.10gb.")
     fraction = serializers.CharField(required=False, help_text='Thousandths of one GPU as text, such as "0.5".')
-    models = serializers.ListField(child=serializers.CharField(), required=False, help_text="Any if empty.")
+    models = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="Any of the vendor's if empty."
+    )
+    vendor = serializers.ChoiceField(
+        choices=spec.GPU_VENDORS, required=False, help_text="Without models and vendor, NVIDIA's GPUs are meant."
+    )
 
 
 class PodSetShape(serializers.Serializer[Any]):

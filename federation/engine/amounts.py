@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from .model import FleetFlavor, GpuRequest, JobRequest, PodSetRequest
 
 MILLI = 1000
+USUAL_VENDOR = "nvidia"
+"""What a request means that names neither vendor nor model."""
 SLICES_PER_GPU = 7
 """NVIDIA cuts a GPU into seven compute slices; the profile `3g.40gb` has three of them."""
 
@@ -26,7 +28,7 @@ def portion_of(gpu: GpuRequest | None, flavor: FleetFlavor) -> tuple[int, int] |
     """What one pod takes of `flavor`: whole units, and thousandths of one more that it shares; None if not served."""
     if gpu is None:
         return 0, 0
-    if not flavor.gpu_model or (gpu.models and flavor.gpu_model not in gpu.models):
+    if flavor.unplaceable or not is_wanted(gpu, flavor):
         return None
     if gpu.mig:
         return (gpu.count, 0) if flavor.sharing == f"mig:{gpu.mig}" else None
@@ -36,6 +38,14 @@ def portion_of(gpu: GpuRequest | None, flavor: FleetFlavor) -> tuple[int, int] |
         shares = shares_per_gpu(flavor)
         return (-(-gpu.fraction_milli * shares // MILLI), 0) if shares else None
     return (gpu.count, 0) if flavor.sharing in ("whole", "divisible") else None
+
+
+def is_wanted(gpu: GpuRequest, flavor: FleetFlavor) -> bool:
+    """Whether a flavor has devices of a model and vendor that the request means, however they are cut."""
+    if not flavor.gpu_model or (gpu.models and flavor.gpu_model not in gpu.models):
+        return False
+    vendor = gpu.vendor or ("" if gpu.models else USUAL_VENDOR)
+    return not vendor or flavor.vendor == vendor
 
 
 def shares_per_gpu(flavor: FleetFlavor) -> int:

@@ -21,7 +21,7 @@ MOST_COMBINATIONS = 256
 MILLICORES_PER_CORE = 1000
 
 
-Portions: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+Portions: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class Ask:
     units: Ints
     parts: Ints
     """What a pod takes of each pool: units, and thousandths of one more."""
+    slice_hosts: Ints
+    """Of the pools' flavors."""
     lead: Ints
     """Per candidate the pool that matters most: of the first pod set with GPUs, else of the first."""
     lead_share: Floats
@@ -50,11 +52,13 @@ class Ask:
 
     def needs(self, candidate: int) -> tuple[Need, ...]:
         """What each pod set takes from its pool."""
-        portions = (tuple(self.units[candidate].tolist()), tuple(self.parts[candidate].tolist()))
+        columns = (self.units, self.parts, self.slice_hosts)
+        units, parts, hosts = (tuple(column[candidate].tolist()) for column in columns)
+        portions = (units, parts, hosts)
         needs = self._needs.get(portions)
         if needs is None:
-            pairs = zip(*portions, strict=True)
-            needs = tuple(need_of(pods, pair, self.topology) for pods, pair in zip(self.pod_sets, pairs, strict=True))
+            each = zip(self.pod_sets, units, parts, hosts, strict=True)
+            needs = tuple(need_of(pods, (unit, part), self.topology, host) for pods, unit, part, host in each)
             self._needs[portions] = needs
         return needs
 
@@ -73,6 +77,7 @@ def ask_of(fleet: Fleet, pod_sets: tuple[PodSetRequest, ...], topology: Topology
         pools=pools,
         units=units,
         parts=parts,
+        slice_hosts=fleet.slice_hosts[pools],
         lead=pools[:, leader],
         lead_share=_lead_share(fleet, pod_sets[leader], pools[:, leader], (units + parts / WHOLE)[:, leader]),
         is_alive=np.ones(len(pools), dtype=np.bool_),

@@ -18,13 +18,15 @@ equal `clique` share one NVLink fabric. Domains are told apart by their whole pa
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
     """Devices per pod: `count` whole GPUs of one of `models` (any if empty), or `count` slices of a MIG profile, or a
-    fraction of one GPU in thousandths. Exactly one of `mig` and `fraction_milli` may be set.
+    fraction of one GPU in thousandths. Exactly one of `mig` and `fraction_milli` may be set. Without models, they are of
+    `vendor`, and NVIDIA's if that is empty too: an image built for one vendor's devices does not run on another's.
     """
 
     count: int
     models: tuple[str, ...] = ()
     mig: str = ""
     fraction_milli: int = 0
+    vendor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class FleetFlavor:
     capacity_type: str
     unit_price: Decimal | None = None
     currency: str = "USD"
+    slice_hosts: int = 1
+    """Over one where so many nodes make up one accelerator: a pod set on it keeps to one clique."""
+    unplaceable: str = ""
+    """Why no pod can be started on its devices; empty if one can."""
 
 
 @dataclass(frozen=True, slots=True)

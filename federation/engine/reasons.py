@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .amounts import USUAL_VENDOR, is_wanted
 from .fleet import BARE, CPU, MEMORY, OPEN_STATES, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool, exclusion
 from .ledger import FleetState, PoolState
 from .limits import LimitLine
@@ -28,6 +29,7 @@ CLUSTER_CODES = (
     "region_excluded",
     "capacity_type_excluded",
     "no_such_model",
+    "not_placeable",
     "never_fits",
     "not_enough_free",
     "fragmented",
@@ -128,7 +130,7 @@ def _shortage(job: JobRequest, pod_set: PodSetRequest, number: int, state: Fleet
     units, parts = fleet.serving(pod_set.gpu)
     pools = [n for n in range(*fleet.first_pool_of_cluster[number : number + 2]) if units[n] >= 0]
     if not pools:
-        return Shortage("no_such_model", f"has no {kind_of(pod_set)}", is_for_good=True)
+        return _not_served(pod_set, fleet.clusters[number])
     types = job.constraints.capacity_types
     allowed = [n for n in pools if not types or fleet.pools[n].flavor.capacity_type in types]
     if not allowed:
@@ -147,6 +149,20 @@ def _shortage(job: JobRequest, pod_set: PodSetRequest, number: int, state: Fleet
     return nearest if closed is nearest else replace(nearest, message=f"{nearest.message}; elsewhere {closed.message}")
 
 
+def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
+    """Why no flavor of a cluster serves the pod set: it has none of the kind, or no job can be started on those."""
+    gpu = pod_set.gpu
+    flavors = [cluster.flavors[name] for name in sorted(cluster.flavors)]
+    why = next((one.unplaceable for one in flavors if gpu and one.unplaceable and is_wanted(gpu, one)), "")
+    if why:
+        return Shortage("not_placeable", f"has {kind_of(pod_set)}, but {why}", is_for_good=True)
+    others = sorted({one.vendor for one in flavors if one.gpu_model and one.vendor != USUAL_VENDOR})
+    if gpu is None or gpu.models or gpu.vendor or not others:
+        return Shortage("no_such_model", f"has no {kind_of(pod_set)}", is_for_good=True)
+    message = f"has no {kind_of(pod_set)} of {USUAL_VENDOR}; those of {', '.join(others)} are for jobs that name vendor or model"
+    return Shortage("no_such_model", message, is_for_good=True)
+
+
 def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
     """That taints keep these pods off every node that is otherwise in order, if they do."""
     is_open, reasons = (pool.is_open_bare, pool.unusable_bare) if pod_set.gpu is None else (pool.is_open, pool.unusable)
@@ -161,7 +177,8 @@ def _shortage_in(
 ) -> Shortage | None:
     """What is missing in one pool. That devices are short is said in the same words to every job that wants as many."""
     units, part = portion
-    if state.hidden and state.had_hidden(need_of(pod_set, portion, topology)):
+    hosts = state.pool.flavor.slice_hosts
+    if state.hidden and state.had_hidden(need_of(pod_set, portion, topology, hosts)):
         message = "has room, but keeps it for a larger job that has waited longer"
         return Shortage("reserved_for_gang", message, is_about_devices=False)
     if state.lacks_devices(units, part, pod_set.count):
@@ -170,10 +187,12 @@ def _shortage_in(
         if note is None:
             note = state.notes[key] = _devices_short(state, pod_set, units, part)
         return note
-    need = need_of(pod_set, portion, topology)
+    need = need_of(pod_set, portion, topology, hosts)
     if state.site(need) is not None:
         return None
-    return _too_big_for_every_node(state, pod_set) or _pods_short(state, pod_set, need, topology.level)
+    return _too_big_for_every_node(state, pod_set) or _pods_short(
+        state, pod_set, need, "slice" if hosts > 1 and need.units else topology.level
+    )
 
 
 def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: int) -> Shortage:
@@ -263,7 +282,7 @@ def kind_of(pod_set: PodSetRequest) -> str:
     gpu = pod_set.gpu
     if gpu is None:
         return "node"
-    models = " or ".join(gpu.models)
+    models = " or ".join(gpu.models) or (f"{gpu.vendor} GPU" if gpu.vendor else "")
     if gpu.mig:
         return f"MIG slice {gpu.mig} of {models or 'any GPU'}"
     if gpu.fraction_milli:

@@ -55,9 +55,16 @@ class Site:
     path: tuple[str, ...]
 
 
-def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology) -> Need:
+def within_slice(topology: Topology, slice_hosts: int) -> Topology:
+    """What is asked of pods on an accelerator of so many hosts: to keep to it, whatever wider the job allows."""
+    is_narrow = topology.mode == "required" and WIDTH_OF_LEVEL[topology.level] <= WIDTH_OF_LEVEL["clique"]
+    return topology if slice_hosts <= 1 or is_narrow else Topology("clique", "required")
+
+
+def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology, slice_hosts: int = 1) -> Need:
     """What `pod_set` needs in a pool whose flavor serves each pod with `portion`: units and thousandths."""
     units, part = portion
+    kept = within_slice(topology, slice_hosts if units else 1)
     bare = 0 if units or part else 1
     amounts = (units, pod_set.cpu_millicores, pod_set.memory_mib, 1, bare, part)
     rows = [row for row in (UNITS, CPU, MEMORY, PODS, BARE) if amounts[row]]
@@ -67,7 +74,7 @@ def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
         cpu_millicores=pod_set.cpu_millicores,
         memory_mib=pod_set.memory_mib,
         count=pod_set.count,
-        widest=WIDTH_OF_LEVEL[topology.level if topology.mode == "required" else "cluster"],
+        widest=WIDTH_OF_LEVEL[kept.level if kept.mode == "required" else "cluster"],
         per_pod=np.array(amounts, dtype=np.int64)[:, None],
         rows=_as_slice(rows),
         checked=_as_slice([*rows, PART] if part else rows),

@@ -59,7 +59,8 @@ JOB_FIELDS = frozenset(
     ]
 )
 POD_SET_FIELDS = frozenset(["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu"])
-GPU_FIELDS = frozenset(["count", "models", "mig", "fraction"])
+GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
+GPU_VENDORS = ("nvidia", "amd", "intel", "google")
 CONSTRAINT_FIELDS = frozenset(["clusters", "exclude_clusters", "regions", "capacity_types"])
 TOPOLOGY_FIELDS = frozenset(["level", "mode"])
 
@@ -146,12 +147,12 @@ def _pod_set_json(pod_set: PodSet) -> dict[str, Any]:
 
 
 def _gpu_json(gpu: GpuRequest) -> dict[str, Any]:
-    models = list(gpu.models)
+    named = {"models": list(gpu.models), **({"vendor": gpu.vendor} if gpu.vendor else {})}
     if gpu.fraction_milli:
-        return {"fraction": f"0.{gpu.fraction_milli:03d}".rstrip("0"), "models": models}
+        return {"fraction": f"0.{gpu.fraction_milli:03d}".rstrip("0"), **named}
     if gpu.mig:
-        return {"mig": gpu.mig, "count": gpu.count, "models": models}
-    return {"count": gpu.count, "models": models}
+        return {"mig": gpu.mig, "count": gpu.count, **named}
+    return {"count": gpu.count, **named}
 
 
 def shape_of(stored: Mapping[str, Any]) -> str:
@@ -219,5 +220,5 @@ def gpu_request_of(stored: Mapping[str, Any]) -> GpuRequest:
     """The stored `gpu` member of a pod set as a value."""
     models = tuple(stored["models"])
     if "fraction" in stored:
-        return GpuRequest(1, models, fraction_milli=millicores(stored["fraction"]))
-    return GpuRequest(stored["count"], models, mig=stored.get("mig", ""))
+        return GpuRequest(1, models, fraction_milli=millicores(stored["fraction"]), vendor=stored.get("vendor", ""))
+    return GpuRequest(stored["count"], models, mig=stored.get("mig", ""), vendor=stored.get("vendor", ""))

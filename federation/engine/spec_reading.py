@@ -14,6 +14,7 @@ from .spec import (
     DEFAULT_DEADLINE_SECONDS,
     DNS_LABEL,
     GPU_FIELDS,
+    GPU_VENDORS,
     JOB_FIELDS,
     LONGEST_BOUNDED_PART,
     LONGEST_ESCAPE,
@@ -186,16 +187,17 @@ def _read_gpu(fields: Fields) -> GpuRequest | None:
         return None
     gpu = Fields(fields.values["gpu"], fields.at("gpu"), fields.faults, GPU_FIELDS)
     models = gpu.names("models", names.gpu_model, "a GPU model such as H100-80GB", most=32)
+    vendor = gpu.choice("vendor", GPU_VENDORS, "")
     if gpu.values.get("fraction") is not None:
         for other in ("mig", "count"):
             if gpu.values.get(other) is not None:
                 gpu.fault(other, "not_allowed", "a fraction of a GPU takes no mig and no count")
-        return GpuRequest(1, models, fraction_milli=_read_fraction(gpu))
+        return GpuRequest(1, models, fraction_milli=_read_fraction(gpu), vendor=vendor)
     mig = ""
     if gpu.values.get("mig") is not None:
         mig = gpu.checked("mig", names.mig_profile, "a MIG profile such as 1g.10gb", most_bytes=32)
     count = gpu.whole("count", 1, MAX_GPUS_PER_POD, 1 if mig else None, required=not mig)
-    return GpuRequest(count or 1, models, mig=mig)
+    return GpuRequest(count or 1, models, mig=mig, vendor=vendor)
 
 
 def _read_fraction(gpu: Fields) -> int:

@@ -23,6 +23,7 @@ from federation.engine.fleet import FleetIndex
 from federation.engine.lifecycle import JobState
 from federation.engine.model import Placement, PodSetPlacement, PodSetRequest, Reason, Snapshot, Topology, Wait
 from federation.engine.rendering import kept_levels
+from federation.engine.siting import within_slice
 from federation.locks import lock_queued_jobs
 from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
 from federation.operations import figures
@@ -142,6 +143,8 @@ class _Draft:
 
     def _object(self, position: int, asked: PodSetRequest, placed: PodSetPlacement) -> RemoteObject:
         flavor = self.lookup.flavors[self.placement.cluster_id, placed.flavor]
+        hosts = flavor.slice_hosts if asked.gpu else 1
+        topology = within_slice(self.lookup.requests[self.job.id].topology, hosts)
         return RemoteObject(
             attempt=self.attempt,
             position=position,
@@ -153,9 +156,7 @@ class _Draft:
             cpu_millicores=asked.cpu_millicores,
             memory_mib=asked.memory_mib,
             assumed_nodes=dict(placed.nodes),
-            domain_selectors=self.lookup.domain_selectors(
-                self.placement.cluster_id, self.lookup.requests[self.job.id].topology, placed
-            ),
+            domain_selectors=self.lookup.domain_selectors(self.placement.cluster_id, topology, placed),
         )
 
 

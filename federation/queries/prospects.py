@@ -151,7 +151,14 @@ def _whole(view: ClusterView) -> FleetCluster:
 def _flavor(view: ClusterView, name: str) -> FleetFlavor:
     flavor = view.flavors[name]
     return FleetFlavor(
-        flavor.name, flavor.vendor, flavor.gpu_model, flavor.gpu_memory_mib, flavor.sharing, flavor.capacity_type
+        name=flavor.name,
+        vendor=flavor.vendor,
+        gpu_model=flavor.gpu_model,
+        gpu_memory_mib=flavor.gpu_memory_mib,
+        sharing=flavor.sharing,
+        capacity_type=flavor.capacity_type,
+        slice_hosts=flavor.slice_hosts,
+        unplaceable=flavor.unplaceable,
     )
 
 

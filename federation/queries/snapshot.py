@@ -153,6 +153,8 @@ def _cluster(view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], tupl
                 gpu_memory_mib=flavor.gpu_memory_mib,
                 sharing=flavor.sharing,
                 capacity_type=flavor.capacity_type,
+                slice_hosts=flavor.slice_hosts,
+                unplaceable=flavor.unplaceable,
                 unit_price=price[0] if (price := own_prices[name]) else None,
                 currency=price[1] if price else "USD",
             )

@@ -30,6 +30,8 @@ class VisitedObject:
     node_selector: Mapping[str, str]
     assumed_nodes: tuple[str, ...]
     domain: tuple[Mapping[str, str], ...]
+    is_in_slice: bool = False
+    """Its devices are parts of an accelerator of several nodes, which its pods must keep to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,10 @@ class Visit:
     def template_patch(self, item: VisitedObject) -> dict[str, Any]:
         """The placement hints that go down with the release."""
         return rendering.template_patch(
-            item.node_selector, item.assumed_nodes, domain=item.domain, must_keep=self.must_keep_domain
+            item.node_selector,
+            item.assumed_nodes,
+            domain=item.domain,
+            must_keep=self.must_keep_domain or item.is_in_slice,
         )
 
 
@@ -146,4 +151,5 @@ def _object(row: RemoteObject, flavor: Flavor | None) -> VisitedObject:
         node_selector=flavor.node_selector if flavor else {},
         assumed_nodes=tuple(row.assumed_nodes),
         domain=tuple(row.domain_selectors),
+        is_in_slice=flavor is not None and flavor.slice_hosts > 1 and row.gpu_units > 0,
     )

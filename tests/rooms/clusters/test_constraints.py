@@ -82,6 +82,11 @@ def test_a_flavor_is_of_a_known_kind(cluster, change):
     assert_refused(name, f"UPDATE clusters_flavor SET {change}")
 
 
+def test_a_slice_has_a_host(cluster):
+    Flavor.objects.create(cluster=cluster, name="tpu")
+    assert_refused("a_slice_has_a_host", "UPDATE clusters_flavor SET slice_hosts = 0")
+
+
 @pytest.mark.parametrize(
     ("name", "change"),
     [

@@ -1,0 +1,267 @@
+"""The devices of a node, as each vendor's plugin and labeller tell of them, before they have a flavor's name.
+
+Sources: NVIDIA's GPU feature discovery and device plugin (nvidia.com/*), AMD's device plugin and node labeller (amd.com/*,
+beta.amd.com/*), Intel's GPU plugin with its node feature rules (gpu.intel.com/*), the Gaudi plugin (habana.ai/gaudi), GKE's
+labels on GPU and TPU nodes (cloud.google.com/gke-*).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from . import gpu_models
+from .quantities import PLAIN, Implausible, offered
+from .topology import TPU_SLICE, TPU_TOPOLOGY, tpu_slice_hosts
+
+Labels = Mapping[str, str]
+
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-([0-9a-z.+-]+?)(\.shared)?")
+_MIG_PRODUCT = re.compile(r"-MIG-([0-9a-z.+-]+?)(?:-SHARED)?$")
+_PROFILE = re.compile(r"[1-9]g\.[0-9]{1,4}gb[0-9a-z.+-]{0,20}")
+_AMD_PARTITION = re.compile(r"(spx|dpx|tpx|qpx|cpx)_nps[0-9]")
+_AMD_RESOURCE = re.compile(r"amd\.com/((?:spx|dpx|tpx|qpx|cpx)_nps[0-9])")
+_AMD_CUTS = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4}
+_NVIDIA_SHARING = "nvidia.com/gpu.sharing-strategy"
+_GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
+_GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
+UNKNOWN_SHARES = "its GPUs are shared, and no label says by how many"
+UNKNOWN_PROFILE = "its MIG slices are of a profile that the gateway does not know"
+SHARED_SLICE = "it cuts MIG slices into further shares, which no request means"
+UNKNOWN_PARTS = "its GPUs are cut into parts, and how many of this model is not known"
+SLICES_ON_DEMAND = "its TPU slices are formed on demand, by a controller that the gateway does not speak to"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One kind of device on a node. `selector` is the labels that pick its nodes.
+
+    A GPU of which a unit is a part has `shares` parts of the kind `share` (shared, mps, a partition). `slice_hosts` is
+    over one where several nodes make up one accelerator. `unplaceable` says why no job can be started on it.
+    """
+
+    vendor: str
+    model: str
+    variant: str
+    memory_mib: int
+    resource: str
+    selector: tuple[tuple[str, str], ...]
+    profile: str = ""
+    shares: int = 1
+    share: str = "shared"
+    arrangement: str = ""
+    slice_hosts: int = 1
+    unplaceable: str = ""
+
+
+def devices_of(labels: Labels, allocatable: Mapping[str, str]) -> Iterator[Device]:
+    """A device for each extended resource that we know; how many there are of it is the resource's amount."""
+    for resource in sorted(allocatable):
+        if resource in {"nvidia.com/gpu", "nvidia.com/gpu.shared"}:
+            yield (_gke if _is_gke(labels) else _nvidia)(labels, resource, allocatable)
+        elif (found := _MIG_RESOURCE.fullmatch(resource)) and _profile(found.group(1)):
+            yield _mig(labels, resource, found.group(1), allocatable)
+        elif resource == "amd.com/gpu":
+            partition = _first(labels, "amd.com/compute-memory-partition", "amd.com/gpu.compute-memory-partition")
+            yield _amd(labels, resource, partition.lower())
+        elif sliced := _AMD_RESOURCE.fullmatch(resource):
+            yield _amd(labels, resource, sliced.group(1))
+        elif resource == "google.com/tpu":
+            yield _tpu(labels, resource)
+        elif resource in {"gpu.intel.com/i915", "gpu.intel.com/xe"}:
+            yield _intel(labels, resource, allocatable)
+        elif resource == "habana.ai/gaudi":
+            yield _gaudi(labels, resource)
+
+
+def _is_gke(labels: Labels) -> bool:
+    return "cloud.google.com/gke-accelerator" in labels and "nvidia.com/gpu.product" not in labels
+
+
+def _nvidia(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> Device:
+    product = labels.get("nvidia.com/gpu.product", "")
+    memory_mib = _whole(labels.get("nvidia.com/gpu.memory", ""))
+    sliced = _MIG_PRODUCT.search(product)
+    profile = _profile(sliced.group(1)) if sliced else ""
+    plain = product[: sliced.start()] if sliced else product.removesuffix("-SHARED")
+    model, variant = gpu_models.nvidia_model(plain, 0 if sliced else memory_mib)
+    device = Device(
+        vendor="nvidia",
+        model=model or "unknown",
+        variant=variant,
+        memory_mib=memory_mib or gpu_models.memory_in_profile_mib(profile) or gpu_models.usual_memory_mib(model),
+        resource=resource,
+        selector=_present(labels, "nvidia.com/gpu.product"),
+        profile=profile,
+        unplaceable=UNKNOWN_PROFILE if sliced and not profile else "",
+    )
+    strategy = labels.get(_NVIDIA_SHARING, "")
+    is_shared = product.endswith("-SHARED") or strategy in {"time-slicing", "mps"}
+    replicas = _whole(labels.get("nvidia.com/gpu.replicas", ""))
+    if resource == "nvidia.com/gpu" and _units(allocatable, "nvidia.com/gpu.shared"):
+        return device  # renamed shares stand beside: what kept its name is whole
+    if resource == "nvidia.com/gpu" and not is_shared and replicas <= 1:
+        return device
+    shares = replicas if replicas > 1 else _ratio(_units(allocatable, resource), labels.get("nvidia.com/gpu.count", ""))
+    chosen = _present(labels, "nvidia.com/gpu.replicas") if replicas > 1 else ()
+    return _shared(replace(device, selector=device.selector + chosen), shares, labels, _NVIDIA_SHARING)
+
+
+def _shared(device: Device, shares: int, labels: Labels, strategy_label: str) -> Device:
+    """The device cut into so many shares; what MPS cuts has its part of the memory, what time-slicing cuts has all of it."""
+    if device.profile:
+        return replace(device, shares=max(shares, 1), unplaceable=SHARED_SLICE)
+    if shares <= 1:
+        return replace(device, shares=0, unplaceable=UNKNOWN_SHARES)
+    if labels.get(strategy_label) != "mps":
+        return replace(device, shares=shares)
+    selector = device.selector + _present(labels, strategy_label)
+    return replace(device, shares=shares, share="mps", memory_mib=device.memory_mib // shares, selector=selector)
+
+
+def _mig(labels: Labels, resource: str, profile: str, allocatable: Mapping[str, str]) -> Device:
+    whole = _nvidia(
+        {**labels, "nvidia.com/gpu.replicas": ""}, "nvidia.com/gpu", {**allocatable, "nvidia.com/gpu.shared": "1"}
+    )
+    prefix = f"nvidia.com/mig-{profile}"
+    memory_mib = _whole(labels.get(f"{prefix}.memory", ""))
+    shares = max(_whole(labels.get(f"{prefix}.replicas", "")), 1)
+    return replace(
+        whole,
+        resource=resource,
+        profile=_profile(profile),
+        memory_mib=memory_mib or gpu_models.memory_in_profile_mib(profile),
+        shares=shares,
+        unplaceable=SHARED_SLICE if shares > 1 or resource.endswith(".shared") else "",
+    )
+
+
+def _gke(labels: Labels, resource: str, _: Mapping[str, str]) -> Device:
+    model, variant = gpu_models.nvidia_model(labels["cloud.google.com/gke-accelerator"])
+    profile = _profile(labels.get("cloud.google.com/gke-gpu-partition-size", ""))
+    device = Device(
+        vendor="nvidia",
+        model=model,
+        variant=variant,
+        memory_mib=gpu_models.memory_in_profile_mib(profile) or gpu_models.usual_memory_mib(model),
+        resource=resource,
+        selector=_present(
+            labels, "cloud.google.com/gke-accelerator", "cloud.google.com/gke-gpu-partition-size", _GKE_CLIENTS
+        ),
+        profile=profile,
+    )
+    shares = _whole(labels.get(_GKE_CLIENTS, ""))
+    if shares <= 1 and _GKE_SHARING not in labels:
+        return device
+    return _shared(device, shares, labels, _GKE_SHARING)
+
+
+def _amd(labels: Labels, resource: str, partition: str) -> Device:
+    selector: tuple[tuple[str, str], ...] = ()
+    model = memory = ""
+    for prefix in ("amd.com/gpu", "beta.amd.com/gpu"):
+        for fact in ("product-name", "device-id"):
+            found = _fact(labels, f"{prefix}.{fact}")
+            if found and not model:
+                pair, value = found
+                selector = (pair,)
+                model = (
+                    gpu_models.amd_model(value)
+                    if fact == "product-name"
+                    else gpu_models.AMD_DEVICE_IDS.get(value, value)
+                )
+        vram = _fact(labels, f"{prefix}.vram")
+        memory = memory or (vram[1] if vram else "")
+    gib = _whole(memory.removesuffix("B").removesuffix("i").removesuffix("G"))
+    usual = gpu_models.usual_memory_mib(model)
+    device = Device("amd", model or "unknown", "", gib * 1024 or usual, resource, selector)
+    if not _AMD_PARTITION.fullmatch(partition) or partition.startswith("spx"):
+        return device
+    cut = partition.partition("_")[0]
+    shares = _AMD_CUTS.get(cut) or gpu_models.AMD_COMPUTE_DIES.get(model, 0)
+    return replace(
+        device,
+        shares=shares,
+        share=partition,
+        memory_mib=usual // shares if shares else 0,
+        selector=selector
+        + _present(labels, "amd.com/compute-memory-partition", "amd.com/gpu.compute-memory-partition"),
+        unplaceable="" if shares else UNKNOWN_PARTS,
+    )
+
+
+def _fact(labels: Labels, key: str) -> tuple[tuple[str, str], str] | None:
+    """AMD's labeller writes `key=value`, and in its beta form `key.value=count`: the selecting label and the value."""
+    if labels.get(key):
+        return (key, labels[key]), labels[key]
+    if key.startswith("beta."):
+        for name in sorted(labels):
+            if name.startswith(f"{key}."):
+                return (name, labels[name]), name.removeprefix(f"{key}.")
+    return None
+
+
+def _intel(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> Device:
+    """Intel's plugin says nowhere that containers share its devices, but counts each as many times as they may."""
+    model = gpu_models.intel_model(labels.get("gpu.intel.com/product", "")) or "intel-gpu"
+    memory_mib = gpu_models.usual_memory_mib(model)
+    shares = _ratio(_units(allocatable, resource), labels.get("gpu.intel.com/device.count", ""))
+    selector = _present(labels, "gpu.intel.com/product")
+    return Device("intel", model, "", memory_mib, resource, selector, shares=max(shares, 1))
+
+
+def _gaudi(labels: Labels, resource: str) -> Device:
+    """Gaudi's plugin labels no product; where a cloud's instance type tells the generation, that selects it."""
+    for key in ("habana.ai/hpu.product", INSTANCE_TYPE):
+        model = gpu_models.gaudi_model(labels.get(key, ""))
+        if model:
+            return Device("intel", model, "", gpu_models.usual_memory_mib(model), resource, _present(labels, key))
+    return Device("intel", "Gaudi", "", 0, resource, ())
+
+
+def _tpu(labels: Labels, resource: str) -> Device:
+    """A TPU node. Nodes of one arrangement (`2x4`) are one flavor: a program is compiled for it."""
+    model = labels.get("cloud.google.com/gke-tpu-accelerator", "")
+    is_on_demand = labels.get("cloud.google.com/gke-accelerator-topology-mode") == "PROVISION_ONLY"
+    return Device(
+        vendor="google",
+        model=model or "tpu",
+        variant="",
+        memory_mib=gpu_models.usual_memory_mib(model),
+        resource=resource,
+        selector=_present(labels, "cloud.google.com/gke-tpu-accelerator", TPU_TOPOLOGY),
+        arrangement=labels.get(TPU_TOPOLOGY, ""),
+        slice_hosts=tpu_slice_hosts(labels),
+        unplaceable=SLICES_ON_DEMAND if is_on_demand and not labels.get(TPU_SLICE) else "",
+    )
+
+
+def _profile(text: str) -> str:
+    """A MIG profile as users write it (`+me` cannot stand in a resource name); empty for what is none."""
+    return re.sub(r"\.me$", "+me", text) if _PROFILE.fullmatch(text) else ""
+
+
+def _present(labels: Labels, *keys: str) -> tuple[tuple[str, str], ...]:
+    return tuple((key, labels[key]) for key in keys if labels.get(key))
+
+
+def _first(labels: Labels, *keys: str) -> str:
+    return next((labels[key] for key in keys if labels.get(key)), "")
+
+
+def _units(allocatable: Mapping[str, str], resource: str) -> int:
+    try:
+        return offered(allocatable.get(resource, "0"), PLAIN)
+    except Implausible:
+        return 0
+
+
+def _ratio(units: int, devices: str) -> int:
+    """How many units there are of each device; 0 where that is not a whole number."""
+    count = _whole(devices)
+    return units // count if count and units % count == 0 else 0
+
+
+def _whole(text: str) -> int:
+    """A label's whole number; 0 when it is missing, junk or absurd."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0  # noqa: PLR2004 - up to a billion
