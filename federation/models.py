@@ -101,6 +101,7 @@ class Attempt(models.Model):
     stop_reason = models.CharField(
         max_length=60, blank=True, help_text="`cancelled`, or why it must leave its cluster."
     )
+    stop_message = models.TextField(blank=True, help_text="What its cluster said, where that is why it must leave it.")
     settled_at = models.DateTimeField(null=True, help_text="When usage was posted and the hold ended.")
     removed_at = models.DateTimeField(null=True, help_text="When its objects were confirmed gone from the cluster.")
 

@@ -224,13 +224,15 @@ def sees(tenant_path: str, owner_path: str) -> bool:
 
 
 def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
-    """The code of the constraint that rules the whole cluster out, or an empty string."""
+    """The code of the constraint or refusal that rules the whole cluster out, or an empty string."""
     if constraints.clusters and cluster.name not in constraints.clusters:
         return "cluster_excluded"
     if cluster.name in constraints.exclude_clusters:
         return "cluster_excluded"
     if constraints.regions and not any(fnmatchcase(cluster.region, pattern) for pattern in constraints.regions):
         return "region_excluded"
+    if any(refusal.cluster_id == cluster.id for refusal in constraints.refusals):
+        return "refused_by_cluster"
     return ""
 
 

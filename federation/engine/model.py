@@ -41,6 +41,14 @@ class PodSetRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterRefusal:
+    """A cluster's API server has lately refused the job's object, in these words."""
+
+    cluster_id: UUID
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """Where a job may run. Empty means anywhere; regions may hold `*` wildcards."""
 
@@ -48,6 +56,8 @@ class Constraints:
     exclude_clusters: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     capacity_types: tuple[str, ...] = ()
+    refusals: tuple[ClusterRefusal, ...] = ()
+    """Clusters that it is kept from for a while because they refused it, one entry each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ CLUSTER_CODES = (
     "cluster_excluded",
     "region_excluded",
     "capacity_type_excluded",
+    "refused_by_cluster",
     "no_such_model",
     "not_placeable",
     "never_fits",
@@ -119,6 +120,9 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
     if code == "region_excluded":
         wanted = ", ".join(job.constraints.regions)
         return Reason(cluster.name, code, f"is in region {cluster.region or 'unknown'}; the job wants {wanted}", True)
+    if code == "refused_by_cluster":
+        said = next(refusal.message for refusal in job.constraints.refusals if refusal.cluster_id == cluster.id)
+        return Reason(cluster.name, code, f"it refused the job's object and is left out for a while: {said}")
     if code:
         return Reason(cluster.name, code, "the job's constraints leave it out", True)
     return None

@@ -196,9 +196,9 @@ async def _stop(driver: ClusterDriver, visit: Visit) -> Outcome:
     if visit.was_sent and not await _delete_objects(driver, visit):
         return Stopping(visit.attempt_id)
     if visit.state in (AttemptState.RESERVED, AttemptState.CREATED):
-        return _abandoned(visit, visit.stop_reason, "")
+        return _abandoned(visit, visit.stop_reason, visit.stop_message)
     state = AttemptState.CANCELLED if visit.stop_reason == "cancelled" else AttemptState.PREEMPTED
-    return Stopped(visit.attempt_id, state, visit.stop_reason, "")
+    return Stopped(visit.attempt_id, state, visit.stop_reason, visit.stop_message)
 
 
 async def _delete_objects(driver: ClusterDriver, visit: Visit) -> bool:

@@ -38,7 +38,7 @@ def request_cancellation(actor: Actor, job_id: UUID) -> Job:
 
 def _cancel(job: Job, actor: Actor) -> None:
     live = Attempt.objects.filter(job=job, state__in=LIVE_ATTEMPT_STATES)
-    has_attempt = live.update(stop_requested_at=Now(), stop_reason="cancelled", next_action_at=Now())
+    has_attempt = live.update(stop_requested_at=Now(), stop_reason="cancelled", stop_message="", next_action_at=Now())
     job.state = JobState.CANCELLING if has_attempt else JobState.CANCELLED
     job.reason_code = job.state.value
     job.reason_message = "Waiting for its cluster to confirm." if has_attempt else "Cancelled before it was placed."

@@ -181,7 +181,7 @@ def _withdraw(claim: Claim, unwelcome: Sequence[Unwelcome]) -> None:
         Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_requested_at=None).update(
             stop_requested_at=Now(),
             stop_reason=REFUSED,
-            end_message=outcome.reason,
+            stop_message=outcome.reason,
             next_action_at=Now(),
             claim_expires_at=None,
         )

@@ -7,7 +7,7 @@ objects, so the engine's arrays for them cost nothing.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,7 +21,15 @@ import clusters.queries
 import quotas.queries
 from clusters.queries.fleet import ClusterView, NodeView
 from federation.engine.lifecycle import JobState
-from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest, LimitState, Snapshot
+from federation.engine.model import (
+    ClusterRefusal,
+    FleetCluster,
+    FleetFlavor,
+    FleetNode,
+    JobRequest,
+    LimitState,
+    Snapshot,
+)
 from federation.engine.runtimes import Groups, groups_of, name_pattern
 from federation.engine.spec import request_of
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
@@ -108,20 +116,20 @@ def _kind(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
     return kind
 
 
-def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[str]]:
-    found: dict[UUID, list[str]] = defaultdict(list)
+def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
+    """By job, what each cluster said that has refused it lately."""
+    found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
     recent = Attempt.objects.filter(job_id__in=ids, end_reason="refused_by_cluster", finished_at__gt=now - REFUSED_FOR)
-    for job_id, cluster in recent.values_list("job_id", "cluster__name").order_by("id"):
-        found[job_id].append(cluster)
-    return found
+    for job_id, cluster_id, message in recent.values_list("job_id", "cluster_id", "end_message").order_by("id"):
+        found[job_id][cluster_id] = ClusterRefusal(cluster_id, message or "it did not say why")
+    return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
 
 
-def _kept_from(request: JobRequest, names: Iterable[str]) -> JobRequest:
-    excluded = tuple(dict.fromkeys((*request.constraints.exclude_clusters, *names)))
-    if excluded == request.constraints.exclude_clusters:
+def _kept_from(request: JobRequest, refusals: Sequence[ClusterRefusal]) -> JobRequest:
+    if not refusals:
         return request
-    constraints = replace(request.constraints, exclude_clusters=excluded)
-    return replace(request, constraints=constraints, shape=f"{request.shape} without {','.join(excluded)}")
+    constraints = replace(request.constraints, refusals=tuple(refusals))
+    return replace(request, constraints=constraints, shape=f"{request.shape} refused {refusals}")
 
 
 _built: dict[UUID, tuple[tuple[ClusterView, Use, object], FleetCluster]] = {}

@@ -42,6 +42,7 @@ class Visit:
     cluster: str
     state: AttemptState
     stop_reason: str
+    stop_message: str
     was_sent: bool
     tries: int
     namespace: str
@@ -119,6 +120,7 @@ def _visit(attempt: Attempt, rows: list[RemoteObject], flavors: Mapping[tuple[UU
         cluster=attempt.cluster.name,
         state=AttemptState(attempt.state),
         stop_reason=(attempt.stop_reason or "cancelled") if attempt.stop_requested_at else "",
+        stop_message=attempt.stop_message,
         was_sent=attempt.sent_at is not None,
         tries=attempt.tries,
         namespace=attempt.namespace,

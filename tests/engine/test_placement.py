@@ -6,6 +6,7 @@ import pytest
 
 from federation.engine.cycle import decide
 from federation.engine.fleet import FleetIndex
+from federation.engine.model import ClusterRefusal
 
 from .fleets import A100, H100, cluster, flavor, job, limit, node, pods, snapshot, uniform
 
@@ -141,6 +142,15 @@ def test_constraints_leave_clusters_out(constraint, code):
     wait = only_wait(decide(snapshot([uniform(1)], [job(**constraint)])))
     assert reasons(wait) == {"c1": code}
     assert wait.per_cluster[0].is_for_good
+
+
+def test_a_cluster_that_refused_the_object_is_left_out_in_its_own_words_and_others_are_not():
+    refused = (ClusterRefusal(uniform(1).id, "quota of the namespace: exceeded"),)
+    wait = only_wait(decide(snapshot([uniform(1)], [job(refusals=refused)])))
+    assert reasons(wait) == {"c1": "refused_by_cluster"}
+    assert not wait.per_cluster[0].is_for_good
+    assert "quota of the namespace: exceeded" in wait.message
+    assert only_placement(decide(snapshot([uniform(1), uniform(2)], [job(refusals=refused)]))).cluster == "c2"
 
 
 def test_regions_may_hold_wildcards():

@@ -12,6 +12,8 @@ from federation.locks import claim_due_attempts
 from federation.models import Attempt, Job, RemoteObject
 from federation.operations.endings import Ending, end_attempts
 from federation.operations.reconciliation import reconcile_clusters
+from federation.queries.snapshot import REFUSED_FOR
+from federation.queries.visits import visits_of
 from foundation.clock import now
 from quotas.models import Hold
 from tests.builders import submit
@@ -60,6 +62,44 @@ def test_a_foreign_object_of_our_name_is_left_untouched_and_the_job_runs_under_a
     assert (attempt.state, attempt.end_reason) == ("abandoned", "name_taken")
     observe_until(lambda: Job.objects.filter(id=job.id, state="succeeded").exists())
     assert call(cluster, "get_job", attempt.namespace, name).uid == uid
+
+
+def test_a_job_that_a_cluster_refused_says_so_in_the_clusters_words_and_is_kept_off_it(cluster, submitter):
+    job, attempt = place(submitter)
+    # what no API server takes, which only a raw write can bring into a spec
+    job.spec["pod_sets"][0]["cpu"] = "plenty"
+    Job.objects.filter(id=job.id).update(spec=job.spec)
+    operations.dispatch_attempts()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.end_reason) == ("abandoned", "refused_by_cluster")
+    operations.run_scheduling_cycle()
+    job.refresh_from_db()
+    assert (job.state, job.reason_code) == ("queued", "waiting_for_capacity")
+    [told] = job.explanation["clusters"]
+    assert (told["cluster"], told["code"], told["is_for_good"]) == ("east", "refused_by_cluster", False)
+    assert attempt.end_message in told["message"]
+    assert "spec.template.spec.containers" in told["message"]
+    Attempt.objects.filter(id=attempt.id).update(finished_at=now() - REFUSED_FOR)
+    operations.run_scheduling_cycle()
+    assert Attempt.objects.filter(job=job, finished_at=None).exists()
+
+
+def test_what_a_cluster_said_when_it_would_not_release_an_object_is_kept(cluster, submitter):
+    job, attempt = place(submitter)
+    [visit] = visits_of([attempt.id])
+    early = visit.manifest(visit.objects[0])
+    early["spec"] |= {"suspend": False}
+    call(cluster, "ensure_namespace", attempt.namespace, {})
+    call(cluster, "create_job", early)
+    operations.dispatch_attempts()
+    attempt.refresh_from_db()
+    assert (attempt.stop_reason, attempt.stop_message) == ("refused_by_cluster", "spec.template: field is immutable")
+    observe_until(lambda: Attempt.objects.filter(id=attempt.id, finished_at__isnull=False).exists())
+    attempt.refresh_from_db()
+    assert (attempt.end_reason, attempt.end_message) == ("refused_by_cluster", "spec.template: field is immutable")
+    operations.run_scheduling_cycle()
+    job.refresh_from_db()
+    assert job.explanation["clusters"][0]["code"] == "refused_by_cluster"
 
 
 def test_an_object_left_by_a_worker_that_died_is_adopted(cluster, submitter):
