@@ -25,6 +25,7 @@ PAGES = {
     "submit": "/jobs/new/",
     "submit-json": "/jobs/new/?by=json",
     "fleet": "/clusters/",
+    "capacity": "/capacity/?gpus=8&count=2",
     "register": "/clusters/register/",
     "register-parts": "/clusters/register/?by=parts",
     "quotas": "/quotas/",

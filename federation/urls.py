@@ -5,7 +5,7 @@ from django.urls import URLPattern, URLResolver, path
 from .api import jobs as api
 from .api import quotes
 from .api.metrics import metrics
-from .web import home, jobs, logs, submit
+from .web import capacity, home, jobs, logs, submit
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs", api.Jobs.as_view()),
@@ -27,4 +27,5 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/", jobs.job, name="job"),
     path("jobs/<uuid:job_id>/cancel/", jobs.cancel, name="job-cancel"),
     path("jobs/<uuid:job_id>/logs/", logs.logs, name="job-logs"),
+    path("capacity/", capacity.capacity, name="capacity"),
 ]

@@ -136,6 +136,10 @@ class JobView:
     run_time: str
     spec_text: str
     why_not: tuple[WhyNot, ...]
+    """Clusters that may take it later."""
+    why_never: tuple[WhyNot, ...]
+    """Clusters that cannot run it as it was asked for."""
+    considered_at: datetime | None
     attempts: tuple[AttemptLine, ...]
     events: tuple[EventLine, ...]
     may_cancel: bool
@@ -181,7 +185,9 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         wishes=tuple(_wishes(spec)),
         run_time="" if (runtime := None if is_over else runtime_of_job(job)) is None else runtime_text(runtime),
         spec_text=json.dumps(spec, indent=2, ensure_ascii=False),
-        why_not=tuple(_why_not(job.explanation)),
+        why_not=tuple(why for why in _why_not(job.explanation) if not why.is_for_good),
+        why_never=tuple(why for why in _why_not(job.explanation) if why.is_for_good),
+        considered_at=job.reason_at,
         attempts=_attempts(job.id),
         events=_events(job.id),
         may_cancel=not is_over

@@ -90,7 +90,16 @@ def quote_of(actor: Actor, body: object) -> JobQuote:
 
     Raises what submitting it would raise.
     """
-    tenant, job, groups = _asked(actor, read_submission(body), Permission.SUBMIT)
+    return _quoted(actor, read_submission(body))
+
+
+def quote_of_draft(actor: Actor, body: object) -> JobQuote:
+    """As `quote_of`, of a body in which names and images may still be missing."""
+    return _quoted(actor, read_shape(body))
+
+
+def _quoted(actor: Actor, submission: Submission) -> JobQuote:
+    tenant, job, groups = _asked(actor, submission, Permission.SUBMIT)
     refuse_hopeless(job, tenant.id)
     return _desk.quote(job, runtimes_of([groups]))
 

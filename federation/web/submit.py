@@ -25,6 +25,7 @@ from tenancy.queries import Actor, visible_tenants
 from tenancy.web import page
 
 from .jobs import MOST_OPTIONS, Options, cluster_options
+from .offers import Offers, offers_for, refused
 
 POD = "pod_sets[0]"
 CONTROL_OF = {
@@ -78,7 +79,7 @@ MODE_OPTIONS: Options = (("preferred", "preferred"), ("required", "required"))
 
 @dataclass(frozen=True, slots=True)
 class SubmitPage:
-    """`key` makes a form that is sent twice by accident one job."""
+    """`key` makes a form that is sent twice by accident one job. `offers` are for what was typed, once asked for."""
 
     form: Form
     by: str
@@ -86,6 +87,7 @@ class SubmitPage:
     tenants: Options
     models: Options
     clusters: Options
+    offers: Offers | None = None
     kinds: Options = KINDS
     strategies: Options = STRATEGY_OPTIONS
     priorities: Options = PRIORITY_OPTIONS
@@ -96,13 +98,18 @@ class SubmitPage:
 
 @page
 def submit(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """The empty form (or the spec of an earlier job, to submit it again); on success the new job's page."""
+    """The empty form (or the spec of an earlier job, to submit it again); on success the new job's page.
+
+    With `show=offers` nothing is submitted: the form again, or its live part, with the offers for what was typed.
+    """
     if request.method != "POST":
         return _blank(request, actor)
     values = typed(request)
     by = "json" if values.get("by") == "json" else "form"
+    if values.get("show") == "offers":
+        return _form(request, actor, by, Form(values=values), offers=_offers(actor, by, values))
     try:
-        body = _read_json(values.get("spec", "")) if by == "json" else spec_of_form(values)
+        body = _body(by, values)
         raw = json.dumps(body, sort_keys=True).encode()
         answer = submit_job(actor, body, show=_created, key=values.get("key", "")[:64], raw=raw)
     except Problem as problem:
@@ -117,7 +124,7 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
     errors: list[FieldError] = []
     pod_set: dict[str, Any] = {
         "name": "main",
-        "count": _whole(values.get("count", "")),
+        "count": whole_number(values.get("count", "")),
         "image": values.get("image", "").strip(),
         "command": _command(values.get("command", ""), errors),
         "env": _pairs(values.get("env", ""), f"{POD}.env", errors),
@@ -139,11 +146,23 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
     }
     for name in ("estimated", "deadline"):
         if minutes := values.get(f"{name}_minutes", "").strip():
-            number = _whole(minutes)
+            number = whole_number(minutes)
             spec[f"{name}_seconds"] = number * 60 if isinstance(number, int) else number
     if errors:
         raise Invalid(errors=errors)
     return spec
+
+
+def _body(by: str, values: Mapping[str, str]) -> object:
+    return _read_json(values.get("spec", "")) if by == "json" else spec_of_form(values)
+
+
+def _offers(actor: Actor, by: str, values: Mapping[str, str]) -> Offers:
+    try:
+        body = _body(by, values)
+    except Problem as problem:
+        return refused(problem)
+    return offers_for(actor, body)
 
 
 def _blank(request: HttpRequest, actor: Actor) -> HttpResponse:
@@ -160,7 +179,9 @@ def _blank(request: HttpRequest, actor: Actor) -> HttpResponse:
     return _form(request, actor, by, Form(values=values))
 
 
-def _form(request: HttpRequest, actor: Actor, by: str, form: Form, *, status: int = 200) -> HttpResponse:
+def _form(
+    request: HttpRequest, actor: Actor, by: str, form: Form, *, status: int = 200, offers: Offers | None = None
+) -> HttpResponse:
     shown = SubmitPage(
         form=form,
         by=by,
@@ -168,8 +189,11 @@ def _form(request: HttpRequest, actor: Actor, by: str, form: Form, *, status: in
         tenants=tuple((path, path) for path in _tenant_paths(actor)),
         models=tuple((name, "") for name in gpu_models(actor)),
         clusters=cluster_options(actor),
+        offers=offers,
     )
-    return show(request, "federation/submit.html", shown, status=status)
+    return show(
+        request, "federation/submit.html", shown, live="federation/offers.html" if offers else "", status=status
+    )
 
 
 def _created(job: Job) -> dict[str, Any]:
@@ -202,7 +226,8 @@ def _read_json(text: str) -> object:
         raise Invalid.field("spec", "malformed", f"This is not JSON that can be read: {error}.") from None
 
 
-def _whole(text: str) -> int | str:
+def whole_number(text: str) -> int | str:
+    """The number that was typed, or the text as it is when it is none."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text  # noqa: PLR2004 - far above any limit
 
@@ -229,26 +254,27 @@ def _pairs(text: str, field: str, errors: list[FieldError]) -> dict[str, str]:
 
 def _gpu(values: Mapping[str, str]) -> dict[str, Any] | None:
     kind, amount = values.get("kind", "whole"), values.get("gpus", "").strip()
-    models = _words(values.get("models", ""))
+    models = words_of(values.get("models", ""))
     match kind:
         case "none":
             return None
         case "fraction":
             return {"fraction": amount, "models": models}
         case "mig":
-            return {"mig": values.get("mig", "").strip(), "count": _whole(amount), "models": models}
+            return {"mig": values.get("mig", "").strip(), "count": whole_number(amount), "models": models}
         case _:
-            return {"count": _whole(amount), "models": models}
+            return {"count": whole_number(amount), "models": models}
 
 
 def _constraints(values: Mapping[str, str]) -> dict[str, list[str]]:
     capacity_type = values.get("capacity_type", "")
     return {
-        "clusters": _words(values.get("clusters", "")),
-        "regions": _words(values.get("regions", "")),
+        "clusters": words_of(values.get("clusters", "")),
+        "regions": words_of(values.get("regions", "")),
         "capacity_types": [capacity_type] if capacity_type else [],
     }
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
+    """What stands between commas."""
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -1,0 +1,96 @@
+"""What the submit form tells while it is being filled in: where the job would run now, for how much, and why not elsewhere."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from federation.engine.model import Reason
+from federation.engine.quotes import Offer
+from federation.queries.quotes import JobQuote, quote_of_draft
+from foundation.problems import Problem
+from tenancy.queries import Actor
+
+MOST_SHOWN = 8
+MOST_REASONS_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class OfferLine:
+    cluster: str
+    region: str
+    flavor: str
+    domain: str
+    hourly_cost: Decimal | None
+    estimated_cost: Decimal | None
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """`summary` is read out whenever it changes; `faults` are (field, what is wrong) where no quote could be had."""
+
+    summary: str
+    offers: tuple[OfferLine, ...] = ()
+    more: int = 0
+    why_not: tuple[Reason, ...] = ()
+    faults: Sequence[tuple[str, str]] = ()
+
+
+def offers_for(actor: Actor, body: object) -> Offers:
+    """The offers for a body that may lack a name and images, or what keeps it from having any."""
+    try:
+        return _shown(quote_of_draft(actor, _without_blanks(body)))
+    except Problem as problem:
+        return refused(problem)
+
+
+def refused(problem: Problem) -> Offers:
+    """The refusal in the place of offers."""
+    faults = tuple((error.field, error.detail) for error in problem.errors)[:MOST_REASONS_SHOWN]
+    return Offers(
+        "No offers: the form is not complete yet." if _is_about_form(problem) else problem.detail, faults=faults
+    )
+
+
+def _is_about_form(problem: Problem) -> bool:
+    return problem.code == "validation_failed"
+
+
+def _shown(asked: JobQuote) -> Offers:
+    quote, regions = asked.quote, asked.regions
+    lines = tuple(_line(offer, regions) for offer in quote.offers)
+    why_not = quote.why_not[:MOST_REASONS_SHOWN]
+    if quote.wait is not None:
+        return Offers(f"It would wait: {quote.wait.message}.", why_not=why_not)
+    clusters = len({line.cluster for line in lines})
+    places = "one cluster" if clusters == 1 else f"{clusters} clusters"
+    summary = f"It would start now on {lines[0].cluster}; there is room on {places}."
+    return Offers(summary, lines[:MOST_SHOWN], max(0, len(lines) - MOST_SHOWN), why_not)
+
+
+def _line(offer: Offer, regions: Mapping[str, str]) -> OfferLine:
+    placed = offer.placement
+    return OfferLine(
+        cluster=placed.cluster,
+        region=regions[placed.cluster],
+        flavor=", ".join(dict.fromkeys(one.flavor for one in placed.pod_sets)),
+        domain="/".join(filter(None, placed.pod_sets[0].domain)),
+        hourly_cost=placed.hourly_cost,
+        estimated_cost=offer.estimated_cost,
+        currency=placed.currency,
+    )
+
+
+def _without_blanks(body: object) -> object:
+    """The body without a name and images that nobody has typed yet."""
+    if not isinstance(body, dict):
+        return body
+    pod_sets = body.get("pod_sets")
+    if isinstance(pod_sets, list):
+        pod_sets = [_filled(item, "image") if isinstance(item, dict) else item for item in pod_sets]
+    return {**_filled(body, "name"), "pod_sets": pod_sets} if "pod_sets" in body else body
+
+
+def _filled(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name or value}

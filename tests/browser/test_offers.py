@@ -1,0 +1,98 @@
+"""Offers on the submit form, live and without script, and the page that counts what fits."""
+
+import pytest
+
+from federation.models import Job
+from federation.queries import quotes
+from tests.browser.test_jobs import fill
+from tests.builders import make_cluster, make_flavor, make_node
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(autouse=True)
+def desk(monkeypatch):
+    monkeypatch.setattr(quotes, "_desk", quotes._Desk())
+    monkeypatch.setattr(quotes, "KEEP_SECONDS", 0.0)
+
+
+@pytest.fixture
+def south(admin):
+    """A second cluster, with A100s and without a price."""
+    cluster = make_cluster("acme", "south", region="<b>south</b>")
+    make_flavor(cluster, "a100", gpu_model="A100-80GB")
+    make_node(cluster, devices=[{"flavor": "a100", "units": 4}])
+    return cluster
+
+
+def test_offers_follow_what_is_typed(window, admin, south):
+    w = window().sign_in(admin)
+    w.open("/jobs/new/")
+    offers, status = w.page.locator("#offers"), w.page.locator("#offers [role=status]")
+    status.filter(has_text="there is room on 2 clusters").wait_for()
+    assert offers.get_by_text("<b>south</b>").is_visible()
+    assert not w.page.get_by_role("button", name="Show offers").is_visible()
+    fill(w, **{"How many a pod": "8"})
+    status.filter(has_text="It would start now on north; there is room on one cluster.").wait_for()
+    offers.get_by_text("Why not elsewhere (1)").click()
+    assert offers.get_by_text("needs 8 GPU on one node").is_visible()
+    w.page.get_by_label("How many a pod").fill("many")
+    status.filter(has_text="the form is not complete yet").wait_for()
+    assert offers.get_by_text("must be a whole number").is_visible()
+    w.page.get_by_label("How many a pod").fill("64")
+    status.filter(has_text="No cluster could ever run this").wait_for()
+    assert not Job.objects.exists()
+
+
+def test_offers_can_be_asked_for_without_script(window, admin, south):
+    w = window(java_script_enabled=False).sign_in(admin)
+    w.open("/jobs/new/")
+    w.page.get_by_label("How many a pod").fill("8")
+    w.page.get_by_role("button", name="Show offers").click()
+    assert "It would start now on north" in w.page.locator("#offers").inner_text()
+    assert w.page.get_by_label("How many a pod").input_value() == "8"
+    assert not Job.objects.exists()
+    fill(w, **{"GPU models": "H100-80GB"})
+    w.page.get_by_role("button", name="Submit the job").click()
+    assert Job.objects.get().name == "train-resnet"
+
+
+def test_enter_in_the_form_submits_and_does_not_merely_ask(window, admin):
+    for script in (True, False):
+        w = window(java_script_enabled=script).sign_in(admin)
+        w.open("/jobs/new/")
+        fill(w, Name=f"train-{script}".lower())
+        w.page.get_by_label("Name").first.press("Enter")
+        w.page.get_by_role("status").filter(has_text="is queued").wait_for()
+    assert Job.objects.count() == 2
+
+
+def test_the_json_way_has_offers_too(window, admin):
+    w = window().sign_in(admin)
+    w.open("/jobs/new/?by=json")
+    w.page.locator("#offers [role=status]").filter(has_text="It would").wait_for()
+    w.page.get_by_label("Job spec").fill("{")
+    w.page.locator("#offers").get_by_text("This is not JSON that can be read").wait_for()
+
+
+def test_what_fits_is_counted_as_it_is_picked(window, admin, south):
+    w = window().sign_in(admin)
+    w.open("/clusters/")
+    w.page.get_by_role("link", name="What fits now").click()
+    status = w.page.locator("#capacity [role=status]")
+    status.filter(has_text="There is room for 12 more").wait_for()
+    w.page.get_by_label("GPU models").fill("A100-80GB")
+    status.filter(has_text="There is room for 4 more").wait_for()
+    row = w.page.get_by_role("row").filter(has_text="north")
+    assert "No such model" in row.inner_text()
+    w.page.get_by_label("GPUs a pod").fill("-1")
+    w.page.locator("#capacity").get_by_role("alert").wait_for()
+
+
+def test_what_fits_works_without_script(window, admin):
+    w = window(java_script_enabled=False).sign_in(admin)
+    w.open("/capacity/")
+    w.page.get_by_label("GPUs a pod").fill("4")
+    w.page.get_by_role("button", name="Count").click()
+    assert "There is room for 2 more" in w.page.locator("#capacity").inner_text()
+    assert w.page.get_by_label("GPUs a pod").input_value() == "4"
