@@ -5,10 +5,13 @@ Every variable NAME may instead be given as NAME_FILE, the path of a file that h
 
 import ipaddress
 import os
+from collections.abc import Sequence
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
+Network = IPv4Network | IPv6Network
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off", ""}
 
@@ -54,12 +57,15 @@ def words(name: str, default: str = "") -> list[str]:
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
 
 
-def networks(name: str) -> list[str]:
-    """A comma-separated list of CIDR blocks."""
-    blocks = words(name)
+def networks(name: str, default: str = "", *, never: Sequence[Network] = ()) -> list[str]:
+    """A comma-separated list of CIDR blocks, none of which lies inside one of `never`."""
+    blocks = words(name, default)
     for block in blocks:
         try:
-            ipaddress.ip_network(block)
+            network = ipaddress.ip_network(block)
         except ValueError as error:
             raise ImproperlyConfigured(f"{name}: {error}") from error
+        for closed in never:
+            if network.version == closed.version and network.subnet_of(closed):  # type: ignore[arg-type]
+                raise ImproperlyConfigured(f"{name}: {block} lies inside {closed}, which is never opened")
     return blocks

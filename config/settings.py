@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 
 from config import environment as env
+from federation.engine.isolation import NEVER_REACHED
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(env.text("SWITCHYARD_HOME", str(BASE_DIR / ".switchyard")))
@@ -18,6 +19,7 @@ CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
 INSTALL_ID = env.text("SWITCHYARD_INSTALL_ID", "switchyard")
 KEY_RING = env.text("SWITCHYARD_KEY_RING")
 EGRESS_ALLOW = env.networks("SWITCHYARD_EGRESS_ALLOW")
+JOB_EGRESS = env.networks("SWITCHYARD_JOB_EGRESS", "0.0.0.0/0,::/0", never=NEVER_REACHED)
 ALLOW_SIMULATION = env.switch("SWITCHYARD_ALLOW_SIMULATION", default=False)
 REQUIRE_DIGEST = env.switch("SWITCHYARD_REQUIRE_DIGEST", default=False)
 METRICS_TOKEN = env.text("SWITCHYARD_METRICS_TOKEN", "")

@@ -126,9 +126,15 @@ class GuardedDriver:
         """See ClusterDriver."""
         return await self._guarded(lambda: self._driver.rules(namespace))
 
-    async def ensure_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+    async def ensure_namespace(
+        self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         """See ClusterDriver."""
-        await self._guarded(lambda: self._driver.ensure_namespace(name, labels))
+        await self._guarded(lambda: self._driver.ensure_namespace(name, labels, policies))
+
+    async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
+        """See ClusterDriver."""
+        await self._guarded(lambda: self._driver.put_network_policy(manifest))
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """See ClusterDriver."""

@@ -136,8 +136,15 @@ class ClusterDriver(Protocol):
     async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:
         """What our credential may do in `namespace`, as SelfSubjectRulesReview says it (resourceRules)."""
 
-    async def ensure_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Makes the namespace if it does not exist, with our labels and the pod security level `restricted`."""
+    async def ensure_namespace(
+        self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Makes the namespace if it does not exist, with our labels and the pod security level `restricted`, and sees to
+        it that these NetworkPolicies stand in it as they are written. Cheap to repeat.
+        """
+
+    async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
+        """Creates the NetworkPolicy, or makes the one of that name say this. NotThere means its namespace does not exist."""
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the batch/v1 Job; returns its uid. NotThere means its namespace does not exist."""

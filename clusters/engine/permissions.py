@@ -48,6 +48,7 @@ ROLE: frozenset[Right] = frozenset().union(
     _rights("", "pods/log", "get"),
     _rights("", "events", "list"),
     _rights("batch", "jobs", "create get list watch patch delete"),
+    _rights("networking.k8s.io", "networkpolicies", "create patch"),
 )
 EVERY_ACCOUNT_HAS: frozenset[Right] = frozenset().union(
     _rights("authorization.k8s.io", "selfsubjectaccessreviews", "create"),

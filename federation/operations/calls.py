@@ -118,15 +118,17 @@ async def _guarded(driver: ClusterDriver, visit: Visit, call: Call) -> Outcome:
 
 async def _create(driver: ClusterDriver, visit: Visit) -> Outcome:
     uids = {}
-    for item in visit.objects:
-        try:
+    try:
+        for item in visit.objects:
             uids[item.id] = item.uid or await _create_or_adopt(driver, visit, item)
-        except AlreadyExists as error:
-            return _abandoned(visit, "name_taken", error.reason)
-        except Refused as error:
-            if _may_pass(visit, error):
-                return Failed(visit.attempt_id, error)
-            return _abandoned(visit, REFUSED, error.reason)
+        if visit.is_gang:
+            await driver.put_network_policy(visit.gang_policy(uids))
+    except AlreadyExists as error:
+        return _abandoned(visit, "name_taken", error.reason)
+    except Refused as error:
+        if _may_pass(visit, error):
+            return Failed(visit.attempt_id, error)
+        return _abandoned(visit, REFUSED, error.reason)
     return Created(visit.attempt_id, uids)
 
 
@@ -150,12 +152,14 @@ async def _create_or_adopt(driver: ClusterDriver, visit: Visit, item: VisitedObj
 
 
 async def _create_in_namespace(driver: ClusterDriver, visit: Visit, manifest: Mapping[str, object]) -> str:
+    """No Job comes to stand in a namespace before the policies that its pods must obey do."""
+    labels = namespace_labels(visit.identity.install, str(visit.identity.tenant_id))
+    await driver.ensure_namespace(visit.namespace, labels, visit.network_policies)
     try:
         return await driver.create_job(manifest)
     except NotThere:
-        await driver.ensure_namespace(
-            visit.namespace, namespace_labels(visit.identity.install, str(visit.identity.tenant_id))
-        )
+        # somebody deleted it since
+        await driver.ensure_namespace(visit.namespace, labels, visit.network_policies)
         return await driver.create_job(manifest)
 
 

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from clusters.models import Cluster, Flavor
-from federation.engine import rendering
+from federation.engine import isolation, rendering
 from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, RemoteObject
 
@@ -65,6 +65,20 @@ class Visit:
         """Its topology is required: its pods run in the domain that was chosen for it, or nowhere."""
         topology = self.spec["topology"]
         return bool(topology["mode"] == "required" and topology["level"] != "cluster")
+
+    @property
+    def is_gang(self) -> bool:
+        """Several of its pods run at the same time."""
+        return bool(sum(pod_set["count"] for pod_set in self.spec["pod_sets"]) > 1)
+
+    @property
+    def network_policies(self) -> tuple[dict[str, Any], ...]:
+        """What every pod of its namespace obeys."""
+        return isolation.namespace_policies(self.namespace, self.identity.install, settings.JOB_EGRESS)
+
+    def gang_policy(self, uids: Mapping[int, str]) -> dict[str, Any]:
+        """What lets its pods talk to each other, once its objects' uids are known."""
+        return isolation.gang_policy(self.namespace, self.identity, {item.name: uids[item.id] for item in self.objects})
 
     def with_uids(self, uids: Mapping[int, str]) -> "Visit":
         """The same visit after its objects' uids have become known."""

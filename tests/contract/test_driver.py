@@ -328,6 +328,67 @@ def test_a_namespace_may_be_asked_for_again_but_not_if_it_is_a_strangers(world: 
     in_namespace(world, use)
 
 
+def policy(namespace: str, name: str, port: int = 53, owners: tuple[tuple[str, str], ...] = ()) -> dict:
+    """A NetworkPolicy that lets every pod send to one port."""
+    owned = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": uid} for owner, uid in owners]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": namespace, **({"ownerReferences": owned} if owned else {})},
+        "spec": {
+            "podSelector": {},
+            "policyTypes": ["Ingress", "Egress"],
+            "egress": [{"ports": [{"protocol": "TCP", "port": port}]}],
+        },
+    }
+
+
+def test_a_namespace_gets_its_policies_and_keeps_them_as_they_were_last_asked_for(world: World):
+    name = fresh_name("swy-walled")
+
+    async def use(driver, namespace):
+        for port in (53, 53, 80):
+            await driver.ensure_namespace(name, {"team": "vision"}, [policy(name, "one", port), policy(name, "two")])
+        # one that was there before its policies were asked for
+        await driver.ensure_namespace(namespace, {"team": "vision"}, [policy(namespace, "late")])
+        return namespace
+
+    namespace = in_namespace(world, use)
+    found = world.network_policies(name)
+    assert set(found) == {"one", "two"}
+    assert found["one"]["spec"] == policy(name, "one", 80)["spec"]
+    assert set(world.network_policies(namespace)) == {"late"}
+
+
+def test_a_policy_goes_when_the_last_of_the_jobs_that_own_it_goes(world: World):
+    async def use(driver, namespace):
+        uids = [(name, await driver.create_job(job(namespace, name))) for name in ("one", "two")]
+        await driver.put_network_policy(policy(namespace, "gang", owners=tuple(uids)))
+        await driver.put_network_policy(policy(namespace, "gang", owners=tuple(uids)))
+        await driver.put_network_policy(policy(namespace, "free"))
+        await driver.delete_job(namespace, *uids[0])
+        between = await asyncio.to_thread(world.network_policies, namespace)
+        await driver.delete_job(namespace, *uids[1])
+
+        async def gone():
+            left = await asyncio.to_thread(world.network_policies, namespace)
+            return left if "gang" not in left else None
+
+        return between, await until(gone)
+
+    between, after = in_namespace(world, use)
+    assert set(between) == {"gang", "free"}
+    assert set(after) == {"free"}
+
+
+def test_a_policy_in_a_namespace_that_does_not_exist_is_not_there(world: World):
+    async def use(driver, namespace):
+        with pytest.raises(NotThere):
+            await driver.put_network_policy(policy(fresh_name("swy-absent"), "one"))
+
+    in_namespace(world, use)
+
+
 def test_jobs_without_our_label_or_with_anothers_are_not_seen(world: World):
     async def use(driver, namespace):
         await driver.create_job(job(namespace, "ours"))

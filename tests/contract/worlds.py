@@ -15,7 +15,14 @@ import httpx
 from clusters.drivers import ClusterDriver, WatchEvent
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.kubernetes import KubernetesDriver, Limits
-from clusters.drivers.simulated import Node, SimulatedDriver, found_cluster, put_node, remove_node
+from clusters.drivers.simulated import (
+    Node,
+    SimulatedDriver,
+    found_cluster,
+    network_policies,
+    put_node,
+    remove_node,
+)
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
 
@@ -30,6 +37,7 @@ class World(Protocol):
     def driver(self, install_id: str = INSTALL) -> ClusterDriver: ...
     def make_foreign_namespace(self, name: str) -> None: ...
     def make_foreign_job(self, manifest: Mapping[str, Any]) -> None: ...
+    def network_policies(self, namespace: str) -> dict[str, dict[str, Any]]: ...
     def add_node(self, name: str) -> None: ...
     def change_node(self, name: str) -> None: ...
     def drop_node(self, name: str) -> None: ...
@@ -50,6 +58,9 @@ class Simulated:
 
     def make_foreign_job(self, manifest: Mapping[str, Any]) -> None:
         asyncio.run(_use(SimulatedDriver(self.path, "stranger"), lambda driver: driver.create_job(manifest)))
+
+    def network_policies(self, namespace: str) -> dict[str, dict[str, Any]]:
+        return {policy["metadata"]["name"]: policy for policy in network_policies(self.path, namespace)}
 
     def add_node(self, name: str) -> None:
         put_node(self.path, _simulated(node_object(name)))
@@ -79,6 +90,11 @@ class Real:
 
     def make_foreign_job(self, manifest: Mapping[str, Any]) -> None:
         self._admin("POST", f"/apis/batch/v1/namespaces/{manifest['metadata']['namespace']}/jobs", manifest)
+
+    def network_policies(self, namespace: str) -> dict[str, dict[str, Any]]:
+        with client(self.plane) as http:
+            answer = http.get(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies").raise_for_status()
+        return {policy["metadata"]["name"]: policy for policy in answer.json()["items"]}
 
     def add_node(self, name: str) -> None:
         self._admin("POST", "/api/v1/nodes", node_object(name))

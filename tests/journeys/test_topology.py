@@ -25,6 +25,8 @@ class Landed:
     racks: list[str]
     nodes: set[str]
     domain: str
+    policies: dict[str, Any]
+    """The NetworkPolicies around it, by name."""
 
 
 def gang(gateway: Gateway, name: str, mode: str) -> str:
@@ -49,8 +51,10 @@ def landed(gateway: Gateway, plane: ControlPlane, job_id: str) -> Landed:
         wait_for(lambda: len(pods()) == 8, "eight pods run")
         nodes = [pod["spec"]["nodeName"] for pod in pods()]
         racks = [http.get(f"/api/v1/nodes/{node}").json()["metadata"]["labels"][RACK] for node in nodes]
+        found = http.get(f"/apis/networking.k8s.io/v1/namespaces/{where['namespace']}/networkpolicies").json()["items"]
+        policies = {policy["metadata"]["name"]: policy["spec"] for policy in found}
     affinity = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
-    return Landed(affinity, racks, set(nodes), attempt["placement"]["domain"])
+    return Landed(affinity, racks, set(nodes), attempt["placement"]["domain"], policies)
 
 
 def values(expressions: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -114,6 +118,10 @@ def test_a_gang_lands_inside_one_rack_and_is_told_the_rack_rather_than_its_nodes
     assert "kubernetes.io/hostname" not in told
     [wish] = found.affinity["preferredDuringSchedulingIgnoredDuringExecution"]
     assert set(values(wish["preference"]["matchExpressions"])["kubernetes.io/hostname"]) == found.nodes
+    assert found.policies["switchyard"]["podSelector"] == {}
+    attempt = gateway.get(f"/jobs/{job_id}")["attempt"]
+    mates = {"matchLabels": {"switchyard.dev/attempt": attempt["id"]}}
+    assert found.policies[attempt["object"]["name"]]["ingress"] == [{"from": [{"podSelector": mates}]}]
     cancel(gateway, job_id)
 
 

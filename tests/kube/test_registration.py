@@ -16,6 +16,7 @@ from .conftest import ACCESS_MANIFEST, gateway_token
 
 pytestmark = [pytest.mark.kube, pytest.mark.django_db]
 URL = "/api/v1/clusters"
+POLICIES = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
 JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 DEADLINE_SECONDS = 60
 
@@ -183,11 +184,23 @@ def test_attack_74_a_stolen_token_writes_to_the_gateways_namespaces_only(bare_cl
                 headers={"Content-Type": "application/merge-patch+json"},
             ),
             thief.delete(f"{JOBS.format('default')}/thief"),
+            thief.patch(
+                f"{POLICIES.format('default')}/open",
+                json={
+                    "apiVersion": "networking.k8s.io/v1",
+                    "kind": "NetworkPolicy",
+                    "metadata": {"name": "open"},
+                    "spec": {"podSelector": {}},
+                },
+                headers={"Content-Type": "application/apply-patch+yaml"},
+                params={"fieldManager": "thief"},
+            ),
+            thief.delete(f"{POLICIES.format(ours)}/switchyard"),
             thief.get("/api/v1/secrets"),
             thief.get("/api/v1/namespaces/kube-system/secrets"),
             thief.post("/api/v1/namespaces/default/serviceaccounts/default/token", json={"spec": {}}),
         ]
-        assert [answer.status_code for answer in refused] == [403] * 7
+        assert [answer.status_code for answer in refused] == [403] * 9
         assert thief.post("/api/v1/namespaces", json={"metadata": {"name": ours}}).status_code == 201
         assert thief.post(JOBS.format(ours), json=job).status_code == 201
         assert thief.delete(f"{JOBS.format(ours)}/thief").status_code == 200

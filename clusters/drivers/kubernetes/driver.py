@@ -13,12 +13,14 @@ from clusters.drivers.port import AlreadyExists, Ambiguous, JobSeen, NotThere, P
 from clusters.engine.inventory import INSTALL_LABEL
 from foundation import clock
 
+from .namespaces import EnsuredNamespaces
 from .reflector import Kind, Reflector, list_all
 from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MERGE = b"application/merge-patch+json"
+_APPLY = b"application/apply-patch+yaml"
 _WRITER = "fieldManager=switchyard&fieldValidation=Strict"
 _POD_SECURITY = {
     "pod-security.kubernetes.io/enforce": "restricted",
@@ -55,6 +57,7 @@ class KubernetesDriver:
     def __init__(self, address: ClusterAddress, install_id: str, limits: Limits | None = None) -> None:
         self._wire = Wire(address, limits or Limits())
         self._install_id = install_id
+        self._namespaces = EnsuredNamespaces()
         ours = f"{INSTALL_LABEL}={install_id}"
         self._nodes = Kind(
             "/api/v1/nodes", "", _node_pages, _node_decoder, node_seen, lambda node: node.metadata.resource_version
@@ -100,8 +103,31 @@ class KubernetesDriver:
         answer = await self._wire.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)
         return decode(_rules_decoder, answer).status.resource_rules or ()
 
-    async def ensure_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Makes the namespace, or makes sure that the one of that name is ours and enforces `restricted`."""
+    async def ensure_namespace(
+        self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Makes the namespace, or makes sure that the one of that name is ours, enforces `restricted` and has the policies.
+
+        It is remembered for a while, or until the namespace turns out to be gone, and then costs no request.
+        """
+        asked = (labels, policies)
+        if not self._namespaces.stands(name, asked):
+            async with self._namespaces.gate(name):
+                if not self._namespaces.stands(name, asked):
+                    await self._make_namespace(name, labels)
+                    for manifest in policies:
+                        await self.put_network_policy(manifest)
+                    self._namespaces.remember(name, asked)
+
+    async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
+        """Creates the NetworkPolicy or makes the one of that name say this, by server-side apply."""
+        metadata = manifest["metadata"]
+        folder = f"/apis/networking.k8s.io/v1/namespaces/{_safe(str(metadata['namespace']))}/networkpolicies"
+        await self._wire.call(
+            "PATCH", f"{folder}/{_safe(str(metadata['name']))}?{_WRITER}&force=true", manifest, _APPLY
+        )
+
+    async def _make_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         wanted = {**labels, **_POD_SECURITY, INSTALL_LABEL: self._install_id}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _safe(name), "labels": wanted}}
         try:
@@ -121,7 +147,11 @@ class KubernetesDriver:
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""
         namespace = _safe(str(manifest["metadata"]["namespace"]))
-        answer = await self._wire.call("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs?{_WRITER}", manifest)
+        try:
+            answer = await self._wire.call("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs?{_WRITER}", manifest)
+        except NotThere:
+            self._namespaces.forget(namespace)
+            raise
         uid = decode(_bare_decoder, answer).metadata.uid
         if not uid:
             raise Ambiguous("the created Job came without a uid")

@@ -20,6 +20,7 @@ __all__ = [
     "SimulatedDriver",
     "add_foreign_pod",
     "found_cluster",
+    "network_policies",
     "node_from_manifest",
     "path_of",
     "put_node",
@@ -63,6 +64,15 @@ def node_from_manifest(manifest: Mapping[str, Any]) -> Node:
         taints=list(spec.get("taints", [])),
         is_schedulable=not spec.get("unschedulable", False),
     )
+
+
+def network_policies(path: Path, namespace: str) -> list[dict[str, Any]]:
+    """The NetworkPolicies of a namespace."""
+    store = Store(path)
+    try:
+        return store.policies(namespace)
+    finally:
+        store.close()
 
 
 def put_node(path: Path, node: Node) -> None:

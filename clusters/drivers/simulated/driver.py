@@ -57,8 +57,10 @@ class SimulatedDriver:
             {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]} for right in sorted(ROLE)
         ]
 
-    async def ensure_namespace(self, name: str, labels: Mapping[str, str]) -> None:
-        """Makes the namespace, or makes sure that the one of that name is ours."""
+    async def ensure_namespace(
+        self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Makes the namespace, or makes sure that the one of that name is ours, and stores the policies."""
         store = self._store()
         with store.write():
             present = store.namespace_labels(name)
@@ -66,6 +68,17 @@ class SimulatedDriver:
                 store.add_namespace(name, {**labels, INSTALL_LABEL: self._install_id})
             elif present.get(INSTALL_LABEL) != self._install_id:
                 raise Refused(f"the namespace {name} exists and is not ours", status=409)
+        for manifest in policies:
+            await self.put_network_policy(manifest)
+
+    async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
+        """Stores the policy, which has no effect: simulated pods speak to nobody."""
+        namespace = str(manifest["metadata"]["namespace"])
+        store = self._store()
+        with store.write():
+            if store.namespace_labels(namespace) is None:
+                raise NotThere(f'namespaces "{namespace}" not found', status=404)
+            store.put_policy(namespace, manifest)
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""

@@ -58,6 +58,7 @@ def remove_job(store: Store, job: Job, at: float) -> None:
     for pod in store.pods_of(job.uid):
         store.remove(pod)
     store.remove(job)
+    store.disown(job.namespace, job.uid)
     bind(store, at)
 
 

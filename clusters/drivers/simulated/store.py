@@ -4,10 +4,10 @@ A write is one SQLite transaction (WAL), so a process killed at any point leaves
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -29,6 +29,10 @@ _DECODERS: dict[str, msgspec.json.Decoder[Object]] = {
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS namespaces (name TEXT PRIMARY KEY, labels TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS policies (
+    namespace TEXT NOT NULL, name TEXT NOT NULL, owners TEXT, body TEXT NOT NULL,
+    PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS objects (
     kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL, owner TEXT NOT NULL,
     state TEXT NOT NULL, due_at REAL, revision INTEGER NOT NULL, body BLOB NOT NULL,
@@ -97,6 +101,27 @@ class Store:
     def add_namespace(self, name: str, labels: dict[str, str]) -> None:
         """Makes a namespace."""
         self._file.execute("INSERT INTO namespaces VALUES (?, ?)", (name, msgspec.json.encode(labels)))
+
+    def put_policy(self, namespace: str, manifest: Mapping[str, Any]) -> None:
+        """Stores a NetworkPolicy."""
+        metadata = manifest["metadata"]
+        owners = " ".join(owner["uid"] for owner in metadata.get("ownerReferences", ())) or None
+        row = (namespace, metadata["name"], owners, msgspec.json.encode(manifest))
+        self._file.execute("INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?)", row)
+
+    def policies(self, namespace: str) -> list[dict[str, Any]]:
+        """A namespace's NetworkPolicies, by name."""
+        rows = self._file.execute(
+            "SELECT body FROM policies WHERE namespace = ? ORDER BY name", (namespace,)
+        ).fetchall()
+        return [msgspec.json.decode(row[0]) for row in rows]
+
+    def disown(self, namespace: str, uid: str) -> None:
+        """The garbage collector's step: takes one owner from the policies it has, and those away that have no other."""
+        owned = "namespace = ? AND instr(owners, ?) > 0"
+        update = f"UPDATE policies SET owners = trim(replace(owners, ?, '')) WHERE {owned}"  # noqa: S608 - written above
+        if self._file.execute(update, (uid, namespace, uid)).rowcount:
+            self._file.execute("DELETE FROM policies WHERE namespace = ? AND owners = ''", (namespace,))
 
     def put(self, thing: Object) -> None:
         """Stores an object as changed now."""

@@ -6,6 +6,7 @@ import pytest
 from django.db import transaction
 
 from clusters.drivers import connections
+from clusters.drivers.simulated import network_policies
 from clusters.queries import driver_of
 from federation import operations
 from federation.locks import claim_due_attempts
@@ -100,6 +101,40 @@ def test_what_a_cluster_said_when_it_would_not_release_an_object_is_kept(cluster
     operations.run_scheduling_cycle()
     job.refresh_from_db()
     assert job.explanation["clusters"][0]["code"] == "refused_by_cluster"
+
+
+def policies(home, attempt) -> dict:
+    """The NetworkPolicies in the attempt's namespace."""
+    found = network_policies(home / "simulated" / "east.sqlite3", attempt.namespace)
+    return {policy["metadata"]["name"]: policy for policy in found}
+
+
+def test_a_namespace_that_was_left_without_its_policies_has_them_before_a_job_runs_there(home, cluster, submitter):
+    _, attempt = place(submitter)
+    call(cluster, "ensure_namespace", attempt.namespace, {})
+    assert policies(home, attempt) == {}
+    operations.dispatch_attempts()
+    assert set(policies(home, attempt)) == {"switchyard"}
+
+
+def test_only_what_an_administrator_allows_may_be_reached(home, cluster, submitter, settings):
+    settings.JOB_EGRESS = ["10.20.0.0/16"]
+    _, attempt = place(submitter)
+    operations.dispatch_attempts()
+    *_, rule = policies(home, attempt)["switchyard"]["spec"]["egress"]
+    assert rule == {"to": [{"ipBlock": {"cidr": "10.20.0.0/16"}}]}
+
+
+def test_a_gang_may_talk_among_itself_for_as_long_as_its_objects_exist(home, cluster, submitter):
+    job, attempt = place(submitter, count=2, seconds=600)
+    operations.dispatch_attempts()
+    name = attempt.remote_objects.get().name
+    gang = policies(home, attempt)[name]
+    assert gang["spec"]["podSelector"]["matchLabels"] == {"switchyard.dev/attempt": str(attempt.id)}
+    assert [owner["uid"] for owner in gang["metadata"]["ownerReferences"]] == [attempt.remote_objects.get().uid]
+    operations.request_cancellation(submitter, job.id)
+    observe_until(lambda: Attempt.objects.filter(settled_at__isnull=False).exists())
+    assert set(policies(home, attempt)) == {"switchyard"}
 
 
 def test_an_object_left_by_a_worker_that_died_is_adopted(cluster, submitter):

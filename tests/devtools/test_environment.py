@@ -1,0 +1,31 @@
+"""Readers of the environment: a wrong value stops the boot and names itself."""
+
+from ipaddress import ip_network
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from config import environment
+
+NEVER = (ip_network("169.254.0.0/16"), ip_network("fd00:ec2::254/128"))
+
+
+@pytest.mark.parametrize(
+    ("value", "blocks"),
+    [(None, ["0.0.0.0/0", "::/0"]), ("", []), (" 10.0.0.0/8 , fd00::/8,", ["10.0.0.0/8", "fd00::/8"])],
+)
+def test_blocks_are_read_or_the_default_counts(monkeypatch, value, blocks):
+    monkeypatch.delenv("BLOCKS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("BLOCKS", value)
+    assert environment.networks("BLOCKS", "0.0.0.0/0,::/0", never=NEVER) == blocks
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["169.254.169.254/32", "169.254.0.0/16", "fd00:ec2::254", "10.0.0.1/8", "all", "1.2.3.4/33", "10.0.0.0/8;::/0"],
+)
+def test_a_block_that_is_none_or_that_is_never_opened_stops_the_boot(monkeypatch, value):
+    monkeypatch.setenv("BLOCKS", value)
+    with pytest.raises(ImproperlyConfigured, match="BLOCKS"):
+        environment.networks("BLOCKS", never=NEVER)
