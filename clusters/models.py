@@ -49,6 +49,9 @@ class Cluster(models.Model):
     labels = models.JSONField(default=dict, blank=True)
     identity = models.CharField(max_length=64)
     kubernetes_version = models.CharField(max_length=40, blank=True)
+    has_kueue = models.BooleanField(
+        db_default=False, help_text="Whether Kueue's API was served there when last probed."
+    )
     health = models.CharField(max_length=20, choices=Health.choices, default=Health.READY)
     wish = models.CharField(max_length=20, choices=Wish.choices, default=Wish.OPEN)
     reasons = models.JSONField(default=list, blank=True, help_text="Why it is not ready: [{code, message}].")

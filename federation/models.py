@@ -163,6 +163,9 @@ class RemoteObject(models.Model):
         blank=True,
         help_text="Label selectors of the chosen topology domain, each picking some of its nodes; empty = no domain.",
     )
+    topology_label = models.CharField(
+        max_length=316, blank=True, help_text="The label by which nodes there tell the level that the job asked for."
+    )
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
     ended_at = models.DateTimeField(null=True)

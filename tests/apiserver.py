@@ -77,6 +77,7 @@ class ApiServer:
         self.ca_pem = ca_pem
         self.identity = f"uid-{port}"
         self.token = TOKEN
+        self.groups = ["apps", "batch"]
         self.rules: list[dict[str, Any]] = published_rules()
         self.clock_offset = timedelta()
         self.answers: dict[str, Answer] = {}
@@ -125,6 +126,8 @@ class Handler(BaseHTTPRequestHandler):
     def usual(self, path: str) -> None:
         if path == "/version":
             self.say(200, {"gitVersion": "v1.36.2"})
+        elif path == "/apis":
+            self.say(200, {"kind": "APIGroupList", "groups": [{"name": name} for name in self.api.groups]})
         elif path == "/api/v1/namespaces/kube-system":
             self.say(200, {"metadata": {"name": "kube-system", "uid": self.api.identity}})
         elif path.endswith("/selfsubjectrulesreviews"):

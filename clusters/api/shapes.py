@@ -121,6 +121,7 @@ class ClusterShown(serializers.Serializer[Any]):
     reasons = ReasonShown(many=True)
     identity = serializers.CharField(help_text="uid of its kube-system namespace, pinned at registration.")
     kubernetes_version = serializers.CharField()
+    capabilities = serializers.ListField(child=serializers.CharField(), help_text="What else was found there: kueue.")
     last_seen_at = Instant(allow_null=True)
     created_at = Instant()
     flavors = FlavorShown(many=True)
@@ -199,6 +200,7 @@ def _cluster(cluster: Cluster, flavors: Sequence[FlavorSummary]) -> dict[str, An
         "reasons": cluster.reasons,
         "identity": cluster.identity,
         "kubernetes_version": cluster.kubernetes_version,
+        "capabilities": ["kueue"] if cluster.has_kueue else [],
         "last_seen_at": instant(cluster.last_seen_at),
         "created_at": instant(cluster.created_at),
         "flavors": [show_flavor(flavor) for flavor in flavors],

@@ -126,6 +126,10 @@ class GuardedDriver:
         """See ClusterDriver."""
         return await self._guarded(lambda: self._driver.rules(namespace))
 
+    async def api_groups(self) -> frozenset[str]:
+        """See ClusterDriver."""
+        return await self._guarded(self._driver.api_groups)
+
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
     ) -> None:

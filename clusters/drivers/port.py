@@ -136,6 +136,9 @@ class ClusterDriver(Protocol):
     async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:
         """What our credential may do in `namespace`, as SelfSubjectRulesReview says it (resourceRules)."""
 
+    async def api_groups(self) -> frozenset[str]:
+        """The API groups that the cluster serves, such as `batch`."""
+
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
     ) -> None:

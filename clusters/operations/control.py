@@ -125,7 +125,12 @@ def _record_probe(cluster: Cluster, probe: Probe) -> None:
             code="identity_changed",
         )
         return
-    record_contact(cluster.id, clock_skew_ms=probe.clock_skew_ms, kubernetes_version=probe.kubernetes_version)
+    record_contact(
+        cluster.id,
+        clock_skew_ms=probe.clock_skew_ms,
+        kubernetes_version=probe.kubernetes_version,
+        has_kueue=probe.has_kueue,
+    )
     record_findings(cluster.id, "access", access_findings(probe.rights))
 
 

@@ -15,8 +15,15 @@ from foundation.outbox import announce
 Health = Cluster.Health
 
 
-def record_contact(cluster_id: UUID, *, clock_skew_ms: int | None = None, kubernetes_version: str = "") -> bool:
-    """The cluster answered as itself: ends any silence. `clock_skew_ms` is its clock minus ours, None if not measured.
+def record_contact(
+    cluster_id: UUID,
+    *,
+    clock_skew_ms: int | None = None,
+    kubernetes_version: str = "",
+    has_kueue: bool | None = None,
+) -> bool:
+    """The cluster answered as itself: ends any silence. `clock_skew_ms` is its clock minus ours, None if not measured,
+    and so is whether it `has_kueue` where nobody asked.
 
     Returns whether its health changed. Unknown or removed clusters are left alone.
     """
@@ -31,6 +38,8 @@ def record_contact(cluster_id: UUID, *, clock_skew_ms: int | None = None, kubern
             changes["clock_skew_ms"] = clock_skew_ms
         if kubernetes_version:
             changes["kubernetes_version"] = kubernetes_version[:40]
+        if has_kueue is not None:
+            changes["has_kueue"] = has_kueue
         return _settle(cluster, answering_health(reasons), reasons, changes)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from clusters.drivers import AuthFailed, ClusterDriver, DriverError, TlsFailed, connections
+from clusters.drivers import AuthFailed, ClusterDriver, DriverError, Refused, TlsFailed, connections
 from clusters.drivers.address import ClusterAddress
 from clusters.drivers.resolve import AddressRefused
 from clusters.engine.health import Reason, clock_findings
@@ -11,6 +11,7 @@ from clusters.engine.permissions import REVIEWED_NAMESPACES, Comparison, Right, 
 from foundation.problems import FieldError, Invalid, Problem
 
 PROBE_SECONDS = 30
+KUEUE = "kueue.x-k8s.io"
 MOST_RIGHTS_TOLD = 50
 HOW_TO_GRANT = "Apply docs/reference/cluster-access.yaml and use a token of its ServiceAccount."
 
@@ -29,6 +30,8 @@ class Probe:
     kubernetes_version: str
     clock_skew_ms: int
     rights: Comparison
+    has_kueue: bool
+    """Whether Kueue's API is served there."""
 
 
 def probe_new(address: ClusterAddress) -> Probe:
@@ -106,7 +109,16 @@ async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool) -
         rights = compare([await driver.rules(namespace) for namespace in REVIEWED_NAMESPACES])
         # Who may not read namespaces cannot be asked who it is; the missing right is the answer then.
         identity = "" if rights.missing else await driver.identity()
+        has_kueue = KUEUE in await _groups(driver)
     finally:
         if close:
             await driver.close()
-    return Probe(identity, version, skew_ms, rights)
+    return Probe(identity, version, skew_ms, rights, has_kueue)
+
+
+async def _groups(driver: ClusterDriver) -> frozenset[str]:
+    """The API groups of the cluster; none where our account may not look, which nothing we must have depends on."""
+    try:
+        return await driver.api_groups()
+    except Refused:
+        return frozenset()

@@ -87,6 +87,7 @@ def register_cluster(actor: Actor, examined: Examined) -> Cluster:
                 labels=dict(wanted.labels),
                 identity=examined.probe.identity,
                 kubernetes_version=examined.probe.kubernetes_version[:40],
+                has_kueue=examined.probe.has_kueue,
                 clock_skew_ms=examined.probe.clock_skew_ms,
                 last_seen_at=now(),
             )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from uuid import UUID
 
-from clusters.engine.topology import DOMAIN_LABELS, selector_of
+from clusters.engine.topology import DOMAIN_LABELS, label_of, selector_of
 
 from .fleet import ClusterView, NodeView, fleet
 
@@ -34,6 +34,12 @@ class Domains:
         if level not in self._selectors:
             self._selectors[level] = self._of_level(level)
         return self._selectors[level][path]
+
+    def label(self, level: str, node: str) -> str:
+        """The label by which the node tells its domain of that level, or itself (`node`); empty if it does not."""
+        found = self._nodes.get(node)
+        told = None if found is None else label_of(level, found.labels)
+        return told[0] if told else ""
 
     @cached_property
     def _nodes(self) -> Mapping[str, NodeView]:

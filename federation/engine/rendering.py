@@ -25,6 +25,10 @@ MOST_HINTED_NODES = 1000
 NODES_WEIGHT = 100
 DOMAIN_WEIGHT = 50
 """Added up they rank: an assumed node of the domain, then any other of the domain, then the rest."""
+KUEUE_TOPOLOGY = {
+    "required": "kueue.x-k8s.io/podset-required-topology",
+    "preferred": "kueue.x-k8s.io/podset-preferred-topology",
+}
 _HOSTNAME = "kubernetes.io/hostname"
 
 _POD_SECURITY = {
@@ -103,12 +107,24 @@ def spec_hash(stored: Mapping[str, Any]) -> str:
 
 
 def render_job(
-    stored: Mapping[str, Any], position: int, identity: Identity, devices: Devices, *, simulated: bool = False
+    stored: Mapping[str, Any],
+    position: int,
+    identity: Identity,
+    devices: Devices,
+    *,
+    kueue_label: str = "",
+    simulated: bool = False,
 ) -> dict[str, Any]:
-    """The suspended Job of the pod set at `position` of a stored spec. `simulated` lets simulated run times through."""
+    """The suspended Job of the pod set at `position` of a stored spec.
+
+    `kueue_label` tells Kueue, by the label of that level on the cluster's nodes, which topology the job asked for.
+    `simulated` lets simulated run times through.
+    """
     pod_set = stored["pod_sets"][position]
     labels = identity.labels
     annotations = _simulation(stored["labels"]) if simulated else {}
+    if kueue_label:
+        annotations[KUEUE_TOPOLOGY[stored["topology"]["mode"]]] = kueue_label
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

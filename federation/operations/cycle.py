@@ -95,6 +95,12 @@ class _Lookup:
         found = (self._domains[cluster_id].selectors(level, node) for level in levels)
         return [dict(selector) for selector in next((selectors for selectors in found if selectors), ())]
 
+    def topology_label(self, cluster_id: UUID, topology: Topology, placed: PodSetPlacement) -> str:
+        """The label by which the chosen nodes tell the level that the job asked for."""
+        if topology.level == "cluster" or cluster_id not in self._domains:
+            return ""
+        return self._domains[cluster_id].label(topology.level, next(iter(placed.nodes)))
+
 
 def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
     """The number of placements that became attempts; each with its hold, its objects and a wake-up, or not at all."""
@@ -144,7 +150,8 @@ class _Draft:
     def _object(self, position: int, asked: PodSetRequest, placed: PodSetPlacement) -> RemoteObject:
         flavor = self.lookup.flavors[self.placement.cluster_id, placed.flavor]
         hosts = flavor.slice_hosts if asked.gpu else 1
-        topology = within_slice(self.lookup.requests[self.job.id].topology, hosts)
+        asked_for = self.lookup.requests[self.job.id].topology
+        topology = within_slice(asked_for, hosts)
         return RemoteObject(
             attempt=self.attempt,
             position=position,
@@ -157,6 +164,7 @@ class _Draft:
             memory_mib=asked.memory_mib,
             assumed_nodes=dict(placed.nodes),
             domain_selectors=self.lookup.domain_selectors(self.placement.cluster_id, topology, placed),
+            topology_label=self.lookup.topology_label(self.placement.cluster_id, asked_for, placed),
         )
 
 

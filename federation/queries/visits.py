@@ -30,6 +30,7 @@ class VisitedObject:
     node_selector: Mapping[str, str]
     assumed_nodes: tuple[str, ...]
     domain: tuple[Mapping[str, str], ...]
+    topology_label: str
     is_in_slice: bool = False
     """Its devices are parts of an accelerator of several nodes, which its pods must keep to."""
 
@@ -40,6 +41,7 @@ class Visit:
 
     attempt_id: UUID
     cluster: str
+    has_kueue: bool
     state: AttemptState
     stop_reason: str
     stop_message: str
@@ -87,7 +89,12 @@ class Visit:
     def manifest(self, item: VisitedObject) -> dict[str, Any]:
         """The suspended Job to create."""
         manifest = rendering.render_job(
-            self.spec, item.position, self.identity, item.devices, simulated=settings.ALLOW_SIMULATION
+            self.spec,
+            item.position,
+            self.identity,
+            item.devices,
+            kueue_label=item.topology_label if self.has_kueue else "",
+            simulated=settings.ALLOW_SIMULATION,
         )
         # As it was when the attempt was made: a tenant may have been renamed since.
         manifest["metadata"]["namespace"] = self.namespace
@@ -132,6 +139,7 @@ def _visit(attempt: Attempt, rows: list[RemoteObject], flavors: Mapping[tuple[UU
     return Visit(
         attempt_id=attempt.id,
         cluster=attempt.cluster.name,
+        has_kueue=attempt.cluster.has_kueue,
         state=AttemptState(attempt.state),
         stop_reason=(attempt.stop_reason or "cancelled") if attempt.stop_requested_at else "",
         stop_message=attempt.stop_message,
@@ -167,5 +175,6 @@ def _object(row: RemoteObject, flavor: Flavor | None) -> VisitedObject:
         node_selector=flavor.node_selector if flavor else {},
         assumed_nodes=tuple(row.assumed_nodes),
         domain=tuple(row.domain_selectors),
+        topology_label=row.topology_label,
         is_in_slice=flavor is not None and flavor.slice_hosts > 1 and row.gpu_units > 0,
     )

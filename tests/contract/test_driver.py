@@ -55,6 +55,15 @@ def test_a_cluster_says_its_version_and_who_it_is(world: World):
     assert skew_ms == 0
 
 
+def test_a_cluster_names_the_api_groups_it_serves(world: World):
+    async def use(driver, namespace):
+        return await driver.api_groups()
+
+    groups = in_namespace(world, use)
+    assert {"batch", "networking.k8s.io"} <= groups
+    assert "kueue.x-k8s.io" not in groups
+
+
 def test_its_rules_hold_the_published_role(world: World):
     async def use(driver, namespace):
         return await driver.rules(namespace)

@@ -71,6 +71,39 @@ def test_the_published_role_is_just_right(bare_clusters, post):
     assert shown["state"] == "ready"
 
 
+def test_kueue_is_found_by_its_api_group(bare_clusters, post, client, headers):
+    plane = bare_clusters[0]
+    kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/topologies.kueue.x-k8s.io"
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    kueue = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "topologies.kueue.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue"},
+        },
+        "spec": {
+            "group": "kueue.x-k8s.io",
+            "scope": "Cluster",
+            "names": {"kind": "Topology", "plural": "topologies", "singular": "topology", "listKind": "TopologyList"},
+            "versions": [{"name": "v1beta1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+    registered = post(plane, gateway_token(plane)).json()
+    assert registered["capabilities"] == []
+
+    def capabilities():
+        return client.post(f"{URL}/{registered['id']}/probe", headers=headers).json()["capabilities"]
+
+    apply(plane, [kueue])
+    with cluster_client(plane) as admin:
+        try:
+            eventually(lambda: capabilities() == ["kueue"])
+        finally:
+            admin.delete(kinds).raise_for_status()
+    eventually(lambda: capabilities() == [])
+
+
 def test_a_kubeconfig_with_the_same_token_registers(bare_clusters, client, headers):
     plane = bare_clusters[0]
     authority = base64.b64encode(plane.ca_pem.encode()).decode()

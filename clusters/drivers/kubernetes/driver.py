@@ -32,6 +32,14 @@ class _Version(msgspec.Struct, rename="camel"):
     git_version: str = ""
 
 
+class _Group(msgspec.Struct):
+    name: str
+
+
+class _Groups(msgspec.Struct):
+    groups: list[_Group]
+
+
 class _RulesStatus(msgspec.Struct, rename="camel"):
     resource_rules: list[dict[str, Any]] | None = None
 
@@ -41,6 +49,7 @@ class _Rules(msgspec.Struct):
 
 
 _version_decoder = msgspec.json.Decoder(_Version)
+_groups_decoder = msgspec.json.Decoder(_Groups)
 _rules_decoder = msgspec.json.Decoder(_Rules)
 _bare_decoder = msgspec.json.Decoder(Bare)
 _job_decoder = msgspec.json.Decoder(Job)
@@ -102,6 +111,11 @@ class KubernetesDriver:
         }
         answer = await self._wire.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)
         return decode(_rules_decoder, answer).status.resource_rules or ()
+
+    async def api_groups(self) -> frozenset[str]:
+        """The API groups that the cluster serves."""
+        groups = decode(_groups_decoder, await self._wire.call("GET", "/apis")).groups
+        return frozenset(group.name for group in groups)
 
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()

@@ -57,6 +57,11 @@ class SimulatedDriver:
             {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]} for right in sorted(ROLE)
         ]
 
+    async def api_groups(self) -> frozenset[str]:
+        """Those of the objects that can be made in it."""
+        self._store()
+        return frozenset({"batch", "networking.k8s.io"})
+
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
     ) -> None:

@@ -220,6 +220,21 @@ def test_a_new_authority_is_probed_with_the_stored_credential(client, headers, e
     assert east.ca_pem.count("BEGIN CERTIFICATE") == 2
 
 
+def test_a_probe_finds_kueue_when_it_comes_and_when_it_goes(client, headers, east, api):
+    def probed():
+        shown = client.post(f"{URL}/{east.id}/probe", headers=headers).json()
+        return shown["state"], shown["capabilities"]
+
+    assert probed() == ("ready", [])
+    api.groups = ["batch", "kueue.x-k8s.io"]
+    assert probed() == ("ready", ["kueue"])
+    api.groups = ["batch", "visibility.kueue.x-k8s.io"]
+    assert probed() == ("ready", [])
+    # an account that may not list the groups is no reason to refuse the cluster
+    api.answers["/apis"] = lambda handler: handler.say(403, {"kind": "Status", "reason": "Forbidden", "code": 403})
+    assert probed() == ("ready", [])
+
+
 def test_a_probe_tells_rights_clock_and_identity(client, headers, east, api):
     def probed():
         shown = client.post(f"{URL}/{east.id}/probe", headers=headers).json()

@@ -8,6 +8,7 @@ from clusters.queries import domains, driver_of
 from federation import operations
 from federation.models import Attempt, Job, PodRun
 from federation.queries.snapshot import load_fleet
+from federation.queries.visits import visits_of
 from foundation.clock import now
 from tests.builders import make_cluster, make_flavor, make_node, submit
 from tests.live import gpu_job, observe_until, simulated_cluster
@@ -126,3 +127,27 @@ def test_nodes_of_one_rack_that_are_labelled_in_two_ways_are_all_selected():
     assert domains()[cluster.id] is found
     make_node(cluster, "e", labels={own: "r2"}, domain=["", "", "r2", "e", ""])
     assert domains()[cluster.id] is not found
+
+
+@pytest.mark.parametrize(
+    ("topology", "label"),
+    [
+        ({"level": "rack", "mode": "required"}, RACK),
+        ({"level": "node", "mode": "preferred"}, "kubernetes.io/hostname"),
+        ({"level": "clique", "mode": "preferred"}, ""),
+        ({}, ""),
+    ],
+)
+def test_kueue_is_told_where_it_runs_and_nowhere_else(racks, submitter, topology, label):
+    attempt = placed(submitter, gpu_job(count=2) | ({"topology": topology} if topology else {}))
+    [item] = attempt.remote_objects.all()
+    assert item.topology_label == label
+
+    def told() -> dict:
+        [visit] = visits_of([attempt.id])
+        annotations = visit.manifest(visit.objects[0])["spec"]["template"]["metadata"]["annotations"]
+        return {key: value for key, value in annotations.items() if "kueue" in key}
+
+    assert told() == {}
+    Cluster.objects.update(has_kueue=True)
+    assert told() == ({f"kueue.x-k8s.io/podset-{topology['mode']}-topology": label} if label else {})

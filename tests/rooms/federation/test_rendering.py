@@ -130,6 +130,16 @@ def test_simulated_run_times_become_annotations_only_where_allowed():
     assert "annotations" not in render_job(spec, 0, identity(), NOTHING)["spec"]["template"]["metadata"]
 
 
+@pytest.mark.parametrize("mode", ["required", "preferred"])
+def test_kueue_is_told_the_topology_by_the_label_of_its_level_beside_what_else_is_annotated(mode):
+    spec = stored(topology={"level": "rack", "mode": mode}, labels={"sim.switchyard.dev/run-seconds": "5"})
+    job = render_job(spec, 0, identity(), NOTHING, kueue_label="example.com/rack", simulated=True)
+    assert job["spec"]["template"]["metadata"]["annotations"] == {
+        "sim.switchyard.dev/run-seconds": "5",
+        f"kueue.x-k8s.io/podset-{mode}-topology": "example.com/rack",
+    }
+
+
 def test_a_users_labels_do_not_reach_the_cluster():
     manifest = json.dumps(render_job(stored(labels={"experiment": "forty-two"}), 0, identity(), NOTHING))
     assert "forty-two" not in manifest
