@@ -1,59 +1,68 @@
 """Waiting, utilisation and cost in virtual time: `make bench-replay` (TRACES=folder).
 
 Gang-heavy job lists derived from Microsoft's Philly trace arrive at ten clusters of 8-GPU nodes hung on a real topology tree
-and priced as ten clouds price an A100-80GB. The true engine plays against three plain gateways whose clusters spread pods
-over their nodes. Then 25,000 GPUs under a full queue, on which a node fails every 2.5 hours.
+and priced as ten clouds price an A100-80GB; jobs depart when they have run. The true engine plays against three plain
+gateways in the product's own simulator (`manage.py replay`). All clusters run the same scheduler, which spreads pods over its
+nodes as kube-scheduler does and follows node hints; the plain gateways give none. A second table takes the hints away and
+lets every cluster pack, so that nothing but the gateways' choices differ. Then 25,000 GPUs under a queue that does not run
+dry, on which a node fails every 2.5 hours.
 """
 
 import argparse
 import csv
 import io
 import os
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
-from .report import conditions, last_line, percentile, table
-from .virtual import (
-    BASELINES,
-    GPUS,
+from federation.engine.replay.figures import Figures
+from federation.engine.replay.gateways import PLAIN, EngineGateway, Gateway, plain_gateway
+from federation.engine.replay.simulation import replay
+from federation.engine.replay.traces import compressed, read_trace
+from federation.engine.replay.values import (
+    HOUR,
+    ClusterPlan,
+    Conditions,
     Failures,
-    Fleet,
-    Outcome,
-    Policy,
-    Replay,
-    VirtualCluster,
-    VirtualJob,
-    engine_policy,
+    Machine,
+    Member,
+    ReplayError,
+    TraceJob,
 )
 
-HOUR = 3600.0
+from .report import conditions, last_line, table
+
+CLUSTERS = 10
+GPUS = 8
 LOAD = 1.0
 NODES = 160
 """Submissions are compressed in time until this many nodes are offered `LOAD`; run times stay as they are."""
+MODEL = "A100-80GB"
 LARGE_FLEET_GPUS = 25_000
 SCALE = 16
 """The jobs on the large fleet are the trace's, so many times as large: gangs of up to 512 GPUs."""
 FAILURES = Failures(every_seconds=2.5 * HOUR, repair_seconds=12 * HOUR, checkpoint_seconds=HOUR)
+PLAIN_NAMES = tuple(PLAIN)
+
+
+def text_of(path: Path) -> str:
+    return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read().decode()
 
 
 def rows(path: Path) -> list[dict[str, str]]:
-    text = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read().decode()
-    return list(csv.DictReader(io.StringIO(text)))
+    return list(csv.DictReader(io.StringIO(text_of(path))))
 
 
-def jobs_of(path: Path) -> list[VirtualJob]:
-    """Jobs in order of submission; what wants more than a node is a gang of whole nodes."""
-    jobs = []
-    for number, row in enumerate(sorted(rows(path), key=lambda row: int(row["submit_time"]))):
-        gpus = int(row["num_gpu"])
-        pods, each = (1, gpus) if gpus <= GPUS else (-(-gpus // GPUS), GPUS)
-        jobs.append(VirtualJob(number, int(row["submit_time"]) / 1000, int(row["duration"]) / 1000, pods, each))
-    return jobs
+def jobs_of(traces: Path, name: str) -> tuple[TraceJob, ...]:
+    path = traces / "philly_gangs" / f"{name}.csv.zst"
+    return read_trace(str(path), text_of(path))
 
 
 def prices_of(path: Path, count: int) -> list[Decimal]:
@@ -67,75 +76,94 @@ def prices_of(path: Path, count: int) -> list[Decimal]:
     return [found[number % len(found)] for number in range(count)]
 
 
-def clusters_of(nodes: int, traces: Path, count: int = 10) -> list[VirtualCluster]:
+def clusters_of(nodes: int, traces: Path, member: Member = "spread", *, hints: bool = True) -> list[ClusterPlan]:
     """So many nodes in all, dealt over the clusters in the order of the topology tree."""
     places = [(f"{row['DSW']}-{row['PSW']}", row["ASW"]) for row in rows(traces / "topology" / "topo.csv.zst")]
     places.sort()
-    prices = prices_of(traces / "prices" / "cloud-gpus_fsdl_2025-03.csv.zst", count)
-    racks: list[list[tuple[str, str]]] = [[] for _ in range(count)]
+    prices = prices_of(traces / "prices" / "cloud-gpus_fsdl_2025-03.csv.zst", CLUSTERS)
+    machines: list[list[Machine]] = [[] for _ in range(CLUSTERS)]
     for number in range(nodes):
         turn, place = divmod(number, len(places))
         block, rack = places[place]
-        racks[number * count // nodes].append((f"{turn}-{block}", rack))
+        domain = ("zone", f"{turn}-{block}", rack)
+        machines[number * CLUSTERS // nodes].append(
+            Machine(f"node-{number:05d}", MODEL, MODEL, GPUS, 12_000 * GPUS, 131_072 * GPUS, domain)
+        )
+    pairs = enumerate(zip(prices, machines, strict=True))
     return [
-        VirtualCluster(f"cluster-{n}", price, own) for n, (price, own) in enumerate(zip(prices, racks, strict=True))
+        ClusterPlan(f"cluster-{n}", tuple(own), {MODEL: price}, member=member, hints=hints) for n, (price, own) in pairs
     ]
 
 
-def compare(path: Path, traces: Path, policies: Mapping[str, Policy]) -> Iterator[dict[str, Any]]:
-    """One trace through every policy."""
-    jobs = jobs_of(path)
-    span = sum(job.size * job.seconds for job in jobs) / (NODES * GPUS * LOAD)
-    speed = span / jobs[-1].submitted
-    for job in jobs:
-        job.submitted *= speed
-    span = jobs[-1].submitted
-    for name, policy in policies.items():
+def fitting(jobs: Sequence[TraceJob]) -> tuple[TraceJob, ...]:
+    """The jobs that a cluster of the smaller fleet can hold, pressed together to the load."""
+    total = NODES * GPUS
+    most = NODES // CLUSTERS
+    pressed = compressed(jobs, total, LOAD)
+    return tuple(job for job in pressed if job.pods <= most)
+
+
+def compare(traces: Path, name: str, member: Member, *, hints: bool) -> Iterator[dict[str, Any]]:
+    """One trace through every gateway."""
+    plans, jobs = clusters_of(NODES, traces, member, hints=hints), fitting(jobs_of(traces, name))
+    gateways: list[Gateway] = [*(plain_gateway(one) for one in PLAIN_NAMES), EngineGateway()]
+    for gateway in gateways:
         started = time.perf_counter()
-        fleet = Fleet(clusters_of(NODES, traces))
-        fitting = [job for job in jobs if job.pods <= min(len(cluster.racks) for cluster in fleet.clusters)]
-        outcome = Replay(fitting, fleet, policy, (0.0, span)).run()
-        assert len(outcome.waits) == len(fitting)
+        found = replay(plans, jobs, gateway)
+        assert found.finished == len(jobs)
         yield {
-            "trace": path.name.partition(".")[0],
-            "policy": name,
-            "jobs": len(fitting),
-            "GPUs": fleet.size,
-            **figures(outcome),
+            "trace": name,
+            "members": member + (" + hints" if hints else ""),
+            "policy": gateway.name,
+            "jobs": len(jobs),
+            **figures(found),
             "seconds": round(time.perf_counter() - started),
         }
+        print(".", end="", file=sys.stderr, flush=True)
 
 
-def figures(outcome: Outcome) -> dict[str, float]:
-    racks = outcome.racks_used
+def figures(found: Figures) -> dict[str, Any]:
     return {
-        "mean_wait_s": round(sum(outcome.waits) / max(1, len(outcome.waits))),
-        "p95_wait_s": round(percentile(outcome.waits, 0.95)),
-        "utilisation": round(outcome.busy / outcome.capacity, 4),
-        "cost": round(float(outcome.cost)),
-        "racks_per_gang": round(sum(racks) / max(1, len(racks)), 3),
+        "mean_wait_s": round(found.wait_seconds["mean"]),
+        "p95_wait_s": round(found.wait_seconds["p95"]),
+        "utilisation": found.utilisation,
+        "cost": round(float(found.cost)),
+        "fragmentation": found.fragmentation,
+        "racks_per_gang": found.racks_per_gang,
     }
 
 
 def large_fleet(traces: Path, days: float) -> dict[str, float]:
     """25,000 GPUs under a queue that never runs dry."""
-    shapes = [job for job in jobs_of(traces / "philly_gangs" / "trace2.csv.zst") if job.seconds >= HOUR / 2]
-    fleet = Fleet(clusters_of(LARGE_FLEET_GPUS // GPUS, traces))
+    shapes = [job for job in jobs_of(traces, "trace2") if (job.seconds or 0) >= HOUR / 2]
+    plans = clusters_of(LARGE_FLEET_GPUS // GPUS, traces)
     horizon = days * 24 * HOUR
-    jobs: list[VirtualJob] = []
+    jobs: list[TraceJob] = []
     asked = 0.0
-    while asked < 1.6 * fleet.size * horizon:
-        shape = shapes[len(jobs) * 31 % len(shapes)]
-        size = shape.size * SCALE
-        pods, each = (1, size) if size <= GPUS else (-(-size // GPUS), GPUS)
-        seconds = min(shape.seconds, 48 * HOUR)
-        jobs.append(VirtualJob(len(jobs), 0.0, seconds, pods, each))
-        asked += size * seconds
-    warm = 24 * HOUR
-    for job in jobs[400:]:
-        job.submitted = job.number / len(jobs) * horizon * 0.6
-    outcome = Replay(jobs, fleet, engine_policy(), (warm, horizon), FAILURES).run()
-    return {"utilisation_25k": outcome.busy / outcome.capacity, "lost_work_25k": outcome.lost / outcome.capacity}
+    while asked < 1.6 * LARGE_FLEET_GPUS * horizon:
+        job = scaled(shapes[len(jobs) * 31 % len(shapes)], len(jobs))
+        jobs.append(job)
+        asked += job.milli / 1000 * (job.seconds or 0)
+    jobs[400:] = [replace(job, submitted=n / len(jobs) * horizon * 0.6) for n, job in enumerate(jobs[400:], 400)]
+    warm = Conditions(failures=FAILURES, since=24 * HOUR, until=horizon, stops=True)
+    found = replay(plans, jobs, EngineGateway(), warm)
+    return {
+        "utilisation_25k": found.utilisation,
+        "allocation_25k": found.allocation,
+        "lost_work_25k": found.lost_share,
+        "down_25k": found.down_share,
+        "node_failures_25k": found.node_failures,
+    }
+
+
+def scaled(shape: TraceJob, number: int) -> TraceJob:
+    """A job of the large fleet: its shape so many times as large, two days long at most."""
+    gpus = shape.pods * shape.gpus * SCALE
+    pods, each = (1, gpus) if gpus <= GPUS else (-(-gpus // GPUS), GPUS)
+    seconds = min(shape.seconds or 0.0, 48 * HOUR)
+    return TraceJob(
+        str(number), 0.0, seconds, pods, each, cpu_millicores=each * 6_000, memory_mib=each * 65_536
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -143,23 +171,32 @@ def main() -> None:
     folder = Path(os.environ.get("TRACES", "../shared/traces"))
     parser.add_argument("--traces", type=Path, default=folder, help="also as TRACES=")
     parser.add_argument("--only", nargs="*", default=["trace1", "trace2", "trace4"])
-    parser.add_argument("--days", type=float, default=7, help="length of the run on the large fleet")
+    parser.add_argument("--days", type=float, default=4, help="length of the run on the large fleet (default 4)")
+    parser.add_argument("--without-packed", action="store_true", help="leave the second table out")
     arguments = parser.parse_args()
-    conditions(clusters=10, load=LOAD, virtual_time="one process", prices="A100-80GB on demand, 2025-03")
-    policies = {**BASELINES, "switchyard": engine_policy()}
-    found = []
-    for name in arguments.only:
-        found += list(compare(arguments.traces / "philly_gangs" / f"{name}.csv.zst", arguments.traces, policies))
-    table(found)
-    by_policy = {name: _mean([row for row in found if row["policy"] == name]) for name in policies}
-    large = large_fleet(arguments.traces, arguments.days)
+    conditions(clusters=CLUSTERS, load=LOAD, virtual_time="one process", prices="A100-80GB on demand, 2025-03")
+    worlds: list[tuple[Member, bool]] = [("spread", True)]
+    if not arguments.without_packed:
+        worlds.append(("pack", False))
+    told: dict[str, Any] = {}
+    try:
+        for member, hints in worlds:
+            found = [row for name in arguments.only for row in compare(arguments.traces, name, member, hints=hints)]
+            print(file=sys.stderr)
+            table(found)
+            suffix = "" if hints else "_packed"
+            told |= {f"{one}{suffix}": _mean(found, one) for one in (*PLAIN_NAMES, "switchyard")}
+        large = large_fleet(arguments.traces, arguments.days)
+    except (OSError, ReplayError) as error:
+        sys.exit(f"traces cannot be read: {error}")
     print(f"\n25,000 GPUs, {arguments.days:g} days, a node failing every 2.5 h: {large}")
-    last_line({**by_policy, **large})
+    last_line({**told, **large})
 
 
-def _mean(found: list[dict[str, Any]]) -> dict[str, float]:
+def _mean(found: list[dict[str, Any]], policy: str) -> dict[str, float]:
+    own = [row for row in found if row["policy"] == policy]
     keys = ("mean_wait_s", "p95_wait_s", "utilisation", "cost")
-    return {key: round(sum(row[key] for row in found) / max(1, len(found)), 4) for key in keys}
+    return {key: round(sum(row[key] for row in own) / max(1, len(own)), 4) for key in keys}
 
 
 if __name__ == "__main__":

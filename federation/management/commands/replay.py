@@ -1,36 +1,233 @@
-"""`manage.py replay`: takes recorded decisions again."""
+"""`manage.py replay`: takes recorded decisions again, or plays a trace of jobs through the engine in virtual time."""
 
+import gzip
+import os
+import sys
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from federation.engine.cycle import decide
+from federation.engine.model import LEVELS, Topology
 from federation.engine.recording import RecordingError, decisions_text, snapshot_of
-from foundation import strict_json
+from federation.engine.replay.exports import csv_text, json_text, table
+from federation.engine.replay.figures import Figures
+from federation.engine.replay.fleetfile import read_fleet
+from federation.engine.replay.gateways import GATEWAYS, PLAIN, EngineGateway, Gateway, plain_gateway
+from federation.engine.replay.report import html_page
+from federation.engine.replay.simulation import replay
+from federation.engine.replay.traces import Shaping, compressed, read_trace
+from federation.engine.replay.values import HOUR, MEMBERS, ClusterPlan, Conditions, Failures, ReplayError, TraceJob
+from federation.engine.strategies import STRATEGIES
+from foundation import clock, strict_json
 from foundation.files import write_whole
+
+EPILOG = """
+Formats of fleet files and traces, and what the figures mean: docs/howto/replay.md. Exit codes: 0 done, 1 a file cannot be
+read or written, 2 wrong arguments, 130 stopped by hand; exports are written whole or not at all.
+"""
+TELL_SECONDS = 2.0
+INTERRUPTED = 130
+MEBIBYTE = 2**20
 
 
 class Command(BaseCommand):
     help = (
-        "Takes the decisions of a recorded cycle again, byte for byte: `manage.py snapshot` wrote the file. "
-        "Needs no database. Exit codes: 0 done, 1 a file cannot be used, 2 wrong arguments."
+        "With --snapshot: takes the decisions of a recorded cycle again, byte for byte (`manage.py snapshot` wrote the file). "
+        "With --fleet and --trace: runs the engine in virtual time and tells waits, use, cost, fragmentation, topology and "
+        "lost work. Needs no database." + EPILOG
     )
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--snapshot", metavar="FILE", required=True, help="a file that `manage.py snapshot` wrote")
-        parser.add_argument("--out", metavar="FILE", default="-", help="where to write; `-` (the default) prints")
+        parser.add_argument("--snapshot", metavar="FILE", help="a file that `manage.py snapshot` wrote")
+        parser.add_argument(
+            "--out", metavar="FILE", default="-", help="where its decisions go; `-` (the default) prints"
+        )
+        parser.add_argument("--fleet", metavar="FILE", help="clusters as YAML")
+        parser.add_argument("--trace", metavar="FILE", help="jobs as CSV, plain or .gz; `-` reads standard input")
+        for add in (_add_gateway, _add_world, _add_trace, _add_exports):
+            add(parser)
 
-    def handle(self, *args: Any, snapshot: str, out: str, **options: Any) -> None:
-        text = decisions_text(decide(_snapshot(snapshot)))
-        if out == "-":
-            self.stdout.write(text.decode(), ending="")
+    def handle(self, *args: Any, **options: Any) -> None:
+        if bool(options["snapshot"]) == bool(options["fleet"] or options["trace"]):
+            raise CommandError("give --snapshot, or --fleet and --trace", returncode=2)
+        if options["snapshot"]:
+            text = decisions_text(decide(_snapshot(options["snapshot"])))
+            if options["out"] == "-":
+                self.stdout.write(text.decode(), ending="")
+            else:
+                _write({options["out"]: text})
             return
+        if not (options["fleet"] and options["trace"]):
+            raise CommandError("--fleet and --trace belong together", returncode=2)
+        self._replay(options)
+
+    def _replay(self, options: dict[str, Any]) -> None:
+        conditions = _conditions(options)
+        plans = _plans(options)
+        jobs = _jobs(options, plans)
+        exports = {kind: options[kind] for kind in ("json", "csv", "html") if options[kind]}
+        _check_folders(exports.values())
+        told = _told(options, plans)
+        found: list[Figures] = []
         try:
-            write_whole(Path(out), text)
-        except OSError as error:
-            raise CommandError(f"{out}: {error.strerror or error}") from error
+            for gateway in _gateways(options):
+                progress = None if options["quiet"] else _Progress(gateway.name)
+                found.append(replay(plans, jobs, gateway, conditions, progress))
+        except KeyboardInterrupt:
+            raise CommandError("stopped; nothing was written", returncode=INTERRUPTED) from None
+        texts = {"json": json_text, "html": html_page}
+        made = {name: csv_text(found) if kind == "csv" else texts[kind](found, told) for kind, name in exports.items()}
+        _write(made)
+        self.stdout.write(table(found), ending="")
+
+
+def _add_gateway(parser: CommandParser) -> None:
+    group = parser.add_argument_group("who decides")
+    group.add_argument("--gateway", nargs="+", choices=GATEWAYS, default=["switchyard"], metavar="NAME",
+                       help=f"one or several to compare: {', '.join(GATEWAYS)}")  # fmt: skip
+    group.add_argument(
+        "--strategy", choices=sorted(STRATEGIES), default="balanced", help="of all jobs (default balanced)"
+    )
+    group.add_argument(
+        "--level", choices=LEVELS, default="rack", help="domain that a gang should keep to (default rack)"
+    )
+    group.add_argument("--required", action="store_true", help="it must keep to it")
+    group.add_argument("--patience-seconds", type=int, metavar="S", help="after this wait nodes are kept for a job")
+
+
+def _add_world(parser: CommandParser) -> None:
+    group = parser.add_argument_group("how the world is")
+    group.add_argument("--member", choices=MEMBERS, help="how all clusters pick nodes, whatever the fleet file says")
+    group.add_argument("--no-hints", action="store_true", help="no cluster follows the nodes that the gateway names")
+    group.add_argument("--summary-seconds", type=_positive, default=0.0, metavar="S",
+                       help="how old the gateway's knowledge of a cluster may get (default 0: it sees everything at once)")  # fmt: skip
+    group.add_argument("--cycle-seconds", type=_positive, default=0.0, metavar="S", help="least time between decisions")
+    group.add_argument("--fail-every-hours", type=_positive, metavar="H", help="a node fails so often")
+    group.add_argument(
+        "--repair-hours", type=_positive, default=12.0, metavar="H", help="and is back after (default 12)"
+    )
+    group.add_argument("--checkpoint-hours", type=_positive, default=0.0, metavar="H",
+                       help="jobs on it go on from their last checkpoint (default: from the beginning)")  # fmt: skip
+    group.add_argument("--since-hours", type=_positive, default=0.0, metavar="H", help="figures count from here")
+    group.add_argument("--until-hours", type=_positive, metavar="H", help="to here (default: the last submission)")
+    group.add_argument("--stop", action="store_true", help="stop there, instead of running every job to its end")
+
+
+def _add_trace(parser: CommandParser) -> None:
+    group = parser.add_argument_group("how the trace is read")
+    group.add_argument("--limit", type=int, metavar="N", help="only the first N jobs")
+    group.add_argument("--load", type=_positive, metavar="SHARE",
+                       help="press or stretch submissions until they ask for this share of the fleet's GPU time")  # fmt: skip
+    group.add_argument(
+        "--gpus-per-node", type=int, default=8, metavar="N", help="Philly: more GPUs are a gang (default 8)"
+    )
+    group.add_argument("--cores-per-gpu", type=_positive, default=6.0, metavar="N", help="Philly: (default 6)")
+    group.add_argument("--memory-gib-per-gpu", type=_positive, default=64.0, metavar="N", help="Philly: (default 64)")
+
+
+def _add_exports(parser: CommandParser) -> None:
+    group = parser.add_argument_group("what is written")
+    group.add_argument("--json", metavar="FILE", help="all figures and curves")
+    group.add_argument("--csv", metavar="FILE", help="one row a job; itself a trace")
+    group.add_argument("--html", metavar="FILE", help="a report that needs nothing else")
+    group.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1e9:  # noqa: PLR2004 - also refuses NaN
+        raise ValueError(text)
+    return value
+
+
+class _Progress:
+    """Tells on standard error how far a replay is: one line that is written over on a terminal, now and then elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._is_terminal = sys.stderr.isatty()
+        self._every = TELL_SECONDS / 10 if self._is_terminal else TELL_SECONDS * 5
+        self._told = self._started = clock.monotonic()
+
+    def __call__(self, through: int, jobs: int, now: float) -> None:
+        if clock.monotonic() - self._told < self._every and through < jobs:
+            return
+        self._told = clock.monotonic()
+        part = 100 * through // max(1, jobs)
+        line = f"{self._name}: {through:,} of {jobs:,} jobs ({part} %), virtual day {now / 86_400:.1f}, {self._told - self._started:.0f} s"
+        end = "\n" if not self._is_terminal or through >= jobs else ""
+        print(f"\r{line:<78}" if self._is_terminal else line, end=end, file=sys.stderr, flush=True)
+
+
+def _conditions(options: dict[str, Any]) -> Conditions:
+    every = options["fail_every_hours"]
+    if every == 0:
+        raise CommandError("--fail-every-hours must be more than 0", returncode=2)
+    if options["stop"] and options["until_hours"] is None:
+        raise CommandError("--stop needs --until-hours", returncode=2)
+    until = options["until_hours"]
+    if until is not None and until <= options["since_hours"]:
+        raise CommandError("--until-hours must be after --since-hours", returncode=2)
+    failures = (
+        Failures(every * HOUR, options["repair_hours"] * HOUR, options["checkpoint_hours"] * HOUR) if every else None
+    )
+    return Conditions(
+        summary_seconds=options["summary_seconds"],
+        cycle_seconds=options["cycle_seconds"],
+        failures=failures,
+        since=options["since_hours"] * HOUR,
+        until=None if until is None else until * HOUR,
+        stops=options["stop"],
+    )
+
+
+def _gateways(options: dict[str, Any]) -> list[Gateway]:
+    topology = Topology(options["level"], "required" if options["required"] else "preferred")
+    engine = EngineGateway(options["strategy"], topology, options["patience_seconds"])
+    return [plain_gateway(name) if name in PLAIN else engine for name in dict.fromkeys(options["gateway"])]
+
+
+def _plans(options: dict[str, Any]) -> tuple[ClusterPlan, ...]:
+    try:
+        plans = read_fleet(options["fleet"], _text(options["fleet"]))
+    except ReplayError as error:
+        raise CommandError(str(error)) from error
+    if options["member"]:
+        plans = tuple(replace(plan, member=options["member"]) for plan in plans)
+    if options["no_hints"]:
+        plans = tuple(replace(plan, hints=False) for plan in plans)
+    return plans
+
+
+def _jobs(options: dict[str, Any], plans: tuple[ClusterPlan, ...]) -> tuple[TraceJob, ...]:
+    for name in ("limit", "gpus_per_node"):
+        if options[name] is not None and options[name] < 1:
+            raise CommandError(f"--{name.replace('_', '-')} must be at least 1", returncode=2)
+    shaping = Shaping(
+        options["gpus_per_node"], int(options["cores_per_gpu"] * 1000), int(options["memory_gib_per_gpu"] * 1024)
+    )
+    try:
+        jobs = read_trace(options["trace"], _text(options["trace"]), shaping)[: options["limit"]]
+        gpus = sum(machine.gpus for plan in plans for machine in plan.machines)
+        return compressed(jobs, gpus, options["load"]) if options["load"] else jobs
+    except ReplayError as error:
+        raise CommandError(str(error)) from error
+
+
+def _text(name: str) -> str:
+    try:
+        raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
+    except (OSError, EOFError, zlib.error) as error:
+        raise CommandError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
+    except UnicodeDecodeError as error:
+        told = "; of .zst files give `zstd -dc FILE |` and `-`" if raw[:4] == b"\x28\xb5\x2f\xfd" else ""
+        raise CommandError(f"{name}: not UTF-8 text (byte {error.start}){told}") from error
 
 
 def _snapshot(name: str) -> Any:
@@ -40,3 +237,29 @@ def _snapshot(name: str) -> Any:
         raise CommandError(f"{name}: {error.strerror or error}") from error
     except (strict_json.MalformedJSON, RecordingError) as error:
         raise CommandError(f"{name}: {error}") from error
+
+
+def _told(options: dict[str, Any], plans: tuple[ClusterPlan, ...]) -> dict[str, Any]:
+    """The conditions that figures are quoted with."""
+    names = (
+        "fleet", "trace", "strategy", "level", "required", "patience_seconds", "summary_seconds", "cycle_seconds",
+        "fail_every_hours", "repair_hours", "checkpoint_hours", "since_hours", "until_hours", "stop", "limit", "load",
+    )  # fmt: skip
+    told = {name: options[name] for name in names if options[name] not in {None, False}}
+    return {**told, "members": ", ".join(sorted({f"{p.member}{' with hints' * p.hints}" for p in plans}))}
+
+
+def _check_folders(names: Any) -> None:
+    """Tells before a long run what could not be written after it."""
+    for name in names:
+        folder = Path(name).parent
+        if Path(name).is_dir() or not os.access(folder, os.W_OK):
+            raise CommandError(f"{name}: cannot be written")
+
+
+def _write(made: dict[str, bytes]) -> None:
+    for name, text in made.items():
+        try:
+            write_whole(Path(name), text)
+        except OSError as error:
+            raise CommandError(f"{name}: {error.strerror or error}") from error

@@ -1,0 +1,216 @@
+"""Fleet files and traces: what they mean, and where an error in one is."""
+
+from decimal import Decimal
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from federation.engine.replay.charts import bars, distribution, lines
+from federation.engine.replay.figures import Curve, percentile
+from federation.engine.replay.figures import distribution as spread_of
+from federation.engine.replay.fleetfile import read_fleet
+from federation.engine.replay.traces import COLUMNS, Shaping, own_row, read_trace
+from federation.engine.replay.values import ReplayError
+
+OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n"
+PHILLY = "job_id,num_gpu,submit_time,duration\n"
+OWN = "job,submitted_at,seconds,pods,gpus,gpu_milli\n"
+FLEET = """
+clusters:
+  - name: east
+    member: bestfit
+    hints: false
+    nodes:
+      - {name: a, count: 3, model: A100, gpus: 8, cpu: 96.5, memory_gib: 1024, price: "2.50", rack: "r{rack}", nodes_per_rack: 2}
+      - {name: s, model: A100, gpus: 4, cpu: 48, memory_gib: 512, spot: true, price: 1, pods: 20}
+      - {name: c, cpu: 16, memory_gib: 64}
+    price_changes:
+      - {at_hours: 2, flavor: A100, price: 3}
+      - {at_hours: 1, flavor: A100-spot, price: 0.5}
+"""
+
+
+def complaint(read, name, text):
+    """What the reader says against the text, or nothing."""
+    try:
+        read(name, text)
+    except ReplayError as error:
+        return str(error)
+    return ""
+
+
+def test_openb_pods_run_from_their_start_to_their_deletion():
+    one, two, three = read_trace(
+        "t", OPENB + "b,6000,12288,1,460,A|B,LS,120,500,130\na,1,2,4,1000,,LS,100,,\nc,9,9,0,0,,,101,,\n"
+    )
+    assert (one.name, one.submitted, one.seconds, one.gpus, one.models) == ("a", 0.0, None, 4, ())
+    assert (two.name, two.gpus) == ("c", 0)
+    assert (three.submitted, three.seconds, three.gpu_milli, three.models) == (20.0, 370.0, 460, ("A", "B"))
+
+
+def test_openb_pods_without_times_come_one_a_second_and_stay():
+    text = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,1,1000\nb,1,1,1,500\n"
+    assert [(one.submitted, one.seconds) for one in read_trace("t", text)] == [(0.0, None), (1.0, None)]
+
+
+def test_philly_jobs_of_more_than_a_node_are_gangs_of_whole_nodes():
+    one, two = read_trace("t", PHILLY + "1,20,5000,60000\n0,4,1000,1500\n", Shaping(8, 1000, 10))
+    assert (one.submitted, one.seconds, one.pods, one.gpus, one.cpu_millicores) == (0.0, 1.5, 1, 4, 4000)
+    assert (two.submitted, two.seconds, two.pods, two.gpus, two.memory_mib) == (4.0, 60.0, 3, 8, 80)
+
+
+def test_our_own_rows_come_back_as_they_were():
+    text = OWN + "x,2026-01-01T00:00:01Z,,2,8,\ny,2026-01-01T01:00:00+01:00,7.5,1,1,250\n"
+    jobs = read_trace("t", text)
+    assert [(one.name, one.submitted, one.seconds, one.gpu_milli) for one in jobs] == [
+        ("y", 0, 7.5, 250),
+        ("x", 1, None, 1000),
+    ]
+    again = ",".join(COLUMNS) + "\n" + "".join(",".join(map(str, own_row(one).values())) + "\n" for one in jobs)
+    assert read_trace("t", again) == jobs
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "t: line 1, column 1: no trace that we know"),
+        ("a,b\n1,2\n", "line 1, column 1: no trace that we know"),
+        (PHILLY, "line 2: there are no jobs"),
+        (PHILLY + "1,2\n", "line 2, column 3: has 2 columns, the header 4"),
+        (PHILLY + "1,2,3,4,5\n", "line 2, column 5: has 5"),
+        (PHILLY + "\n1,x,3,4\n", "line 3, column 2 (num_gpu): 'x' is not a number"),
+        (PHILLY + "1,0,3,4\n", "line 2, column 2 (num_gpu): '0' is not between 1 and"),
+        (PHILLY + "1,1.5,3,4\n", "'1.5' is not a whole number"),
+        (PHILLY + "1,1,NaN,4\n", "column 3 (submit_time): 'NaN' is not between"),
+        (PHILLY + "1,1,-1,4\n", "'-1' is not between"),
+        (PHILLY + "1,1,1,inf\n", "column 4 (duration)"),
+        (PHILLY + "1,1,1,1e99\n", "column 4 (duration)"),
+        (PHILLY + "1,1,\u0661\u0662x,4\n", "is not a number"),
+        (PHILLY + '1,"1,3,4\n', "line 2, column 1: unexpected end of data"),
+        (OPENB + "a,1,1,1,1001,,,0,1,0\n", "column 5 (gpu_milli): '1001'"),
+        (OPENB + "a,1,1,1,500,,,100,50,90\n", "column 9 (deletion_time): '50' is before its start"),
+        (OWN + "x,2026-01-01T00:00:00,1,1,1,\n", "column 2 (submitted_at): '2026-01-01T00:00:00' has no offset"),
+        (OWN + "x,yesterTay,1,1,1,\n", "is not an instant"),
+        (OWN + "x,0,1,1,2,500\n", "column 6 (gpu_milli): '500' is a part of a GPU"),
+        (OWN + "x,0,1,100001,1,\n", "column 4 (pods)"),
+    ],
+)
+def test_a_bad_trace_is_refused_with_line_and_column(text, told):
+    with pytest.raises(ReplayError) as caught:
+        read_trace("t", text)
+    assert told in str(caught.value)
+
+
+@given(st.text(max_size=60), st.sampled_from([OPENB, PHILLY, OWN, ""]))
+@settings(max_examples=150)
+@example("\x00", PHILLY)
+def test_no_text_makes_the_reader_stumble(text, header):
+    told = complaint(read_trace, "t", header + text)
+    assert not told or told.startswith("t: line ")
+
+
+def test_a_fleet_file_means_what_it_says():
+    (plan,) = read_fleet("f", FLEET)
+    assert [machine.name for machine in plan.machines] == ["a-00000", "a-00001", "a-00002", "s-00000", "c-00000"]
+    assert [machine.domain[2] for machine in plan.machines] == ["r1", "r1", "r2", "", ""]
+    assert [machine.flavor for machine in plan.machines] == ["A100"] * 3 + ["A100-spot", "cpu"]
+    assert plan.machines[0].cpu_millicores == 96_500
+    assert (plan.machines[3].capacity_type, plan.machines[3].pods) == ("spot", 20)
+    assert plan.prices == {"A100": Decimal("2.50"), "A100-spot": Decimal(1)}
+    assert [(change.at, change.flavor) for change in plan.price_changes] == [(3600.0, "A100-spot"), (7200.0, "A100")]
+    assert (plan.member, plan.hints, plan.summary_seconds) == ("bestfit", False, None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("member: bestfit", "member: best", "line 4, column 13: member is none of spread, bestfit, pack"),
+        ("member: bestfit", "color: red", "line 4, column 5: a cluster has no field 'color'"),
+        ("hints: false", "hints: perhaps", "hints is neither true nor false"),
+        ("hints: false", "name: west", "line 5, column 5: name is there twice"),
+        ("count: 3", "count: -3", "line 7, column 26: count is not between 0 and"),
+        ("count: 3", "count: 2.5", "count is not a whole number"),
+        ("count: 3", "count: [3]", "count is not a plain value"),
+        ("count: 3", "count: 200001", "count is not between"),
+        ("cpu: 96.5", "cpu: NaN", "cpu is not between"),
+        ("cpu: 96.5", "cpu: lots", "cpu is not a number: 'lots'"),
+        ("gpus: 8, ", "", "gpus is missing"),
+        ("name: s, ", "", "line 8, column 9: name is missing"),
+        ("name: s, ", "name: a, ", "two nodes of one name"),
+        ("spot: true, price: 1", "price: 1", "price differs from an earlier one of flavor A100"),
+        ("r{rack}", "{row}", "rack may hold {rack} and no other braces"),
+        ("flavor: A100,", "flavor: H100,", "line 11, column 31: flavor is none of the cluster's"),
+        ("at_hours: 2", "at_hours: -2", "at_hours is not between"),
+        ("nodes:", "nodes: &n", None),
+        ("- name: east", "- name: [", "line 5"),
+        ("- name: east", "- &x [*x]", "line 4"),
+        ("  - name: east", "\t- name: east", "line 3, column 1"),
+    ],
+)
+def test_a_bad_fleet_file_is_refused_with_line_and_column(old, new, told):
+    text = FLEET.replace(old, new, 1)
+    assert text != FLEET
+    if told is None:
+        assert read_fleet("f", text)
+        return
+    with pytest.raises(ReplayError) as caught:
+        read_fleet("f", text)
+    assert str(caught.value).startswith("f: line ")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "a", "[]", "clusters: []", "clusters: {}", "clusters:\n - 5", "---\n---\n", "clusters: &a [*a]", "x: 1",
+        "clusters:\n- &c {name: a, nodes: [{name: n, cpu: 1, memory_gib: 1}]}\n- *c", "[" * 3000, "\x00",
+        "clusters:\n- {name: a, nodes: [{name: n, cpu: 1, memory_gib: 1}]}\n- {name: a, nodes: [{name: n, cpu: 1, memory_gib: 1}]}",
+        "clusters: !!python/object/apply:os.system [id]",
+    ],
+)  # fmt: skip
+def test_what_is_no_fleet_is_refused(text):
+    with pytest.raises(ReplayError, match=r"^f: line "):
+        read_fleet("f", text)
+
+
+@given(
+    st.recursive(
+        st.none() | st.text(max_size=5) | st.integers(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["clusters", "name", "nodes", "price", "cpu"]), inner, max_size=3)
+        ),
+    )
+)
+@settings(max_examples=100)
+def test_no_document_makes_the_fleet_reader_stumble(document):
+    told = complaint(read_fleet, "f", yaml.safe_dump(document))
+    assert not told or told.startswith("f: line ")
+
+
+def test_percentiles_are_nearest_ranks():
+    assert [percentile(range(1, 101), share) for share in (0.5, 0.95, 0.99, 1)] == [50, 95, 99, 100]
+    assert percentile([], 0.5) == 0
+    assert spread_of([]) == {"mean": 0.0, "p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}
+
+
+def test_a_curve_is_averaged_over_equal_slots():
+    curve = Curve(4)
+    curve.add(0, 10, 8, 0)
+    curve.add(10, 30, 0, 2)
+    curve.add(30, 40, 4, 1)
+    assert curve.means() == [(10.0, 8.0, 0.0), (20.0, 0.0, 2.0), (30.0, 0.0, 2.0), (40.0, 4.0, 1.0)]
+    assert Curve(4).means() == []
+
+
+def test_charts_hold_no_markup_of_names_and_survive_nothing():
+    told = '<script>&"'
+    for chart in (
+        lines(told, {told: []}, str, str),
+        distribution(told, {told: [0.0, 5.0]}, str),
+        bars(told, [told], {told: [0.0]}, str),
+    ):
+        assert "<script" not in chart
+        assert "nan" not in chart.lower()
