@@ -58,6 +58,7 @@ class Cluster(models.Model):
     clock_skew_ms = models.BigIntegerField(default=0)
     inventory_version = models.BigIntegerField(default=0, help_text="Grows with every change to nodes or flavors.")
     last_seen_at = models.DateTimeField(null=True)
+    observed_at = models.DateTimeField(null=True, help_text="When the watches of nodes and pods last both showed life.")
     silent_since = models.DateTimeField(null=True, help_text="When contact was lost; null while the cluster answers.")
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(auto_now=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 from django.core.validators import RegexValidator
@@ -10,7 +11,8 @@ from rest_framework import serializers
 from clusters.engine.connection import ConnectionFields
 from clusters.models import Cluster, ClusterEvent, Node
 from clusters.operations import Changes, Wanted
-from clusters.queries import FlavorSummary, flavor_summary
+from clusters.queries import FlavorSummary, flavor_summary, freshness_of, shown_reasons
+from foundation.clock import now
 from foundation.plain_json import instant
 from foundation.shapes import Instant, Labels, StrictShape, Text
 from tenancy.models import NAME_PATTERN
@@ -123,6 +125,10 @@ class ClusterShown(serializers.Serializer[Any]):
     kubernetes_version = serializers.CharField()
     capabilities = serializers.ListField(child=serializers.CharField(), help_text="What else was found there: kueue.")
     last_seen_at = Instant(allow_null=True)
+    observed_at = Instant(allow_null=True)
+    is_stale = serializers.BooleanField(
+        help_text="Observed too long ago to be given new work; `reasons` says how long."
+    )
     created_at = Instant()
     flavors = FlavorShown(many=True)
 
@@ -184,10 +190,11 @@ def show_cluster(cluster: Cluster) -> dict[str, Any]:
 def show_clusters(clusters: Sequence[Cluster]) -> list[dict[str, Any]]:
     """The clusters with their flavors, in two queries."""
     flavors = flavor_summary([cluster.id for cluster in clusters])
-    return [_cluster(cluster, flavors[cluster.id]) for cluster in clusters]
+    at = now()
+    return [_cluster(cluster, flavors[cluster.id], at) for cluster in clusters]
 
 
-def _cluster(cluster: Cluster, flavors: Sequence[FlavorSummary]) -> dict[str, Any]:
+def _cluster(cluster: Cluster, flavors: Sequence[FlavorSummary], at: datetime) -> dict[str, Any]:
     return {
         "id": str(cluster.id),
         "name": cluster.name,
@@ -197,11 +204,13 @@ def _cluster(cluster: Cluster, flavors: Sequence[FlavorSummary]) -> dict[str, An
         "provider": cluster.provider,
         "labels": cluster.labels,
         "state": cluster.state,
-        "reasons": cluster.reasons,
+        "reasons": shown_reasons(cluster, at),
         "identity": cluster.identity,
         "kubernetes_version": cluster.kubernetes_version,
         "capabilities": ["kueue"] if cluster.has_kueue else [],
         "last_seen_at": instant(cluster.last_seen_at),
+        "observed_at": instant(cluster.observed_at),
+        "is_stale": freshness_of(cluster, at).is_stale,
         "created_at": instant(cluster.created_at),
         "flavors": [show_flavor(flavor) for flavor in flavors],
     }

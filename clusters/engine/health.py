@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 
 MAX_CLOCK_SKEW_MS = 60_000
@@ -21,6 +22,39 @@ class Reason:
     def as_json(self) -> dict[str, str]:
         """The form in which it is stored and shown."""
         return {"code": self.code, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far what is known of a cluster can be trusted: whole minutes since it was observed, 0 while that is recent."""
+
+    minutes: int = 0
+    is_stale: bool = False
+
+
+FRESH = Freshness()
+
+
+def freshness(
+    now: datetime, last_seen_at: datetime | None, observed_at: datetime | None, limit_seconds: int
+) -> Freshness:
+    """Half of `limit_seconds` is recent, more than all of it is stale; a cluster nobody ever reached has nothing to trust.
+
+    It ages from the older of the two: contact may hold while the watches are stuck, and the other way round.
+    """
+    known = [at for at in (last_seen_at, observed_at) if at is not None]
+    age_seconds = (now - min(known)).total_seconds() if known else 0
+    if age_seconds <= limit_seconds / 2:
+        return FRESH
+    return Freshness(max(1, int(age_seconds // 60)), age_seconds > limit_seconds)
+
+
+def stale_findings(found: Freshness) -> list[Reason]:
+    """The reason against a cluster that is too long unobserved, if it is."""
+    if not found.is_stale:
+        return []
+    told = f"Last observed {found.minutes} min ago: it takes no new work until it is observed again."
+    return [Reason("stale", told)]
 
 
 ORIGIN_OF: Mapping[str, str] = MappingProxyType(

@@ -1,6 +1,7 @@
 """What observers and probes report about a cluster: each report is one short transaction, and an event only on change."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -21,9 +22,11 @@ def record_contact(
     clock_skew_ms: int | None = None,
     kubernetes_version: str = "",
     has_kueue: bool | None = None,
+    observed_at: datetime | None = None,
 ) -> bool:
     """The cluster answered as itself: ends any silence. `clock_skew_ms` is its clock minus ours, None if not measured,
-    and so is whether it `has_kueue` where nobody asked.
+    and so is whether it `has_kueue` where nobody asked. `observed_at` is when the watches of its nodes and pods last both
+    showed life.
 
     Returns whether its health changed. Unknown or removed clusters are left alone.
     """
@@ -36,6 +39,8 @@ def record_contact(
         if clock_skew_ms is not None:
             reasons = merged(reasons, "clock", clock_findings(clock_skew_ms))
             changes["clock_skew_ms"] = clock_skew_ms
+        if observed_at is not None:
+            changes["observed_at"] = observed_at
         if kubernetes_version:
             changes["kubernetes_version"] = kubernetes_version[:40]
         if has_kueue is not None:

@@ -2,6 +2,9 @@
 
 from .capacity import FlavorSummary as FlavorSummary
 from .capacity import flavor_summary as flavor_summary
+from .capacity import fleet_freshness as fleet_freshness
+from .capacity import freshness_of as freshness_of
+from .capacity import shown_reasons as shown_reasons
 from .connections import address_of_registered as address_of_registered
 from .connections import driver_of as driver_of
 from .domains import Domains as Domains

@@ -3,11 +3,15 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
+
+from clusters.engine.health import Freshness, freshness, stale_findings
 from clusters.engine.taints import Standing, standing
-from clusters.models import Flavor, Node
+from clusters.models import Cluster, Flavor, Node
 
 _READ = ("cluster_id", "devices", "used_devices", "taints", "is_ready", "is_schedulable")
 
@@ -55,6 +59,22 @@ def flavor_summary(cluster_ids: Collection[UUID]) -> Mapping[UUID, Sequence[Flav
         free = offered[flavor.cluster_id, flavor.name]
         result[flavor.cluster_id].append(_summary(flavor, free, totals[flavor.cluster_id, flavor.name]))
     return result
+
+
+def freshness_of(cluster: Cluster, now: datetime) -> Freshness:
+    """How far what is known of a cluster can be trusted."""
+    return freshness(now, cluster.last_seen_at, cluster.observed_at, settings.STALE_SECONDS)
+
+
+def fleet_freshness(now: datetime) -> Mapping[UUID, Freshness]:
+    """Of every registered cluster. One query."""
+    rows = Cluster.objects.values_list("id", "last_seen_at", "observed_at")
+    return {id_: freshness(now, seen_at, observed_at, settings.STALE_SECONDS) for id_, seen_at, observed_at in rows}
+
+
+def shown_reasons(cluster: Cluster, now: datetime) -> list[Mapping[str, str]]:
+    """What is held against a cluster, with its staleness, which no report brings but only time."""
+    return [*cluster.reasons, *(reason.as_json() for reason in stale_findings(freshness_of(cluster, now)))]
 
 
 def node_standing(node: Node, flavors: Mapping[str, Flavor]) -> Standing:

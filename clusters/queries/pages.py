@@ -10,11 +10,12 @@ from uuid import UUID
 from django.db.models import Count, Q, Sum
 
 from clusters.models import Cluster, ClusterEvent, Flavor, Node
+from foundation.clock import now
 from foundation.paging import page_of
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
 
-from .capacity import FlavorSummary, flavor_summary, node_standing
+from .capacity import FlavorSummary, flavor_summary, freshness_of, node_standing, shown_reasons
 from .visible import visible_clusters
 
 EVENTS_SHOWN = 30
@@ -56,6 +57,9 @@ class ClusterCard:
     reasons: tuple[ReasonLine, ...]
     kubernetes_version: str
     last_seen_at: datetime | None
+    observed_at: datetime | None
+    minutes_stale: int
+    """How long ago it was last observed, if that is too long; else 0."""
     nodes: int
     nodes_ready: int
     cpu_millicores: int
@@ -97,11 +101,11 @@ class Fleet:
 
     @property
     def ready(self) -> int:
-        return sum(card.state == "ready" for card in self.clusters)
+        return sum(card.state == "ready" and not card.minutes_stale for card in self.clusters)
 
     @property
     def troubled(self) -> tuple[ClusterCard, ...]:
-        return tuple(card for card in self.clusters if card.state != "ready")
+        return tuple(card for card in self.clusters if card.state != "ready" or card.minutes_stale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,9 @@ class ClusterView:
 def fleet_view(actor: Actor) -> Fleet:
     """Every cluster the actor may see, troubled ones first, then by name. Five queries whatever the fleet's size."""
     cards = _cards(list(visible_clusters(actor)))
-    in_order = sorted(cards, key=lambda card: (card.state == "ready", card.name, str(card.id)))
+    in_order = sorted(
+        cards, key=lambda card: (card.state == "ready" and not card.minutes_stale, card.name, str(card.id))
+    )
     may_register = visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(depth=0).exists()
     return Fleet(clusters=tuple(in_order), may_register=may_register)
 
@@ -215,6 +221,8 @@ def _card(
     used: Mapping[tuple[UUID, str], int],
     sums: Mapping[str, Any],
 ) -> ClusterCard:
+    at = now()
+    fresh = freshness_of(cluster, at)
     lines = []
     for summary in flavors:
         taken = min(used.get((cluster.id, summary.name), 0), summary.total - summary.free)
@@ -229,9 +237,11 @@ def _card(
         state=cluster.state,
         health=cluster.health,
         wish=cluster.wish,
-        reasons=tuple(_reason(reason) for reason in cluster.reasons),
+        reasons=tuple(_reason(reason) for reason in shown_reasons(cluster, at)),
         kubernetes_version=cluster.kubernetes_version,
         last_seen_at=cluster.last_seen_at,
+        observed_at=cluster.observed_at,
+        minutes_stale=fresh.minutes if fresh.is_stale else 0,
         nodes=sums.get("nodes", 0),
         nodes_ready=sums.get("ready", 0),
         cpu_millicores=sums.get("cpu") or 0,

@@ -22,6 +22,9 @@ from .strategies import STRATEGIES, price_terms
 
 _OUT = np.inf
 _ROUNDING = 1e-9
+_A_MINUTE = 1e-9
+"""What a minute since a cluster was last observed counts: it decides between equals and nothing else."""
+_MOST_MINUTES = 1440
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class Contest:
         self._allowed: Mask = np.all(usable[ask.pools], axis=1)
         self._base: Floats = price_terms(job.strategy, ask, self._allowed)
         """Per candidate what does not change while it is in; infinite once it is out."""
+        self._base = self._base + _A_MINUTE * np.minimum(fleet.minutes_unseen[ask.lead], _MOST_MINUTES)
         self._base[~(self._allowed & ask.is_alive)] = _OUT
         self._cluster: Ints = fleet.cluster_of_pool[ask.lead]
         self._foresight = _foresight(ask, state, meter)

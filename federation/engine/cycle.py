@@ -38,7 +38,7 @@ from .strategies import STRATEGIES
 
 _WAITING_FOR_ROOM = frozenset({"waiting_for_capacity", "behind_in_queue"})
 MOST_OFFERS_PER_CLUSTER = 4
-_NOT_ANSWERING = frozenset({"unreachable", "auth_failed"})
+_NOT_ANSWERING = frozenset({"unreachable", "auth_failed", "stale"})
 
 
 def decide(snapshot: Snapshot, index: FleetIndex | None = None) -> Decisions:

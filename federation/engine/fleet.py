@@ -261,6 +261,8 @@ class Fleet:
     """Per pool."""
     slice_hosts: Ints
     """Per pool."""
+    minutes_unseen: Ints
+    """Per pool: of its cluster."""
     size: Ints
     """Per pool: all its units (all its millicores where it has no GPU)."""
     free_share: Floats
@@ -334,6 +336,7 @@ def fleet_of(clusters: Sequence[FleetCluster], pools: Mapping[UUID, tuple[Pool, 
         free_share=np.array([_free_share(pool) for pool in every], dtype=np.float64),
         is_open=np.array([pool.cluster.state in OPEN_STATES for pool in every], dtype=np.bool_),
         has_gpu=np.array([bool(pool.flavor.gpu_model) for pool in every], dtype=np.bool_),
+        minutes_unseen=np.array([pool.cluster.minutes_unseen for pool in every], dtype=np.int64),
         slice_hosts=np.array([pool.flavor.slice_hosts for pool in every], dtype=np.int64),
     )
 

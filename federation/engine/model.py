@@ -155,7 +155,9 @@ class FleetNode:
 
 @dataclass(frozen=True, slots=True)
 class FleetCluster:
-    """A cluster as placement sees it. `state` other than ready or degraded takes no new work."""
+    """A cluster as placement sees it. `state` other than ready or degraded takes no new work; `stale` is one that was last
+    observed too long ago.
+    """
 
     id: UUID
     name: str
@@ -168,6 +170,8 @@ class FleetCluster:
     fills: Literal["hinted", "spread"] = "hinted"
     """How its own scheduler picks nodes: where our hints point, or where most CPU and memory is left (kube-scheduler's
     LeastAllocated) because it does not get or follow hints."""
+    minutes_unseen: int = 0
+    """Since it was last observed, 0 while that is recent: of equally good clusters the one seen later is taken."""
 
 
 @dataclass(frozen=True, slots=True)

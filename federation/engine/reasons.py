@@ -42,6 +42,7 @@ CLUSTER_CODES = (
     "draining",
     "unreachable",
     "auth_failed",
+    "stale",
 )
 _STATE_MESSAGES = {
     "cordoned": "an administrator has cordoned it: it takes no new work",
@@ -80,6 +81,8 @@ def reason_on(job: JobRequest, number: int, state: FleetState) -> tuple[Reason, 
         return ruled_out, True
     if cluster.state not in OPEN_STATES and not state.is_empty:
         message = _STATE_MESSAGES.get(cluster.state, f"it is {cluster.state}")
+        if cluster.state == "stale":
+            message = f"it was last observed {cluster.minutes_unseen} min ago, so what is free there is not known"
         return Reason(cluster.name, cluster.state, message), True
     for pod_set in job.pod_sets:
         shortage = _shortage(job, pod_set, number, state)

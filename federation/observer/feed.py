@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -44,6 +45,8 @@ class Feed:
         self._news = asyncio.Event()
         self._missed = 0
         self._is_listed_anew = False
+        self._alive_at: dict[str, datetime] = {}
+        """When the watch of nodes, and that of pods, last brought anything or proved that it lives."""
 
     async def run(self) -> None:
         """Watches, records and keeps the pulse, each restarted by itself when the cluster or the database fails it."""
@@ -92,9 +95,11 @@ class Feed:
         clusters.operations.record_silence(self._cluster_id, told, code="identity_changed")
 
     def _take_nodes(self, event: WatchEvent) -> None:
+        self._alive_at["nodes"] = clock.now()
         self._inventory.see_nodes(event.kind, _only(NodeSeen, event.objects))
 
     def _take_pods(self, event: WatchEvent) -> None:
+        self._alive_at["pods"] = clock.now()
         self._inventory.see_pods(event.kind, _only(PodSeen, event.objects))
         self._buffer.add_pods(event)
 
@@ -158,7 +163,8 @@ class Feed:
             await self._in_database(self._record_contact, skew_ms)
 
     def _record_contact(self, skew_ms: int) -> None:
-        clusters.operations.record_contact(self._cluster_id, clock_skew_ms=skew_ms)
+        observed_at = min(self._alive_at.values()) if self._inventory.is_complete else None
+        clusters.operations.record_contact(self._cluster_id, clock_skew_ms=skew_ms, observed_at=observed_at)
 
     async def _in_database(self, work: Callable[..., Result], *args: Any) -> Result:
         return await asyncio.wrap_future(self._database.submit(work, *args))

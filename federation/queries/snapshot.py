@@ -19,7 +19,9 @@ from django.db import connection
 import billing.queries
 import clusters.queries
 import quotas.queries
+from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView, NodeView
+from federation.engine.fleet import OPEN_STATES
 from federation.engine.lifecycle import JobState
 from federation.engine.model import (
     ClusterRefusal,
@@ -132,27 +134,32 @@ def _kept_from(request: JobRequest, refusals: Sequence[ClusterRefusal]) -> JobRe
     return replace(request, constraints=constraints, shape=f"{request.shape} refused {refusals}")
 
 
-_built: dict[UUID, tuple[tuple[ClusterView, Use, object], FleetCluster]] = {}
+_built: dict[UUID, tuple[tuple[ClusterView, Use, object, Freshness], FleetCluster]] = {}
 
 
 def load_fleet(now: datetime) -> tuple[FleetCluster, ...]:
     """Every registered cluster with what is free on it."""
     prices = {key: (price.unit_price, price.currency) for key, price in billing.queries.price_book(now).items()}
     taken = _taken()
-    return tuple(_cluster(view, taken.get(view.id, {}), prices) for view in clusters.queries.fleet())
+    fresh = clusters.queries.fleet_freshness(now)
+    views = clusters.queries.fleet()
+    return tuple(_cluster(view, taken.get(view.id, {}), prices, fresh.get(view.id, FRESH)) for view in views)
 
 
-def _cluster(view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], tuple[Decimal, str]]) -> FleetCluster:
+def _cluster(
+    view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], tuple[Decimal, str]], fresh: Freshness
+) -> FleetCluster:
     own_prices = {name: prices.get((view.id, name)) for name in view.flavors}
     known = _built.get(view.id)
-    if known is not None and known[0][0] is view and known[0][1:] == (use, own_prices):
+    if known is not None and known[0][0] is view and known[0][1:] == (use, own_prices, fresh):
         return known[1]
     built = FleetCluster(
         id=view.id,
         name=view.name,
         owner_path=view.owner_path,
         region=view.region,
-        state=view.state,
+        state="stale" if fresh.is_stale and view.state in OPEN_STATES else view.state,
+        minutes_unseen=fresh.minutes,
         flavors={
             name: FleetFlavor(
                 name=name,
@@ -170,7 +177,7 @@ def _cluster(view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], tupl
         },
         nodes=tuple(_node(node, use.get(node.name, NOTHING_TAKEN)) for node in view.nodes),
     )
-    _built[view.id] = ((view, use, own_prices), built)
+    _built[view.id] = ((view, use, own_prices, fresh), built)
     return built
 
 

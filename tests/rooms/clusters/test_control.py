@@ -123,7 +123,8 @@ def test_a_cluster_shows_its_flavors_with_what_is_free(client, headers):
     [flavor] = client.get(f"{URL}/{cluster.id}", headers=headers).json()["flavors"]
     assert flavor == {
         "name": "h100", "vendor": "nvidia", "gpu_model": "H100-80GB", "gpu_memory_mib": 81920, "sharing": "whole",
-        "capacity_type": "on_demand", "nodes": 5, "total": 36, "free": 9, "largest_free_block": 6,
+        "capacity_type": "on_demand", "nodes": 5, "total": 36, "free": 9, "largest_free_block": 6, "slice_hosts": 1,
+            "unplaceable": "",
     }  # fmt: skip
     assert client.get(f"{URL}/{cluster.id}/flavors", headers=headers).json()["items"] == [flavor]
 
