@@ -40,6 +40,14 @@ def switch(name: str, default: bool) -> bool:  # noqa: FBT001 - it is the value,
     raise ImproperlyConfigured(f"{name} must be one of 1, 0, true, false, yes, no, on, off; it is {word!r}")
 
 
+def choice(name: str, default: str, allowed: Sequence[str]) -> str:
+    """One of the allowed words."""
+    word = text(name, default).strip()
+    if word not in allowed:
+        raise ImproperlyConfigured(f"{name} must be one of {', '.join(allowed)}; it is {word!r}")
+    return word
+
+
 def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:
     """A whole number between `least` and `most`."""
     raw = text(name, str(default)).strip()

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
 
 import billing.queries
@@ -30,8 +31,10 @@ from federation.engine.model import (
     FleetNode,
     JobRequest,
     LimitState,
+    Runtime,
     Snapshot,
 )
+from federation.engine.ordering import by_response_ratio
 from federation.engine.runtimes import Groups, groups_of, name_pattern
 from federation.engine.spec import request_of
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
@@ -69,8 +72,12 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
 
 def with_times(snapshot: Snapshot) -> Snapshot:
     """The snapshot with what history tells of how long its jobs will run. Most cycles decide without."""
-    kinds = {request.kind for request in snapshot.queue}
-    return replace(snapshot, runtimes=runtimes_of([_groups[kind] for kind in kinds if kind in _groups]))
+    return replace(snapshot, runtimes=_times_of(snapshot.queue))
+
+
+def _times_of(queue: Iterable[JobRequest]) -> Mapping[str, Runtime]:
+    kinds = {request.kind for request in queue}
+    return runtimes_of([_groups[kind] for kind in kinds if kind in _groups])
 
 
 def load_limits() -> tuple[LimitState, ...]:
@@ -89,7 +96,10 @@ _groups: dict[str, Groups] = {}
 
 
 def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
-    """Waiting jobs, the most urgent first, then the oldest. A job's request is parsed once a process."""
+    """Waiting jobs, the most urgent first, then the oldest, or as SWITCHYARD_QUEUE_ORDER says.
+
+    A job's request is parsed once a process.
+    """
     rows = Job.objects.filter(state=JobState.QUEUED).order_by("-priority", "id")
     ids = list(rows.values_list("id", flat=True)[:depth])
     if len(_requests) > MOST_REQUESTS_KEPT:
@@ -105,7 +115,10 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
             spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind
         )
     refusals = _refusals(now, ids)
-    return tuple(_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests)
+    queue = tuple(_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests)
+    if settings.QUEUE_ORDER == "ratio":
+        return by_response_ratio(queue, _times_of(queue), now)
+    return queue
 
 
 def _kind(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:

@@ -30,6 +30,7 @@ from federation.engine.model import (
     Snapshot,
     Topology,
 )
+from federation.engine.ordering import by_response_ratio
 
 from .members import settle
 from .values import EPOCH, WHOLE, Machine, TraceJob
@@ -77,8 +78,13 @@ class EngineGateway:
     name = "switchyard"
 
     def __init__(
-        self, strategy: str = "balanced", topology: Topology | None = None, patience_seconds: int | None = None
+        self,
+        strategy: str = "balanced",
+        topology: Topology | None = None,
+        patience_seconds: int | None = None,
+        order: str = "submitted",
     ) -> None:
+        self._order = order
         self._strategy = strategy
         self._topology = topology or Topology("rack", "preferred")
         self._patience_seconds = patience_seconds
@@ -94,10 +100,11 @@ class EngineGateway:
                 self._requests[number] = self._request(number, job)
                 if job.gpu_milli < WHOLE and not self._view.is_divisible:
                     self._view = _View(known, is_divisible=True)
-        snapshot = Snapshot(
-            EPOCH + timedelta(seconds=now), self._view.clusters(),
-            tuple(self._requests[number] for number, _ in queue),
-        )  # fmt: skip
+        at = EPOCH + timedelta(seconds=now)
+        requests = tuple(self._requests[number] for number, _ in queue)
+        if self._order == "ratio":
+            requests = by_response_ratio(requests, {}, at)
+        snapshot = Snapshot(at, self._view.clusters(), requests)
         if self._patience_seconds is not None:
             snapshot = replace(snapshot, patience_seconds=self._patience_seconds)
         return [self._choice(placement, known) for placement in decide(snapshot, self._index).placements]

@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from federation.engine.cycle import decide
 from federation.engine.model import LEVELS, Topology
+from federation.engine.ordering import ORDERS
 from federation.engine.recording import RecordingError, decisions_text, snapshot_of
 from federation.engine.replay.exports import csv_text, json_text, table
 from federation.engine.replay.figures import Figures
@@ -93,6 +94,7 @@ def _add_gateway(parser: CommandParser) -> None:
     group.add_argument(
         "--strategy", choices=sorted(STRATEGIES), default="balanced", help="of all jobs (default balanced)"
     )
+    group.add_argument("--order", choices=ORDERS, default=ORDERS[0], help="of the queue, as SWITCHYARD_QUEUE_ORDER")
     group.add_argument(
         "--level", choices=LEVELS, default="rack", help="domain that a gang should keep to (default rack)"
     )
@@ -188,7 +190,7 @@ def _conditions(options: dict[str, Any]) -> Conditions:
 
 def _gateways(options: dict[str, Any]) -> list[Gateway]:
     topology = Topology(options["level"], "required" if options["required"] else "preferred")
-    engine = EngineGateway(options["strategy"], topology, options["patience_seconds"])
+    engine = EngineGateway(options["strategy"], topology, options["patience_seconds"], options["order"])
     return [plain_gateway(name) if name in PLAIN else engine for name in dict.fromkeys(options["gateway"])]
 
 
@@ -242,7 +244,7 @@ def _snapshot(name: str) -> Any:
 def _told(options: dict[str, Any], plans: tuple[ClusterPlan, ...]) -> dict[str, Any]:
     """The conditions that figures are quoted with."""
     names = (
-        "fleet", "trace", "strategy", "level", "required", "patience_seconds", "summary_seconds", "cycle_seconds",
+        "fleet", "trace", "strategy", "order", "level", "required", "patience_seconds", "summary_seconds", "cycle_seconds",
         "fail_every_hours", "repair_hours", "checkpoint_hours", "since_hours", "until_hours", "stop", "limit", "load",
     )  # fmt: skip
     told = {name: options[name] for name in names if options[name] not in {None, False}}
