@@ -73,7 +73,7 @@ def lock_queued_jobs(job_ids: Collection[UUID]) -> dict[UUID, Job]:
     rows = Job.objects.select_for_update(no_key=True, skip_locked=True, of=("self",)).filter(
         id__in=job_ids, state="queued"
     )
-    return {job.id: job for job in rows.order_by("id").select_related("tenant", "created_by")}
+    return {job.id: job for job in rows.order_by("id").select_related("tenant").defer("explanation")}
 
 
 def lock_attempts(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:

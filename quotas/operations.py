@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 from uuid import UUID
 
+import msgspec
 from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
-from psycopg.types.json import Jsonb
 
 from clusters.queries import visible_clusters
 from foundation.outbox import announce
@@ -158,24 +158,21 @@ def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state)"
-            " SELECT *, 'pending' FROM unnest(%s::uuid[], %s::uuid[], %s::text[], %s::jsonb[])",
-            [
-                [request.holder_id for request in granted],
-                [request.tenant_id for request in granted],
-                [request.cluster_name for request in granted],
-                [Jsonb(dict(request.amounts)) for request in granted],
-            ],
+            " SELECT holder_id, tenant_id, cluster_name, amounts, 'pending' FROM json_to_recordset(%s::json)"
+            " AS hold(holder_id uuid, tenant_id uuid, cluster_name text, amounts jsonb)",
+            [_json_text(granted)],
         )
         cursor.execute(
             "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
-            " SELECT hold_id, limit_id, 'take', amount"
-            " FROM unnest(%s::uuid[], %s::uuid[], %s::bigint[]) AS take(hold_id, limit_id, amount)",
-            [
-                [take.holder_id for take in takes],
-                [take.limit_id for take in takes],
-                [take.amount for take in takes],
-            ],
+            " SELECT holder_id, limit_id, 'take', amount FROM json_to_recordset(%s::json)"
+            " AS take(holder_id uuid, limit_id uuid, amount bigint)",
+            [_json_text(takes)],
         )
+
+
+def _json_text(rows: Sequence[HoldRequest] | Sequence[Take]) -> str:
+    """One parameter for a whole batch: psycopg takes far longer over arrays."""
+    return msgspec.json.encode(rows).decode()
 
 
 def _give_back(holder_ids: Sequence[UUID]) -> None:

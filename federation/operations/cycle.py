@@ -31,6 +31,7 @@ from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot
 from federation.queries.visits import spec_hash_of
 from foundation import clock
 from foundation.outbox import announce
+from foundation.rows import insert_rows
 from foundation.states import advance
 from quotas.operations import HoldRefusal, HoldRequest
 
@@ -171,8 +172,8 @@ class _Draft:
 def _create(drafts: Sequence[_Draft]) -> None:
     if not drafts:
         return
-    Attempt.objects.bulk_create(draft.attempt for draft in drafts)
-    RemoteObject.objects.bulk_create(row for draft in drafts for row in draft.objects())
+    insert_rows([draft.attempt for draft in drafts])
+    insert_rows([row for draft in drafts for row in draft.objects()])
     advance(
         Job.objects.filter(id__in=[draft.job.id for draft in drafts]),
         JOB_LIFECYCLE,
@@ -184,15 +185,17 @@ def _create(drafts: Sequence[_Draft]) -> None:
         explanation={},
     )
     at = clock.now()
-    JobEvent.objects.bulk_create(
-        JobEvent(
-            job=draft.job,
-            attempt=draft.attempt,
-            at=at,
-            kind="placed",
-            message=f"Attempt {draft.attempt.number} on {draft.placement.cluster}, flavor {draft.attempt.flavor}.",
-        )
-        for draft in drafts
+    insert_rows(
+        [
+            JobEvent(
+                job=draft.job,
+                attempt=draft.attempt,
+                at=at,
+                kind="placed",
+                message=f"Attempt {draft.attempt.number} on {draft.placement.cluster}, flavor {draft.attempt.flavor}.",
+            )
+            for draft in drafts
+        ]
     )
 
 

@@ -1,0 +1,67 @@
+"""Rows stored as one JSON text are the rows that Django would have stored."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from django.db import IntegrityError
+
+from federation.models import Attempt, JobEvent
+from foundation.rows import insert_rows
+from tests.builders import actor_for, bind, make_cluster, make_spec, make_user, submit
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def job():
+    user = make_user()
+    bind(user, "acme")
+    return submit(actor_for(user), {"tenant": "acme", **make_spec()})
+
+
+def test_every_kind_of_value_comes_back_as_it_went_in(job):
+    awkward = "snow ☃ \U0001f680 \"quoted\" back\\slash 'single' %s {brace}\nnew line"
+    at = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+    made = [
+        Attempt(
+            job=job,
+            number=number,
+            cluster=make_cluster("acme"),
+            state="lost" if number else "reserved",
+            finished_at=at if number else None,
+            flavor=awkward[:100],
+            domain=awkward,
+            unit_price=Decimal("123456789012.345678"),
+            namespace="n",
+            spec_hash="h",
+            claim_token=2**62 + 1,
+        )
+        for number in range(2)
+    ]
+    state = next(iter({"lost", "failed"} & {choice for choice, _ in Attempt._meta.get_field("state").choices}))
+    made[1].state = state
+    insert_rows(made)
+    for row in made:
+        stored = Attempt.objects.get(id=row.id)
+        for name in ("number", "state", "flavor", "domain", "unit_price", "claim_token", "finished_at", "job_id"):
+            assert getattr(stored, name) == getattr(row, name), name
+        assert stored.next_action_at is not None, "the database's own default"
+        assert stored.reserved_at is not None
+
+
+def test_the_database_gives_numbers_and_keeps_its_constraints(job):
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    before = JobEvent.objects.count()
+    insert_rows([JobEvent(job=job, at=at, kind="placed", message=str(n)) for n in range(3)])
+    assert JobEvent.objects.count() == before + 3
+    twice = [
+        Attempt(job=job, number=1, cluster=make_cluster("acme"), flavor="f", namespace="n", spec_hash="h")
+        for _ in range(2)
+    ]
+    with pytest.raises(IntegrityError):
+        insert_rows(twice)
+
+
+def test_nothing_is_nothing():
+    insert_rows([])
