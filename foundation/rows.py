@@ -21,11 +21,11 @@ def insert_rows(rows: Sequence[Model]) -> None:
     """
     if not rows:
         return
-    model = type(rows[0])
-    fields = [field for field in model._meta.concrete_fields if _has_value(rows[0], field)]
+    meta = rows[0]._meta  # noqa: SLF001 - Django's public API for models
+    fields = [field for field in meta.concrete_fields if _has_value(rows[0], field)]
     values = [{field.column: getattr(row, field.attname) for field in fields} for row in rows]
     quote = connection.ops.quote_name
-    table, columns = quote(model._meta.db_table), ", ".join(quote(field.column) for field in fields)
+    table, columns = quote(meta.db_table), ", ".join(quote(str(field.column)) for field in fields)
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {table} ({columns}) SELECT {columns} FROM json_populate_recordset(NULL::{table}, %s::json)",  # noqa: S608 - names of our own tables and columns

@@ -7,9 +7,10 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine.cycle import decide
+from federation.engine.cycle import Cycle, decide
 from federation.engine.feasibility import never_fits
-from federation.engine.fleet import FleetIndex
+from federation.engine.fleet import WIDTH_OF_LEVEL, FleetIndex
+from federation.engine.fragmentation import typical_of
 from federation.engine.strategies import STRATEGIES
 
 from .checker import check
@@ -175,3 +176,54 @@ def test_every_wait_says_why_for_every_cluster_its_tenant_may_use_and_no_other(g
         visible = [one.name for one in given_snapshot.clusters if (tenant + "/").startswith(one.owner_path + "/")]
         assert [reason.cluster for reason in wait.per_cluster] == visible
         assert wait.message
+
+
+def placed(decisions):
+    return {placement.job_id: placement for placement in decisions.placements}
+
+
+@given(snapshots, st.data())
+@settings(max_examples=60, deadline=None)
+def test_jobs_behind_change_nothing(given_snapshot, data):
+    """A job keeps its offer when any job behind it goes. What packing leaves room for is given, not read off the queue."""
+    whole = replace(given_snapshot, typical_pods=typical_of(given_snapshot.queue))
+    length = data.draw(st.integers(0, len(whole.queue)))
+    shorter = decide(replace(whole, queue=whole.queue[:length]))
+    ahead = {one.id for one in whole.queue[:length]}
+    assert placed(shorter) == {key: value for key, value in placed(decide(whole)).items() if key in ahead}
+
+
+@given(snapshots)
+@settings(max_examples=60, deadline=None)
+def test_a_job_that_waits_takes_nothing_from_the_others(given_snapshot):
+    """None has waited long enough to have nodes kept for it, so those that wait could as well not be there."""
+    patient = tuple(replace(one, submitted_at=None) for one in given_snapshot.queue)
+    whole = replace(given_snapshot, queue=patient, typical_pods=typical_of(patient))
+    before = placed(decide(whole))
+    without = replace(whole, queue=tuple(one for one in patient if one.id in before))
+    assert placed(decide(without)) == before
+
+
+@given(snapshots, jobs())
+@settings(max_examples=150, deadline=None)
+def test_the_job_just_ahead_can_only_have_made_an_offer_worse(given_snapshot, last):
+    """Of one pod set, in clusters that follow hints: without the job ahead there are all the offers that there are with it,
+    none is dearer or over a wider domain, and none is lost.
+    """
+    last = replace(last, pod_sets=last.pod_sets[:1], strategy="cheapest")
+    patient = tuple(replace(one, submitted_at=None) for one in given_snapshot.queue)
+    hinted = tuple(replace(one, fills="hinted") for one in given_snapshot.clusters)
+    whole = replace(given_snapshot, queue=patient, clusters=hinted, typical_pods=typical_of(patient))
+    with_it, without_it = Cycle(whole, FleetIndex()), Cycle(whole, FleetIndex())
+    for number, one in enumerate(patient):
+        with_it.consider(one)
+        if number + 1 < len(patient):
+            without_it.consider(one)
+    offers, fewer = (cycle.offers(last)[0] for cycle in (without_it, with_it))
+    by_place = {(offer.cluster, offer.pod_sets[0].flavor): offer for offer in offers}
+    for offer in fewer:
+        better = by_place[offer.cluster, offer.pod_sets[0].flavor]
+        assert better.hourly_cost == offer.hourly_cost
+        assert WIDTH_OF_LEVEL[better.pod_sets[0].level] <= WIDTH_OF_LEVEL[offer.pod_sets[0].level]
+    costs = [[offer.hourly_cost for offer in found if offer.hourly_cost is not None] for found in (offers, fewer)]
+    assert not costs[1] or min(costs[0]) <= min(costs[1])
