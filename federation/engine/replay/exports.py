@@ -8,6 +8,7 @@ from typing import Any
 
 from .figures import Figures, JobLine
 from .traces import COLUMNS, own_row
+from .values import TraceJob
 
 FORMAT = "switchyard/replay"
 VERSION = 1
@@ -94,6 +95,15 @@ def csv_text(replays: Sequence[Figures]) -> bytes:
     for figures in replays:
         for line in figures.lines:
             writer.writerow({**own_row(line.job), **_outcome(figures.gateway, line)})
+    return out.getvalue().encode()
+
+
+def trace_text(jobs: Sequence[TraceJob]) -> bytes:
+    """The jobs as a trace in our own format."""
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(own_row(job) for job in jobs)
     return out.getvalue().encode()
 
 
