@@ -10,7 +10,7 @@ from clusters.models import Cluster
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
-from .engine.rating import Load
+from .engine.rating import Load, Unit
 
 
 def _only(field: str) -> Func:
@@ -43,12 +43,16 @@ class Rate(models.Model):
 class Price(models.Model):
     """Price of one unit for one hour while `valid` lasts. A unit is a GPU, a MIG slice, a share, or a CPU core.
 
-    Once written only the end of `valid` may come nearer, and never into time that was charged (trigger).
+    `cpu_price` and `memory_price` are for what a pod asks beside its units; null where the unit's price includes it. Once written only the end of `valid` may come nearer, and never into time that was charged (trigger).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     rate = models.ForeignKey(Rate, on_delete=models.CASCADE, related_name="prices")
     unit_price = models.DecimalField(max_digits=18, decimal_places=6)
+    cpu_price = models.DecimalField(
+        max_digits=18, decimal_places=6, null=True, help_text="Of a core and hour, on flavors with GPUs."
+    )
+    memory_price = models.DecimalField(max_digits=18, decimal_places=6, null=True, help_text="Of a GiB and hour.")
     currency = models.CharField(max_length=3, default="USD")
     valid = DateTimeRangeField(help_text="Half-open, UTC.")
     created_at = models.DateTimeField(db_default=Now())
@@ -56,6 +60,11 @@ class Price(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(condition=Q(unit_price__gte=0), name="price_is_not_negative"),
+            models.CheckConstraint(
+                condition=(Q(cpu_price__isnull=True) | Q(cpu_price__gte=0))
+                & (Q(memory_price__isnull=True) | Q(memory_price__gte=0)),
+                name="prices_of_cpu_and_memory_are_not_negative",
+            ),
             models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="price_currency_is_three_letters"),
             models.CheckConstraint(condition=_half_open("valid"), name="price_period_is_half_open"),
             ExclusionConstraint(
@@ -92,6 +101,13 @@ class Meter(models.Model):
     unit = models.CharField(max_length=4, choices=Unit.choices, help_text="What its price is per hour of.")
     gpu_units = models.PositiveIntegerField(help_text="Whole GPUs, MIG slices or shares; 0 for CPU-only work.")
     cpu_millicores = models.PositiveBigIntegerField()
+    memory_mib = models.PositiveBigIntegerField(db_default=0)
+    cpu_flavor = models.CharField(
+        max_length=120,
+        blank=True,
+        db_default="",
+        help_text="For a pod without GPUs on a GPU flavor: the CPU-only flavor whose price it pays if its own says nothing.",
+    )
     metered_from = models.DateTimeField()
     metered_until = models.DateTimeField(help_text="Everything before this instant is in segments.")
     is_closed = models.BooleanField(default=False)
@@ -105,6 +121,9 @@ class Meter(models.Model):
             models.CheckConstraint(
                 condition=Q(unit="gpu") | Q(unit="core", gpu_units=0), name="gpus_are_priced_as_gpus"
             ),
+            models.CheckConstraint(
+                condition=Q(cpu_flavor="") | Q(unit="gpu", gpu_units=0), name="only_guests_pay_another_flavors_price"
+            ),
         ]
         indexes = [models.Index(fields=["tenant"], condition=Q(is_closed=False), name="open_meters_by_tenant")]
 
@@ -114,9 +133,8 @@ class Meter(models.Model):
     @property
     def load(self) -> Load:
         """What the metered pod occupies, as rating sees it."""
-        return Load(
-            "gpu" if self.unit == self.Unit.GPU else "core", self.gpu_units, self.cpu_millicores, self.metered_from
-        )
+        unit: Unit = "gpu" if self.unit == self.Unit.GPU else "core"
+        return Load(unit, self.gpu_units, self.cpu_millicores, self.metered_from, self.memory_mib)
 
 
 class UsageSegment(models.Model):

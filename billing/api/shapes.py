@@ -51,6 +51,14 @@ class PriceCreate(StrictShape):
         ["on_demand", "spot", "reserved"], required=False, help_text="That of the flavor, if left out."
     )
     unit_price = Money()
+    cpu_price = Money(
+        required=False,
+        allow_null=True,
+        help_text="Of a core and hour, beside a GPU's price; without it that includes cores.",
+    )
+    memory_price = Money(
+        required=False, allow_null=True, help_text="Of a GiB and hour; without it the unit's price includes memory."
+    )
     effective_from = Instant(required=False, help_text="Now, if left out.")
 
 
@@ -63,6 +71,8 @@ class PriceShown(serializers.Serializer[Any]):
     flavor = serializers.CharField()
     capacity_type = serializers.CharField()
     unit_price = MoneyShape()
+    cpu_price = MoneyShape(allow_null=True)
+    memory_price = MoneyShape(allow_null=True)
     effective_from = Instant()
     effective_until = Instant(allow_null=True)
     created_at = Instant()
@@ -123,11 +133,17 @@ def show_price(price: Price) -> dict[str, Any]:
         "cluster_id": str(price.rate.cluster_id),
         "flavor": price.rate.flavor,
         "capacity_type": price.rate.capacity_type,
-        "unit_price": {"amount": format(price.unit_price, "f"), "currency": price.currency},
+        "unit_price": _money(price.unit_price, price.currency),
+        "cpu_price": _money(price.cpu_price, price.currency),
+        "memory_price": _money(price.memory_price, price.currency),
         "effective_from": instant(price.valid.lower),
         "effective_until": instant(price.valid.upper),
         "created_at": instant(price.created_at),
     }
+
+
+def _money(amount: Decimal | None, currency: str) -> dict[str, str] | None:
+    return None if amount is None else {"amount": format(amount, "f"), "currency": currency}
 
 
 def show_usage(report: UsageReport) -> dict[str, Any]:

@@ -44,6 +44,10 @@ class PricesView(ApiView):
         """Sets a price from an instant on. What was announced for later gives way; what was charged stands."""
         fields = self.read(PriceCreate)
         unit_price, currency = fields["unit_price"]
+        beside = {name: fields.get(name) for name in ("cpu_price", "memory_price")}
+        for name, money in beside.items():
+            if money is not None and money[1] != currency:
+                raise Invalid.field(name, "mixed_currencies", f"unit_price is in {currency}")
         wanted = NewPrice(
             cluster_name=fields["cluster"],
             flavor=fields["flavor"],
@@ -51,6 +55,7 @@ class PricesView(ApiView):
             currency=currency,
             capacity_type=fields.get("capacity_type", ""),
             effective_from=fields.get("effective_from"),
+            **{name: money[0] for name, money in beside.items() if money is not None},
         )
 
         def produce() -> tuple[int, dict[str, Any]]:

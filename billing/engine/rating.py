@@ -18,18 +18,26 @@ DAY = timedelta(days=1)
 PLACES = 12
 """Decimal places of a stored cost."""
 Unit = Literal["gpu", "core"]
-"""What a price is per hour of: a GPU (or slice, or share) of a GPU flavor; a CPU core of a CPU-only flavor."""
+"""What a unit price is per hour of: a GPU (or slice, or share) of a GPU flavor; a CPU core of a CPU-only flavor."""
+READINGS_AN_HOUR = 460_800
+"""What the parts of a reading are counted in (GPU-hours 128,000, millicore-hours 128, MiB-hours 125), so that their sum is
+divided, and rounded, once."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceSpan:
-    """A price of one unit for one hour (at most 6 decimal places), valid in [valid_from, valid_until)."""
+    """A price of one unit for one hour (at most 6 decimal places), valid in [valid_from, valid_until).
+
+    `cpu_price` is per core and `memory_price` per GiB, each beside the unit's; None where the unit's price includes them.
+    """
 
     id: UUID
     unit_price: Decimal
     currency: str
     valid_from: datetime
     valid_until: datetime | None = None
+    cpu_price: Decimal | None = None
+    memory_price: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,12 @@ class Load:
     gpu_units: int
     cpu_millicores: int
     metered_from: datetime
+    memory_mib: int = 0
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether it takes no GPU of a flavor that is sold by the GPU: the price of a GPU says nothing about it."""
+        return self.unit == "gpu" and not self.gpu_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +69,51 @@ class Piece:
     currency: str
 
 
-def rate(load: Load, start: datetime, until: datetime, prices: Iterable[PriceSpan]) -> tuple[Piece, ...]:
-    """The pieces of [start, until), in order, without gaps. Instants are whole milliseconds; prices do not overlap."""
-    spans = sorted(prices, key=lambda price: price.valid_from)
-    cuts = _cuts(start, until, spans)
-    return tuple(_piece(load, a, b, _price_at(spans, a)) for a, b in pairwise(cuts))
+def rate(
+    load: Load, start: datetime, until: datetime, prices: Iterable[PriceSpan], stand_ins: Iterable[PriceSpan] = ()
+) -> tuple[Piece, ...]:
+    """The pieces of [start, until), in order, without gaps. Instants are whole milliseconds; prices do not overlap.
 
-
-def reading(load: Load, price: PriceSpan, at: datetime) -> int:
-    """Cost in 10**-12 of the currency since the run's latest cut before `at` (midnight, price change or its beginning).
-
-    Rounded down: a day at one price loses less than one such unit.
+    A guest pays what its flavor's price asks for cores and memory; while that asks for neither, it pays the `stand_ins`,
+    which are prices of a CPU-only flavor; without these it has no price.
     """
-    return _reading(load, price, _base(load, price, at), at)
+    tariffs = [Tariff(load, span) for span in prices if not load.is_guest or _asks_of_guests(span)]
+    if load.is_guest:
+        tariffs += [Tariff(load, span, stands_in=True) for span in stand_ins]
+    cuts = _cuts(start, until, [tariff.span for tariff in tariffs])
+    return tuple(_piece(load, a, b, _tariff_at(tariffs, a)) for a, b in pairwise(cuts))
+
+
+def _asks_of_guests(span: PriceSpan) -> bool:
+    return span.cpu_price is not None or span.memory_price is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """A price as it applies to a load; one that `stands_in` is of a CPU-only flavor, for a guest elsewhere."""
+
+    load: Load
+    span: PriceSpan
+    stands_in: bool = False
+
+    def base(self, at: datetime) -> datetime:
+        """The latest cut at or before `at`."""
+        return max(_midnight(at), self.span.valid_from, self.load.metered_from)
+
+    def reading_from(self, base: datetime, at: datetime) -> int:
+        """Cost in 10**-12 of the currency since `base`, rounded down: a day at one price loses less than one such unit."""
+        load, span = self.load, self.span
+        unit, memory = _micros(span.unit_price), _micros(span.memory_price)
+        by_core = self.stands_in or load.unit == "core"
+        gpu, cpu = (0, unit) if by_core else (unit, _micros(span.cpu_price))
+        per_millisecond = (
+            gpu * load.gpu_units * 128_000 + cpu * load.cpu_millicores * 128 + memory * load.memory_mib * 125
+        )
+        return per_millisecond * ((at - base) // MILLISECOND) // READINGS_AN_HOUR
+
+
+def _micros(price: Decimal | None) -> int:
+    return int(price.scaleb(6)) if price is not None else 0
 
 
 def whole_milliseconds(at: datetime) -> datetime:
@@ -86,39 +132,29 @@ def _cuts(start: datetime, until: datetime, spans: Sequence[PriceSpan]) -> list[
     return sorted(cuts)
 
 
-def _piece(load: Load, start: datetime, until: datetime, price: PriceSpan | None) -> Piece:
+def _piece(load: Load, start: datetime, until: datetime, tariff: Tariff | None) -> Piece:
     milliseconds = (until - start) // MILLISECOND
     cost = 0
-    if price is not None:
-        base = _base(load, price, start)
-        cost = _reading(load, price, base, until) - _reading(load, price, base, start)
+    if tariff is not None:
+        base = tariff.base(start)
+        cost = tariff.reading_from(base, until) - tariff.reading_from(base, start)
     return Piece(
         start=start,
         until=until,
         gpu_milliseconds=load.gpu_units * milliseconds,
         cpu_millicore_milliseconds=load.cpu_millicores * milliseconds,
-        price_id=price.id if price else None,
+        price_id=tariff.span.id if tariff else None,
         cost=Decimal(f"{cost}e-{PLACES}"),
-        currency=price.currency if price else "",
+        currency=tariff.span.currency if tariff else "",
     )
 
 
-def _base(load: Load, price: PriceSpan, at: datetime) -> datetime:
-    return max(_midnight(at), price.valid_from, load.metered_from)
-
-
-def _reading(load: Load, price: PriceSpan, base: datetime, at: datetime) -> int:
-    milliseconds = (at - base) // MILLISECOND
-    micros = int(price.unit_price.scaleb(6))
-    if load.unit == "gpu":  # micros * GPU-ms * 10**6 / 3,600,000 ms an hour
-        return micros * load.gpu_units * milliseconds * 5 // 18
-    return micros * load.cpu_millicores * milliseconds // 3600  # and another 1000 millicores a core
-
-
-def _price_at(spans: Sequence[PriceSpan], at: datetime) -> PriceSpan | None:
-    for span in spans:
+def _tariff_at(tariffs: Sequence[Tariff], at: datetime) -> Tariff | None:
+    """The price in force; a flavor's own comes before one that stands in."""
+    for tariff in tariffs:
+        span = tariff.span
         if span.valid_from <= at and (span.valid_until is None or at < span.valid_until):
-            return span
+            return tariff
     return None
 
 

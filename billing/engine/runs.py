@@ -32,6 +32,7 @@ class ObservedRun:
     is_estimated: bool = False
     workload_name: str = ""
     user_name: str = ""
+    memory_mib: int = 0
 
     @property
     def key(self) -> MeterKey:

@@ -8,11 +8,11 @@ from django.db import connection, transaction
 from psycopg.types.range import TimestamptzRange
 
 from billing import locks
-from billing.engine.rating import rate, whole_milliseconds
+from billing.engine.rating import whole_milliseconds
 from billing.engine.runs import MeterKey, ObservedRun
 from billing.models import Meter, UsageSegment
 from billing.queries.prices import price_spans
-from billing.queries.progress import meters_for, rate_key
+from billing.queries.progress import meters_for, rated
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def _segments(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> 
                 currency=piece.currency,
                 is_estimated=run.is_estimated,
             )
-            for piece in rate(meter.load, meter.metered_until, run.until_at, prices.get(rate_key(meter), ()))
+            for piece in rated(meter, meter.metered_until, run.until_at, prices)
         ]
     return segments
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from psycopg.types.range import TimestamptzRange
 
 from billing import locks
@@ -23,7 +23,10 @@ from tenancy.queries import Actor
 
 @dataclass(frozen=True, slots=True)
 class NewPrice:
-    """A price to set. Without `effective_from` it begins now; `capacity_type` may be left to the flavor."""
+    """A price to set. Without `effective_from` it begins now; `capacity_type` may be left to the flavor.
+
+    `cpu_price` a core and `memory_price` a GiB are asked beside the unit's; None: the unit's price includes them.
+    """
 
     cluster_name: str
     flavor: str
@@ -31,18 +34,21 @@ class NewPrice:
     currency: str = "USD"
     capacity_type: str = ""
     effective_from: datetime | None = None
+    cpu_price: Decimal | None = None
+    memory_price: Decimal | None = None
 
 
 def create_price(actor: Actor, wanted: NewPrice) -> Price:
     """The new price, in force from its beginning until another takes its place.
 
     The price before it ends where it begins; prices announced for later give way. Raises NotFound and NotAllowedHere
-    (cluster), Invalid (`unknown_flavor`, `mixed_currencies`), Conflict `price_already_used` when work was already
+    (cluster), Invalid (`unknown_flavor`, `mixed_currencies`, `priced_by_the_core`), Conflict `price_already_used` when work was already
     metered at or after its beginning.
     """
     cluster = cluster_by_name(actor, wanted.cluster_name)
     require_at_owner(actor, cluster, Permission.MANAGE_PRICES)
     capacity_type = _capacity_type(cluster, wanted)
+    _refuse_two_core_prices(cluster, wanted)
     with transaction.atomic():
         locks.rewrite_price_book()
         begins = whole_milliseconds(wanted.effective_from or now())
@@ -51,7 +57,12 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
         _refuse_used_time(rate, begins)
         _make_room(rate, begins)
         price = Price.objects.create(
-            rate=rate, unit_price=wanted.unit_price, currency=wanted.currency, valid=TimestamptzRange(begins, None)
+            rate=rate,
+            unit_price=wanted.unit_price,
+            cpu_price=wanted.cpu_price,
+            memory_price=wanted.memory_price,
+            currency=wanted.currency,
+            valid=TimestamptzRange(begins, None),
         )
         record_audit(
             actor,
@@ -64,6 +75,8 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
                 "flavor": wanted.flavor,
                 "capacity_type": capacity_type,
                 "unit_price": format(wanted.unit_price, "f"),
+                "cpu_price": None if wanted.cpu_price is None else format(wanted.cpu_price, "f"),
+                "memory_price": None if wanted.memory_price is None else format(wanted.memory_price, "f"),
                 "currency": wanted.currency,
                 "effective_from": instant(begins),
             },
@@ -83,6 +96,14 @@ def _capacity_type(cluster: Cluster, wanted: NewPrice) -> str:
     return wanted.capacity_type or known[0]
 
 
+def _refuse_two_core_prices(cluster: Cluster, wanted: NewPrice) -> None:
+    sold_by_gpu = Flavor.objects.filter(cluster=cluster, name=wanted.flavor).values_list("gpu_model", flat=True)
+    if wanted.cpu_price is not None and list(sold_by_gpu) == [""]:
+        raise Invalid.field(
+            "cpu_price", "priced_by_the_core", f"a unit of {wanted.flavor} is a core: that is unit_price"
+        )
+
+
 def _refuse_mixed_currencies(cluster: Cluster, currency: str) -> None:
     """One currency for an organisation, so that its costs can be added up."""
     organisation = cluster.owner.path.split("/")[0]
@@ -98,8 +119,8 @@ def _refuse_mixed_currencies(cluster: Cluster, currency: str) -> None:
 
 def _refuse_used_time(rate: Rate, begins: datetime) -> None:
     used = Meter.objects.filter(
+        Q(flavor=rate.flavor) | Q(cpu_flavor=rate.flavor),
         cluster_id=rate.cluster_id,
-        flavor=rate.flavor,
         capacity_type=rate.capacity_type,
         metered_until__gt=begins,
         metered_from__lt=F("metered_until"),

@@ -25,11 +25,15 @@ GROUP BY m.workload_id, s.currency
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """A cost before any rounding for display. `is_provisional` while something still runs; `currency` empty if unpriced."""
+    """A cost before any rounding for display. `is_provisional` while something still runs.
+
+    `is_unpriced`: there was no price for some of it, which is not in the amount; for all of it, if `currency` is empty.
+    """
 
     amount: Decimal
     currency: str
     is_provisional: bool
+    is_unpriced: bool = False
 
 
 def costs_of(workload_ids: Collection[UUID]) -> Mapping[UUID, CostView]:
@@ -45,14 +49,17 @@ def costs_of(workload_ids: Collection[UUID]) -> Mapping[UUID, CostView]:
     lines = _recorded(workload_ids, running) + [
         (part.meter.workload_id, part.piece.currency, part.piece.cost) for part in provisional_parts(running)
     ]
+    unpriced: set[UUID] = set()
     for workload_id, currency, cost in lines:
         amounts[workload_id] += cost
         if currency:
             currencies[workload_id] = currency
+        else:
+            unpriced.add(workload_id)
     open_ids = {run.meter.workload_id for run in running}
     return {
-        workload_id: CostView(amounts[workload_id], currencies.get(workload_id, ""), workload_id in open_ids)
-        for workload_id in amounts.keys() | open_ids
+        id_: CostView(amounts[id_], currencies.get(id_, ""), id_ in open_ids, id_ in unpriced)
+        for id_ in amounts.keys() | open_ids
     }
 
 

@@ -40,6 +40,8 @@ class PriceLine:
     valid_from: datetime
     valid_to: datetime | None
     state: str
+    cpu_price: Decimal | None
+    memory_price: Decimal | None
 
 
 def spend_this_month(actor: Actor) -> Spend:
@@ -102,4 +104,6 @@ def _price_line(price: Price, at: datetime) -> PriceLine:
         valid_from=start,
         valid_to=end,
         state=state,
+        cpu_price=price.cpu_price,
+        memory_price=price.memory_price,
     )

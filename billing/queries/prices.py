@@ -20,11 +20,16 @@ RateKey = tuple[UUID, str, str]
 
 @dataclass(frozen=True, slots=True)
 class PriceView:
-    """A price of one unit (a GPU, slice or share; a core of CPU-only flavors) for one hour."""
+    """A price of one unit (a GPU, slice or share; a core of CPU-only flavors) for one hour.
+
+    `cpu_price` (a core) and `memory_price` (a GiB) are beside it; None where it includes them.
+    """
 
     id: UUID
     unit_price: Decimal
     currency: str
+    cpu_price: Decimal | None = None
+    memory_price: Decimal | None = None
 
 
 def price_book(at: datetime) -> Mapping[tuple[UUID, str], PriceView]:
@@ -32,11 +37,11 @@ def price_book(at: datetime) -> Mapping[tuple[UUID, str], PriceView]:
     rows = (
         Price.objects.filter(valid__contains=at, rate__cluster__removed_at__isnull=True)
         .order_by("created_at", "id")
-        .values_list("rate__cluster_id", "rate__flavor", "id", "unit_price", "currency")
+        .values_list("rate__cluster_id", "rate__flavor", "id", "unit_price", "currency", "cpu_price", "memory_price")
     )
     return {
-        (cluster_id, flavor): PriceView(id_, unit_price, currency)
-        for cluster_id, flavor, id_, unit_price, currency in rows
+        (cluster_id, flavor): PriceView(id_, unit_price, currency, cpu_price, memory_price)
+        for cluster_id, flavor, id_, unit_price, currency, cpu_price, memory_price in rows
     }
 
 
@@ -46,7 +51,11 @@ def price_spans(cluster_ids: Collection[UUID], start: datetime, until: datetime)
     rows = Price.objects.select_related("rate").filter(rate__cluster__in=cluster_ids, valid__overlap=(start, until))
     for row in rows:
         key = (row.rate.cluster_id, row.rate.flavor, row.rate.capacity_type)
-        spans[key].append(PriceSpan(row.id, row.unit_price, row.currency, row.valid.lower, row.valid.upper))
+        spans[key].append(
+            PriceSpan(
+                row.id, row.unit_price, row.currency, row.valid.lower, row.valid.upper, row.cpu_price, row.memory_price
+            )
+        )
     return spans
 
 

@@ -4,7 +4,7 @@ Settlement meters what has ended, accrual what has run for long. Between them a 
 (`run_sources`), takes what the meters do not hold yet, and marks it provisional.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from billing.engine.rating import Piece, rate, whole_milliseconds
+from billing.engine.rating import Piece, PriceSpan, rate, whole_milliseconds
 from billing.engine.runs import MeterKey, ObservedRun
 from billing.models import Meter
 from clusters.models import Flavor
@@ -89,11 +89,7 @@ def provisional_parts(
         min(begins for _, begins, _ in spans),
         max(ends for _, _, ends in spans),
     )
-    return [
-        Provisional(meter, piece)
-        for meter, begins, ends in spans
-        for piece in rate(meter.load, begins, ends, prices.get(rate_key(meter), ()))
-    ]
+    return [Provisional(meter, piece) for meter, begins, ends in spans for piece in rated(meter, begins, ends, prices)]
 
 
 def positions(running: Sequence[OpenRun]) -> tuple[list[UUID], list[str], list[object]]:
@@ -105,14 +101,23 @@ def positions(running: Sequence[OpenRun]) -> tuple[list[UUID], list[str], list[o
     )
 
 
+def rated(
+    meter: Meter, start: datetime, until: datetime, prices: Mapping[RateKey, Sequence[PriceSpan]]
+) -> tuple[Piece, ...]:
+    """What the meter counts in [start, until), priced by these prices of its cluster."""
+    own = prices.get((meter.cluster_id, meter.flavor, meter.capacity_type), ())
+    stand_ins = prices.get((meter.cluster_id, meter.cpu_flavor, meter.capacity_type), ())
+    return rate(meter.load, start, until, own, stand_ins)
+
+
 def meters_for(runs: Iterable[ObservedRun]) -> list[Meter]:
     """The meter that each run gets when it is first recorded; not saved. Instants become whole milliseconds."""
     runs = list(runs)
-    gpu_flavors = _gpu_flavors(runs)
+    gpu_flavors, cpu_flavors = _flavors_of_guests(runs)
     meters = []
     for run in runs:
         started_at = whole_milliseconds(run.started_at)
-        on_gpus = run.gpu_units > 0 or (run.cluster_id, run.flavor) in gpu_flavors
+        is_guest = run.gpu_units == 0 and (run.cluster_id, run.flavor) in gpu_flavors
         meters.append(
             Meter(
                 cluster_id=run.cluster_id,
@@ -125,19 +130,16 @@ def meters_for(runs: Iterable[ObservedRun]) -> list[Meter]:
                 run_id=run.run_id,
                 flavor=run.flavor,
                 capacity_type=run.capacity_type,
-                unit=Meter.Unit.GPU if on_gpus else Meter.Unit.CORE,
+                unit=Meter.Unit.GPU if run.gpu_units or is_guest else Meter.Unit.CORE,
                 gpu_units=run.gpu_units,
                 cpu_millicores=run.cpu_millicores,
+                memory_mib=run.memory_mib,
+                cpu_flavor=cpu_flavors.get((run.cluster_id, run.capacity_type), "") if is_guest else "",
                 metered_from=started_at,
                 metered_until=started_at,
             )
         )
     return meters
-
-
-def rate_key(meter: Meter) -> RateKey:
-    """What the meter's price is looked up by."""
-    return meter.cluster_id, meter.flavor, meter.capacity_type
 
 
 def _of(whose: Whose) -> Q:
@@ -152,9 +154,16 @@ def _metered_meanwhile(runs: Sequence[ObservedRun]) -> set[MeterKey]:
     return set(rows.filter(cluster_id__in={run.cluster_id for run in runs}).values_list("cluster_id", "source_uid"))
 
 
-def _gpu_flavors(runs: Iterable[ObservedRun]) -> set[tuple[UUID, str]]:
-    """Flavors with GPUs among those of the runs that take none: there a price is for a GPU, and such a run costs nothing."""
+def _flavors_of_guests(runs: Iterable[ObservedRun]) -> tuple[set[tuple[UUID, str]], Mapping[tuple[UUID, str], str]]:
+    """Flavors with GPUs among those of the runs that take none, and per cluster and capacity type the CPU-only flavor
+    whose price such a guest pays if the flavor's own asks nothing of it: the first by name.
+    """
     names = {run.flavor for run in runs if run.gpu_units == 0}
     if not names:
-        return set()
-    return set(Flavor.objects.filter(name__in=names).exclude(gpu_model="").values_list("cluster_id", "name"))
+        return set(), {}
+    hosts = set(Flavor.objects.filter(name__in=names).exclude(gpu_model="").values_list("cluster_id", "name"))
+    if not hosts:
+        return set(), {}
+    cpu_only = Flavor.objects.filter(cluster_id__in={cluster_id for cluster_id, _ in hosts}, gpu_model="")
+    rows = cpu_only.order_by("-name").values_list("cluster_id", "capacity_type", "name")
+    return hosts, {(cluster_id, capacity_type): name for cluster_id, capacity_type, name in rows}

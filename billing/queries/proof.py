@@ -53,9 +53,11 @@ PROOFS = (
         """
         SELECT id, cost, due FROM (
             SELECT s.id, s.cost, coalesce(billing_cost(
-                m.unit, m.gpu_units, m.cpu_millicores, m.metered_from, p.unit_price, p.valid, s.period), 0) AS due,
+                m.unit = 'core' OR r.flavor <> m.flavor, m.gpu_units, m.cpu_millicores, m.memory_mib, m.metered_from,
+                p.unit_price, p.cpu_price, p.memory_price, p.valid, s.period), 0) AS due,
                 s.period <@ p.valid AND s.currency = p.currency
-                AND (r.cluster_id, r.flavor, r.capacity_type) = (m.cluster_id, m.flavor, m.capacity_type) AS belongs
+                AND (r.cluster_id, r.capacity_type) = (m.cluster_id, m.capacity_type)
+                AND r.flavor IN (m.flavor, m.cpu_flavor) AS belongs
             FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
             LEFT JOIN billing_price AS p ON p.id = s.price_id LEFT JOIN billing_rate AS r ON r.id = p.rate_id
         ) AS worked_out WHERE cost <> due OR NOT coalesce(belongs, true) ORDER BY id

@@ -23,6 +23,8 @@ CONTROLS = {
     "cluster": "cluster",
     "flavor": "flavor",
     "unit_price": "unit_price",
+    "cpu_price": "cpu_price",
+    "memory_price": "memory_price",
     "currency": "currency",
     "capacity_type": "flavor",
     "effective_from": "effective_from",
@@ -78,7 +80,11 @@ def _page(request: HttpRequest, actor: Actor, form: Form, *, status: int = 200) 
 
 def _wanted(values: dict[str, str]) -> NewPrice:
     errors: list[FieldError] = []
-    unit_price = _amount(values.get("unit_price", ""), errors)
+    unit_price = _amount("unit_price", values, errors)
+    cpu_price, memory_price = (
+        _amount(name, values, errors) if values.get(name, "").strip() else None
+        for name in ("cpu_price", "memory_price")
+    )
     currency = values.get("currency", "").strip().upper()
     if not (len(currency) == CURRENCY_LENGTH and currency.isascii() and currency.isalpha()):
         errors.append(FieldError("currency", "bad_format", "three letters such as USD"))
@@ -91,18 +97,20 @@ def _wanted(values: dict[str, str]) -> NewPrice:
         cluster_name=values.get("cluster", ""),
         flavor=values["flavor"].strip(),
         unit_price=unit_price,
+        cpu_price=cpu_price,
+        memory_price=memory_price,
         currency=currency,
         effective_from=effective_from,
     )
 
 
-def _amount(text: str, errors: list[FieldError]) -> Decimal:
+def _amount(name: str, values: dict[str, str], errors: list[FieldError]) -> Decimal:
     try:
-        amount = Decimal(text.strip())
+        amount = Decimal(values.get(name, "").strip())
     except InvalidOperation:
         amount = Decimal("NaN")
     if not amount.is_finite() or not 0 <= amount < MOST_PRICE or amount != round(amount, PLACES):
-        errors.append(FieldError("unit_price", "bad_format", f"a number such as 2.74, at most {PLACES} decimals"))
+        errors.append(FieldError(name, "bad_format", f"a number such as 2.74, at most {PLACES} decimals"))
         return Decimal(0)
     return amount
 

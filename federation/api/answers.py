@@ -67,8 +67,9 @@ def cost_json(job: Job, cost: CostView | None) -> dict[str, Any]:
     """What a job has cost so far; provisional until it has ended and all of it is metered."""
     if cost is None:
         is_over = job.state in TERMINAL_JOB_STATES and job.started_at is None
-        return {**money_json(Decimal(0), "USD"), "provisional": not is_over}
-    return {**money_json(cost.amount, cost.currency), "provisional": cost.is_provisional}
+        return {**money_json(Decimal(0), "USD"), "provisional": not is_over, "unpriced": False}
+    shown = money_json(cost.amount, cost.currency)
+    return {**shown, "provisional": cost.is_provisional, "unpriced": cost.is_unpriced}
 
 
 def money_json(amount: Decimal, currency: str) -> dict[str, str]:

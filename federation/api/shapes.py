@@ -102,7 +102,8 @@ class BulkShape(serializers.Serializer[Any]):
 
 
 class CostShape(MoneyShape):
-    provisional = serializers.BooleanField()
+    provisional = serializers.BooleanField(help_text="True while it runs or waits to be metered to its end.")
+    unpriced = serializers.BooleanField(help_text="True if some of it had no price; that is not in the amount.")
 
 
 class ObjectShape(serializers.Serializer[Any]):

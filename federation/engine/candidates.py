@@ -14,11 +14,11 @@ import numpy as np
 
 from .fleet import BARE, CPU, MEMORY, PART, UNITS, WHOLE, Fleet, Floats, Ints, Mask
 from .model import PodSetRequest, Topology
+from .prices import MIB_PER_GIB, MILLICORES_PER_CORE
 from .siting import Need, need_of
 
 MOST_COMBINATIONS = 256
 """Per cluster, for jobs whose pod sets could each run on several flavors: the first so many in the order of names."""
-MILLICORES_PER_CORE = 1000
 
 
 Portions: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -119,12 +119,9 @@ def _lead_share(fleet: Fleet, pod_set: PodSetRequest, lead: Ints, units: Floats)
 def _hourly_cost(fleet: Fleet, pod_sets: Sequence[PodSetRequest], pools: Ints, units: Floats) -> Floats:
     cost = np.zeros(len(pools))
     for n, pod_set in enumerate(pod_sets):
-        price = fleet.unit_price[pools[:, n]]
-        if pod_set.gpu is None:
-            cores = pod_set.cpu_millicores / MILLICORES_PER_CORE
-            cost += np.where(fleet.has_gpu[pools[:, n]], 0.0, price * cores) * pod_set.count
-        else:
-            cost += price * units[:, n] * pod_set.count
+        unit, cpu, memory = fleet.rates[int(pod_set.gpu is not None)][:, pools[:, n]]
+        cores, gib = pod_set.cpu_millicores / MILLICORES_PER_CORE, pod_set.memory_mib / MIB_PER_GIB
+        cost += (unit * units[:, n] + cpu * cores + memory * gib) * pod_set.count
     return cost
 
 

@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .amounts import MILLI, amounts_of, portion_of
-from .candidates import MILLICORES_PER_CORE, Ask
+from .amounts import amounts_of
+from .candidates import Ask
 from .fleet import Audience, Floats, Ints, Mask
 from .foresight import Foresight
 from .fragmentation import Fragmentation
 from .ledger import FleetState
 from .limits import Refusal
-from .model import FleetFlavor, JobRequest, PodSetRequest, Reason
+from .model import FleetFlavor, JobRequest, Reason
+from .prices import hourly_cost, rates_of
 from .reasons import quota_reason, reason_on
 from .reservations import keep_room
 from .siting import Need, Site
@@ -36,6 +37,8 @@ class Terms:
     needs: tuple[Need, ...]
     flavors: tuple[FleetFlavor, ...]
     amounts: dict[str, int]
+    unit_price: Decimal | None
+    """Of the first pod set: of a unit, or of a core where it takes none."""
     hourly_cost: Decimal | None
 
 
@@ -112,12 +115,14 @@ class Contest:
         fleet = self._state.fleet
         pools = tuple(self.ask.pools[candidate].tolist())
         flavors = tuple(fleet.pools[pool].flavor for pool in pools)
+        first = rates_of(flavors[0], with_gpu=(takes_gpus := job.pod_sets[0].gpu is not None))
         return Terms(
             cluster=int(fleet.cluster_of_pool[pools[0]]),
             pools=pools,
             needs=self.ask.needs(candidate),
             flavors=flavors,
             amounts=self._amounts_of(job, flavors),
+            unit_price=None if first is None else first.unit if takes_gpus else first.cpu,
             hourly_cost=hourly_cost(job.pod_sets, flavors),
         )
 
@@ -205,23 +210,3 @@ def _foresight(ask: Ask, state: FleetState, meter: Fragmentation | None) -> Fore
     if len(ask.pod_sets) > 1 or ask.pod_sets[0].count > 1 or (meter is None and not state.fleet.has_spreading):
         return None
     return Foresight(ask, state, meter)
-
-
-def hourly_cost(pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor, ...]) -> Decimal | None:
-    """What all pods cost per hour at the flavors' prices, or None if one of them has no price.
-
-    Pods without a GPU cost their cores on CPU-only nodes, and nothing on nodes that are paid for by their GPUs.
-    """
-    cost = Decimal(0)
-    for pod_set, flavor in zip(pod_sets, flavors, strict=True):
-        if pod_set.gpu is None and flavor.gpu_model:
-            continue
-        if flavor.unit_price is None:
-            return None
-        if pod_set.gpu is None:
-            units = Decimal(pod_set.cpu_millicores) / MILLICORES_PER_CORE
-        else:
-            whole, part_milli = portion_of(pod_set.gpu, flavor) or (0, 0)
-            units = whole + Decimal(part_milli) / MILLI
-        cost += flavor.unit_price * units * pod_set.count
-    return cost

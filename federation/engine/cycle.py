@@ -257,7 +257,7 @@ class Cycle:
             cluster=cluster.name,
             pod_sets=tuple(placed),
             amounts=terms.amounts,
-            unit_price=terms.flavors[0].unit_price,
+            unit_price=terms.unit_price,
             currency=terms.flavors[0].currency,
             hourly_cost=terms.hourly_cost,
         )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from .amounts import milli_gpu_per_unit, portion_of
 from .model import Constraints, FleetCluster, FleetFlavor, FleetNode, GpuRequest
+from .prices import rates_of
 
 UNITS, CPU, MEMORY, PODS, BARE, PART = RESOURCES = range(6)
 WHOLE = 1000
@@ -255,8 +256,9 @@ class Fleet:
     largest_free: Ints
     """A row per resource, a column per pool."""
     largest_capacity: Ints
-    unit_price: Floats
-    """Per pool; NaN where not priced."""
+    rates: Floats
+    """What pods without a GPU, and those with one, are asked: prices of a unit, a core and a GiB; a column per pool, NaN where
+    there is no price."""
     has_gpu: Mask
     """Per pool."""
     slice_hosts: Ints
@@ -322,7 +324,6 @@ def fleet_of(clusters: Sequence[FleetCluster], pools: Mapping[UUID, tuple[Pool, 
         first.append(len(every))
         every.extend(own)
         cluster_of_pool.extend([number] * len(own))
-    prices = [np.nan if pool.flavor.unit_price is None else float(pool.flavor.unit_price) for pool in every]
     return Fleet(
         clusters=ordered,
         pools=tuple(every),
@@ -330,7 +331,7 @@ def fleet_of(clusters: Sequence[FleetCluster], pools: Mapping[UUID, tuple[Pool, 
         first_pool_of_cluster=(*first, len(every)),
         largest_free=_stacked([pool.largest_free for pool in every]),
         largest_capacity=_stacked([pool.largest_capacity for pool in every]),
-        unit_price=np.array(prices, dtype=np.float64),
+        rates=_rates(every),
         size=np.array([pool.size for pool in every], dtype=np.int64),
         part_of_cluster=_parts_of_clusters(every, cluster_of_pool, len(ordered)),
         free_share=np.array([_free_share(pool) for pool in every], dtype=np.float64),
@@ -339,6 +340,12 @@ def fleet_of(clusters: Sequence[FleetCluster], pools: Mapping[UUID, tuple[Pool, 
         minutes_unseen=np.array([pool.cluster.minutes_unseen for pool in every], dtype=np.int64),
         slice_hosts=np.array([pool.flavor.slice_hosts for pool in every], dtype=np.int64),
     )
+
+
+def _rates(pools: Sequence[Pool]) -> Floats:
+    nothing = (np.nan,) * 3
+    kinds = [[rates_of(pool.flavor, with_gpu=with_gpu) or nothing for pool in pools] for with_gpu in (False, True)]
+    return np.array(kinds, dtype=np.float64).reshape(2, len(pools), 3).transpose(0, 2, 1)
 
 
 def _parts_of_clusters(pools: Sequence[Pool], cluster_of_pool: Sequence[int], clusters: int) -> Floats:

@@ -109,6 +109,8 @@ class FleetFlavor:
     """What some nodes of a cluster offer. `vendor` and `gpu_model` are empty for CPU-only nodes.
 
     `unit_price` is per unit and hour (a GPU, a slice, a share; for CPU-only flavors a core); None if not priced.
+    `cpu_price` (per core) and `memory_price` (per GiB) are asked beside it, None where it includes them. A pod without a
+    GPU on a flavor with GPUs pays `guest_cpu_price` and `guest_memory_price` alone; both None: no price for it.
     """
 
     name: str
@@ -123,6 +125,10 @@ class FleetFlavor:
     """Over one where so many nodes make up one accelerator: a pod set on it keeps to one clique."""
     unplaceable: str = ""
     """Why no pod can be started on its devices; empty if one can."""
+    cpu_price: Decimal | None = None
+    memory_price: Decimal | None = None
+    guest_cpu_price: Decimal | None = None
+    guest_memory_price: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,7 @@ def _run(past: PastJob, job: Job, attempt: Attempt, pod: PodRun) -> ObservedRun:
         capacity_type=past.flavor.capacity_type,
         gpu_units=past.gpu_units,
         cpu_millicores=past.spec.pod_sets[0].cpu_millicores,
+        memory_mib=past.spec.pod_sets[0].memory_bytes // 2**20,
         started_at=past.started_at,
         until_at=past.ended_at,
         is_final=True,

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from django.db import connection
 import billing.queries
 import clusters.queries
 import quotas.queries
+from billing.queries import PriceView
 from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView, NodeView
 from federation.engine.fleet import OPEN_STATES
@@ -152,7 +152,7 @@ _built: dict[UUID, tuple[tuple[ClusterView, Use, object, Freshness], FleetCluste
 
 def load_fleet(now: datetime) -> tuple[FleetCluster, ...]:
     """Every registered cluster with what is free on it."""
-    prices = {key: (price.unit_price, price.currency) for key, price in billing.queries.price_book(now).items()}
+    prices = billing.queries.price_book(now)
     taken = _taken()
     fresh = clusters.queries.fleet_freshness(now)
     views = clusters.queries.fleet()
@@ -160,7 +160,7 @@ def load_fleet(now: datetime) -> tuple[FleetCluster, ...]:
 
 
 def _cluster(
-    view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], tuple[Decimal, str]], fresh: Freshness
+    view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], PriceView], fresh: Freshness
 ) -> FleetCluster:
     own_prices = {name: prices.get((view.id, name)) for name in view.flavors}
     known = _built.get(view.id)
@@ -173,25 +173,41 @@ def _cluster(
         region=view.region,
         state="stale" if fresh.is_stale and view.state in OPEN_STATES else view.state,
         minutes_unseen=fresh.minutes,
-        flavors={
-            name: FleetFlavor(
-                name=name,
-                vendor=flavor.vendor,
-                gpu_model=flavor.gpu_model,
-                gpu_memory_mib=flavor.gpu_memory_mib,
-                sharing=flavor.sharing,
-                capacity_type=flavor.capacity_type,
-                slice_hosts=flavor.slice_hosts,
-                unplaceable=flavor.unplaceable,
-                unit_price=price[0] if (price := own_prices[name]) else None,
-                currency=price[1] if price else "USD",
-            )
-            for name, flavor in view.flavors.items()
-        },
+        flavors={name: _flavor(view, name, own_prices) for name in view.flavors},
         nodes=tuple(_node(node, use.get(node.name, NOTHING_TAKEN)) for node in view.nodes),
     )
     _built[view.id] = ((view, use, own_prices, fresh), built)
     return built
+
+
+def _flavor(view: ClusterView, name: str, prices: Mapping[str, PriceView | None]) -> FleetFlavor:
+    flavor, price = view.flavors[name], prices[name]
+    asks_of_guests = price is not None and (price.cpu_price is not None or price.memory_price is not None)
+    stand_in = None if asks_of_guests else _stand_in(view, name, prices)
+    return FleetFlavor(
+        name=name,
+        vendor=flavor.vendor,
+        gpu_model=flavor.gpu_model,
+        gpu_memory_mib=flavor.gpu_memory_mib,
+        sharing=flavor.sharing,
+        capacity_type=flavor.capacity_type,
+        slice_hosts=flavor.slice_hosts,
+        unplaceable=flavor.unplaceable,
+        unit_price=price.unit_price if price else None,
+        currency=price.currency if price else "USD",
+        cpu_price=price.cpu_price if price else None,
+        memory_price=price.memory_price if price else None,
+        guest_cpu_price=stand_in.unit_price if stand_in else price.cpu_price if price else None,
+        guest_memory_price=stand_in.memory_price if stand_in else price.memory_price if price else None,
+    )
+
+
+def _stand_in(view: ClusterView, name: str, prices: Mapping[str, PriceView | None]) -> PriceView | None:
+    """The price that metering will take for a pod without GPUs there: of the first CPU-only flavor of its capacity type."""
+    host = view.flavors[name]
+    alike = (n for n, f in view.flavors.items() if not f.gpu_model and f.capacity_type == host.capacity_type)
+    first = min(alike, default=None) if host.gpu_model else None
+    return prices[first] if first is not None else None
 
 
 def _node(node: NodeView, taken: Taken) -> FleetNode:

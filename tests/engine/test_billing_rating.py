@@ -32,9 +32,35 @@ def test_a_cpu_only_flavor_costs_by_the_core():
     assert piece.cost == Decimal("0.12")
 
 
-def test_a_run_without_gpus_on_a_gpu_flavor_is_metered_at_no_cost():
+def test_a_guest_has_no_price_where_only_gpus_have_one():
     (piece,) = rate(gpus(0, cpu=4000), NOON, NOON + HOUR, [price("2.5")])
-    assert (piece.cost, piece.cpu_millicore_milliseconds, piece.currency) == (0, 4000 * 3_600_000, "USD")
+    assert (piece.cost, piece.cpu_millicore_milliseconds, piece.price_id, piece.currency) == (
+        0,
+        4000 * 3_600_000,
+        None,
+        "",
+    )
+
+
+def test_a_guest_pays_the_price_of_cpu_only_nodes_until_its_own_flavor_asks_for_cores():
+    change = NOON + HOUR / 4
+    own = [price("2.5", until=change), beside("2.5", cpu="0.08", start=change, number=2)]
+    stand_in = price("0.04", number=3)
+    pieces = rate(gpus(0, cpu=4000), NOON, NOON + HOUR, own, [stand_in])
+    assert [(piece.price_id.int, piece.cost) for piece in pieces] == [(3, Decimal("0.04")), (2, Decimal("0.24"))]
+
+
+def test_a_pod_pays_for_gpus_cores_and_memory_where_each_has_a_price():
+    load = Load("gpu", 2, 8000, NOON, memory_mib=64 * 1024)
+    (piece,) = rate(load, NOON, NOON + HOUR, [beside("2.5", cpu="0.03", memory="0.004")])
+    assert piece.cost == 5 + Decimal("0.24") + Decimal("0.256")
+    (piece,) = rate(Load("core", 0, 8000, NOON, 64 * 1024), NOON, NOON + HOUR, [beside("0.03", memory="0.004")])
+    assert piece.cost == Decimal("0.24") + Decimal("0.256")
+
+
+def test_only_guests_pay_the_price_of_other_nodes():
+    (piece,) = rate(gpus(1, cpu=4000), NOON, NOON + HOUR, [], [price("0.04")])
+    assert (piece.price_id, piece.cost) == (None, 0)
 
 
 def test_time_without_a_price_is_kept_unpriced():
@@ -76,12 +102,20 @@ def test_seven_slices_at_a_seventh_of_a_price_lose_less_than_a_billionth():
     assert sum(slices) == Decimal("2.1")
 
 
+def beside(amount, cpu=None, memory=None, start=datetime(2026, 1, 1, tzinfo=UTC), until=None, number=1):
+    cpu_price, memory_price = (None if text is None else Decimal(text) for text in (cpu, memory))
+    return PriceSpan(UUID(int=number), Decimal(amount), "USD", start, until, cpu_price, memory_price)
+
+
 instants = st.integers(0, 3 * 86_400_000).map(lambda ms: NOON + timedelta(milliseconds=ms))
 amounts = st.decimals(0, 1000, places=6)
 loads = st.builds(
-    lambda unit, number: Load(unit, number if unit == "gpu" else 0, number * 1000, NOON),
-    st.sampled_from(["gpu", "core"]),
+    lambda unit, number, memory: Load(
+        "core" if unit == "core" else "gpu", number if unit == "gpu" else 0, number * 1000, NOON, memory
+    ),
+    st.sampled_from(["gpu", "core", "guest"]),
     st.integers(1, 64),
+    st.integers(0, 2**20),
 )
 
 
@@ -90,17 +124,17 @@ def price_books(draw):
     changes = sorted(draw(st.sets(instants, max_size=4)))
     bounds = [*changes, None]
     book = [
-        price(draw(amounts), start, until, number)
+        beside(draw(amounts), draw(st.none() | amounts), draw(st.none() | amounts), start, until, number)
         for number, (start, until) in enumerate(zip(changes, bounds[1:], strict=True), start=1)
     ]
     return [span for span in book if draw(st.booleans())]
 
 
-@given(loads, price_books(), st.sets(instants, min_size=2, max_size=12))
-def test_parts_add_up_to_the_whole_for_any_cuts(load, book, cuts):
+@given(loads, price_books(), price_books(), st.sets(instants, min_size=2, max_size=12))
+def test_parts_add_up_to_the_whole_for_any_cuts(load, book, stand_ins, cuts):
     ordered = sorted(cuts)
-    whole = rate(load, ordered[0], ordered[-1], book)
-    parts = [piece for a, b in itertools.pairwise(ordered) for piece in rate(load, a, b, book)]
+    whole = rate(load, ordered[0], ordered[-1], book, stand_ins)
+    parts = [piece for a, b in itertools.pairwise(ordered) for piece in rate(load, a, b, book, stand_ins)]
     for quantity in ("cost", "gpu_milliseconds", "cpu_millicore_milliseconds"):
         assert sum(getattr(piece, quantity) for piece in parts) == sum(getattr(piece, quantity) for piece in whole)
 
@@ -119,13 +153,17 @@ def test_pieces_leave_no_gap_and_never_cross_a_midnight_or_a_price(load, book, e
         covering = [
             p for p in book if p.valid_from < piece.until and (p.valid_until is None or piece.start < p.valid_until)
         ]
-        assert [p.id for p in covering] == ([piece.price_id] if piece.price_id else [])
+        asking = [p for p in covering if not load.is_guest or p.cpu_price is not None or p.memory_price is not None]
+        assert [p.id for p in asking] == ([piece.price_id] if piece.price_id else [])
 
 
-@given(loads, amounts, st.tuples(instants, instants).map(sorted))
-def test_the_cost_is_price_times_quantity_to_the_twelfth_place(load, amount, ends):
+@given(loads, st.tuples(amounts, amounts, amounts), st.tuples(instants, instants).map(sorted))
+def test_the_cost_is_the_sum_of_prices_times_quantities_to_the_twelfth_place(load, asked, ends):
     start, until = ends
-    for piece in rate(load, start, until, [price(amount)]):
-        quantity = piece.gpu_milliseconds if load.unit == "gpu" else Fraction(piece.cpu_millicore_milliseconds, 1000)
-        exact = Fraction(amount) * quantity / 3_600_000
+    unit, cpu, memory = asked
+    for piece in rate(load, start, until, [beside(unit, cpu, memory)]):
+        hours = Fraction((piece.until - piece.start) // timedelta(milliseconds=1), 3_600_000)
+        by_core = unit if load.unit == "core" else cpu
+        an_hour = Fraction(unit) * load.gpu_units + Fraction(by_core) * load.cpu_millicores / 1000
+        exact = (an_hour + Fraction(memory) * load.memory_mib / 1024) * hours
         assert abs(Fraction(piece.cost) - exact) < Fraction(1, 10**12)

@@ -97,7 +97,7 @@ def test_a_run_without_a_price_is_kept_at_no_cost(north):
     assert discrepancies() == ()
 
 
-def test_cpu_only_work_is_priced_by_the_core_only_where_the_flavor_has_no_gpus(north):
+def test_cpu_only_work_costs_its_cores_on_gpu_nodes_too(north):
     make_flavor(north, "cpu", gpu_model="", vendor="")
     create_price(SYSTEM, NewPrice("north", "cpu", Decimal("0.05"), effective_from=START))
     on_cpu_nodes = make_run(north, flavor="cpu", gpu_units=0, cpu_millicores=4000)
@@ -107,7 +107,8 @@ def test_cpu_only_work_is_priced_by_the_core_only_where_the_flavor_has_no_gpus(n
 
     costs = costs_of([on_cpu_nodes.workload_id, on_gpu_nodes.workload_id])
     assert costs[on_cpu_nodes.workload_id].amount == Decimal("0.2")
-    assert costs[on_gpu_nodes.workload_id].amount == 0
+    assert costs[on_gpu_nodes.workload_id].amount == Decimal("0.2")
+    assert Meter.objects.get(source_uid=on_gpu_nodes.source_uid).cpu_flavor == "cpu"
     assert discrepancies() == ()
 
 

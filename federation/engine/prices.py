@@ -1,0 +1,46 @@
+"""What a pod costs an hour on a flavor, by what it asks: GPUs, cores and memory, each where the price book has it."""
+
+from decimal import Decimal
+from typing import NamedTuple
+
+from .amounts import MILLI, portion_of
+from .model import FleetFlavor, PodSetRequest
+
+MILLICORES_PER_CORE = 1000
+MIB_PER_GIB = 1024
+
+
+class Rates(NamedTuple):
+    """Prices an hour of a unit, a core and a GiB."""
+
+    unit: Decimal
+    cpu: Decimal
+    memory: Decimal
+
+
+def rates_of(flavor: FleetFlavor, *, with_gpu: bool) -> Rates | None:
+    """What pods with a GPU, or those without, are asked on the flavor; None without a price for them."""
+    zero = Decimal(0)
+    if with_gpu or not flavor.gpu_model:
+        if flavor.unit_price is None:
+            return None
+        unit, cpu = (flavor.unit_price, flavor.cpu_price or zero) if with_gpu else (zero, flavor.unit_price)
+        return Rates(unit, cpu, flavor.memory_price or zero)
+    if flavor.guest_cpu_price is None and flavor.guest_memory_price is None:
+        return None
+    return Rates(zero, flavor.guest_cpu_price or zero, flavor.guest_memory_price or zero)
+
+
+def hourly_cost(pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor, ...]) -> Decimal | None:
+    """What all pods cost per hour at the flavors' prices, or None if one of them has no price."""
+    cost = Decimal(0)
+    for pod_set, flavor in zip(pod_sets, flavors, strict=True):
+        rates = rates_of(flavor, with_gpu=pod_set.gpu is not None)
+        if rates is None:
+            return None
+        whole, part_milli = portion_of(pod_set.gpu, flavor) or (0, 0)
+        a_pod = rates.unit * (whole + Decimal(part_milli) / MILLI)
+        a_pod += rates.cpu * pod_set.cpu_millicores / MILLICORES_PER_CORE
+        a_pod += rates.memory * pod_set.memory_mib / MIB_PER_GIB
+        cost += a_pod * pod_set.count
+    return cost

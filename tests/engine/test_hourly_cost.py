@@ -1,0 +1,70 @@
+"""What placement takes a job to cost an hour is what metering will charge it an hour, part by part."""
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from uuid import UUID
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from billing.engine.rating import Load, PriceSpan, rate
+from federation.engine.candidates import ask_of
+from federation.engine.cycle import decide
+from federation.engine.fleet import fleet_of
+from federation.engine.model import Topology
+from federation.engine.prices import hourly_cost
+
+from .fleets import NOW, cluster, flavor, job, node, pods, snapshot, uniform
+
+amounts = st.none() | st.decimals(0, 100, places=6)
+
+
+@given(st.tuples(amounts, amounts, amounts), st.booleans(), st.integers(0, 4), st.integers(1, 3), st.integers(1, 64))
+def test_the_forecast_is_what_an_hour_is_charged(prices, has_gpus, gpus, count, size):
+    unit, cpu, memory = prices
+    gpus = gpus if has_gpus else 0
+    one = replace(flavor() if has_gpus else flavor("", name="cpu"), unit_price=unit, cpu_price=cpu, memory_price=memory)
+    one = replace(one, guest_cpu_price=cpu, guest_memory_price=memory) if unit is not None else one
+    asked = pods(count, gpus, cpu=size * 500, memory=size * 1000)
+    load = Load("gpu" if has_gpus else "core", gpus, size * 500, NOW, size * 1000)
+    span = (
+        [PriceSpan(UUID(int=1), unit, "USD", NOW, None, cpu if has_gpus else None, memory)] if unit is not None else []
+    )
+    charged = rate(load, NOW, NOW + timedelta(hours=1), span)
+
+    cost = hourly_cost((asked,), (one,))
+    if cost is None:
+        assert charged[0].price_id is None
+    else:
+        assert charged[0].price_id is not None
+        assert abs(cost - count * charged[0].cost) < count * Decimal("1e-12")
+    fleet = fleet_of([cluster(1, [node("n", one, 8 if has_gpus else 0)], [one])])
+    scored = ask_of(fleet, (asked,), Topology(), fleet.largest_free).hourly_cost
+    assert scored == pytest.approx([np.nan if cost is None else float(cost)], nan_ok=True)
+
+
+def test_pods_without_gpus_prefer_cpu_nodes_then_priced_gpu_nodes():
+    sold_by_core = replace(flavor(price="1"), guest_cpu_price=Decimal("0.01"))
+    on_cpus = uniform(3, of=flavor("", price="9", name="cpu"), total=0)
+    silent = uniform(1, of=flavor(price="1"))
+    priced = uniform(2, of=sold_by_core)
+    places = decide(snapshot([silent, priced, on_cpus], [job(pods(1, 0))])).placements
+    assert (places[0].cluster, places[0].hourly_cost, places[0].unit_price) == ("c3", Decimal(9), Decimal(9))
+    places = decide(snapshot([silent, priced], [job(pods(1, 0))])).placements
+    assert (places[0].cluster, places[0].hourly_cost, places[0].unit_price) == ("c2", Decimal("0.01"), Decimal("0.01"))
+    places = decide(snapshot([silent], [job(pods(1, 0))])).placements
+    assert (places[0].hourly_cost, places[0].unit_price) == (None, None)
+
+
+def test_cores_and_memory_beside_gpus_decide_between_equal_gpu_prices():
+    dear = uniform(1, of=replace(flavor(price="2"), cpu_price=Decimal("0.05"), memory_price=Decimal("0.01")))
+    plain = uniform(2, of=flavor(price="2"))
+    (placed,) = decide(
+        snapshot([dear, plain], [job(pods(1, 1, cpu=4000, memory=8192), strategy="cheapest")])
+    ).placements
+    assert (placed.cluster, placed.hourly_cost) == ("c2", Decimal(2))
+    (placed,) = decide(snapshot([dear], [job(pods(2, 1, cpu=4000, memory=8192))])).placements
+    assert placed.hourly_cost == 2 * (2 + Decimal("0.2") + Decimal("0.08"))
