@@ -79,6 +79,9 @@ class ApiServer:
         self.token = TOKEN
         self.groups = ["apps", "batch"]
         self.rules: list[dict[str, Any]] = published_rules()
+        self.is_incomplete = False
+        self.allowed: Callable[[dict[str, str]], bool] = lambda _: False
+        """Decides each SelfSubjectAccessReview by its resource attributes."""
         self.clock_offset = timedelta()
         self.answers: dict[str, Answer] = {}
         self.seen: list[tuple[str, str, dict[str, str]]] = []
@@ -111,8 +114,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def take(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
-        if length:
-            self.rfile.read(length)
+        self.sent = self.rfile.read(length)
         path = self.path.partition("?")[0]
         self.api.seen.append((self.command, self.path, dict(self.headers)))
         own = self.api.answers.get(path)
@@ -131,7 +133,19 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/api/v1/namespaces/kube-system":
             self.say(200, {"metadata": {"name": "kube-system", "uid": self.api.identity}})
         elif path.endswith("/selfsubjectrulesreviews"):
-            self.say(201, {"status": {"resourceRules": self.api.rules, "nonResourceRules": [], "incomplete": False}})
+            self.say(
+                201,
+                {
+                    "status": {
+                        "resourceRules": self.api.rules,
+                        "nonResourceRules": [],
+                        "incomplete": self.api.is_incomplete,
+                    }
+                },
+            )
+        elif path.endswith("/selfsubjectaccessreviews"):
+            asked = msgspec.json.decode(self.sent)["spec"]["resourceAttributes"]
+            self.say(201, {"status": {"allowed": self.api.allowed(asked)}})
         else:
             self.say(404, {"kind": "Status", "message": "not found", "reason": "NotFound", "code": 404})
 

@@ -15,11 +15,12 @@ from uuid import UUID
 
 from django.conf import settings
 
+from clusters.engine.permissions import Right
 from foundation.clock import monotonic
 
 from .address import ClusterAddress
 from .kubernetes import KubernetesDriver
-from .port import Ambiguous, ClusterDriver, JobSeen, PodSeen, Unreachable, WatchEvent
+from .port import Ambiguous, ClusterDriver, JobSeen, PodSeen, RulesSeen, Unreachable, WatchEvent
 from .simulated import SCHEME, SimulatedDriver, path_of
 
 T = TypeVar("T")
@@ -122,9 +123,13 @@ class GuardedDriver:
         """See ClusterDriver."""
         return await self._guarded(self._driver.clock_skew_ms)
 
-    async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:
+    async def rules(self, namespace: str) -> RulesSeen:
         """See ClusterDriver."""
         return await self._guarded(lambda: self._driver.rules(namespace))
+
+    async def may(self, right: Right, namespace: str = "") -> bool:
+        """See ClusterDriver."""
+        return await self._guarded(lambda: self._driver.may(right, namespace))
 
     async def api_groups(self) -> frozenset[str]:
         """See ClusterDriver."""

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from clusters.engine.permissions import Right
+
 
 class DriverError(Exception):
     """A cluster did not do what was asked. `reason` is short and safe to show; it never holds a credential."""
@@ -53,6 +55,16 @@ class TlsFailed(Unreachable):
 
 class Ambiguous(DriverError):  # noqa: N818 - says what happened
     """The request may or may not have taken effect (time-out, cut reply, 5xx). Look before acting."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulesSeen:
+    """The resource rules of a credential in one namespace. They are not complete where an authorizer (a webhook, say)
+    decides case by case and can list nothing.
+    """
+
+    rules: Sequence[Mapping[str, Any]]
+    is_complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +145,11 @@ class ClusterDriver(Protocol):
     async def clock_skew_ms(self) -> int:
         """The cluster's clock minus ours, in milliseconds, to within a round trip (from the Date header)."""
 
-    async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:
-        """What our credential may do in `namespace`, as SelfSubjectRulesReview says it (resourceRules)."""
+    async def rules(self, namespace: str) -> RulesSeen:
+        """What our credential may do in `namespace`, as SelfSubjectRulesReview says it."""
+
+    async def may(self, right: Right, namespace: str = "") -> bool:
+        """Whether our credential has this right there, as SelfSubjectAccessReview says it; without a namespace, everywhere."""
 
     async def api_groups(self) -> frozenset[str]:
         """The API groups that the cluster serves, such as `batch`."""

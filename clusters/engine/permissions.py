@@ -3,7 +3,7 @@
 `docs/reference/cluster-access.yaml` holds the same role for `kubectl apply`; a test keeps the two equal.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -57,6 +57,32 @@ EVERY_ACCOUNT_HAS: frozenset[Right] = frozenset().union(
     _rights("certificates.k8s.io", "clustertrustbundles", "get list watch"),
 )
 """What Kubernetes grants to every authenticated account (system:basic-user, cluster trust bundle discovery)."""
+
+
+TELLTALES: frozenset[Right] = frozenset().union(
+    _rights("*", "*", "*"),
+    _rights("", "secrets", "get list create"),
+    _rights("", "pods", "create delete"),
+    _rights("", "pods/exec", "create"),
+    _rights("", "serviceaccounts/token", "create"),
+    _rights("", "nodes", "patch"),
+    _rights("", "users", "impersonate"),
+    _rights("rbac.authorization.k8s.io", "clusterroles", "bind escalate"),
+    _rights("rbac.authorization.k8s.io", "clusterrolebindings", "create"),
+)
+"""Rights that our account must not have, asked for one by one where nobody can list what it has."""
+
+
+def compare_asked(reviews: Iterable[Sequence[Mapping[str, Any]]], allowed: Collection[Right]) -> Comparison:
+    """The published role against what a credential turned out to be `allowed` of the role and the telltales.
+
+    For authorizers that cannot list their rules: the role counts as far as it was confirmed, whatever `reviews` say, and
+    what they do list beyond it is too much all the same.
+    """
+    listed = compare(reviews)
+    missing = ROLE - frozenset(allowed)
+    excess = {*listed.excess, *(TELLTALES & frozenset(allowed))}
+    return Comparison(tuple(sorted(missing)), tuple(sorted(excess)))
 
 
 def compare(reviews: Iterable[Sequence[Mapping[str, Any]]]) -> Comparison:

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from clusters.drivers import AlreadyExists, NotThere, Refused, Stale
+from clusters.engine.permissions import ROLE, TELLTALES, Right
 
 from .worlds import INSTALL, World, fresh_name, job, until, watching
 
@@ -68,8 +69,20 @@ def test_its_rules_hold_the_published_role(world: World):
     async def use(driver, namespace):
         return await driver.rules(namespace)
 
-    rules = in_namespace(world, use)
-    assert any("jobs" in rule["resources"] and "patch" in rule["verbs"] for rule in rules)
+    seen = in_namespace(world, use)
+    assert seen.is_complete
+    assert any("jobs" in rule["resources"] and "patch" in rule["verbs"] for rule in seen.rules)
+
+
+def test_each_right_of_the_published_role_is_confirmed_and_no_telltale_is(world: World):
+    async def use(driver, namespace):
+        return [(right, await driver.may(right)) for right in sorted(ROLE | TELLTALES)], await driver.may(
+            Right("", "secrets", "get"), namespace
+        )
+
+    answers, may_read_secrets = in_namespace(world, use)
+    assert {right for right, is_allowed in answers if is_allowed} == ROLE
+    assert not may_read_secrets
 
 
 def test_a_job_created_suspended_does_nothing_until_it_is_released(world: World):

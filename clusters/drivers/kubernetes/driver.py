@@ -9,8 +9,9 @@ from urllib.parse import quote
 import msgspec
 
 from clusters.drivers.address import ClusterAddress
-from clusters.drivers.port import AlreadyExists, Ambiguous, JobSeen, NotThere, PodSeen, Refused, WatchEvent
+from clusters.drivers.port import AlreadyExists, Ambiguous, JobSeen, NotThere, PodSeen, Refused, RulesSeen, WatchEvent
 from clusters.engine.inventory import INSTALL_LABEL
+from clusters.engine.permissions import Right
 from foundation import clock
 
 from .namespaces import EnsuredNamespaces
@@ -42,14 +43,24 @@ class _Groups(msgspec.Struct):
 
 class _RulesStatus(msgspec.Struct, rename="camel"):
     resource_rules: list[dict[str, Any]] | None = None
+    incomplete: bool = False
 
 
 class _Rules(msgspec.Struct):
     status: _RulesStatus
 
 
+class _AccessStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Access(msgspec.Struct):
+    status: _AccessStatus
+
+
 _version_decoder = msgspec.json.Decoder(_Version)
 _groups_decoder = msgspec.json.Decoder(_Groups)
+_access_decoder = msgspec.json.Decoder(_Access)
 _rules_decoder = msgspec.json.Decoder(_Rules)
 _bare_decoder = msgspec.json.Decoder(Bare)
 _job_decoder = msgspec.json.Decoder(Job)
@@ -102,7 +113,7 @@ class KubernetesDriver:
             raise Ambiguous("the server's answer carries no readable Date") from None
         return 0 if least <= 0 <= most else round(least if least > 0 else most)
 
-    async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:
+    async def rules(self, namespace: str) -> RulesSeen:
         """What our credential may do in `namespace`."""
         body = {
             "apiVersion": "authorization.k8s.io/v1",
@@ -110,7 +121,20 @@ class KubernetesDriver:
             "spec": {"namespace": namespace},
         }
         answer = await self._wire.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)
-        return decode(_rules_decoder, answer).status.resource_rules or ()
+        status = decode(_rules_decoder, answer).status
+        return RulesSeen(status.resource_rules or (), is_complete=not status.incomplete)
+
+    async def may(self, right: Right, namespace: str = "") -> bool:
+        """Whether our credential has this right there; without a namespace, everywhere."""
+        resource, _, subresource = right.resource.partition("/")
+        asked = {"group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**asked, "name": right.name, "namespace": namespace}},
+        }
+        answer = await self._wire.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+        return decode(_access_decoder, answer).status.allowed
 
     async def api_groups(self) -> frozenset[str]:
         """The API groups that the cluster serves."""

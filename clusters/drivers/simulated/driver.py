@@ -8,9 +8,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from clusters.drivers.port import AlreadyExists, JobSeen, NotThere, PodSeen, Refused, Stale, Unreachable, WatchEvent
+from clusters.drivers.port import (
+    AlreadyExists,
+    JobSeen,
+    NotThere,
+    PodSeen,
+    Refused,
+    RulesSeen,
+    Stale,
+    Unreachable,
+    WatchEvent,
+)
 from clusters.engine.inventory import INSTALL_LABEL
-from clusters.engine.permissions import ROLE
+from clusters.engine.permissions import ROLE, Right
 from clusters.engine.quantities import Implausible
 from foundation import clock
 
@@ -51,11 +61,18 @@ class SimulatedDriver:
         """0: it goes by our own clock."""
         return 0
 
-    async def rules(self, namespace: str) -> Sequence[Mapping[str, Any]]:  # noqa: ARG002 - the port's signature
+    async def rules(self, namespace: str) -> RulesSeen:  # noqa: ARG002 - the port's signature
         """The published role, everywhere."""
-        return [
-            {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]} for right in sorted(ROLE)
-        ]
+        return RulesSeen(
+            [
+                {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
+                for right in sorted(ROLE)
+            ]
+        )
+
+    async def may(self, right: Right, namespace: str = "") -> bool:  # noqa: ARG002 - the port's signature
+        """Whether the published role has it."""
+        return right in ROLE
 
     async def api_groups(self) -> frozenset[str]:
         """Those of the objects that can be made in it."""
