@@ -7,6 +7,7 @@ to take a thing back that another one allows.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
@@ -48,10 +49,8 @@ _DNS = {
 
 def namespace_policies(namespace: str, install: str, allowed: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """The policies that every pod of the namespace obeys; `allowed` are the CIDR blocks that may be reached."""
-    blocks = [_block(ip_network(block)) for block in allowed]
-    egress: list[Mapping[str, Any]] = [_DNS, {"to": blocks}] if blocks else [_DNS]
     metadata = {"name": POLICY_NAME, "namespace": namespace, "labels": {names.LABEL_INSTALL: install}}
-    return (_policy(metadata, {"podSelector": {}, "egress": egress}),)
+    return (_policy(metadata, {"podSelector": {}, "egress": list(_egress(tuple(allowed)))}),)
 
 
 def gang_policy(namespace: str, identity: Identity, owners: Mapping[str, str]) -> dict[str, Any]:
@@ -67,6 +66,13 @@ def gang_policy(namespace: str, identity: Identity, owners: Mapping[str, str]) -
     mates = {"matchLabels": {names.LABEL_ATTEMPT: str(identity.attempt_id)}}
     peers = [{"podSelector": mates}]
     return _policy(metadata, {"podSelector": mates, "ingress": [{"from": peers}], "egress": [{"to": peers}]})
+
+
+@cache
+def _egress(allowed: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+    """The rules of what may be reached; the same for every namespace of an installation."""
+    blocks = [_block(ip_network(block)) for block in allowed]
+    return (_DNS, {"to": blocks}) if blocks else (_DNS,)
 
 
 def _policy(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
