@@ -53,13 +53,15 @@ def prepare(gateway: Gateway) -> None:
     """The team that submits, and prices for whatever the fleet offers."""
     parent = next(item for item in gateway.items("/tenants") if item["path"] == "acme")
     for kind, name in (("department", "research"), ("team", "vision")):
-        parent = gateway.create("/tenants", {"name": name, "kind": kind, "parent": parent["path"]})
+        body = {"name": name, "kind": kind, "parent": parent["path"]}
+        parent = gateway.create("/tenants", body, **{"Idempotency-Key": f"tenant-{name}"})
     wait_for(lambda: all(cluster["flavors"] for cluster in gateway.items("/clusters")), "every cluster's inventory")
     for cluster in gateway.items("/clusters"):
         for flavor in cluster["flavors"]:
             price = "2.500000" if flavor["gpu_model"] else "0.040000"
             body = {"cluster": cluster["name"], "flavor": flavor["name"], "capacity_type": flavor["capacity_type"]}
-            gateway.create("/prices", body | {"unit_price": price, "effective_from": "2026-01-01T00:00:00Z"})
+            body |= {"unit_price": price, "effective_from": "2026-01-01T00:00:00Z"}
+            gateway.create("/prices", body, **{"Idempotency-Key": f"price-{cluster['name']}-{flavor['name']}"})
 
 
 def wait_for(condition: Any, what: str, seconds: float = PATIENCE_SECONDS) -> None:
