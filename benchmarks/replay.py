@@ -5,7 +5,8 @@ and priced as ten clouds price an A100-80GB; jobs depart when they have run. The
 gateways in the product's own simulator (`manage.py replay`). All clusters run the same scheduler, which spreads pods over its
 nodes as kube-scheduler does and follows node hints; the plain gateways give none. Each job carries an estimate of its run
 time as users give them: too long by a factor between one and five (the f-model of Mu'alem and Feitelson, IEEE TPDS 12(6),
-2001), the same for all gateways; only `switchyard_ratio` (SWITCHYARD_QUEUE_ORDER=ratio) orders its queue by it. With --packed
+2001), the same for all gateways; only `switchyard` orders its queue by it; `switchyard_submitted`
+(SWITCHYARD_QUEUE_ORDER=submitted) is the engine without. With --packed
 a second table takes the hints away and lets every cluster pack, so that nothing but the gateways' choices differ. Then
 25,000 GPUs under a queue that does not run dry, on which a node fails every 2.5 hours.
 """
@@ -59,7 +60,7 @@ STRIDE = 0.6180339887
 GATEWAYS: Mapping[str, Callable[[], Gateway]] = {
     **{name: partial(plain_gateway, name) for name in PLAIN},
     "switchyard": EngineGateway,
-    "switchyard_ratio": partial(EngineGateway, order="ratio"),
+    "switchyard_submitted": partial(EngineGateway, order="submitted"),
 }
 
 

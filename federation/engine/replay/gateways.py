@@ -82,7 +82,7 @@ class EngineGateway:
         strategy: str = "balanced",
         topology: Topology | None = None,
         patience_seconds: int | None = None,
-        order: str = "submitted",
+        order: str = "ratio",
     ) -> None:
         self._order = order
         self._strategy = strategy
