@@ -45,6 +45,8 @@ from .report import conditions, last_line, table
 
 CLUSTERS = 10
 GPUS = 8
+SHARES = ("utilisation", "fragmentation", "racks_per_gang")
+"""Figures of which the first digit says little."""
 LOAD = 1.0
 NODES = 160
 """Submissions are compressed in time until this many nodes are offered `LOAD`; run times stay as they are."""
@@ -197,7 +199,7 @@ def main() -> None:
         for member, hints in worlds:
             found = [row for name in arguments.only for row in compare(arguments.traces, name, member, hints=hints)]
             print(file=sys.stderr)
-            table(found)
+            table([{**row, **{name: f"{row[name]:.4f}" for name in SHARES}} for row in found])
             suffix = "" if hints else "_packed"
             told |= {f"{one}{suffix}": _mean(found, one) for one in GATEWAYS}
         large = large_fleet(arguments.traces, arguments.days)
