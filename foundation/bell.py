@@ -23,7 +23,6 @@ from .routines import run_exclusively
 from .schedule import How, Ring, RoutineState, Schedule, decide
 
 log = logging.getLogger(__name__)
-WINDOW_SECONDS = 0.08
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 5.0
 MESSAGE_EXPIRES_SECONDS = 60
@@ -47,8 +46,11 @@ class Bell:
     schedules: Sequence[Schedule]
     broker: Broker
     patience_seconds: float = PATIENCE_SECONDS
-    window_seconds: float = WINDOW_SECONDS
     stopping: threading.Event = field(default_factory=threading.Event)
+    _heard: set[str] = field(default_factory=set)
+    """Routines that were announced and not rung yet. A hint: what was not heard is found when polling."""
+    _rung_at: dict[str, float] = field(default_factory=dict)
+    """When each routine was last rung for an announcement."""
     _busy: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _broker_rests_until: float = 0.0
@@ -58,29 +60,39 @@ class Bell:
         with ThreadPoolExecutor(INLINE_THREADS, thread_name_prefix="bell") as pool:
             while not self.stopping.is_set():
                 try:
-                    with _listening() as wait:
-                        self._ring_while_connected(wait, pool)
+                    with _listening() as hear:
+                        self._ring_while_connected(hear, pool)
                 except (Error, psycopg.Error) as error:
                     log.warning("the database does not answer (%s); trying again", type(error).__name__)
                     connection.close()
                     self.stopping.wait(RECONNECT_SECONDS)
 
-    def _ring_while_connected(self, wait: Callable[[float], bool], pool: ThreadPoolExecutor) -> None:
+    def _ring_while_connected(self, hear: Callable[[float], set[str]], pool: ThreadPoolExecutor) -> None:
         while not self.stopping.is_set():
             for ring in self.take():
                 pool.submit(self.deliver, ring)
-            if wait(POLL_SECONDS):
-                # What else is committed within the window shares this ring's message.
-                self.stopping.wait(self.window_seconds)
+            poll_at = monotonic() + POLL_SECONDS
+            while (seconds := min(poll_at, self._next_ring_at()) - monotonic()) > 0 and not self.stopping.is_set():
+                self._heard |= hear(seconds)
+
+    def _next_ring_at(self) -> float:
+        """When the first of the heard routines has gathered long enough."""
+        return min((self._gathered_at(s) for s in self.schedules if s.name in self._heard), default=float("inf"))
+
+    def _gathered_at(self, schedule: Schedule) -> float:
+        return self._rung_at.get(schedule.name, float("-inf")) + schedule.gather_seconds
 
     def take(self) -> list[Ring]:
         """Claims what is to be rung now, in one transaction: no other bell rings it too."""
-        if not self._has_something():
+        at = monotonic()
+        gathering = [schedule.name for schedule in self.schedules if self._gathered_at(schedule) > at]
+        self._heard.intersection_update(gathering)
+        if not self._has_something(gathering):
             return []
         with transaction.atomic(), connection.cursor() as cursor:
             states, now = _locked_states(cursor, [schedule.name for schedule in self.schedules])
             # After the lock: whoever finished a run before it has recorded it, whoever finishes later sees our ring.
-            announced = _drained(cursor)
+            announced = _drained(cursor, gathering)
             rings = decide(self.schedules, states, announced, now, timedelta(seconds=self.patience_seconds))
             for ring in rings:
                 cursor.execute(
@@ -88,11 +100,12 @@ class Bell:
                     " sent_at = CASE WHEN %s THEN clock_timestamp() ELSE sent_at END WHERE name = %s",
                     [ring.is_new, ring.how is not How.NOTE, ring.schedule.name],
                 )
+        self._rung_at.update(dict.fromkeys(announced, at))
         return [ring for ring in rings if ring.how is not How.NOTE]
 
-    def _has_something(self) -> bool:
+    def _has_something(self, gathering: list[str]) -> bool:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT EXISTS (SELECT FROM foundation_outboxmessage)")
+            cursor.execute("SELECT EXISTS (SELECT FROM foundation_outboxmessage WHERE topic <> ALL(%s))", [gathering])
             is_announced: bool = cursor.fetchone()[0]
             states, now = _states(cursor, [schedule.name for schedule in self.schedules])
         return is_announced or bool(
@@ -161,26 +174,26 @@ def _locked_states(cursor: Any, names: Sequence[str]) -> tuple[dict[str, Routine
     return _states(cursor, names, "FOR NO KEY UPDATE")
 
 
-def _drained(cursor: Any) -> frozenset[str]:
-    """Topics whose rows were taken; rows that another bell has in hand are left to it."""
+def _drained(cursor: Any, gathering: list[str]) -> frozenset[str]:
+    """Topics whose rows were taken; those still gathering are left, and so are rows that another bell has in hand."""
     cursor.execute(
-        "DELETE FROM foundation_outboxmessage WHERE id IN"
-        " (SELECT id FROM foundation_outboxmessage ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING topic",
-        [DRAIN_ROWS],
+        "DELETE FROM foundation_outboxmessage WHERE id IN (SELECT id FROM foundation_outboxmessage"
+        " WHERE topic <> ALL(%s) ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING topic",
+        [gathering, DRAIN_ROWS],
     )
     return frozenset(topic for (topic,) in cursor.fetchall())
 
 
 @contextmanager
-def _listening() -> Iterator[Callable[[float], bool]]:
-    """A function that waits so many seconds for an announcement, and says whether one came."""
+def _listening() -> Iterator[Callable[[float], set[str]]]:
+    """A function that waits at most so many seconds for an announcement; the topics that came, none if it was in vain."""
     parameters = {**connection.get_connection_params(), "autocommit": True}
     parameters.pop("cursor_factory", None)
     parameters.pop("context", None)
     with psycopg.connect(**parameters) as listener:
         listener.execute(f"LISTEN {CHANNEL}")
 
-        def wait(seconds: float) -> bool:
-            return any(True for _ in listener.notifies(timeout=seconds, stop_after=1))
+        def hear(seconds: float) -> set[str]:
+            return {notice.payload for notice in listener.notifies(timeout=seconds, stop_after=1)}
 
-        yield wait
+        yield hear

@@ -9,13 +9,17 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A routine as configured: the Celery task and its queue, the same work as a callable, and the longest silence."""
+    """A routine as configured: the Celery task and its queue, the same work as a callable, and the longest silence.
+
+    Announcements within `gather_seconds` of the last ring wait for the next: one run does the work of them all.
+    """
 
     name: str
     task: str
     queue: str
     inline: str
     every_seconds: float
+    gather_seconds: float = 0.25
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection, transaction
-from django.db.models import BooleanField, F, Func, OuterRef, Q, QuerySet, Value
+from django.db.models import BooleanField, F, Func, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Concat
 
 from foundation.clock import now
@@ -19,8 +19,16 @@ from .engine.roles import Permission, Scope, permissions_of, reach_of
 from .models import MAX_DEPTH, ApiToken, AuditEntry, AuditLink, RoleBinding, Tenant, User
 
 MAX_PATH_LENGTH = 1100
-TENANT_AND_ROLES = """
-    SELECT tenant.*, ARRAY(
+
+
+def _columns(model: type[Model], *wanted: str) -> list[str]:
+    """Those columns in the model's order, which is how `from_db` takes them; the others are fetched if asked for."""
+    return [field.attname for field in model._meta.concrete_fields if field.attname in wanted]  # noqa: SLF001 - Django's documented API
+
+
+_TENANT_COLUMNS = _columns(Tenant, "id", "parent_id", "kind", "name", "path", "depth", "created_at")
+_TENANT_AND_ROLES = f"""
+    SELECT {", ".join(f"tenant.{column}" for column in _TENANT_COLUMNS)}, ARRAY(
         SELECT binding.role FROM tenancy_rolebinding AS binding
           JOIN tenancy_tenant AS place ON place.id = binding.tenant_id
           JOIN tenancy_user AS person ON person.id = %(user_id)s AND person.is_active
@@ -30,9 +38,21 @@ TENANT_AND_ROLES = """
                 OR binding.group_id IN (SELECT group_id FROM tenancy_user_groups WHERE user_id = person.id))
     ) AS roles_held
       FROM tenancy_tenant AS tenant WHERE tenant.path = %(path)s
-"""
-"""As `_bindings_in_force` and `_with_roles` would ask; by hand, since every submit does and composing it costs more than
+"""  # noqa: S608 - our own column names
+"""As `_bindings_in_force` would ask; by hand, since every submit does and composing it costs more than
 the database's answer."""
+_TOKEN_COLUMNS = _columns(
+    ApiToken, "id", "user_id", "name", "prefix", "created_at", "expires_at", "last_used_at", "revoked_at"
+)
+_USER_COLUMNS = _columns(User, "id", "email", "display_name", "is_active", "is_staff", "is_superuser", "created_at")
+_TOKEN_AND_USER = f"""
+    SELECT {", ".join(f"token.{column}" for column in _TOKEN_COLUMNS)},
+           ARRAY(SELECT jsonb_array_elements_text(token.scopes)),
+           {", ".join(f"person.{column}" for column in _USER_COLUMNS)}
+      FROM tenancy_apitoken AS token JOIN tenancy_user AS person ON person.id = token.user_id
+     WHERE token.digest = %s
+"""  # noqa: S608 - our own column names
+"""By hand, since every request with a token asks it."""
 ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 EVER = datetime.min.replace(tzinfo=UTC)
 """No demand on how long a role lasts."""
@@ -88,6 +108,19 @@ def actor_for(user: User, token: ApiToken | None = None) -> Actor:
     )
 
 
+def token_of(digest: bytes) -> ApiToken | None:
+    """The token with this digest, revoked and expired ones included, with its user; only what a request needs of both."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TOKEN_AND_USER, [digest])
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    split = len(_TOKEN_COLUMNS)
+    token = ApiToken.from_db(connection.alias, _TOKEN_COLUMNS, row[:split])
+    token.scopes, token.user = row[split], User.from_db(connection.alias, _USER_COLUMNS, row[split + 1 :])
+    return token
+
+
 def tenant_by_path(actor: Actor, path: str, permission: Permission = Permission.VIEW) -> Tenant:
     """The tenant at `path`; NotFound when the actor may not see it, NotAllowedHere when they may but lack `permission`."""
     names = path.split("/")
@@ -95,7 +128,13 @@ def tenant_by_path(actor: Actor, path: str, permission: Permission = Permission.
         raise NotFound
     prefixes = ["/".join(names[:length]) for length in range(1, len(names) + 1)]
     asked = {"path": path, "prefixes": prefixes, "user_id": actor.user_id, "at": now()}
-    return _admit(actor, Tenant.objects.raw(TENANT_AND_ROLES, asked), permission)
+    with connection.cursor() as cursor:
+        cursor.execute(_TENANT_AND_ROLES, asked)
+        row = cursor.fetchone()
+    if row is None:
+        raise NotFound
+    *values, roles = row
+    return _admit(actor, Tenant.from_db(connection.alias, _TENANT_COLUMNS, values), roles, permission)
 
 
 def tenant_by_id(actor: Actor, tenant_id: UUID, permission: Permission = Permission.VIEW) -> Tenant:
@@ -104,7 +143,11 @@ def tenant_by_id(actor: Actor, tenant_id: UUID, permission: Permission = Permiss
         OuterRef("path"), Concat(F("tenant__path"), Value("/")), function="starts_with", output_field=BooleanField()
     )
     roles = _bindings_in_force(actor).filter(Q(tenant_id=OuterRef("id")) | Q(below))
-    return _admit(actor, _with_roles(Tenant.objects.filter(id=tenant_id), roles), permission)
+    held = ArraySubquery(roles.order_by().values("role"))
+    tenant = Tenant.objects.filter(id=tenant_id).annotate(roles_held=held).first()
+    if tenant is None:
+        raise NotFound
+    return _admit(actor, tenant, tenant.roles_held, permission)
 
 
 def tenant_named(actor: Actor, name: str, permission: Permission = Permission.VIEW) -> Tenant:
@@ -227,15 +270,7 @@ def _bindings_in_force(actor: Actor) -> QuerySet[RoleBinding]:
     )
 
 
-def _with_roles(tenants: QuerySet[Tenant], roles: QuerySet[RoleBinding]) -> QuerySet[Tenant]:
-    return tenants.annotate(roles_held=ArraySubquery(roles.order_by().values("role")))
-
-
-def _admit(actor: Actor, found: Iterable[Tenant], permission: Permission) -> Tenant:
-    tenant = next(iter(found), None)
-    if tenant is None:
-        raise NotFound
-    held: Iterable[str] = tenant.roles_held  # type: ignore[attr-defined]
+def _admit(actor: Actor, tenant: Tenant, held: Iterable[str], permission: Permission) -> Tenant:
     everything = frozenset(Permission) if actor.is_operator else permissions_of(held)
     _judge(tenant, everything & actor.reach, permission, sees=Permission.VIEW in everything)
     return tenant

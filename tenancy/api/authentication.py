@@ -12,6 +12,7 @@ from foundation.clock import now
 from foundation.problems import NotAuthenticated, PermissionDenied
 from tenancy.models import ApiToken, User
 from tenancy.operations import note_token_use
+from tenancy.queries import token_of
 
 SECRET = re.compile(r"swy_[A-Za-z0-9_-]{20,100}")
 
@@ -26,7 +27,7 @@ class TokenAuthentication(BaseAuthentication):
         if scheme.lower() != "bearer" or not SECRET.fullmatch(secret.strip()):
             raise NotAuthenticated
         digest = hashlib.sha256(secret.strip().encode()).digest()
-        token = ApiToken.objects.select_related("user").filter(digest=digest).first()
+        token = token_of(digest)
         if token is None or token.revoked_at is not None or not token.user.is_active:
             raise NotAuthenticated("This token is not valid.")
         if token.expires_at is not None and token.expires_at <= now():

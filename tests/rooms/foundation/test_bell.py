@@ -11,7 +11,7 @@ from foundation.schedule import How, Schedule
 pytestmark = pytest.mark.django_db(transaction=True)
 HERE = "tests.rooms.foundation.test_bell"
 SCHEDULES = [
-    Schedule(name, f"tasks.{name}", name, f"{HERE}.work_on_{name}", every_seconds=3600)
+    Schedule(name, f"tasks.{name}", name, f"{HERE}.work_on_{name}", every_seconds=3600, gather_seconds=0)
     for name in ("cycle", "dispatch")
 ]
 ran = []
@@ -119,6 +119,28 @@ def test_an_unanswered_message_is_worked_off_here_after_the_patience():
     assert ran == ["cycle"]
     assert post.sent == []
     assert take(bell) == []
+
+
+def test_announcements_soon_after_a_ring_are_gathered_for_the_next(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("foundation.bell.monotonic", lambda: now[0])
+    slow = Schedule("cycle", "tasks.cycle", "cycle", f"{HERE}.work_on_cycle", every_seconds=3600, gather_seconds=0.25)
+    bell = Bell([slow, SCHEDULES[1]], Post(is_down=True))
+
+    def rung():
+        at_rest()
+        return [name for name, _ in take(bell)]
+
+    say("cycle")
+    assert rung() == ["cycle"]
+    say("cycle", "dispatch")
+    say("cycle")
+    assert rung() == ["dispatch"]
+    assert OutboxMessage.objects.count() == 2
+    now[0] += 0.26
+    assert rung() == ["cycle"]
+    assert not OutboxMessage.objects.exists()
+    assert rung() == []
 
 
 def test_failing_work_is_recorded_and_tried_again():

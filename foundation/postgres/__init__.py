@@ -1,0 +1,1 @@
+"""Django's PostgreSQL backend with one habit changed; see `base`."""
