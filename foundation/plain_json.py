@@ -17,23 +17,18 @@ def instant(at: datetime | None) -> str | None:
 
 
 def plain(value: Any) -> Any:
-    """The value in terms of dict, list, str, int, bool and None (floats stay)."""
-    match value:
-        case str() | int() | None:
-            result: Any = value
-        case datetime():
-            result = instant(value)
-        case Mapping():
-            result = {str(key): plain(item) for key, item in value.items()}
-        case list() | tuple():
-            result = [plain(item) for item in value]
-        case decimal.Decimal():
-            result = format(value, "f")
-        case uuid.UUID():
-            result = str(value)
-        case _:
-            result = value
-    return result
+    """The value in terms of dict, list, str, int, bool and None (floats stay). Most of an answer is text, so that is first."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime):
+        return instant(value)
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    return str(value) if isinstance(value, uuid.UUID) else value
 
 
 def encode(value: Any) -> bytes:

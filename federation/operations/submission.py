@@ -19,6 +19,7 @@ from federation.queries.submissions import read_submission
 from foundation import clock
 from foundation.ids import new_id
 from foundation.outbox import announce
+from foundation.pipelines import one_round_trip
 from foundation.problems import PermissionDenied
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
@@ -56,11 +57,12 @@ def submit_job(
     def produce() -> tuple[int, dict[str, Any]]:
         job = new_job(submitter, tenant, submission.spec, clock.now())
         refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)
-        _insert(job, f"Submitted by {actor.name}.")
-        announce("cycle")
-        record_audit(
-            actor, "job.submit", object_kind="job", object_id=job.id, tenant_id=tenant.id, detail={"name": job.name}
-        )
+        with one_round_trip():
+            _insert(job, f"Submitted by {actor.name}.")
+            announce("cycle")
+            record_audit(
+                actor, "job.submit", object_kind="job", object_id=job.id, tenant_id=tenant.id, detail={"name": job.name}
+            )
         return 201, show(job)
 
     answer = answer_once(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw, produce=produce)

@@ -129,7 +129,8 @@ def test_no_room_has_a_module_with_an_empty_name():
         "handlers",
         "base",
     }
-    found = [name(path) for path in files() if path.stem in empty]
+    django_looks_for_it_there = {"foundation/postgres/base.py"}
+    found = [name(path) for path in files() if path.stem in empty and name(path) not in django_looks_for_it_there]
     assert not found, f"name it after its trade: {found}"
 
 

@@ -1,0 +1,19 @@
+"""Several statements in one round trip to the database."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import connection
+
+
+@contextmanager
+def one_round_trip() -> Iterator[None]:
+    """Statements executed in this block are sent without waiting for each other's results, which are read at its end.
+
+    For writes whose results nobody reads. A statement that fails raises at the end of the block, and what follows it is
+    not carried out; so it belongs inside a transaction.
+    """
+    if not connection.in_atomic_block:
+        raise RuntimeError("one_round_trip() belongs inside a transaction")
+    with connection.wrap_database_errors, connection.connection.pipeline():
+        yield
