@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -30,15 +31,17 @@ WITH due AS (
      ORDER BY next_action_at, id
      LIMIT %(limit)s
        FOR NO KEY UPDATE SKIP LOCKED
+), claim AS MATERIALIZED (
+    SELECT nextval('federation_claim_token') AS token
 )
 UPDATE federation_attempt AS attempt
-   SET claim_token = %(token)s,
+   SET claim_token = claim.token,
        claim_expires_at = now() + make_interval(secs => %(seconds)s),
        tries = attempt.tries + 1,
        sent_at = CASE WHEN attempt.stop_requested_at IS NULL THEN coalesce(attempt.sent_at, now()) ELSE attempt.sent_at END
-  FROM due
+  FROM due, claim
  WHERE attempt.id = due.id
-RETURNING attempt.id
+RETURNING attempt.id, attempt.claim_token
 """
 
 
@@ -47,20 +50,16 @@ def claim_due_attempts(cluster_id: UUID, limit: int) -> Claim:
 
     `sent_at` is written here, before any create can leave: from then on an object may exist.
     """
+    asked: dict[str, Any] = {
+        "cluster": cluster_id,
+        "limit": limit,
+        "live": LIVE_ATTEMPT_STATES,
+        "seconds": CLAIM_SECONDS,
+    }
     with connection.cursor() as cursor:
-        cursor.execute("SELECT nextval('federation_claim_token')")
-        token: int = cursor.fetchone()[0]
-        cursor.execute(
-            CLAIM_DUE,
-            {
-                "cluster": cluster_id,
-                "limit": limit,
-                "token": token,
-                "live": LIVE_ATTEMPT_STATES,
-                "seconds": CLAIM_SECONDS,
-            },
-        )
-        return Claim(token, tuple(row[0] for row in cursor.fetchall()))
+        cursor.execute(CLAIM_DUE, asked)
+        rows = cursor.fetchall()
+    return Claim(rows[0][1] if rows else 0, tuple(row[0] for row in rows))
 
 
 def lock_job(job_id: UUID) -> Job | None:
@@ -71,19 +70,20 @@ def lock_job(job_id: UUID) -> Job | None:
 def lock_queued_jobs(job_ids: Collection[UUID]) -> dict[UUID, Job]:
     """Those of the jobs that still wait, locked in id order; jobs that someone else holds are skipped."""
     rows = Job.objects.select_for_update(no_key=True, skip_locked=True, of=("self",)).filter(
-        id__in=job_ids, state="queued"
+        id__any_of=job_ids, state="queued"
     )
-    return {job.id: job for job in rows.order_by("id").select_related("tenant").defer("explanation")}
+    columns = ("tenant__path", "attempts_made", "spec")
+    return {job.id: job for job in rows.order_by("id").select_related("tenant").only(*columns)}
 
 
 def lock_attempts(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
     """The attempts, locked in id order."""
-    rows = Attempt.objects.select_for_update(no_key=True).filter(id__in=attempt_ids)
+    rows = Attempt.objects.select_for_update(no_key=True).filter(id__any_of=attempt_ids)
     return {attempt.id: attempt for attempt in rows.order_by("id")}
 
 
 def lock_jobs_of(attempt_ids: Collection[UUID]) -> dict[UUID, Job]:
     """The jobs of these attempts, locked in id order (before the attempts themselves: job, then attempt)."""
-    owners = Attempt.objects.filter(id__in=attempt_ids).values_list("job_id", flat=True)
-    rows = Job.objects.select_for_update(no_key=True).filter(id__in=list(owners))
+    owners = Attempt.objects.filter(id__any_of=attempt_ids).values_list("job_id", flat=True)
+    rows = Job.objects.select_for_update(no_key=True).filter(id__any_of=list(owners))
     return {job.id: job for job in rows.order_by("id")}

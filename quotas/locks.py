@@ -35,7 +35,7 @@ def lock_limits(tenant_paths: Collection[str], resources: Collection[str]) -> Se
     """The standing limits of these tenants on these resources, root first, with their tenants, locked until commit."""
     return list(
         QuotaLimit.objects.select_related("tenant")
-        .filter(tenant__path__in=set(tenant_paths), resource__in=set(resources), removed_at__isnull=True)
+        .filter(tenant__path__any_of=sorted(tenant_paths), resource__any_of=sorted(resources), removed_at__isnull=True)
         .order_by("tenant__depth", "id")
         .select_for_update(of=("self",), no_key=True)
     )
@@ -49,7 +49,7 @@ def lock_limit(limit_id: UUID) -> QuotaLimit | None:
 def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:
     """Those of the holders whose hold is pending, locked until commit."""
     return list(
-        Hold.objects.filter(holder_id__in=list(holder_ids), state=Hold.State.PENDING)
+        Hold.objects.filter(holder_id__any_of=list(holder_ids), state=Hold.State.PENDING)
         .order_by("holder_id")
         .select_for_update(no_key=True)
         .values_list("holder_id", flat=True)
@@ -66,4 +66,4 @@ def lock_pending_below(tenant_path: str) -> list[Hold]:
             [tenant_path, f"{tenant_path}/"],
         )
         found = [row[0] for row in cursor.fetchall()]
-    return list(Hold.objects.filter(holder_id__in=found, state=Hold.State.PENDING))
+    return list(Hold.objects.filter(holder_id__any_of=found, state=Hold.State.PENDING))

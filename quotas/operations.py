@@ -55,7 +55,7 @@ def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
         _give_back(pending)
         for state in (Hold.State.POSTED, Hold.State.VOIDED):
             ended = [holder_id for holder_id in pending if endings[holder_id] == state]
-            Hold.objects.filter(holder_id__in=ended, state=Hold.State.PENDING).update(state=state, ended_at=Now())
+            Hold.objects.filter(holder_id__any_of=ended, state=Hold.State.PENDING).update(state=state, ended_at=Now())
     return len(pending)
 
 
@@ -139,7 +139,7 @@ def _refused_before_counting(
 ) -> dict[UUID, HoldRefusal | None]:
     """Refusals that need no limit: a holder that holds already, and a tenant that is no longer where the request says."""
     known = set(
-        Hold.objects.filter(holder_id__in=[request.holder_id for request in requests]).values_list(
+        Hold.objects.filter(holder_id__any_of=[request.holder_id for request in requests]).values_list(
             "holder_id", flat=True
         )
     )

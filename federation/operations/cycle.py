@@ -7,7 +7,7 @@ are cancelled and limits are cut while the engine thinks.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from uuid import UUID
 
@@ -175,7 +175,7 @@ def _create(drafts: Sequence[_Draft]) -> None:
     insert_rows([draft.attempt for draft in drafts])
     insert_rows([row for draft in drafts for row in draft.objects()])
     advance(
-        Job.objects.filter(id__in=[draft.job.id for draft in drafts]),
+        Job.objects.filter(id__any_of=[draft.job.id for draft in drafts]),
         JOB_LIFECYCLE,
         JobState.DISPATCHING,
         attempts_made=F("attempts_made") + 1,
@@ -185,18 +185,12 @@ def _create(drafts: Sequence[_Draft]) -> None:
         explanation={},
     )
     at = clock.now()
-    insert_rows(
-        [
-            JobEvent(
-                job=draft.job,
-                attempt=draft.attempt,
-                at=at,
-                kind="placed",
-                message=f"Attempt {draft.attempt.number} on {draft.placement.cluster}, flavor {draft.attempt.flavor}.",
-            )
-            for draft in drafts
-        ]
-    )
+    insert_rows([_placed(draft, at) for draft in drafts])
+
+
+def _placed(draft: _Draft, at: datetime) -> JobEvent:
+    message = f"Attempt {draft.attempt.number} on {draft.placement.cluster}, flavor {draft.attempt.flavor}."
+    return JobEvent(job=draft.job, attempt=draft.attempt, at=at, kind="placed", message=message)
 
 
 def _tell_refused(refused: Sequence[tuple[Job, HoldRefusal]]) -> None:
@@ -215,7 +209,7 @@ def _explain(waits: Sequence[Wait]) -> None:
     stale = clock.now() - REASON_FRESH
     for (code, message, per_cluster), ids in alike.items():
         news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & ~Q(reason_message=message))
-        Job.objects.filter(news, id__in=ids, state=JobState.QUEUED).update(
+        Job.objects.filter(news, id__any_of=ids, state=JobState.QUEUED).update(
             reason_code=code, reason_message=message, reason_at=Now(), explanation=_explanation(per_cluster)
         )
 

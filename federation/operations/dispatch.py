@@ -79,36 +79,43 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
         driver = clusters.queries.driver_of(cluster_id)
         outcomes = stop_all(driver, stops) + create_all(driver, [v for v in starts if v.state == AttemptState.RESERVED])
         crash_point("created")
-        _record(cluster_id, claim, outcomes)
-        committed = _commit_starting(claim)
+        with transaction.atomic():
+            _record(claim, outcomes)
+            committed = _commit_starting(claim)
         crash_point("starting")
         known = {visit.attempt_id: visit for visit in starts}
         released = release_all(driver, [known[i].with_uids(uids) for i, uids in committed.items() if i in known])
         crash_point("released")
-        _record(cluster_id, claim, released)
+        with transaction.atomic():
+            _record(claim, released)
     except DriverError as error:
-        _record(cluster_id, claim, [Failed(visit.attempt_id, error) for visit in visits])
+        failed = [Failed(visit.attempt_id, error) for visit in visits]
+        with transaction.atomic():
+            _record(claim, failed)
+        _note_refused_credentials(cluster_id, failed)
         return False
-    return not any(isinstance(o, Failed) and not isinstance(o.error, Throttled) for o in outcomes + released)
+    failed = [outcome for outcome in outcomes + released if isinstance(outcome, Failed)]
+    _note_refused_credentials(cluster_id, failed)
+    return all(isinstance(outcome.error, Throttled) for outcome in failed)
 
 
-def _record(cluster_id: UUID, claim: Claim, outcomes: Sequence[Outcome]) -> None:
-    """One short transaction for what a round of calls brought, fenced by the claim's token."""
-    if not outcomes:
-        return
-    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
-    with transaction.atomic():
-        _store_uids(claim, [outcome for outcome in outcomes if isinstance(outcome, Created)])
-        _mark_released(claim, [outcome for outcome in outcomes if isinstance(outcome, Released)])
-        _look_again(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Stopping)])
-        _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Unwelcome)])
-        end_attempts(_endings(claim, outcomes))
-        for outcome in failed:
+def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
+    """Writes what a round of calls brought, fenced by the claim's token, in the caller's transaction."""
+    _store_uids(claim, [outcome for outcome in outcomes if isinstance(outcome, Created)])
+    _mark_released(claim, [outcome for outcome in outcomes if isinstance(outcome, Released)])
+    _look_again(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Stopping)])
+    _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Unwelcome)])
+    end_attempts(_endings(claim, outcomes))
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
             _postpone(claim, outcome)
-    for outcome in failed:
-        if isinstance(outcome.error, AuthFailed):
-            clusters.operations.record_auth_failure(cluster_id, outcome.error.reason)
-            break
+
+
+def _note_refused_credentials(cluster_id: UUID, failed: Sequence[Failed]) -> None:
+    reasons = (outcome.error.reason for outcome in failed if isinstance(outcome.error, AuthFailed))
+    reason = next(reasons, None)
+    if reason is not None:
+        clusters.operations.record_auth_failure(cluster_id, reason)
 
 
 STORE_UIDS = """
@@ -125,7 +132,7 @@ def _store_uids(claim: Claim, created: Sequence[Created]) -> None:
     pairs = [pair for outcome in created for pair in outcome.uids.items()]
     with connection.cursor() as cursor:
         cursor.execute(STORE_UIDS, [[object_id for object_id, _ in pairs], [uid for _, uid in pairs], claim.token])
-    ours = Attempt.objects.filter(id__in=[outcome.attempt_id for outcome in created], claim_token=claim.token)
+    ours = Attempt.objects.filter(id__any_of=[outcome.attempt_id for outcome in created], claim_token=claim.token)
     advance(ours, ATTEMPT_LIFECYCLE, AttemptState.CREATED, created_at=Now())
 
 
@@ -135,19 +142,18 @@ def _commit_starting(claim: Claim) -> dict[UUID, dict[int, str]]:
     From `created` they get there here, unless someone asked to stop them; those already `starting` come from a worker
     that died, and are released again, which is harmless.
     """
-    ours = Attempt.objects.filter(id__in=claim.attempt_ids, claim_token=claim.token, stop_requested_at=None)
-    with transaction.atomic():
-        advance(ours, ATTEMPT_LIFECYCLE, AttemptState.STARTING, starting_at=Now())
-        rows = RemoteObject.objects.filter(
-            attempt__in=claim.attempt_ids,
-            attempt__claim_token=claim.token,
-            attempt__stop_requested_at=None,
-            attempt__state=AttemptState.STARTING,
-            attempt__released_at=None,
-        ).values_list("attempt_id", "id", "uid")
-        found: dict[UUID, dict[int, str]] = {}
-        for attempt_id, object_id, uid in rows:
-            found.setdefault(attempt_id, {})[object_id] = uid
+    ours = Attempt.objects.filter(id__any_of=claim.attempt_ids, claim_token=claim.token, stop_requested_at=None)
+    advance(ours, ATTEMPT_LIFECYCLE, AttemptState.STARTING, starting_at=Now())
+    rows = RemoteObject.objects.filter(
+        attempt_id__any_of=claim.attempt_ids,
+        attempt__claim_token=claim.token,
+        attempt__stop_requested_at=None,
+        attempt__state=AttemptState.STARTING,
+        attempt__released_at=None,
+    ).values_list("attempt_id", "id", "uid")
+    found: dict[UUID, dict[int, str]] = {}
+    for attempt_id, object_id, uid in rows:
+        found.setdefault(attempt_id, {})[object_id] = uid
     return found
 
 
@@ -171,7 +177,7 @@ def _mark_released(claim: Claim, released: Sequence[Released]) -> None:
 def _look_again(claim: Claim, attempt_ids: Sequence[UUID]) -> None:
     """The cluster is deleting these; the observer will say when they are gone, and so will a second look."""
     if attempt_ids:
-        Attempt.objects.filter(id__in=attempt_ids, claim_token=claim.token).update(
+        Attempt.objects.filter(id__any_of=attempt_ids, claim_token=claim.token).update(
             next_action_at=_seconds_from_now(LOOK_AGAIN_SECONDS), claim_expires_at=None
         )
 

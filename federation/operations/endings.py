@@ -20,6 +20,7 @@ from federation.locks import lock_attempts, lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, JOB_LIFECYCLE, Attempt, Job, JobEvent
 from foundation import clock
 from foundation.outbox import announce
+from foundation.rows import insert_rows
 
 from .learning import remember_runs
 
@@ -54,7 +55,7 @@ def end_attempts(endings: Iterable[Ending]) -> int:
     events = [_event(attempt, ending) for attempt, ending in ended]
     for attempt, ending in ended:
         events += _conclude(jobs[attempt.job_id], attempt, ending)
-    JobEvent.objects.bulk_create(events)
+    insert_rows(events)
     _void_unstarted(ended)
     remember_runs((jobs[a.job_id], a) for a, ending in ended if ending.state == AttemptState.SUCCEEDED)
     announce("settle", "cycle")
@@ -72,7 +73,7 @@ def _end(ended: Sequence[tuple[Attempt, Ending]]) -> None:
     for attempt, ending in ended:
         alike[ending.state, ending.reason, ending.message].append(attempt.id)
     for (state, reason, message), ids in alike.items():
-        Attempt.objects.filter(id__in=ids).update(
+        Attempt.objects.filter(id__any_of=ids).update(
             state=state,
             finished_at=Now(),
             end_reason=reason,
@@ -138,4 +139,4 @@ def _void_unstarted(ended: Sequence[tuple[Attempt, Ending]]) -> None:
     ids = [attempt.id for attempt, ending in ended if ending.state == AttemptState.ABANDONED]
     if ids:
         quotas.operations.end_holds(dict.fromkeys(ids, "voided"))
-        Attempt.objects.filter(id__in=ids).update(settled_at=Now())
+        Attempt.objects.filter(id__any_of=ids).update(settled_at=Now())

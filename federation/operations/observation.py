@@ -19,6 +19,7 @@ from federation.engine.lifecycle import AttemptState, JobState
 from federation.locks import lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, JOB_LIFECYCLE, Attempt, JobEvent, PodRun, RemoteObject
 from foundation import clock
+from foundation.rows import insert_rows
 
 from .endings import Ending, end_attempts
 
@@ -68,7 +69,7 @@ def _owner(pod: PodSeen) -> str:
 
 
 def _known_objects(cluster_id: UUID, uids: Iterable[str]) -> dict[str, _Known]:
-    rows = RemoteObject.objects.filter(uid__in=set(uids) - {""}, attempt__cluster_id=cluster_id)
+    rows = RemoteObject.objects.filter(uid__any_of=set(uids) - {""}, attempt__cluster_id=cluster_id)
     columns = rows.values_list("uid", "id", "attempt_id", "position", "attempt__starting_at")
     return {
         uid: _Known(object_id, attempt_id, position, starting_at)
@@ -129,7 +130,7 @@ def _believable(known: _Known, pod: PodSeen) -> tuple[datetime | None, datetime 
 def _mark_gone(cluster_id: UUID, uids: Sequence[str]) -> None:
     """A pod that vanished without having been seen to end: its end is unknown, the latest moment it can be is now."""
     if uids:
-        PodRun.objects.filter(uid__in=uids, attempt__cluster_id=cluster_id, is_gone=False).update(
+        PodRun.objects.filter(uid__any_of=uids, attempt__cluster_id=cluster_id, is_gone=False).update(
             is_gone=True, observed_at=Now()
         )
 
@@ -140,13 +141,13 @@ def _record_outcomes(known: dict[str, _Known], jobs: Sequence[JobSeen]) -> None:
         if job.outcome and job.uid in known:
             alike[job.outcome].append(known[job.uid].object_id)
     for outcome, ids in alike.items():
-        RemoteObject.objects.filter(id__in=ids, outcome="").update(outcome=outcome, ended_at=Now())
+        RemoteObject.objects.filter(id__any_of=ids, outcome="").update(outcome=outcome, ended_at=Now())
 
 
 def _begun(attempt_ids: set[UUID]) -> list[UUID]:
     """Attempts of which a pod has been seen to run, and which are not yet known to."""
     waiting = ATTEMPT_LIFECYCLE.sources(AttemptState.RUNNING)
-    rows = Attempt.objects.filter(id__in=attempt_ids, state__in=waiting, pods__started_at__isnull=False)
+    rows = Attempt.objects.filter(id__any_of=attempt_ids, state__in=waiting, pods__started_at__isnull=False)
     return list(rows.distinct().values_list("id", flat=True))
 
 
@@ -175,16 +176,18 @@ def _start(attempt_ids: Sequence[UUID]) -> None:
         started = cursor.fetchall()
         cursor.execute(START_JOBS, [[row[0] for row in started], sorted(JOB_LIFECYCLE.sources(JobState.RUNNING))])
     at = clock.now()
-    JobEvent.objects.bulk_create(
-        JobEvent(job_id=job_id, attempt_id=attempt_id, at=at, kind="running", message=f"Attempt {number} runs.")
-        for attempt_id, job_id, number in started
+    insert_rows(
+        [
+            JobEvent(job_id=job_id, attempt_id=attempt_id, at=at, kind="running", message=f"Attempt {number} runs.")
+            for attempt_id, job_id, number in started
+        ]
     )
 
 
 def _finished(attempt_ids: set[UUID]) -> list[Ending]:
     """Attempts of which one object failed or all succeeded."""
     by_attempt: dict[UUID, list[str]] = defaultdict(list)
-    rows = RemoteObject.objects.filter(attempt_id__in=attempt_ids, attempt__finished_at=None)
+    rows = RemoteObject.objects.filter(attempt_id__any_of=attempt_ids, attempt__finished_at=None)
     for attempt_id, outcome in rows.values_list("attempt_id", "outcome"):
         by_attempt[attempt_id].append(outcome)
     failed = [attempt_id for attempt_id, outcomes in by_attempt.items() if "failed" in outcomes]
@@ -211,7 +214,7 @@ def _failure(attempt_id: UUID) -> Ending:
 def vanished_endings(attempt_ids: set[UUID]) -> list[Ending]:
     """Attempts whose object was deleted: what we asked for, or somebody's hand."""
     endings = []
-    rows = Attempt.objects.filter(id__in=attempt_ids, finished_at=None)
+    rows = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None)
     for attempt_id, state, stop_reason, stopped in rows.values_list("id", "state", "stop_reason", "stop_requested_at"):
         endings.append(_vanished_ending(attempt_id, AttemptState(state), stop_reason if stopped else ""))
     return endings

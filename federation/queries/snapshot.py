@@ -107,7 +107,7 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
         _kinds.clear()
         _groups.clear()
     missing = [job_id for job_id in ids if job_id not in _requests]
-    for job_id, tenant_id, path, spec, shape, created_at in Job.objects.filter(id__in=missing).values_list(
+    for job_id, tenant_id, path, spec, shape, created_at in Job.objects.filter(id__any_of=missing).values_list(
         "id", "tenant_id", "tenant__path", "spec", "shape", "created_at"
     ):
         kind = _kind(tenant_id, spec, shape)
@@ -134,7 +134,9 @@ def _kind(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
 def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
     """By job, what each cluster said that has refused it lately."""
     found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
-    recent = Attempt.objects.filter(job_id__in=ids, end_reason="refused_by_cluster", finished_at__gt=now - REFUSED_FOR)
+    recent = Attempt.objects.filter(
+        job_id__any_of=ids, end_reason="refused_by_cluster", finished_at__gt=now - REFUSED_FOR
+    )
     for job_id, cluster_id, message in recent.values_list("job_id", "cluster_id", "end_message").order_by("id"):
         found[job_id][cluster_id] = ClusterRefusal(cluster_id, message or "it did not say why")
     return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}

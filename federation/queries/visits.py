@@ -110,6 +110,12 @@ class Visit:
         )
 
 
+_COLUMNS = (
+    "job__tenant__path", "job__spec", "cluster__name", "number", "state", "namespace", "spec_hash", "tries", "sent_at",
+    "stop_requested_at", "stop_reason", "stop_message",
+)  # fmt: skip
+
+
 def due_clusters() -> list[UUID]:
     """Clusters that answer and have attempts due for a visit."""
     due = Attempt.objects.filter(next_action_at__lte=Now(), state__in=LIVE_ATTEMPT_STATES)
@@ -125,13 +131,17 @@ def spec_hash_of(job: Job) -> str:
 
 def visits_of(attempt_ids: Collection[UUID]) -> list[Visit]:
     """The claimed attempts, with their objects and how to render them. Three queries."""
-    attempts = list(Attempt.objects.filter(id__in=attempt_ids).select_related("job__tenant", "cluster").order_by("id"))
+    attempts = list(
+        Attempt.objects.filter(id__any_of=attempt_ids)
+        .select_related("job__tenant", "cluster")
+        .only(*_COLUMNS)
+        .order_by("id")
+    )
     rows: dict[UUID, list[RemoteObject]] = defaultdict(list)
-    for row in RemoteObject.objects.filter(attempt_id__in=attempt_ids).order_by("attempt_id", "position"):
+    for row in RemoteObject.objects.filter(attempt_id__any_of=attempt_ids).order_by("attempt_id", "position"):
         rows[row.attempt_id].append(row)
-    flavors = {
-        (f.cluster_id, f.name): f for f in Flavor.objects.filter(cluster_id__in={a.cluster_id for a in attempts})
-    }
+    offered = Flavor.objects.filter(cluster_id__any_of=list({attempt.cluster_id for attempt in attempts}))
+    flavors = {(flavor.cluster_id, flavor.name): flavor for flavor in offered}
     return [_visit(attempt, rows[attempt.id], flavors) for attempt in attempts]
 
 
