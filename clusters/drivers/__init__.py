@@ -1,6 +1,6 @@
 """The cluster driver's port: everything the gateway may ask of a cluster, and how a cluster may refuse.
 
-Two drivers stand behind it, `kubernetes` (httpx + typed decoding) and `simulated` (in memory); one contract suite
+Two drivers stand behind it, `kubernetes` (aiohttp + typed decoding) and `simulated` (in memory); one contract suite
 holds both. Nothing above this package knows which one it talks to.
 """
 

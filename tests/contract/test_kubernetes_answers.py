@@ -177,7 +177,7 @@ def test_a_failed_handshake_sends_nothing_not_even_the_credential():
 def test_a_cluster_with_its_own_authority_trusts_no_other():
     async def body():
         async with serving(answering(200)) as (driver, _):
-            return len(driver._wire._lines._tls.get_ca_certs())
+            return len(driver._wire._tls.get_ca_certs())
 
     assert asyncio.run(body()) == 1
 

@@ -20,8 +20,8 @@ from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_MERGE = b"application/merge-patch+json"
-_APPLY = b"application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_APPLY = "application/apply-patch+yaml"
 _WRITER = "fieldManager=switchyard&fieldValidation=Strict"
 _POD_SECURITY = {
     "pod-security.kubernetes.io/enforce": "restricted",
