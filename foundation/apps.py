@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.db.models import Field, ForeignObject
 
 
 class FoundationConfig(AppConfig):
@@ -6,4 +7,7 @@ class FoundationConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import lookups  # noqa: F401, PLC0415 - registers its lookup
+        from .lookups import AnyOf  # noqa: PLC0415 - models can be imported only now
+
+        for kind in (Field, ForeignObject):
+            kind.register_lookup(AnyOf)

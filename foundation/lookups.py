@@ -5,11 +5,9 @@ Django's `__in` writes one placeholder a value: every length is another statemen
 
 from typing import Any
 
-from django.db.models import Field, ForeignObject, Lookup
+from django.db.models import Lookup
 
 
-@ForeignObject.register_lookup
-@Field.register_lookup
 class AnyOf(Lookup):
     """`field__any_of=values`: as `__in`, with one placeholder for them all."""
 

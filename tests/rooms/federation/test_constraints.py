@@ -39,8 +39,8 @@ def test_a_job_never_has_two_live_attempts(attempt: Attempt, state: str):
     Attempt.objects.filter(id=attempt.id).update(state="unknown")
     told = attack(
         "INSERT INTO federation_attempt (id, job_id, number, cluster_id, state, state_before_unknown, flavor, domain, currency,"
-        " namespace, spec_hash, claim_token, tries, end_reason, end_message, stop_reason)"
-        " VALUES (gen_random_uuid(), %s, 2, %s, %s, '', 'f', '', 'USD', 'n', 'h', 0, 0, '', '', '')",
+        " namespace, spec_hash, claim_token, tries, end_reason, end_message, stop_reason, stop_message)"
+        " VALUES (gen_random_uuid(), %s, 2, %s, %s, '', 'f', '', 'USD', 'n', 'h', 0, 0, '', '', '', '')",
         attempt.job_id,
         attempt.cluster_id,
         state,
