@@ -1,0 +1,76 @@
+"""Fewer and steadier statements: pipelines, lists of any length, and connections that are not asked for their health."""
+
+import uuid
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+
+from foundation.outbox import announce
+from foundation.pipelines import one_round_trip
+from foundation.postgres import base
+from tenancy.models import ApiToken, Tenant
+from tests.builders import make_tenant, make_token, make_user
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_writes_in_one_round_trip_are_all_there():
+    with transaction.atomic(), one_round_trip():
+        announce("cycle")
+        announce("dispatch")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT topic FROM foundation_outboxmessage ORDER BY id")
+        assert cursor.fetchall() == [("cycle",), ("dispatch",)]
+
+
+def test_a_failing_write_takes_the_whole_round_trip_with_it():
+    with pytest.raises(IntegrityError), transaction.atomic(), one_round_trip(), connection.cursor() as cursor:
+        announce("cycle")
+        cursor.execute("INSERT INTO foundation_outboxmessage (topic) VALUES (NULL)")
+        announce("dispatch")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM foundation_outboxmessage")
+        assert cursor.fetchone() == (0,)
+
+
+def test_a_round_trip_outside_a_transaction_is_refused():
+    with pytest.raises(RuntimeError, match="inside a transaction"), one_round_trip():
+        pass
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_any_of_finds_what_in_finds(count):
+    made = [make_tenant(f"acme-{number}") for number in range(3)]
+    ids = [tenant.id for tenant in made[:count]]
+    assert set(Tenant.objects.filter(id__any_of=ids)) == set(Tenant.objects.filter(id__in=ids))
+    paths = [tenant.path for tenant in made[:count]]
+    assert Tenant.objects.filter(path__any_of=[*paths, "'; DROP TABLE"]).count() == count
+
+
+def test_any_of_follows_foreign_keys():
+    user = make_user()
+    make_token(user)
+    assert ApiToken.objects.filter(user_id__any_of=[user.id, uuid.uuid4()]).count() == 1
+    assert ApiToken.objects.filter(user__any_of=[uuid.uuid4()]).count() == 0
+
+
+def test_statements_of_any_length_have_one_text():
+    asked = [Tenant.objects.filter(id__any_of=[uuid.uuid4() for _ in range(count)]) for count in (1, 5)]
+    assert len({rows.query.sql_with_params()[0] for rows in asked}) == 1
+
+
+def test_a_connection_is_asked_for_its_health_only_after_it_has_rested(monkeypatch):
+    now, asked = [1000.0], []
+    monkeypatch.setattr(connection, "_used_at", float("-inf"))
+    monkeypatch.setattr(base, "monotonic", lambda: now[0])
+    monkeypatch.setattr(connection, "is_usable", lambda: asked.append(now[0]) or True)
+
+    def request():
+        connection.health_check_enabled, connection.health_check_done = True, False
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+
+    for seconds in (0, 0.5, 0.9, 1.5, 0.1):
+        now[0] += seconds
+        request()
+    assert asked == [1000.0, 1002.9]
