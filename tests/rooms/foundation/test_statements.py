@@ -24,10 +24,14 @@ def test_writes_in_one_round_trip_are_all_there():
 
 
 def test_a_failing_write_takes_the_whole_round_trip_with_it():
-    with pytest.raises(IntegrityError), transaction.atomic(), one_round_trip(), connection.cursor() as cursor:
-        announce("cycle")
-        cursor.execute("INSERT INTO foundation_outboxmessage (topic) VALUES (NULL)")
-        announce("dispatch")
+    def write():
+        with transaction.atomic(), one_round_trip(), connection.cursor() as cursor:
+            announce("cycle")
+            cursor.execute("INSERT INTO foundation_outboxmessage (topic) VALUES (NULL)")
+            announce("dispatch")
+
+    with pytest.raises(IntegrityError):
+        write()
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM foundation_outboxmessage")
         assert cursor.fetchone() == (0,)
@@ -60,6 +64,7 @@ def test_statements_of_any_length_have_one_text():
 
 
 def test_a_connection_is_asked_for_its_health_only_after_it_has_rested(monkeypatch):
+    connection.ensure_connection()
     now, asked = [1000.0], []
     monkeypatch.setattr(connection, "_used_at", float("-inf"))
     monkeypatch.setattr(base, "monotonic", lambda: now[0])
