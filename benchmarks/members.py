@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .traces import DEVICES, WHOLE, TraceNode, TracePod
+from .traces import WHOLE, TraceNode, TracePod
 
 COVERED = 0.95
 PODS_PER_NODE = 1001
@@ -27,7 +27,7 @@ class Fleet:
         self.cpu, self.memory = self.cpu_size.copy(), self.memory_size.copy()
         self.gpus = np.array([node.gpus for node in nodes])
         self.model = np.array([self.model_bits[node.model] for node in nodes])
-        self.devices = np.where(np.arange(DEVICES) < self.gpus[:, None], WHOLE, 0)
+        self.devices = np.where(np.arange(self.gpus.max()) < self.gpus[:, None], WHOLE, 0)
         self.pods = np.full(len(nodes), PODS_PER_NODE)
         self.cluster = cluster_of_node
         self.capacity = int(self.gpus.sum()) * WHOLE
@@ -168,7 +168,7 @@ class FgdScheduler:
         devices, cpu = fleet.devices[nodes], fleet.cpu[nodes] - pod.cpu_milli
         before = fleet.fragmented(nodes, devices, fleet.cpu[nodes])
         if pod.gpus == 1 and pod.gpu_milli < WHOLE:
-            tried = [self._after_part(pod, nodes, devices, cpu, device) for device in range(DEVICES)]
+            tried = [self._after_part(pod, nodes, devices, cpu, device) for device in range(devices.shape[1])]
             after = np.stack(tried, axis=1)
             best = after.argmin(axis=1)
             return _steps(before - after[np.arange(len(nodes)), best]), best

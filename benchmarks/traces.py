@@ -9,7 +9,6 @@ import numpy as np
 import zstandard
 
 WHOLE = 1000
-DEVICES = 8
 
 
 class TraceError(Exception):
@@ -88,8 +87,10 @@ def arrivals(pods: list[TracePod], capacity_milli: int, ratio: float, rng: np.ra
     """The pods shuffled, then thinned or cloned at random until they ask for `ratio` of the capacity."""
     queue = [pods[n] for n in rng.permutation(len(pods))]
     asked = sum(pod.asked_milli for pod in queue)
-    while asked > ratio * capacity_milli:
-        asked -= queue.pop(int(rng.integers(len(queue)))).asked_milli
+    if asked > ratio * capacity_milli:
+        while asked > ratio * capacity_milli:
+            asked -= queue.pop(int(rng.integers(len(queue)))).asked_milli
+        return queue
     while True:
         clone = pods[int(rng.integers(len(pods)))]
         if asked + clone.gpu_milli > ratio * capacity_milli:
