@@ -120,6 +120,8 @@ def _found_pages(visit: Visit) -> dict[str, str]:
         link = visit.page.locator(selector).first
         if link.count():
             found[name] = link.get_attribute("href") or path
+    if "tenant" in found:
+        found["policy"] = f"{found['tenant']}policy/"
     if "job-running" in found:
         found["job-logs"] = f"{found['job-running']}logs/"
     return found

@@ -3,9 +3,10 @@
 from django.urls import URLPattern, URLResolver, path
 
 from .api import jobs as api
+from .api import policies as policies_api
 from .api import quotes
 from .api.metrics import metrics
-from .web import capacity, home, jobs, logs, submit
+from .web import capacity, home, jobs, logs, policies, submit
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs", api.Jobs.as_view()),
@@ -18,6 +19,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
     path("quotes", quotes.Quotes.as_view()),
     path("capacity", quotes.Room.as_view()),
+    path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),
@@ -28,4 +30,6 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/cancel/", jobs.cancel, name="job-cancel"),
     path("jobs/<uuid:job_id>/logs/", logs.logs, name="job-logs"),
     path("capacity/", capacity.capacity, name="capacity"),
+    path("tenants/<uuid:tenant_id>/policy/", policies.policy, name="policy"),
+    path("tenants/<uuid:tenant_id>/policy/remove/", policies.remove, name="policy-remove"),
 ]

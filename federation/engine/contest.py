@@ -15,11 +15,12 @@ from .fragmentation import Fragmentation
 from .ledger import FleetState
 from .limits import Refusal
 from .model import FleetFlavor, JobRequest, Reason
+from .policies import Policy
 from .prices import hourly_cost, rates_of
 from .reasons import quota_reason, reason_on
 from .reservations import keep_room
 from .siting import Need, Site
-from .strategies import STRATEGIES, price_terms
+from .strategies import Weights, price_terms
 
 _OUT = np.inf
 _ROUNDING = 1e-9
@@ -50,25 +51,37 @@ class Verdict(NamedTuple):
     per_cluster: tuple[Reason, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Viewpoint:
+    """From where a contest is looked at: what its tenants may know of, what holds for them, and how they rank.
+
+    `meter` is there where the weights count stranding.
+    """
+
+    audience: Audience
+    policy: Policy
+    weights: Weights
+    meter: Fragmentation | None
+
+
 class Contest:
     """Which candidate is best now. Candidates drop out once they do not fit; within a cycle they never come back."""
 
-    def __init__(
-        self, ask: Ask, job: JobRequest, audience: Audience, state: FleetState, meter: Fragmentation | None
-    ) -> None:
+    def __init__(self, ask: Ask, job: JobRequest, viewpoint: Viewpoint, state: FleetState) -> None:
         fleet = state.fleet
         self.ask = ask
-        self.audience = audience
+        self.audience = viewpoint.audience
+        self._policy = viewpoint.policy
         self._state = state
-        self._weights = STRATEGIES[job.strategy]
-        usable = fleet.lawful(audience, job.constraints) & fleet.is_open
+        self._weights = viewpoint.weights
+        usable = fleet.lawful(self.audience, job.constraints, self._policy) & fleet.is_open
         self._allowed: Mask = np.all(usable[ask.pools], axis=1)
-        self._base: Floats = price_terms(job.strategy, ask, self._allowed)
+        self._base: Floats = price_terms(self._weights, ask, self._allowed)
         """Per candidate what does not change while it is in; infinite once it is out."""
         self._base = self._base + _A_MINUTE * np.minimum(fleet.minutes_unseen[ask.lead], _MOST_MINUTES)
         self._base[~(self._allowed & ask.is_alive)] = _OUT
         self._cluster: Ints = fleet.cluster_of_pool[ask.lead]
-        self._foresight = _foresight(ask, state, meter)
+        self._foresight = _foresight(ask, state, viewpoint.meter)
         self._terms: dict[int, Terms] = {}
         self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
         self._reasons: tuple[Reason, ...] | None = None
@@ -164,17 +177,17 @@ class Contest:
 
     def _reason(self, job: JobRequest, number: int, refusal: Refusal | None) -> Reason:
         if refusal is None:
-            return reason_on(job, number, self._state)[0]
+            return reason_on(job, number, self._state, self._policy)[0]
         return quota_reason(self._state.fleet.clusters[number].name, *refusal)
 
     def _capacity_reasons(self, job: JobRequest) -> tuple[Reason, ...]:
         """Shapes that differ only in cores and memory often lack the same devices everywhere: they share the tuple."""
         wanted = tuple((pod_set.gpu, pod_set.count) for pod_set in job.pod_sets)
-        key = (self.audience, job.constraints, wanted, job.topology)
+        key = (self.audience, self._policy, job.constraints, wanted, job.topology)
         shared = self._state.shared_reasons.get(key)
         if shared is not None and shared[0] == self._state.version:
             return shared[1]
-        found = [reason_on(job, number, self._state) for number in self.audience.clusters]
+        found = [reason_on(job, number, self._state, self._policy) for number in self.audience.clusters]
         reasons = tuple(reason for reason, _ in found)
         if all(is_about_devices for _, is_about_devices in found):
             self._state.shared_reasons[key] = (self._state.version, reasons)
@@ -186,9 +199,9 @@ class Contest:
         `whole` is what the job asks of the empty fleet.
         """
         fleet = self._state.fleet
-        usable = fleet.lawful(self.audience, job.constraints) & fleet.is_open
+        usable = fleet.lawful(self.audience, job.constraints, self._policy) & fleet.is_open
         allowed: Mask = np.all(usable[whole.pools], axis=1)
-        candidate = keep_room(whole, allowed, price_terms(job.strategy, whole, allowed), self._state)
+        candidate = keep_room(whole, allowed, price_terms(self._weights, whole, allowed), self._state)
         return None if candidate is None else fleet.pools[int(whole.lead[candidate])].cluster.name
 
     def had_room(self, beginning: FleetState) -> bool:

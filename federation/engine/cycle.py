@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from .candidates import Ask, ask_of
-from .contest import Contest, Terms, Verdict
+from .contest import Contest, Terms, Verdict, Viewpoint
 from .fleet import Audience, Fleet, FleetIndex, Mask
 from .fragmentation import Fragmentation, typical_of
 from .ledger import FleetState
@@ -31,10 +31,11 @@ from .model import (
     Topology,
     Wait,
 )
+from .policies import Policy, PolicyBook
 from .reasons import quota_message
 from .reservations import MOST_AT_ONCE
 from .siting import Site
-from .strategies import STRATEGIES
+from .strategies import weights_of
 
 _WAITING_FOR_ROOM = frozenset({"waiting_for_capacity", "behind_in_queue"})
 MOST_OFFERS_PER_CLUSTER = 4
@@ -121,7 +122,8 @@ class Cycle:
         self._state = FleetState(self._fleet)
         self._book = LimitBook(snapshot.limits)
         self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
-        self._contests: dict[tuple[Audience, ShapeKey], Contest] = {}
+        self._policies = PolicyBook(snapshot.policies)
+        self._contests: dict[tuple[Audience, Policy, ShapeKey], Contest] = {}
         self._scopes: dict[tuple[str, ShapeKey], _Scope] = {}
         self._beginning = FleetState(self._fleet)
         self._snapshot = snapshot
@@ -169,12 +171,13 @@ class Cycle:
         return scope
 
     def _contest(self, job: JobRequest, shape: ShapeKey) -> Contest:
-        audience = self._fleet.audience(job.tenant_path)
-        contest = self._contests.get((audience, shape))
+        audience, policy = self._fleet.audience(job.tenant_path), self._policies.of(job.tenant_path)
+        contest = self._contests.get((audience, policy, shape))
         if contest is None:
-            meter = self._meter if STRATEGIES[job.strategy].stranding else None
-            contest = Contest(self._ask(job), job, audience, self._state, meter)
-            self._contests[audience, shape] = contest
+            weights = weights_of(policy.strategy_for(job.strategy), policy)
+            viewpoint = Viewpoint(audience, policy, weights, self._meter if weights.stranding else None)
+            contest = Contest(self._ask(job), job, viewpoint, self._state)
+            self._contests[audience, policy, shape] = contest
         return contest
 
     def _ask(self, job: JobRequest) -> Ask:
@@ -279,7 +282,10 @@ class Cycle:
         reasons = contest.reasons(job, {})
         if not reasons:
             return Verdict("waiting_for_capacity", "there is no cluster yet that its tenant may use", ())
-        hopeful = [reason for reason in reasons if not reason.is_for_good] or list(reasons)
+        possible = [reason for reason in reasons if not reason.is_for_good] or list(reasons)
+        hopeful = [reason for reason in possible if reason.code != "excluded_by_policy"]
+        if not hopeful:
+            return Verdict("held_by_policy", _nearest(possible), reasons)
         codes = {reason.code for reason in hopeful}
         if codes <= _NOT_ANSWERING:
             names = ", ".join(reason.cluster for reason in hopeful)

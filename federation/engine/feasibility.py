@@ -8,15 +8,16 @@ from .candidates import ask_of
 from .fleet import FleetIndex
 from .ledger import FleetState
 from .model import FleetCluster, JobRequest, Reason
+from .policies import NO_POLICY, Policy
 from .reasons import reason_on
 
 
 def never_fits(
-    job: JobRequest, clusters: Sequence[FleetCluster], index: FleetIndex | None = None
+    job: JobRequest, clusters: Sequence[FleetCluster], index: FleetIndex | None = None, policy: Policy = NO_POLICY
 ) -> tuple[Reason, ...] | None:
     """The reason on each cluster if none that the job's tenant may use could ever run it, else None.
 
-    Clusters count as empty and whole, whatever runs there and however they are. With no cluster at all nothing is said:
+    `policy` is what holds for the tenant. Clusters count as empty and whole, whatever runs there and however they are. With no cluster at all nothing is said:
     one may come. Pass an `index` to keep the fleet's arrays between calls.
     """
     fleet = (index or FleetIndex()).fleet(clusters)
@@ -27,8 +28,8 @@ def never_fits(
     empty = FleetState(fleet, is_empty=True)
     if not ask.is_complete:
         return None
-    lawful = fleet.lawful(audience, job.constraints)[ask.pools]
+    lawful = fleet.lawful(audience, job.constraints, policy)[ask.pools]
     for candidate in np.flatnonzero(lawful.all(axis=1)).tolist():
         if empty.site(ask.pools[candidate].tolist(), ask.needs(candidate)) is not None:
             return None
-    return tuple(reason_on(job, number, empty)[0] for number in audience.clusters)
+    return tuple(reason_on(job, number, empty, policy)[0] for number in audience.clusters)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from .amounts import milli_gpu_per_unit, portion_of
 from .model import Constraints, FleetCluster, FleetFlavor, FleetNode, GpuRequest
+from .policies import NO_POLICY, Policy
 from .prices import rates_of
 
 UNITS, CPU, MEMORY, PODS, BARE, PART = RESOURCES = range(6)
@@ -239,10 +240,10 @@ def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Audience:
-    """The clusters that some tenants may know of, by number, and per constraints the pools they may use."""
+    """The clusters that some tenants may know of, by number, and per constraints and policy the pools they may use."""
 
     clusters: tuple[int, ...]
-    lawful: dict[Constraints, Mask] = field(default_factory=dict)
+    lawful: dict[tuple[Constraints, Policy], Mask] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,17 +300,20 @@ class Fleet:
             self._audiences[tenant_path] = audience
         return audience
 
-    def lawful(self, audience: Audience, constraints: Constraints) -> Mask:
-        """Per pool whether the audience and the job's constraints allow it, however its cluster is."""
-        mask = audience.lawful.get(constraints)
+    def lawful(self, audience: Audience, constraints: Constraints, policy: Policy = NO_POLICY) -> Mask:
+        """Per pool whether the audience, its policy and the job's constraints allow it, however its cluster is."""
+        mask = audience.lawful.get((constraints, policy))
         if mask is None:
             allowed = np.zeros(len(self.clusters), dtype=np.bool_)
-            allowed[[n for n in audience.clusters if not exclusion(constraints, self.clusters[n])]] = True
+            known = [(n, self.clusters[n]) for n in audience.clusters]
+            allowed[[n for n, one in known if not (exclusion(constraints, one) or policy.cluster_fault(one))]] = True
             mask = allowed[self.cluster_of_pool]
             types = constraints.capacity_types
             if types:
                 mask &= np.array([pool.flavor.capacity_type in types for pool in self.pools], dtype=np.bool_)
-            audience.lawful[constraints] = mask
+            if policy.path:
+                mask &= np.array([not policy.flavor_fault(pool.flavor) for pool in self.pools], dtype=np.bool_)
+            audience.lawful[constraints, policy] = mask
         return mask
 
 

@@ -193,6 +193,34 @@ class LimitState:
 
 
 @dataclass(frozen=True, slots=True)
+class StrategyWeights:
+    """A tenant's own weights of a strategy; None keeps the strategy's."""
+
+    strategy: str
+    price: float | None = None
+    free: float | None = None
+    cluster_free: float | None = None
+    stranding: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPolicy:
+    """What a tenant says about its jobs and those of every tenant below it. Empty: it says nothing about that.
+
+    `clusters`, `regions` and `flavors` are names in which `*` stands for anything; jobs go only where all of them allow.
+    """
+
+    tenant_path: str
+    default_strategy: str = ""
+    strategies: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    capacity_types: tuple[str, ...] = ()
+    flavors: tuple[str, ...] = ()
+    weights: tuple[StrategyWeights, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TypicalPod:
     """A kind of pod that is expected to come again, with how often it came."""
 
@@ -214,6 +242,8 @@ class Snapshot:
     """A job that has waited longer for room has nodes kept for it (`reservations`)."""
     runtimes: Mapping[str, Runtime] = field(default_factory=dict)
     """What history tells of run times, by the `kind` of jobs; for others their estimates stand."""
+    policies: tuple[TenantPolicy, ...] = ()
+    """Of every tenant that has one."""
 
 
 @dataclass(frozen=True, slots=True)

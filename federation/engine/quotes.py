@@ -21,10 +21,11 @@ from .fragmentation import typical_of
 from .ledger import FleetState
 from .limits import Charges, LimitBook
 from .model import JobRequest, Placement, Reason, Runtime, Snapshot, TypicalPod, Wait
+from .policies import PolicyBook
 from .reasons import reason_on
 from .runtimes import runtime_of
 from .siting import Need
-from .strategies import STRATEGIES
+from .strategies import weights_of
 
 SECONDS_PER_HOUR = 3600
 MOST_COUNTED = 10_000
@@ -105,6 +106,7 @@ class Outlook:
         self._index = index or FleetIndex()
         self._depth = depth
         self._urgency = [-job.priority for job in snapshot.queue]
+        self._policies = PolicyBook(snapshot.policies)
         self._cycles: dict[Rank, Cycle] = {}
 
     def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime] | None = None) -> Quote:
@@ -124,7 +126,8 @@ class Outlook:
     def _cycle(self, job: JobRequest, ahead: int) -> Cycle:
         """The cycle when it comes to the job."""
         queue = (*self.snapshot.queue[:ahead], job, *self.snapshot.queue[ahead:])[: self._depth]
-        packs = any(STRATEGIES[one.strategy].stranding for one in queue[: ahead + 1])
+        kinds = {(one.tenant_path, one.strategy) for one in queue[: ahead + 1]}
+        packs = any(self._counts_stranding(path, strategy) for path, strategy in kinds)
         rank = (ahead, (self.snapshot.typical_pods or typical_of(queue)) if packs else ())
         cycle = self._cycles.get(rank)
         if cycle is None:
@@ -133,6 +136,10 @@ class Outlook:
                 cycle.consider(other)
             self._cycles[rank] = cycle
         return cycle
+
+    def _counts_stranding(self, tenant_path: str, strategy: str) -> bool:
+        policy = self._policies.of(tenant_path)
+        return bool(weights_of(policy.strategy_for(strategy), policy).stranding)
 
 
 def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Quote:
@@ -151,7 +158,8 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
     fleet = (index or FleetIndex()).fleet(snapshot.clusters)
     audience = fleet.audience(job.tenant_path)
     ask = ask_of(fleet, job.pod_sets, job.topology, fleet.largest_free)
-    usable = np.all((fleet.lawful(audience, job.constraints) & fleet.is_open)[ask.pools], axis=1)
+    policy = PolicyBook(snapshot.policies).of(job.tenant_path)
+    usable = np.all((fleet.lawful(audience, job.constraints, policy) & fleet.is_open)[ask.pools], axis=1)
     counter = _Counter(ask, FleetState(fleet), most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
     allowance = _Allowance(job, LimitBook(snapshot.limits), fleet, ask)
     rooms = []
@@ -160,7 +168,7 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
         count, is_at_least = counter.count(candidates)
         cluster = fleet.clusters[number]
         within = allowance.most(cluster.name, candidates, count)
-        why_none = None if count else reason_on(job, number, counter.state)[0]
+        why_none = None if count else reason_on(job, number, counter.state, policy)[0]
         rooms.append(ClusterRoom(cluster.id, cluster.name, count, within, why_none, is_at_least))
     total, within = sum(room.count for room in rooms), sum(room.within_quota for room in rooms)
     return Capacity(total, min(within, allowance.anywhere), tuple(rooms))

@@ -13,6 +13,7 @@ from .fleet import BARE, CPU, MEMORY, OPEN_STATES, PART, UNITS, WIDTH_OF_LEVEL, 
 from .ledger import FleetState, PoolState
 from .limits import LimitLine
 from .model import FleetCluster, JobRequest, PodSetRequest, Reason, Topology
+from .policies import NO_POLICY, Policy
 from .siting import Need, domain_room, need_of
 
 JOB_CODES = (
@@ -29,6 +30,7 @@ CLUSTER_CODES = (
     "region_excluded",
     "capacity_type_excluded",
     "refused_by_cluster",
+    "excluded_by_policy",
     "no_such_model",
     "not_placeable",
     "never_fits",
@@ -69,7 +71,7 @@ class Shortage:
     """True if jobs that want as many of the same devices lack the same here, whatever cores and memory they want."""
 
 
-def reason_on(job: JobRequest, number: int, state: FleetState) -> tuple[Reason, bool]:
+def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = NO_POLICY) -> tuple[Reason, bool]:
     """Why the job is not placed on cluster `number` as `state` is, and whether `is_about_devices` holds for it.
 
     Call it only when the job is not placed. Quota is not looked at: `quota_reason` says that. A fleet state `is_empty`
@@ -79,13 +81,15 @@ def reason_on(job: JobRequest, number: int, state: FleetState) -> tuple[Reason, 
     ruled_out = _ruled_out(job, cluster)
     if ruled_out is not None:
         return ruled_out, True
+    if fault := policy.cluster_fault(cluster):
+        return Reason(cluster.name, "excluded_by_policy", fault, state.is_empty), True
     if cluster.state not in OPEN_STATES and not state.is_empty:
         message = _STATE_MESSAGES.get(cluster.state, f"it is {cluster.state}")
         if cluster.state == "stale":
             message = f"it was last observed {cluster.minutes_unseen} min ago, so what is free there is not known"
         return Reason(cluster.name, cluster.state, message), True
     for pod_set in job.pod_sets:
-        shortage = _shortage(job, pod_set, number, state)
+        shortage = _shortage(job, pod_set, number, state, policy)
         if shortage is not None:
             is_for_good = shortage.is_for_good or state.is_empty
             return Reason(cluster.name, shortage.code, shortage.message, is_for_good), shortage.is_about_devices
@@ -131,7 +135,9 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
     return None
 
 
-def _shortage(job: JobRequest, pod_set: PodSetRequest, number: int, state: FleetState) -> Shortage | None:
+def _shortage(
+    job: JobRequest, pod_set: PodSetRequest, number: int, state: FleetState, policy: Policy
+) -> Shortage | None:
     """What is missing for this pod set in the pool that is nearest to having room; None if some pool has."""
     fleet = state.fleet
     units, parts = fleet.serving(pod_set.gpu)
@@ -144,8 +150,11 @@ def _shortage(job: JobRequest, pod_set: PodSetRequest, number: int, state: Fleet
         offered = ", ".join(sorted({fleet.pools[n].flavor.capacity_type for n in pools}))
         message = f"offers {kind_of(pod_set)} only as {offered}; the job wants {', '.join(types)}"
         return Shortage("capacity_type_excluded", message, is_for_good=True)
+    permitted = [n for n in allowed if not policy.flavor_fault(fleet.pools[n].flavor)]
+    if not permitted:
+        return Shortage("excluded_by_policy", policy.flavor_fault(fleet.pools[allowed[0]].flavor))
     found: list[Shortage] = []
-    for n in allowed:
+    for n in permitted:
         shortage = None if state.is_empty else _closed(fleet.pools[n], pod_set)
         shortage = shortage or _shortage_in(state.pool(n), pod_set, (int(units[n]), int(parts[n])), job.topology)
         if shortage is None:

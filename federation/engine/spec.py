@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from .model import Constraints, GpuRequest, JobRequest, PodSetRequest, Topology
+from .policies import STRATEGY_NAMES
 from .quantities import (
     cpu_text,
     memory_text,
@@ -18,7 +19,7 @@ from .quantities import (
 )
 
 PRIORITIES = {"low": -100, "normal": 0, "high": 100}
-STRATEGIES = ("balanced", "cheapest", "soonest", "pack", "spread")
+STRATEGIES = STRATEGY_NAMES
 CAPACITY_TYPES = ("on_demand", "spot", "reserved")
 ON_CLUSTER_LOST = ("hold",)
 

@@ -10,12 +10,13 @@ then what has none, then pods without a GPU on nodes that have some.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .candidates import Ask
 from .fleet import Floats, Mask
+from .policies import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +36,32 @@ STRATEGIES: Mapping[str, Weights] = {
     "spread": Weights(price=0.001, free=-1.0),
     "balanced": Weights(price=1.0, free=0.2),
 }
+TERMS = ("price", "free", "cluster_free", "stranding")
+BOUNDS: Mapping[str, tuple[int, int]] = {
+    "price": (0, 1000),
+    "free": (-10, 10),
+    "cluster_free": (-10, 10),
+    "stranding": (0, 10),
+}
+"""Between which a tenant's own weights may lie."""
 _A_TIER = 1e9
 """More than any sum of terms."""
 
 
-def price_terms(strategy: str, ask: Ask, is_allowed: Mask) -> Floats:
+def weights_of(strategy: str, policy: Policy) -> Weights:
+    """What the strategy counts for a tenant under this policy."""
+    weights, own = STRATEGIES[strategy], policy.own_weights(strategy)
+    if own is None:
+        return weights
+    said = {name: value for name in TERMS if (value := getattr(own, name)) is not None}
+    return replace(weights, **said)
+
+
+def price_terms(weights: Weights, ask: Ask, is_allowed: Mask) -> Floats:
     """The part of each candidate's score that stays the same for the whole cycle."""
     cost = np.nan_to_num(ask.hourly_cost)
     priced = cost[is_allowed & (cost > 0)]
     cheapest = float(priced.min()) if priced.size else 1.0
     tier = np.isnan(ask.hourly_cost) + 2 * ask.borrows_gpu_nodes
-    terms: Floats = STRATEGIES[strategy].price * (cost / cheapest - 1.0) + _A_TIER * tier
+    terms: Floats = weights.price * (cost / cheapest - 1.0) + _A_TIER * tier
     return terms

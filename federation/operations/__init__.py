@@ -7,6 +7,8 @@ from .cycle import run_scheduling_cycle as run_scheduling_cycle
 from .dispatch import dispatch_attempts as dispatch_attempts
 from .observation import Observations as Observations
 from .observation import record_observations as record_observations
+from .policies import put_policy as put_policy
+from .policies import remove_policy as remove_policy
 from .reconciliation import ask_for_reconciliation as ask_for_reconciliation
 from .reconciliation import reconcile_clusters as reconcile_clusters
 from .settlement import accrue_running as accrue_running

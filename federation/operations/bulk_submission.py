@@ -10,9 +10,11 @@ from uuid import UUID
 
 from django.db import connection
 
+from federation.engine.policies import Policy
 from federation.engine.reading import Faults, Fields
 from federation.engine.spec import request_of
 from federation.models import Job
+from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
 from federation.queries.submissions import field_errors, read_submission
 from foundation import clock
@@ -85,7 +87,7 @@ def submit_jobs(
     default_tenant = top.text("tenant", default="", most_bytes=1100)
     values = top.array("jobs", least=1, most=MAX_JOBS)
     if faults.found:
-        raise Invalid(errors=field_errors(faults))
+        raise Invalid(errors=field_errors(faults.found))
 
     def produce() -> tuple[int, dict[str, Any]]:
         batch = _Batch(actor, default_tenant)
@@ -107,6 +109,7 @@ class _Batch:
         self.actor, self.submitter = actor, submitter_of(actor)
         self.default_tenant, self.at = default_tenant, clock.now()
         self.tenants: dict[str, Tenant | Problem] = {}
+        self.policies: dict[str, Policy] = {}
         self.verdicts: dict[tuple[UUID, str], Problem | None] = {}
 
     def judge(self, index: int, value: object) -> _Item:
@@ -119,7 +122,7 @@ class _Batch:
                 value = {name: field for name, field in value.items() if name != KEY}
             submission = read_submission(value, default_tenant=self.default_tenant)
             tenant = self._tenant(submission.tenant_path)
-            job = new_job(self.submitter, tenant, submission.spec, self.at)
+            job = new_job(self.submitter, tenant, submission.under(self._policy(tenant)), self.at)
             self._refuse_hopeless(job, tenant)
             item.job = job
         except Problem as problem:
@@ -136,6 +139,11 @@ class _Batch:
         if isinstance(found, Problem):
             raise found
         return found
+
+    def _policy(self, tenant: Tenant) -> Policy:
+        if tenant.path not in self.policies:
+            self.policies[tenant.path] = policy_at(tenant.path)
+        return self.policies[tenant.path]
 
     def _refuse_hopeless(self, job: Job, tenant: Tenant) -> None:
         known = (tenant.id, job.shape)

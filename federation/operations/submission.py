@@ -14,6 +14,7 @@ from django.db import connection
 from federation.engine.lifecycle import JobState
 from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.models import Job
+from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
 from federation.queries.submissions import read_submission
 from foundation import clock
@@ -55,7 +56,7 @@ def submit_job(
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
 
     def produce() -> tuple[int, dict[str, Any]]:
-        job = new_job(submitter, tenant, submission.spec, clock.now())
+        job = new_job(submitter, tenant, submission.under(policy_at(tenant.path)), clock.now())
         refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)
         with one_round_trip():
             _insert(job, f"Submitted by {actor.name}.")

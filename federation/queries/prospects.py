@@ -16,6 +16,8 @@ from federation.engine.amounts import amounts_of, units_per_pod
 from federation.engine.feasibility import never_fits
 from federation.engine.fleet import FleetIndex, exclusion, sees
 from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
+from federation.engine.policies import Policy
+from federation.queries.policies import policy_at
 from foundation.clock import monotonic
 from foundation.problems import FieldError, NotFound, Problem
 
@@ -70,10 +72,11 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     fleet = clusters.queries.fleet()
     visible = [view for view in fleet if sees(request.tenant_path, view.owner_path)]
     _refuse_unknown_clusters(request, visible)
+    policy = policy_at(request.tenant_path)
     if all(view.inventory_version for view in visible):
         # of a cluster that was registered just now and not looked at yet, nobody can tell what it holds
-        _refuse_misfit(request, fleet)
-    _refuse_beyond_limits(request, visible)
+        _refuse_misfit(request, fleet, policy)
+    _refuse_beyond_limits(request, visible, policy)
     if len(_memory.hopeful) >= MOST_REMEMBERED:
         _memory.hopeful.clear()
     _memory.hopeful[slot] = monotonic() + REMEMBER_SECONDS
@@ -90,23 +93,24 @@ def _refuse_unknown_clusters(request: JobRequest, views: Sequence[ClusterView]) 
         raise NotFound("The constraints name a cluster that this tenant does not have.", errors=errors)
 
 
-def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView]) -> None:
+def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView], policy: Policy) -> None:
     with _memory.lock:
-        reasons = never_fits(request, _memory.wholes_of(fleet), _memory.index)
+        reasons = never_fits(request, _memory.wholes_of(fleet), _memory.index, policy)
     if reasons is not None:
         errors = [FieldError(f"clusters.{reason.cluster}", reason.code, reason.message) for reason in reasons]
         told = "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:10])
         raise NeverFits(f"No cluster could ever run this. {told}", errors=errors)
 
 
-def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView]) -> None:
+def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], policy: Policy) -> None:
     options: list[tuple[str, Mapping[str, int]]] = []
     for view in views:
-        flavors = [_flavor(view, name) for name in view.flavors]
+        flavors = [flavor for name in view.flavors if not policy.flavor_fault(flavor := _flavor(view, name))]
         whole = FleetCluster(
             view.id, view.name, view.owner_path, view.region, view.state, {f.name: f for f in flavors}, ()
         )
-        found = [] if exclusion(request.constraints, whole) else _options(request, flavors)
+        is_out = exclusion(request.constraints, whole) or policy.cluster_fault(whole)
+        found = [] if is_out else _options(request, flavors)
         if len(found) > MOST_OPTIONS_PER_CLUSTER:
             return
         options += [(view.name, amounts) for amounts in found]

@@ -14,6 +14,7 @@ from federation.engine.model import JobRequest, Runtime, Snapshot
 from federation.engine.quotes import Capacity, Outlook, Quote, capacity
 from federation.engine.runtimes import Groups, groups_of
 from federation.engine.spec import request_of, shape_of, spec_json
+from federation.queries.policies import load_policies, policy_at
 from federation.queries.prospects import refuse_hopeless
 from federation.queries.runtimes import runtimes_of
 from federation.queries.snapshot import QUEUE_DEPTH, load_fleet, load_limits, load_queue
@@ -75,7 +76,9 @@ class _Desk:
         if self._outlook is None or began - self._seen_at >= kept:
             at = clock.now()
             queue = load_queue(at, QUEUE_DEPTH)
-            snapshot = Snapshot(now=at, clusters=load_fleet(at), queue=queue, limits=load_limits())
+            snapshot = Snapshot(
+                now=at, clusters=load_fleet(at), queue=queue, limits=load_limits(), policies=load_policies()
+            )
             self._outlook = Outlook(snapshot, self.index, depth=QUEUE_DEPTH)
             self._seen_at = began
             self._spent_seconds = clock.monotonic() - began
@@ -116,7 +119,7 @@ def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
 
 def _asked(actor: Actor, submission: Submission, permission: Permission) -> tuple[Tenant, JobRequest, Groups]:
     tenant = tenant_by_path(actor, submission.tenant_path, permission)
-    stored = spec_json(submission.spec)
+    stored = spec_json(submission.under(policy_at(tenant.path)))
     groups = groups_of(tenant.id, stored)
     request = request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored), kind=groups.job)
     return tenant, request, groups

@@ -1,4 +1,4 @@
-"""The whole input of one cycle: the queue, the fleet with what is free on it, limits and prices.
+"""The whole input of one cycle: the queue, the fleet with what is free on it, limits, prices and policies.
 
 What is free on a node is everything allocatable, less strangers' pods, less our own pods bound there, less what was
 decided for it but is not bound yet. Clusters on which nothing has changed since the last cycle are the identical
@@ -38,6 +38,7 @@ from federation.engine.ordering import by_response_ratio
 from federation.engine.runtimes import Groups, groups_of, name_pattern
 from federation.engine.spec import request_of
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from federation.queries.policies import load_policies
 from federation.queries.runtimes import runtimes_of
 
 REFUSED_FOR = timedelta(minutes=10)
@@ -67,7 +68,7 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
     queue = load_queue(now, depth)
     if not queue:
         return Snapshot(now, (), ())
-    return Snapshot(now=now, clusters=load_fleet(now), queue=queue, limits=load_limits())
+    return Snapshot(now=now, clusters=load_fleet(now), queue=queue, limits=load_limits(), policies=load_policies())
 
 
 def with_times(snapshot: Snapshot) -> Snapshot:

@@ -1,12 +1,14 @@
 """What somebody asks to have run, read from a body: the tenant's path and the spec, for submitting it or for a quote."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
 
 from federation.engine.manifest import BESIDE_MANIFEST, read_manifest
-from federation.engine.reading import Faults, Fields, Refused
+from federation.engine.policies import Policy
+from federation.engine.reading import Fault, Faults, Fields, Refused
 from federation.engine.spec import JOB_FIELDS, JobSpec, Rules
 from federation.engine.spec_reading import read_spec
 from foundation.problems import FieldError, Invalid
@@ -23,6 +25,15 @@ class Submission:
 
     tenant_path: str
     spec: JobSpec
+    names_strategy: bool = True
+
+    def under(self, policy: Policy) -> JobSpec:
+        """The spec as the tenant's policy completes it; Invalid for a strategy that the policy does not allow."""
+        if not self.names_strategy:
+            return replace(self.spec, strategy=policy.default_strategy)
+        if fault := policy.strategy_fault(self.spec.strategy):
+            raise Invalid.field("strategy", "not_allowed", fault)
+        return self.spec
 
 
 def rules() -> Rules:
@@ -55,8 +66,8 @@ def _read(body: object, default_tenant: str, rules: Rules) -> Submission:
     except Refused as refused:
         faults.found += refused.faults
     if spec is None or faults.found:
-        raise Invalid(errors=field_errors(faults))
-    return Submission(tenant_path, spec)
+        raise Invalid(errors=field_errors(faults.found))
+    return Submission(tenant_path, spec, values.get("strategy") is not None)
 
 
 def _named(body: object) -> object:
@@ -72,6 +83,6 @@ def _named_pod_set(item: Any, index: int) -> Any:
     return {"name": f"set-{index}", "image": SHAPE_IMAGE, **item} if isinstance(item, dict) else item
 
 
-def field_errors(faults: Faults) -> list[FieldError]:
+def field_errors(faults: Iterable[Fault]) -> list[FieldError]:
     """The faults as a refusal carries them."""
-    return [FieldError(fault.field, fault.code, fault.detail) for fault in faults.found]
+    return [FieldError(fault.field, fault.code, fault.detail) for fault in faults]

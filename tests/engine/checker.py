@@ -18,6 +18,7 @@ def check(snapshot: Snapshot, decisions: Decisions) -> None:
     clusters = {cluster.id: cluster for cluster in snapshot.clusters}
     for placement in decisions.placements:
         check_allowed(jobs[placement.job_id], clusters[placement.cluster_id])
+        check_policies(snapshot, jobs[placement.job_id], placement, clusters[placement.cluster_id])
         check_gang(jobs[placement.job_id], placement, clusters[placement.cluster_id])
     check_nodes(snapshot, decisions, jobs)
     check_limits(snapshot, decisions, jobs)
@@ -30,6 +31,18 @@ def check_allowed(job: JobRequest, cluster: FleetCluster) -> None:
     assert not wanted.clusters or cluster.name in wanted.clusters
     assert cluster.name not in wanted.exclude_clusters
     assert not wanted.regions or any(fnmatchcase(cluster.region, pattern) for pattern in wanted.regions)
+
+
+def check_policies(snapshot: Snapshot, job: JobRequest, placement: Placement, cluster: FleetCluster) -> None:
+    for policy in snapshot.policies:
+        if not (job.tenant_path + "/").startswith(policy.tenant_path + "/"):
+            continue
+        assert not policy.clusters or any(fnmatchcase(cluster.name, pattern) for pattern in policy.clusters)
+        assert not policy.regions or any(fnmatchcase(cluster.region, pattern) for pattern in policy.regions)
+        for placed in placement.pod_sets:
+            flavor = cluster.flavors[placed.flavor]
+            assert not policy.capacity_types or flavor.capacity_type in policy.capacity_types
+            assert not policy.flavors or any(fnmatchcase(flavor.name, pattern) for pattern in policy.flavors)
 
 
 def check_gang(job: JobRequest, placement: Placement, cluster: FleetCluster) -> None:

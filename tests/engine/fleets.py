@@ -119,5 +119,5 @@ def limit(tenant, resource, cap, held=0, clusters=(), number=None) -> LimitState
     return LimitState(UUID(int=number or next(_numbers)), tenant, resource, tuple(clusters), cap, held)
 
 
-def snapshot(clusters, queue, limits=()) -> Snapshot:
-    return Snapshot(NOW, tuple(clusters), tuple(queue), tuple(limits))
+def snapshot(clusters, queue, limits=(), policies=()) -> Snapshot:
+    return Snapshot(NOW, tuple(clusters), tuple(queue), tuple(limits), policies=tuple(policies))

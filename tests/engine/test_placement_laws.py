@@ -11,6 +11,7 @@ from federation.engine.cycle import Cycle, decide
 from federation.engine.feasibility import never_fits
 from federation.engine.fleet import WIDTH_OF_LEVEL, FleetIndex
 from federation.engine.fragmentation import typical_of
+from federation.engine.model import StrategyWeights, TenantPolicy
 from federation.engine.strategies import STRATEGIES
 
 from .checker import check
@@ -110,7 +111,23 @@ limits = st.lists(
     ),
     max_size=4,
 )
-snapshots = st.builds(snapshot, clusters(), st.lists(jobs(), max_size=12), limits)
+names = st.sampled_from(sorted(STRATEGIES))
+policies = st.lists(
+    st.builds(
+        TenantPolicy,
+        tenant_path=st.sampled_from(TENANTS),
+        default_strategy=st.one_of(st.just(""), names),
+        strategies=st.one_of(st.just(()), st.lists(names, min_size=1, max_size=2, unique=True).map(tuple)),
+        clusters=st.sampled_from([(), (), ("c*",), ("c1", "c3")]),
+        regions=st.sampled_from([(), (), ("eu-*",)]),
+        capacity_types=st.sampled_from([(), (), ("on_demand",)]),
+        flavors=st.sampled_from([(), (), ("*80GB*", "cpu*")]),
+        weights=st.sampled_from([(), (StrategyWeights("balanced", price=0.5, stranding=1.0),)]),
+    ),
+    max_size=2,
+    unique_by=lambda one: one.tenant_path,
+)
+snapshots = st.builds(snapshot, clusters(), st.lists(jobs(), max_size=12), limits, st.one_of(st.just([]), policies))
 
 
 @given(snapshots)

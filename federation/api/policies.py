@@ -1,0 +1,97 @@
+"""/tenants/{id}/policy: what a tenant says about the placement of its jobs, and what holds for it in all."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from federation.engine.policies import STRATEGY_NAMES, Policy
+from federation.engine.policy_reading import policy_json, weights_json
+from federation.engine.spec import CAPACITY_TYPES
+from federation.engine.strategies import weights_of
+from federation.operations import put_policy, remove_policy
+from federation.queries.policies import PolicyView, policy_of
+from tenancy.api.views import ApiView
+
+PATTERNS = "Names, in which `*` stands for anything; empty allows all."
+
+STRATEGY = f"One of {', '.join(STRATEGY_NAMES)}."
+
+
+class WeightsShape(serializers.Serializer[Any]):
+    """Each as text with up to three decimals; a term that is left out keeps the strategy's weight."""
+
+    price = serializers.CharField(required=False)
+    free = serializers.CharField(required=False)
+    cluster_free = serializers.CharField(required=False)
+    stranding = serializers.CharField(required=False)
+
+
+class PolicyShape(serializers.Serializer[Any]):
+    default_strategy = serializers.CharField(required=False, allow_null=True, help_text=STRATEGY)
+    strategies = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text=f"{STRATEGY} Empty allows all."
+    )
+    clusters = serializers.ListField(child=serializers.CharField(), required=False, help_text=PATTERNS)
+    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text=PATTERNS)
+    capacity_types = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(CAPACITY_TYPES)), required=False, help_text="Empty allows all."
+    )
+    flavors = serializers.ListField(child=serializers.CharField(), required=False, help_text=PATTERNS)
+    weights = serializers.DictField(child=WeightsShape(), required=False, help_text="By strategy.")
+
+
+class TenantPolicyShape(PolicyShape):
+    tenant = serializers.CharField()
+
+
+class EffectiveShape(serializers.Serializer[Any]):
+    default_strategy = serializers.CharField()
+    strategies = serializers.ListField(child=serializers.CharField())
+    weights = serializers.DictField(child=WeightsShape(), help_text="Of the allowed strategies, every term.")
+
+
+class PolicyStandingShape(serializers.Serializer[Any]):
+    tenant = serializers.CharField()
+    policy = PolicyShape(allow_null=True, help_text="The tenant's own; null if it has none.")
+    above = TenantPolicyShape(many=True, help_text="Of the tenants above it, root first; they hold as well.")
+    effective = EffectiveShape()
+
+
+class PolicyOfTenant(ApiView):
+    @extend_schema(responses=PolicyStandingShape)
+    def get(self, request: Request, tenant_id: UUID) -> Response:
+        """The tenant's policy, those above it, and what follows from all of them."""
+        return Response(_standing(policy_of(self.actor, tenant_id)))
+
+    @extend_schema(request=PolicyShape, responses=PolicyStandingShape)
+    def put(self, request: Request, tenant_id: UUID) -> Response:
+        """Sets the tenant's own policy; what is left out says nothing. Holds from the next round on, for queued jobs too."""
+        return Response(_standing(put_policy(self.actor, tenant_id, request.data)))
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, tenant_id: UUID) -> Response:
+        """Removes the tenant's own policy; those above it hold all the same."""
+        remove_policy(self.actor, tenant_id)
+        return Response(status=204)
+
+
+def _standing(view: PolicyView) -> dict[str, Any]:
+    return {
+        "tenant": view.tenant.path,
+        "policy": None if view.own is None else policy_json(view.own),
+        "above": [{"tenant": policy.tenant_path, **policy_json(policy)} for policy in view.above],
+        "effective": _effective(view.effective),
+    }
+
+
+def _effective(policy: Policy) -> dict[str, Any]:
+    allowed = [name for name in STRATEGY_NAMES if not policy.strategy_fault(name)]
+    return {
+        "default_strategy": policy.default_strategy,
+        "strategies": allowed,
+        "weights": {name: weights_json(weights_of(name, policy)) for name in allowed},
+    }

@@ -1,0 +1,83 @@
+"""Setting and removing a tenant's placement policy; the next round decides by it."""
+
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from federation.engine.model import TenantPolicy
+from federation.engine.policy_reading import policy_json, read_policy
+from federation.engine.reading import Refused
+from federation.engine.strategies import TERMS
+from federation.models import PlacementPolicy, PolicyWeight
+from federation.queries.policies import PolicyView, policy_of
+from federation.queries.submissions import field_errors
+from foundation.outbox import announce
+from foundation.problems import Invalid, NotFound
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
+from tenancy.operations import record_audit
+from tenancy.queries import Actor
+
+
+def put_policy(actor: Actor, tenant_id: UUID, body: object) -> PolicyView:
+    """The policies as they now stand. Those who manage the tenant set it; what is above it holds all the same.
+
+    Raises NotFound, NotAllowedHere, Invalid with every field at fault.
+    """
+    with transaction.atomic():
+        before = policy_of(actor, tenant_id, Permission.MANAGE_TENANTS)
+        policy = _read(body, before.tenant.path)
+        _store(before.tenant, policy)
+        _record(actor, "policy.put", before, policy_json(policy))
+    return policy_of(actor, tenant_id)
+
+
+def remove_policy(actor: Actor, tenant_id: UUID) -> None:
+    """Leaves the tenant to the policies above it. Raises NotFound, also when it has none of its own."""
+    with transaction.atomic():
+        before = policy_of(actor, tenant_id, Permission.MANAGE_TENANTS)
+        removed, _ = PlacementPolicy.objects.filter(tenant_id=tenant_id).delete()
+        if not removed:
+            raise NotFound("The tenant has no policy of its own.")
+        _record(actor, "policy.remove", before, None)
+
+
+def _read(body: object, tenant_path: str) -> TenantPolicy:
+    try:
+        return read_policy(body, tenant_path)
+    except Refused as refused:
+        raise Invalid(errors=field_errors(refused.faults)) from None
+
+
+def _store(tenant: Tenant, policy: TenantPolicy) -> None:
+    """Whoever comes second waits for the row, or for the key of it."""
+    row, _ = PlacementPolicy.objects.update_or_create(
+        tenant=tenant,
+        defaults={
+            "default_strategy": policy.default_strategy,
+            "strategies": list(policy.strategies),
+            "clusters": list(policy.clusters),
+            "regions": list(policy.regions),
+            "capacity_types": list(policy.capacity_types),
+            "flavors": list(policy.flavors),
+            "changed_at": Now(),
+        },
+    )
+    row.weights.all().delete()
+    PolicyWeight.objects.bulk_create(
+        PolicyWeight(policy=row, strategy=weights.strategy, term=term, value=Decimal(str(value)))
+        for weights in policy.weights
+        for term in TERMS
+        if (value := getattr(weights, term)) is not None
+    )
+
+
+def _record(actor: Actor, action: str, before: PolicyView, after: dict[str, Any] | None) -> None:
+    was = None if before.own is None else policy_json(before.own)
+    tenant = before.tenant
+    detail = {"before": was, "after": after}
+    record_audit(actor, action, object_kind="policy", object_id=tenant.id, tenant_id=tenant.id, detail=detail)
+    announce("cycle")
