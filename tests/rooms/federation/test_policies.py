@@ -171,3 +171,23 @@ def test_the_database_refuses_weights_beyond_their_bounds(team, values, constrai
         f" SELECT policy_id, {values} FROM federation_policyweight"
     )
     assert constraint in told
+
+
+def test_the_page_sets_shows_and_removes_a_policy(client, team):
+    manager, page = person("manager"), f"/tenants/{team.id}/policy/"
+    client.force_login(manager)
+    assert b"It has none" not in client.get(page).content
+    typed = {"default_strategy": "pack", "regions": "eu-*, us-*", "weights": "pack price=0.5\nspread free=-2"}
+    assert client.post(page, typed).status_code == 302
+    shown = client.get(page).content.decode()
+    assert "pack price=0.5\nspread free=-2" in shown
+    assert "eu-*, us-*" in shown
+    refused = client.post(page, {"weights": "pack price=<b>"})
+    assert refused.status_code == 422
+    assert "pack price=&lt;b&gt;" in refused.content.decode()
+    client.force_login(person("viewer"))
+    assert "Save the policy" not in client.get(page).content.decode()
+    assert client.post(page, typed).status_code == 403
+    client.force_login(manager)
+    assert client.post(f"{page}remove/").status_code == 302
+    assert not PlacementPolicy.objects.exists()
