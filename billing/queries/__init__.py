@@ -3,6 +3,7 @@
 from .costs import CostView as CostView
 from .costs import costs_of as costs_of
 from .prices import PriceView as PriceView
+from .prices import announced_prices as announced_prices
 from .prices import price_book as price_book
 from .prices import price_spans as price_spans
 from .prices import visible_prices as visible_prices

@@ -45,6 +45,16 @@ def price_book(at: datetime) -> Mapping[tuple[UUID, str], PriceView]:
     }
 
 
+def announced_prices(at: datetime) -> Mapping[tuple[UUID, str], tuple[tuple[datetime, PriceView], ...]]:
+    """The prices that begin after an instant, the soonest first, by cluster id and flavor name."""
+    found: dict[tuple[UUID, str], tuple[tuple[datetime, PriceView], ...]] = defaultdict(tuple)
+    rows = Price.objects.filter(valid__startswith__gt=at, rate__cluster__removed_at__isnull=True)
+    for row in rows.select_related("rate").order_by("valid", "id"):
+        view = PriceView(row.id, row.unit_price, row.currency, row.cpu_price, row.memory_price)
+        found[row.rate.cluster_id, row.rate.flavor] += ((row.valid.lower, view),)
+    return dict(found)
+
+
 def price_spans(cluster_ids: Collection[UUID], start: datetime, until: datetime) -> Mapping[RateKey, list[PriceSpan]]:
     """Every price of these clusters that is in force at some time in [start, until), by what it is for."""
     spans: dict[RateKey, list[PriceSpan]] = defaultdict(list)

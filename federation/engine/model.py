@@ -105,6 +105,18 @@ class JobRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceChange:
+    """What a flavor is announced to cost from `at` on, in the terms of `FleetFlavor`."""
+
+    at: datetime
+    unit_price: Decimal | None = None
+    cpu_price: Decimal | None = None
+    memory_price: Decimal | None = None
+    guest_cpu_price: Decimal | None = None
+    guest_memory_price: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FleetFlavor:
     """What some nodes of a cluster offer. `vendor` and `gpu_model` are empty for CPU-only nodes.
 
@@ -129,6 +141,8 @@ class FleetFlavor:
     memory_price: Decimal | None = None
     guest_cpu_price: Decimal | None = None
     guest_memory_price: Decimal | None = None
+    price_changes: tuple[PriceChange, ...] = ()
+    """Announced and not in force yet, the soonest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """What a pod costs an hour on a flavor, by what it asks: GPUs, cores and memory, each where the price book has it."""
 
+from dataclasses import replace
+from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from typing import NamedTuple
 
 from .amounts import MILLI, portion_of
@@ -8,6 +11,8 @@ from .model import FleetFlavor, PodSetRequest
 
 MILLICORES_PER_CORE = 1000
 MIB_PER_GIB = 1024
+MICROSECOND = timedelta(microseconds=1)
+MICROSECONDS_AN_HOUR = 3_600_000_000
 
 
 class Rates(NamedTuple):
@@ -44,3 +49,33 @@ def hourly_cost(pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor,
         a_pod += rates.memory * pod_set.memory_mib / MIB_PER_GIB
         cost += a_pod * pod_set.count
     return cost
+
+
+def cost_over(
+    pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor, ...], start: datetime, seconds: int
+) -> Decimal | None:
+    """What all pods cost over so many seconds from `start` on, each part at the price then; None while some have no price."""
+    until = start + timedelta(seconds=seconds)
+    changes = {change.at for flavor in flavors for change in flavor.price_changes if start < change.at < until}
+    cost = Decimal(0)
+    for begins, ends in pairwise(sorted({start, until, *changes})):
+        an_hour = hourly_cost(pod_sets, tuple(flavor_at(flavor, begins) for flavor in flavors))
+        if an_hour is None:
+            return None
+        cost += an_hour * ((ends - begins) // MICROSECOND)
+    return cost / MICROSECONDS_AN_HOUR
+
+
+def flavor_at(flavor: FleetFlavor, at: datetime) -> FleetFlavor:
+    """The flavor with the prices that are in force at an instant, as far as they are announced."""
+    for change in reversed(flavor.price_changes):
+        if change.at <= at:
+            return replace(
+                flavor,
+                unit_price=change.unit_price,
+                cpu_price=change.cpu_price,
+                memory_price=change.memory_price,
+                guest_cpu_price=change.guest_cpu_price,
+                guest_memory_price=change.guest_memory_price,
+            )
+    return flavor

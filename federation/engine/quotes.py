@@ -22,12 +22,12 @@ from .ledger import FleetState
 from .limits import Charges, LimitBook
 from .model import JobRequest, Placement, Reason, Runtime, Snapshot, TypicalPod, Wait
 from .policies import PolicyBook
+from .prices import cost_over
 from .reasons import reason_on
 from .runtimes import runtime_of
 from .siting import Need
 from .strategies import weights_of
 
-SECONDS_PER_HOUR = 3600
 MOST_COUNTED = 10_000
 """So many jobs that cannot be counted by looking at nodes alone are put in one by one, over all clusters."""
 FEWEST_COUNTED = 20
@@ -43,7 +43,7 @@ class Offer:
     """One way to run the job: `placement` as the cycle would decide it, best first.
 
     `expected_start` is the snapshot's instant: offers are for what has room now. `estimated_cost` is over the middle of the
-    quote's `runtime`, None without one or without a price.
+    quote's `runtime`, at the prices of that time as far as they are announced; None without one or without a price.
     """
 
     placement: Placement
@@ -104,6 +104,7 @@ class Outlook:
     def __init__(self, snapshot: Snapshot, index: FleetIndex | None = None, *, depth: int | None = None) -> None:
         self.snapshot = snapshot
         self._index = index or FleetIndex()
+        self._flavors = {cluster.id: cluster.flavors for cluster in snapshot.clusters}
         self._depth = depth
         self._urgency = [-job.priority for job in snapshot.queue]
         self._policies = PolicyBook(snapshot.policies)
@@ -120,8 +121,15 @@ class Outlook:
             return Quote((), (), Wait(job.id, "behind_in_queue", message), ahead)
         placements, why_not, wait = self._cycle(job, ahead).offers(job)
         runtime = runtime_of(job, self.snapshot.runtimes if runtimes is None else runtimes)
-        offers = tuple(Offer(placed, self.snapshot.now, _cost(runtime, placed)) for placed in placements)
+        offers = tuple(Offer(placed, self.snapshot.now, self._cost(job, runtime, placed)) for placed in placements)
         return Quote(offers, why_not, wait, ahead, runtime)
+
+    def _cost(self, job: JobRequest, runtime: Runtime | None, placement: Placement) -> Decimal | None:
+        if runtime is None:
+            return None
+        offered = self._flavors[placement.cluster_id]
+        flavors = tuple(offered[placed.flavor] for placed in placement.pod_sets)
+        return cost_over(job.pod_sets, flavors, self.snapshot.now, runtime.p50_seconds)
 
     def _cycle(self, job: JobRequest, ahead: int) -> Cycle:
         """The cycle when it comes to the job."""
@@ -145,12 +153,6 @@ class Outlook:
 def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Quote:
     """What the next cycle would do with `job` if it were submitted now."""
     return Outlook(snapshot, index).quote(job)
-
-
-def _cost(runtime: Runtime | None, placement: Placement) -> Decimal | None:
-    if runtime is None or placement.hourly_cost is None:
-        return None
-    return placement.hourly_cost * runtime.p50_seconds / SECONDS_PER_HOUR
 
 
 def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Capacity:

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from decimal import Decimal
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from django.conf import settings
@@ -31,6 +32,7 @@ from federation.engine.model import (
     FleetNode,
     JobRequest,
     LimitState,
+    PriceChange,
     Runtime,
     Snapshot,
 )
@@ -58,6 +60,9 @@ class Taken:
     units: Mapping[str, int]
 
 
+Dated: TypeAlias = tuple[PriceView | None, tuple[tuple[datetime, PriceView], ...]]
+"""A flavor's price now, and those announced, the soonest first."""
+NO_PRICE: Dated = (None, ())
 NOTHING_TAKEN = Taken(0, 0, 0, {})
 Use = Mapping[str, Taken]
 """By node name."""
@@ -155,17 +160,16 @@ _built: dict[UUID, tuple[tuple[ClusterView, Use, object, Freshness], FleetCluste
 
 def load_fleet(now: datetime) -> tuple[FleetCluster, ...]:
     """Every registered cluster with what is free on it."""
-    prices = billing.queries.price_book(now)
+    book, announced = billing.queries.price_book(now), billing.queries.announced_prices(now)
+    prices = {key: (book.get(key), announced.get(key, ())) for key in book.keys() | announced.keys()}
     taken = _taken()
     fresh = clusters.queries.fleet_freshness(now)
     views = clusters.queries.fleet()
     return tuple(_cluster(view, taken.get(view.id, {}), prices, fresh.get(view.id, FRESH)) for view in views)
 
 
-def _cluster(
-    view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], PriceView], fresh: Freshness
-) -> FleetCluster:
-    own_prices = {name: prices.get((view.id, name)) for name in view.flavors}
+def _cluster(view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], Dated], fresh: Freshness) -> FleetCluster:
+    own_prices = {name: prices.get((view.id, name), NO_PRICE) for name in view.flavors}
     known = _built.get(view.id)
     if known is not None and known[0][0] is view and known[0][1:] == (use, own_prices, fresh):
         return known[1]
@@ -183,10 +187,11 @@ def _cluster(
     return built
 
 
-def _flavor(view: ClusterView, name: str, prices: Mapping[str, PriceView | None]) -> FleetFlavor:
-    flavor, price = view.flavors[name], prices[name]
-    asks_of_guests = price is not None and (price.cpu_price is not None or price.memory_price is not None)
-    stand_in = None if asks_of_guests else _stand_in(view, name, prices)
+def _flavor(view: ClusterView, name: str, prices: Mapping[str, Dated]) -> FleetFlavor:
+    flavor, (price, _) = view.flavors[name], prices[name]
+    stand_in = _stand_in(view, name)
+    instants = {at for own in (name, stand_in) if own for at, _ in prices[own][1]}
+    unit, cpu, memory, guest_cpu, guest_memory = _asked(price, prices[stand_in][0] if stand_in else None)
     return FleetFlavor(
         name=name,
         vendor=flavor.vendor,
@@ -196,21 +201,39 @@ def _flavor(view: ClusterView, name: str, prices: Mapping[str, PriceView | None]
         capacity_type=flavor.capacity_type,
         slice_hosts=flavor.slice_hosts,
         unplaceable=flavor.unplaceable,
-        unit_price=price.unit_price if price else None,
+        unit_price=unit,
         currency=price.currency if price else "USD",
-        cpu_price=price.cpu_price if price else None,
-        memory_price=price.memory_price if price else None,
-        guest_cpu_price=stand_in.unit_price if stand_in else price.cpu_price if price else None,
-        guest_memory_price=stand_in.memory_price if stand_in else price.memory_price if price else None,
+        cpu_price=cpu,
+        memory_price=memory,
+        guest_cpu_price=guest_cpu,
+        guest_memory_price=guest_memory,
+        price_changes=tuple(
+            PriceChange(at, *_asked(_at(prices[name], at), _at(prices[stand_in], at) if stand_in else None))
+            for at in sorted(instants)
+        ),
     )
 
 
-def _stand_in(view: ClusterView, name: str, prices: Mapping[str, PriceView | None]) -> PriceView | None:
-    """The price that metering will take for a pod without GPUs there: of the first CPU-only flavor of its capacity type."""
+def _asked(price: PriceView | None, stand_in: PriceView | None) -> tuple[Decimal | None, ...]:
+    """Of a unit, a core and a GiB, and of a pod without GPUs for a core and a GiB: the price that stands in, while the
+    flavor's own asks nothing of such pods.
+    """
+    own = (price.unit_price, price.cpu_price, price.memory_price) if price else (None, None, None)
+    if stand_in is not None and own[1] is None and own[2] is None:
+        return *own, stand_in.unit_price, stand_in.memory_price
+    return *own, own[1], own[2]
+
+
+def _at(prices: Dated, at: datetime) -> PriceView | None:
+    price, later = prices
+    return next((view for begins, view in reversed(later) if begins <= at), price)
+
+
+def _stand_in(view: ClusterView, name: str) -> str:
+    """The flavor whose price metering will take for a pod without GPUs there: the first CPU-only one of its capacity type."""
     host = view.flavors[name]
     alike = (n for n, f in view.flavors.items() if not f.gpu_model and f.capacity_type == host.capacity_type)
-    first = min(alike, default=None) if host.gpu_model else None
-    return prices[first] if first is not None else None
+    return min(alike, default="") if host.gpu_model else ""
 
 
 def _node(node: NodeView, taken: Taken) -> FleetNode:

@@ -14,8 +14,9 @@ from billing.engine.rating import Load, PriceSpan, rate
 from federation.engine.candidates import ask_of
 from federation.engine.cycle import decide
 from federation.engine.fleet import fleet_of
-from federation.engine.model import Topology
-from federation.engine.prices import hourly_cost
+from federation.engine.model import PriceChange, Topology
+from federation.engine.prices import cost_over, hourly_cost
+from federation.engine.quotes import quote
 
 from .fleets import NOW, cluster, flavor, job, node, pods, snapshot, uniform
 
@@ -57,6 +58,29 @@ def test_pods_without_gpus_prefer_cpu_nodes_then_priced_gpu_nodes():
     assert (places[0].cluster, places[0].hourly_cost, places[0].unit_price) == ("c2", Decimal("0.01"), Decimal("0.01"))
     places = decide(snapshot([silent], [job(pods(1, 0))])).placements
     assert (places[0].hourly_cost, places[0].unit_price) == (None, None)
+
+
+def test_an_announced_price_counts_from_its_beginning_on():
+    """Two hours at 2, then 5; a third flavor's change is none of the job's business, nor is one after its end."""
+    later = tuple(PriceChange(NOW + timedelta(hours=n), Decimal(price)) for n, price in ((2, 5), (40, 100)))
+    dear = uniform(1, of=replace(flavor(price="2"), price_changes=later))
+    plain = uniform(2, of=flavor(price="3"))
+    asked = job(pods(1, 2), estimated_seconds=4 * 3600)
+    costs = {
+        offer.placement.cluster: offer.estimated_cost for offer in quote(asked, snapshot([dear, plain], [])).offers
+    }
+    assert costs == {"c1": 2 * (2 * 2 + 2 * 5), "c2": 2 * 4 * 3}
+    brief = quote(job(pods(1, 2), estimated_seconds=2 * 3600), snapshot([dear], [])).offers[0]
+    assert (brief.estimated_cost, brief.placement.hourly_cost) == (8, 4)
+
+
+@given(st.lists(st.integers(1, 10_000), max_size=5, unique=True), st.integers(0, 10_000), st.integers(1, 10_000))
+def test_the_cost_of_a_time_is_the_sum_of_its_parts(instants, first, second):
+    changes = tuple(PriceChange(NOW + timedelta(seconds=at), Decimal(at)) for at in sorted(instants))
+    one, asked = replace(flavor(price="7"), price_changes=changes), pods(1, 3)
+    whole = cost_over((asked,), (one,), NOW, first + second)
+    parts = cost_over((asked,), (one,), NOW, first), cost_over((asked,), (one,), NOW + timedelta(seconds=first), second)
+    assert abs(whole - sum(parts)) < Decimal("1e-15")
 
 
 def test_cores_and_memory_beside_gpus_decide_between_equal_gpu_prices():
