@@ -15,6 +15,12 @@ def run_scheduling_cycle(**_: Any) -> None:
     run_exclusively("cycle", operations.run_scheduling_cycle)
 
 
+@shared_task(queue="bill")
+def foretell_starts(**_: Any) -> None:
+    """Tells those who wait when they may expect to start."""
+    run_exclusively("foretell", operations.foretell_starts)
+
+
 @shared_task(queue="dispatch")
 def dispatch_attempts(**_: Any) -> None:
     """Visits clusters for attempts that are due. Not exclusive: claims keep workers apart."""

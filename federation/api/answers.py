@@ -1,6 +1,7 @@
 """Jobs and attempts as the API writes them."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,7 @@ from federation.engine.model import Reason, Runtime
 from federation.engine.quotes import Capacity, Offer
 from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
-from federation.queries.jobs import newest_attempt
+from federation.queries.jobs import expected_start, newest_attempt
 from federation.queries.logs import JobLogs
 from federation.queries.quotes import JobQuote
 from foundation.plain_json import instant
@@ -115,14 +116,15 @@ def event_json(event: JobEvent) -> dict[str, Any]:
     }
 
 
-def explanation_json(job: Job, runtime: Runtime | None) -> dict[str, Any]:
-    """Why a job waits, on the whole and per cluster, as the last cycle that considered it said; and how long it will run."""
+def explanation_json(job: Job, runtime: Runtime | None, now: datetime) -> dict[str, Any]:
+    """Why a job waits, on the whole and per cluster, as the last cycle that considered it said; when it may start, how long run."""
     per_cluster: list[Mapping[str, Any]] = job.explanation.get("clusters", []) if job.state == JobState.QUEUED else []
     return {
         "job": str(job.id),
         "state": str(job.state),
         "reason": {"code": job.reason_code, "message": job.reason_message},
         "considered_at": instant(job.reason_at),
+        "expected_start": expected_start(job, now),
         "runtime": None if runtime is None else runtime_json(runtime),
         "clusters": [
             {
@@ -180,6 +182,7 @@ def quote_json(asked: JobQuote) -> dict[str, Any]:
         "runtime": None if quote.runtime is None else runtime_json(quote.runtime),
         "reason": None if wait is None else {"code": wait.code, "message": wait.message},
         "offers": [_offer_json(offer, regions[offer.placement.cluster]) for offer in quote.offers],
+        "later": [_offer_json(offer, regions[offer.placement.cluster]) for offer in quote.later],
         "why_not": [_why_not_json(reason) for reason in quote.why_not],
     }
 

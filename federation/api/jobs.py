@@ -14,6 +14,7 @@ from federation.operations import request_cancellation, submit_job, submit_jobs
 from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtered_jobs, job_of
 from federation.queries.logs import MOST_TAIL_LINES, logs_of
 from federation.queries.runtimes import runtime_of_job
+from foundation import clock
 from foundation.api import problem_body
 from foundation.problems import Invalid
 from foundation.schema import page_shape
@@ -115,9 +116,9 @@ class Events(ApiView):
 class Explanation(ApiView):
     @extend_schema(responses=ExplanationShape)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Why the job waits, on the whole and on each cluster, and how long it is expected to run."""
+        """Why the job waits, on the whole and on each cluster, when it may start and how long it may run."""
         job = job_of(self.actor, job_id)
-        return Response(explanation_json(job, runtime_of_job(job)))
+        return Response(explanation_json(job, runtime_of_job(job), clock.now()))
 
 
 class Logs(ApiView):

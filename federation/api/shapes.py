@@ -215,11 +215,18 @@ class RuntimeShape(serializers.Serializer[Any]):
     message = serializers.CharField()
 
 
+class ExpectedStartShape(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    cluster = serializers.CharField()
+    message = serializers.CharField()
+
+
 class ExplanationShape(serializers.Serializer[Any]):
     job = serializers.UUIDField()
     state = serializers.ChoiceField(choices=JOB_STATES)
     reason = ReasonShown()
     considered_at = serializers.DateTimeField()
+    expected_start = ExpectedStartShape(allow_null=True)
     runtime = RuntimeShape(allow_null=True)
     clusters = WhyNotShape(many=True)
 
@@ -249,7 +256,7 @@ class PlacedPodSetShape(serializers.Serializer[Any]):
 
 
 class OfferShape(serializers.Serializer[Any]):
-    """One way to run the job now. `flavor` and `domain` are those of the first pod set."""
+    """One way to run the job. `flavor` and `domain` are those of the first pod set."""
 
     cluster = serializers.CharField()
     region = serializers.CharField()
@@ -268,6 +275,7 @@ class QuoteShape(serializers.Serializer[Any]):
     runtime = RuntimeShape(allow_null=True)
     reason = ReasonShown(allow_null=True, help_text="Why it would wait; null when there are offers.")
     offers = OfferShape(many=True)
+    later = OfferShape(many=True, help_text="Of clusters without room now, the soonest first.")
     why_not = WhyNotShape(many=True)
 
 

@@ -9,16 +9,15 @@ import numpy as np
 
 from .amounts import amounts_of
 from .candidates import Ask
-from .fleet import Audience, Floats, Ints, Mask
+from .fleet import Audience, Fleet, Floats, Ints, Mask
 from .foresight import Foresight
 from .fragmentation import Fragmentation
 from .ledger import FleetState
 from .limits import Refusal
-from .model import FleetFlavor, JobRequest, Reason
+from .model import Constraints, FleetFlavor, JobRequest, Reason
 from .policies import Policy
 from .prices import hourly_cost, rates_of
 from .reasons import quota_reason, reason_on
-from .reservations import keep_room
 from .siting import Need, Site
 from .strategies import Weights, price_terms
 
@@ -63,6 +62,12 @@ class Viewpoint:
     weights: Weights
     meter: Fragmentation | None
 
+    def allowed(self, ask: Ask, constraints: Constraints, fleet: Fleet) -> Mask:
+        """Per candidate whether it is open, and neither policy nor the job's constraints leave it out."""
+        usable = fleet.lawful(self.audience, constraints, self.policy) & fleet.is_open
+        mask: Mask = np.all(usable[ask.pools], axis=1)
+        return mask
+
 
 class Contest:
     """Which candidate is best now. Candidates drop out once they do not fit; within a cycle they never come back."""
@@ -74,8 +79,7 @@ class Contest:
         self._policy = viewpoint.policy
         self._state = state
         self._weights = viewpoint.weights
-        usable = fleet.lawful(self.audience, job.constraints, self._policy) & fleet.is_open
-        self._allowed: Mask = np.all(usable[ask.pools], axis=1)
+        self._allowed = viewpoint.allowed(ask, job.constraints, fleet)
         self._base: Floats = price_terms(self._weights, ask, self._allowed)
         """Per candidate what does not change while it is in; infinite once it is out."""
         self._base = self._base + _A_MINUTE * np.minimum(fleet.minutes_unseen[ask.lead], _MOST_MINUTES)
@@ -192,17 +196,6 @@ class Contest:
         if all(is_about_devices for _, is_about_devices in found):
             self._state.shared_reasons[key] = (self._state.version, reasons)
         return reasons
-
-    def keep_room(self, job: JobRequest, whole: Ask) -> str | None:
-        """Keeps the nodes that are nearest to holding the job from every later one; the name of their cluster, if any.
-
-        `whole` is what the job asks of the empty fleet.
-        """
-        fleet = self._state.fleet
-        usable = fleet.lawful(self.audience, job.constraints, self._policy) & fleet.is_open
-        allowed: Mask = np.all(usable[whole.pools], axis=1)
-        candidate = keep_room(whole, allowed, price_terms(self._weights, whole, allowed), self._state)
-        return None if candidate is None else fleet.pools[int(whole.lead[candidate])].cluster.name
 
     def had_room(self, beginning: FleetState) -> bool:
         """True if some candidate had room as the fleet was at the `beginning` of the cycle."""

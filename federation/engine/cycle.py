@@ -4,12 +4,13 @@ Greedy and deterministic: a job is looked at once, in queue order, against what 
 and shape share one verdict, because within a cycle room and quota only shrink.
 """
 
-import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from functools import cached_property
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from .candidates import Ask, ask_of
 from .contest import Contest, Terms, Verdict, Viewpoint
 from .fleet import Audience, Fleet, FleetIndex, Mask
 from .fragmentation import Fragmentation, typical_of
+from .garbage import collector_paused
 from .ledger import FleetState
 from .limits import Charges, LimitBook, Refusal, charge, refusing
 from .model import (
@@ -27,29 +29,35 @@ from .model import (
     PodSetPlacement,
     PodSetRequest,
     Reason,
+    Release,
     Snapshot,
     Topology,
     Wait,
 )
 from .policies import Policy, PolicyBook
-from .reasons import quota_message
-from .reservations import MOST_AT_ONCE
+from .reasons import nearest_message, quota_message
+from .reservations import MOST_AT_ONCE, keep_room
+from .runtimes import longest_seconds, runtime_of
 from .siting import Site
 from .strategies import weights_of
+from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
 
-_WAITING_FOR_ROOM = frozenset({"waiting_for_capacity", "behind_in_queue"})
+WAITING_FOR_ROOM = frozenset({"waiting_for_capacity", "behind_in_queue"})
+MAY_BORROW = WAITING_FOR_ROOM | {"reserved_for_gang"}
 MOST_OFFERS_PER_CLUSTER = 4
 _NOT_ANSWERING = frozenset({"unreachable", "auth_failed", "stale"})
 
 
 def decide(snapshot: Snapshot, index: FleetIndex | None = None) -> Decisions:
-    """Places what can be placed now and says why the rest waits; placements and waits each in queue order.
+    """Places what can be placed now and says why the rest waits; placements and waits each in queue order."""
+    return run(snapshot, index)[0]
 
-    Pass an `index` to keep the fleet's arrays between cycles.
-    """
+
+def run(snapshot: Snapshot, index: FleetIndex | None = None) -> tuple[Decisions, "Cycle"]:
+    """The same, with the cycle as it then stands. Pass an `index` to keep the fleet's arrays between cycles."""
     placements: list[Placement] = []
     waits: list[Wait] = []
-    with _collector_paused():
+    with collector_paused():
         cycle = Cycle(snapshot, index or FleetIndex())
         for job in snapshot.queue:
             outcome = cycle.consider(job)
@@ -57,25 +65,7 @@ def decide(snapshot: Snapshot, index: FleetIndex | None = None) -> Decisions:
                 placements.append(outcome)
             else:
                 waits.append(outcome)
-    return Decisions(tuple(placements), tuple(waits))
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Nothing made in a cycle is cyclic garbage; looking for some would walk the whole queue again and again.
-
-    What was made joins the old objects unexamined, or the collector would walk all of it as soon as it is back.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
+    return Decisions(tuple(placements), tuple(waits)), cycle
 
 
 @dataclass(slots=True)
@@ -90,6 +80,9 @@ class _Scope:
     refusals: dict[int, Refusal] = field(default_factory=dict)
     """By cluster number, the quota limit in the way."""
     verdict: Verdict | None = None
+    seeker: Seeker | None = None
+    too_long: float = inf
+    """Jobs that run so long or longer do not fit on what others lend."""
 
     def leave_out(self, candidate: int) -> None:
         """Leaves a candidate out for the rest of the cycle."""
@@ -111,6 +104,14 @@ class _Choice(NamedTuple):
     sites: list[Site]
 
 
+class _Borrowed(NamedTuple):
+    """A candidate with room on nodes that are kept for others until later than `end`."""
+
+    choice: _Choice
+    charges: Charges
+    end: datetime
+
+
 ShapeKey: TypeAlias = object
 
 
@@ -127,6 +128,7 @@ class Cycle:
         self._scopes: dict[tuple[str, ShapeKey], _Scope] = {}
         self._beginning = FleetState(self._fleet)
         self._snapshot = snapshot
+        self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept = 0
         """For how many jobs nodes are kept."""
 
@@ -143,24 +145,101 @@ class Cycle:
             if placement is not None:
                 return placement
             scope.verdict = self._verdict(job, scope)
-            kept = self._keep_room(job, scope)
-            if kept is not None:
-                return Wait(job.id, scope.verdict.code, f"{scope.verdict.message}; {kept}", scope.verdict.per_cluster)
-        return Wait(job.id, *scope.verdict)
+            placement = self._backfill(job, scope)
+            return placement or self._keep_room(job, scope) or Wait(job.id, *scope.verdict)
+        return self._backfill(job, scope) or Wait(job.id, *scope.verdict)
 
-    def _keep_room(self, job: JobRequest, scope: _Scope) -> str | None:
+    def _keep_room(self, job: JobRequest, scope: _Scope) -> Wait | None:
         """Keeps room for a job that has waited too long for it, while few have any kept; what to tell the job."""
-        if scope.verdict is None or scope.verdict.code not in _WAITING_FOR_ROOM or self._kept >= MOST_AT_ONCE:
+        if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM or self._kept >= MOST_AT_ONCE:
             return None
-        waited = self._snapshot.now - (job.submitted_at or self._snapshot.now)
+        now = self._snapshot.now
+        waited = now - (job.submitted_at or now)
         if waited.total_seconds() <= self._snapshot.patience_seconds:
             return None
-        whole = ask_of(self._fleet, job.pod_sets, job.topology, self._fleet.largest_capacity)
-        cluster = scope.contest.keep_room(job, whole)
-        if cluster is None:
+        kept = keep_room(self.seeker(job), self._state, self._releases(self._snapshot), now)
+        if kept is None:
             return None
         self._kept += 1
-        return f"nodes of {cluster} that come free are kept for it"
+        told = f"nodes of {self._fleet.clusters[kept.cluster].name} that come free are kept for it"
+        if kept.start is not None:
+            told = f"{told}; {start_text(kept.start, now)}"
+        code, message, per_cluster = scope.verdict
+        return Wait(job.id, code, f"{message}; {told}", per_cluster, kept.start)
+
+    def lookout(self, snapshot: Snapshot) -> Timeline:
+        """What comes after this cycle, by what `snapshot` tells of run times. The cycle itself stays as it is."""
+        return Timeline(self._state.copy(), self._releases(snapshot), snapshot.now, STEP)
+
+    def seeker(self, job: JobRequest) -> Seeker:
+        """The job with all places that could ever hold it, ranked as its contest ranks them by price."""
+        return Seeker(job, self._fleet, self._viewpoint(job))
+
+    def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
+        """The job placed there, whether there is room now or not. Takes nothing."""
+        return self._placement(job, _Choice(candidate.number, self._terms(candidate, job), sites))
+
+    def _releases(self, snapshot: Snapshot) -> tuple[Release, ...]:
+        """What is expected to end: of what ran before this cycle, and of what it has placed."""
+        now, found = snapshot.now, list(snapshot.releases)
+        for job, placement in self._placed:
+            runtime = runtime_of(job, snapshot.runtimes)
+            if runtime is not None:
+                found += release_of(placement, job, self._fleet, now + timedelta(seconds=runtime.p50_seconds))
+        return tuple(found)
+
+    def _backfill(self, job: JobRequest, scope: _Scope) -> Placement | None:
+        """Places the job on nodes that are kept for others, if it ends before those need them."""
+        borrowed = self._borrow(job, scope)
+        if borrowed is None:
+            return None
+        with self._lending(borrowed.end):
+            return self._take(job, borrowed.choice, borrowed.charges)
+
+    def _borrow(self, job: JobRequest, scope: _Scope) -> _Borrowed | None:
+        """Where the job could go on nodes that are kept for others, if it ends before those need them. Takes nothing."""
+        if not self._state.lendable or scope.verdict is None or scope.verdict.code not in MAY_BORROW:
+            return None
+        seconds = longest_seconds(job, self._snapshot.runtimes)
+        if seconds is None or seconds >= scope.too_long:
+            return None
+        end = self._snapshot.now + timedelta(seconds=seconds)
+        with self._lending(end) as pools:
+            clusters = {int(self._fleet.cluster_of_pool[number]) for number in pools}
+            choice = self._choose_among(job, scope, clusters)
+        if choice is None:
+            scope.too_long = seconds
+            return None
+        return _Borrowed(*choice, end)
+
+    @contextmanager
+    def _lending(self, end: datetime) -> Iterator[Collection[int]]:
+        """The pools that lend nodes to what ends by then, while they do."""
+        lent = self._state.lend(end)
+        try:
+            yield lent
+        finally:
+            self._state.take_back(lent)
+
+    def _choose_among(self, job: JobRequest, scope: _Scope, clusters: set[int]) -> tuple[_Choice, Charges] | None:
+        """The cheapest place on one of the clusters that has room and quota."""
+        if clusters and scope.seeker is None:
+            scope.seeker = Seeker(job, self._fleet, self._viewpoint(job), self._fleet.largest_free)
+        while clusters and scope.seeker is not None:
+            fit = scope.seeker.fit(self._state, frozenset(clusters))
+            if fit is None:
+                return None
+            candidate, sites = fit
+            terms = self._terms(candidate, job)
+            charges = self._book.charges(job.tenant_path, self._fleet.clusters[terms.cluster].name, terms.amounts)
+            if refusing(charges) is None:
+                return _Choice(candidate.number, terms, sites), charges
+            clusters.discard(terms.cluster)
+        return None
+
+    def _terms(self, candidate: Candidate, job: JobRequest) -> Terms:
+        viewpoint = replace(self._viewpoint(job), meter=None)
+        return Contest(candidate.ask, job, viewpoint, self._state).terms(job, candidate.number)
 
     def _scope(self, job: JobRequest) -> _Scope:
         shape = job.shape or (job.pod_sets, job.constraints, job.topology, job.strategy)
@@ -174,11 +253,14 @@ class Cycle:
         audience, policy = self._fleet.audience(job.tenant_path), self._policies.of(job.tenant_path)
         contest = self._contests.get((audience, policy, shape))
         if contest is None:
-            weights = weights_of(policy.strategy_for(job.strategy), policy)
-            viewpoint = Viewpoint(audience, policy, weights, self._meter if weights.stranding else None)
-            contest = Contest(self._ask(job), job, viewpoint, self._state)
+            contest = Contest(self._ask(job), job, self._viewpoint(job), self._state)
             self._contests[audience, policy, shape] = contest
         return contest
+
+    def _viewpoint(self, job: JobRequest) -> Viewpoint:
+        audience, policy = self._fleet.audience(job.tenant_path), self._policies.of(job.tenant_path)
+        weights = weights_of(policy.strategy_for(job.strategy), policy)
+        return Viewpoint(audience, policy, weights, self._meter if weights.stranding else None)
 
     def _ask(self, job: JobRequest) -> Ask:
         key = (job.pod_sets, job.topology)
@@ -203,6 +285,10 @@ class Cycle:
                 others = [number for number in contest.audience.clusters if number not in offering]
                 return tuple(placed for _, placed in found), contest.reasons(job, trial.refusals, others), None
             scope.verdict = self._verdict(job, trial)
+        borrowed = self._borrow(job, scope)
+        if borrowed is not None:
+            placed = self._placement(job, borrowed.choice)
+            return (placed,), tuple(r for r in scope.verdict.per_cluster if r.cluster != placed.cluster), None
         return (), scope.verdict.per_cluster, Wait(job.id, *scope.verdict)
 
     def _looked_through(self, job: JobRequest, trial: _Scope) -> list[tuple[int, Placement]]:
@@ -222,10 +308,15 @@ class Cycle:
         choice = self._choose(job, scope)
         if choice is None:
             return None
+        return self._take(job, choice, scope.charges[choice.candidate])
+
+    def _take(self, job: JobRequest, choice: _Choice, charges: Charges) -> Placement:
         for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
             self._state.take(pool, need, found)
-        charge(scope.charges[choice.candidate])
-        return self._placement(job, choice)
+        charge(charges)
+        placement = self._placement(job, choice)
+        self._placed.append((job, placement))
+        return placement
 
     def _choose(self, job: JobRequest, scope: _Scope) -> _Choice | None:
         """The best candidate that has room and quota."""
@@ -285,7 +376,7 @@ class Cycle:
         possible = [reason for reason in reasons if not reason.is_for_good] or list(reasons)
         hopeful = [reason for reason in possible if reason.code != "excluded_by_policy"]
         if not hopeful:
-            return Verdict("held_by_policy", _nearest(possible), reasons)
+            return Verdict("held_by_policy", nearest_message(possible), reasons)
         codes = {reason.code for reason in hopeful}
         if codes <= _NOT_ANSWERING:
             names = ", ".join(reason.cluster for reason in hopeful)
@@ -294,15 +385,6 @@ class Cycle:
             message = "there is room, but it is kept for a larger job that has waited longer"
             return Verdict("reserved_for_gang", message, reasons)
         if contest.had_room(self._beginning):
-            message = f"jobs ahead of it take the room there was; {_nearest(hopeful)}"
+            message = f"jobs ahead of it take the room there was; {nearest_message(hopeful)}"
             return Verdict("behind_in_queue", message, reasons)
-        return Verdict("waiting_for_capacity", _nearest(hopeful), reasons)
-
-
-def _nearest(reasons: list[Reason]) -> str:
-    first = reasons[0]
-    return (
-        f"{first.cluster}: {first.message}"
-        if len(reasons) == 1
-        else f"no cluster has room now; {first.cluster}: {first.message}"
-    )
+        return Verdict("waiting_for_capacity", nearest_message(hopeful), reasons)

@@ -4,7 +4,9 @@ Within a cycle nothing is given back but what a decision that failed half-way ha
 not fit for the rest of the cycle, and the cycle relies on it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -122,6 +124,14 @@ class PoolState:
         self.free[UNITS, node] = np.count_nonzero(devices == WHOLE)
         self.free[PART, node] = devices.max()
 
+    def give_back(self, node: int, amounts: Ints) -> None:
+        """Adds what pods had of a node, in the order of a pool's rows; never more than there is. For looking ahead only."""
+        self._touch()
+        rows = slice(UNITS, PODS + 1)
+        self.free[rows, node] = np.minimum(self.free[rows, node] + amounts[rows], self.pool.capacity[rows, node])
+        self.tight[node] = self.free[UNITS, node] * WHOLE * TIGHTNESS_OF_A_UNIT + self.free[CPU, node]
+        self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
+
     def hide(self, nodes: Sequence[int]) -> None:
         """Leaves nothing free on these nodes for the rest of the cycle."""
         self._touch()
@@ -130,6 +140,13 @@ class PoolState:
         self.free[:, nodes] = 0
         if self.devices is not None:
             self.devices[:, nodes] = 0
+
+    def unhide(self, nodes: Iterable[int]) -> None:
+        """Shows nodes again with what is free on them."""
+        self._touch()
+        for node in nodes:
+            self.free[:, node] = self.hidden.pop(node)
+            self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
 
     def had_hidden(self, need: Need) -> bool:
         """True if the pod set would have room but for hidden nodes, topology aside."""
@@ -146,7 +163,7 @@ class PoolState:
         other.pool, other.version, other.bounds = self.pool, self.version, self.bounds
         other.free, other.tight = self.free.copy(), self.tight.copy()
         other.devices = None if self.devices is None else self.devices.copy()
-        other.hidden = self.hidden
+        other.hidden = dict(self.hidden)
         other.unit_rooms, other.notes = {}, {}
         return other
 
@@ -173,13 +190,15 @@ class FleetState:
         """How many pod sets were placed."""
         self.shared_reasons: dict[object, tuple[int, tuple[Reason, ...]]] = {}
         """Reasons that jobs of other shapes share, with the version they hold for."""
-        self._states: list[PoolState | None] = [None] * len(fleet.pools)
+        self.lendable: dict[int, dict[int, datetime]] = {}
+        """By pool, the kept nodes that may be lent, and when they are needed."""
+        self.states: list[PoolState | None] = [None] * len(fleet.pools)
 
     def pool(self, number: int) -> PoolState:
         """The state of a pool."""
-        state = self._states[number]
+        state = self.states[number]
         if state is None:
-            state = self._states[number] = PoolState(self.fleet.pools[number], is_empty=self.is_empty)
+            state = self.states[number] = PoolState(self.fleet.pools[number], is_empty=self.is_empty)
         return state
 
     def site(self, pools: Sequence[int], needs: Sequence[Need]) -> list[Site] | None:
@@ -193,13 +212,13 @@ class FleetState:
             return [alone]
         if not all(self.pool(number).may_hold(need) for number, need in zip(pools, needs, strict=True)):
             return None
-        before = self._states.copy()
+        before = self.states.copy()
         for number in self._involved(pools):
-            self._states[number] = self.pool(number).copy()
+            self.states[number] = self.pool(number).copy()
         try:
             return self._site_in_turn(pools, needs)
         finally:
-            self._states = before
+            self.states = before
 
     def _site_in_turn(self, pools: Sequence[int], needs: Sequence[Need]) -> list[Site] | None:
         sites: list[Site] = []
@@ -245,13 +264,46 @@ class FleetState:
         first, end = self.fleet.first_pool_of_cluster[cluster : cluster + 2]
         return next(n for n in range(first, end) if self.fleet.pools[n].flavor.name == flavor)
 
-    def hide(self, number: int, nodes: Sequence[int]) -> None:
-        """Keeps nodes from every later job of the cycle, in all pools that they are in."""
-        self.pool(number).hide(nodes)
-        self.versions[number] += 1
+    def hide(self, number: int, nodes: Sequence[int], until: datetime | None = None) -> None:
+        """Keeps nodes from every later job of the cycle, in all pools that they are in.
+
+        `until` is when they are needed, None if nobody knows: what ends before may be lent them.
+        """
+        self._hide_in(number, nodes, until)
         self.version += 1
         for node in nodes:
             for flavor, position in self.fleet.pools[number].siblings.get(node, ()):
-                other = self._number_of(number, flavor)
-                self.versions[other] += 1
-                self.pool(other).hide([position])
+                self._hide_in(self._number_of(number, flavor), [position], until)
+
+    def _hide_in(self, number: int, nodes: Sequence[int], until: datetime | None) -> None:
+        self.pool(number).hide(nodes)
+        self.versions[number] += 1
+        if until is not None:
+            self.lendable.setdefault(number, {}).update(dict.fromkeys(nodes, until))
+
+    def lend(self, end: datetime) -> dict[int, dict[int, datetime]]:
+        """Shows the kept nodes that are not needed before `end`, by pool; hand the answer to `take_back`."""
+        lent: dict[int, dict[int, datetime]] = {}
+        for number, nodes in self.lendable.items():
+            fit = {node: until for node, until in nodes.items() if until >= end}
+            if fit and self.pool(number).devices is None:
+                lent[number] = fit
+                self.pool(number).unhide(fit)
+                self.versions[number] += 1
+        return lent
+
+    def take_back(self, lent: Mapping[int, Mapping[int, datetime]]) -> None:
+        """Keeps the nodes again, less what was taken of them."""
+        for number, nodes in lent.items():
+            self.pool(number).hide(list(nodes))
+            self.versions[number] += 1
+
+    def copy(self) -> "FleetState":
+        """A state that may be tried out."""
+        other = copy(self)
+        other.free_share, other.cluster_free = self.free_share.copy(), self.cluster_free.copy()
+        other.versions, other.bounds = self.versions.copy(), self.bounds.copy()
+        other.shared_reasons = {}
+        other.lendable = {number: dict(nodes) for number, nodes in self.lendable.items()}
+        other.states = [None if state is None else state.copy() for state in self.states]
+        return other

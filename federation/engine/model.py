@@ -117,6 +117,19 @@ class PriceChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Room that comes free when a run ends as expected: per node so many pods, each with so much."""
+
+    at: datetime
+    cluster_id: UUID
+    flavor: str
+    units: int
+    cpu_millicores: int
+    memory_mib: int
+    nodes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class FleetFlavor:
     """What some nodes of a cluster offer. `vendor` and `gpu_model` are empty for CPU-only nodes.
 
@@ -258,6 +271,8 @@ class Snapshot:
     """What history tells of run times, by the `kind` of jobs; for others their estimates stand."""
     policies: tuple[TenantPolicy, ...] = ()
     """Of every tenant that has one."""
+    releases: tuple[Release, ...] = ()
+    """When what runs is expected to end, as far as anything is known of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,13 +317,27 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """When and where room is expected for a job.
+
+    `nodes` is how many it would take; on `awaited` of them something has to end first.
+    """
+
+    at: datetime
+    cluster: str
+    nodes: int
+    awaited: int
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now: the one reason shown first, and the reason per cluster."""
+    """Not now: the one reason shown first, and the reason per cluster. `start`: when room kept for it is expected."""
 
     job_id: UUID
     code: str
     message: str
     per_cluster: tuple[Reason, ...] = ()
+    start: Start | None = None
 
 
 @dataclass(frozen=True, slots=True)

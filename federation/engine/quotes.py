@@ -16,6 +16,7 @@ import numpy as np
 from .amounts import amounts_of
 from .candidates import Ask, ask_of
 from .cycle import Cycle
+from .expectations import later_placements
 from .fleet import Fleet, FleetIndex
 from .fragmentation import typical_of
 from .ledger import FleetState
@@ -42,8 +43,8 @@ Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...]]
 class Offer:
     """One way to run the job: `placement` as the cycle would decide it, best first.
 
-    `expected_start` is the snapshot's instant: offers are for what has room now. `estimated_cost` is over the middle of the
-    quote's `runtime`, at the prices of that time as far as they are announced; None without one or without a price.
+    `expected_start` is the snapshot's instant for what has room now, else when room is expected. `estimated_cost` is over the
+    middle of the quote's `runtime` from then on, at the prices of that time as far as they are announced; None without one or without a price.
     """
 
     placement: Placement
@@ -55,7 +56,8 @@ class Offer:
 class Quote:
     """Offers in the order in which the cycle would take them, and why each other cluster makes none.
 
-    Without offers, `wait` is what the cycle would say. `ahead` counts the jobs that are considered before this one.
+    Without offers, `wait` is what the cycle would say. `ahead` counts the jobs that are considered before this one. `later` are
+    offers of clusters that have no room now, the soonest first, each with the instant at which room is expected.
     `runtime` is how long it is expected to run, None if nothing is known.
     """
 
@@ -64,6 +66,7 @@ class Quote:
     wait: Wait | None
     ahead: int
     runtime: Runtime | None = None
+    later: tuple[Offer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,48 +105,55 @@ class Outlook:
     """
 
     def __init__(self, snapshot: Snapshot, index: FleetIndex | None = None, *, depth: int | None = None) -> None:
-        self.snapshot = snapshot
+        self._runtimes = dict(snapshot.runtimes)
+        self.snapshot = replace(snapshot, runtimes=self._runtimes)
         self._index = index or FleetIndex()
         self._flavors = {cluster.id: cluster.flavors for cluster in snapshot.clusters}
         self._depth = depth
         self._urgency = [-job.priority for job in snapshot.queue]
         self._policies = PolicyBook(snapshot.policies)
-        self._cycles: dict[Rank, Cycle] = {}
+        self._cycles: dict[Rank, tuple[Cycle, list[Wait]]] = {}
 
     def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime] | None = None) -> Quote:
         """What the next cycle would do with `job` if it were submitted now: behind all that is as urgent.
 
-        `runtimes` tell how long jobs of its kind run; without them the snapshot's do.
+        `runtimes` tell how long jobs of its kind run, beside the snapshot's.
         """
+        self._runtimes.update(runtimes or {})
         ahead = bisect_right(self._urgency, -job.priority)
         if self._depth is not None and ahead >= self._depth:
             message = f"a round considers the first {self._depth} jobs of the queue, and all of them are ahead of it"
             return Quote((), (), Wait(job.id, "behind_in_queue", message), ahead)
-        placements, why_not, wait = self._cycle(job, ahead).offers(job)
-        runtime = runtime_of(job, self.snapshot.runtimes if runtimes is None else runtimes)
-        offers = tuple(Offer(placed, self.snapshot.now, self._cost(job, runtime, placed)) for placed in placements)
-        return Quote(offers, why_not, wait, ahead, runtime)
+        cycle, waits = self._cycle(job, ahead)
+        placements, why_not, wait = cycle.offers(job)
+        runtime = runtime_of(job, self._runtimes)
+        now = self.snapshot.now
+        offers = tuple(Offer(placed, now, self._cost(job, runtime, placed, now)) for placed in placements)
+        full = [reason.cluster for reason in why_not if not reason.is_for_good and reason.code != "quota_reached"]
+        found = later_placements(cycle, self.snapshot, job, waits, full)
+        later = tuple(Offer(placed, start.at, self._cost(job, runtime, placed, start.at)) for start, placed in found)
+        return Quote(offers, why_not, wait, ahead, runtime, later)
 
-    def _cost(self, job: JobRequest, runtime: Runtime | None, placement: Placement) -> Decimal | None:
+    def _cost(self, job: JobRequest, runtime: Runtime | None, placement: Placement, at: datetime) -> Decimal | None:
+        """What a run that starts then is expected to cost."""
         if runtime is None:
             return None
         offered = self._flavors[placement.cluster_id]
         flavors = tuple(offered[placed.flavor] for placed in placement.pod_sets)
-        return cost_over(job.pod_sets, flavors, self.snapshot.now, runtime.p50_seconds)
+        return cost_over(job.pod_sets, flavors, at, runtime.p50_seconds)
 
-    def _cycle(self, job: JobRequest, ahead: int) -> Cycle:
-        """The cycle when it comes to the job."""
+    def _cycle(self, job: JobRequest, ahead: int) -> tuple[Cycle, list[Wait]]:
+        """The cycle when it comes to the job, and what waits ahead of it."""
         queue = (*self.snapshot.queue[:ahead], job, *self.snapshot.queue[ahead:])[: self._depth]
         kinds = {(one.tenant_path, one.strategy) for one in queue[: ahead + 1]}
         packs = any(self._counts_stranding(path, strategy) for path, strategy in kinds)
         rank = (ahead, (self.snapshot.typical_pods or typical_of(queue)) if packs else ())
-        cycle = self._cycles.get(rank)
-        if cycle is None:
+        known = self._cycles.get(rank)
+        if known is None:
             cycle = Cycle(replace(self.snapshot, queue=queue, typical_pods=rank[1]), self._index)
-            for other in queue[:ahead]:
-                cycle.consider(other)
-            self._cycles[rank] = cycle
-        return cycle
+            outcomes = [cycle.consider(other) for other in queue[:ahead]]
+            known = self._cycles[rank] = cycle, [outcome for outcome in outcomes if isinstance(outcome, Wait)]
+        return known
 
     def _counts_stranding(self, tenant_path: str, strategy: str) -> bool:
         policy = self._policies.of(tenant_path)

@@ -3,7 +3,7 @@
 The codes are documented in docs/reference/reasons.md; a test holds both lists together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,6 +109,16 @@ def quota_message(line: LimitLine, amount: int) -> str:
     left, cap, asked = (quantity(limit.resource, number) for number in (max(0, line.left), limit.cap, amount))
     scope = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
     return f"needs {asked} of {limit.resource}; {limit.tenant_path} has {left} left of its {cap}{scope}"
+
+
+def nearest_message(reasons: Sequence[Reason]) -> str:
+    """The first reason, for all clusters."""
+    first = reasons[0]
+    return (
+        f"{first.cluster}: {first.message}"
+        if len(reasons) == 1
+        else f"no cluster has room now; {first.cluster}: {first.message}"
+    )
 
 
 def quantity(resource: str, amount: int) -> str:

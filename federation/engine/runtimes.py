@@ -12,6 +12,7 @@ System-Generated Predictions", IEEE TPDS 18(6), 2007).
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2s
 from math import exp, log
@@ -156,6 +157,14 @@ def longest_seconds(job: JobRequest, runtimes: Mapping[str, Runtime]) -> int | N
     """The job's run time seen pessimistically: its 90 % quantile, else its deadline; None if it has neither."""
     known = runtime_of(job, runtimes)
     return job.deadline_seconds if known is None else known.p90_seconds
+
+
+def expected_end(started_at: datetime, now: datetime, runtime: Runtime | None) -> datetime | None:
+    """When a run that has not ended yet will have: at its middle, or once past that at its 90 % quantile; None once past both."""
+    if runtime is None:
+        return None
+    ends = (started_at + timedelta(seconds=seconds) for seconds in (runtime.p50_seconds, runtime.p90_seconds))
+    return next((end for end in ends if end > now), None)
 
 
 def runtime_text(runtime: Runtime) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Prefetch, QuerySet
@@ -109,3 +110,10 @@ def newest_attempt(job: Job) -> Attempt | None:
     """The newest attempt of a job from `visible_jobs`; a job just submitted has none."""
     attempts: Collection[Attempt] = getattr(job, NEWEST, ())
     return next(iter(attempts), None)
+
+
+def expected_start(job: Job, now: datetime) -> dict[str, Any] | None:
+    """When a waiting job is expected to start: `at`, `cluster`, `message`; None when nothing can be told, or not any more."""
+    start: dict[str, Any] | None = job.explanation.get("start") if job.state == JobState.QUEUED else None
+    at = None if start is None else parse_datetime(start["at"])
+    return start if at is not None and at > now else None

@@ -14,7 +14,9 @@ from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
 from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
+from federation.queries.jobs import expected_start
 from federation.queries.runtimes import runtime_of_job
+from foundation import clock
 from foundation.paging import page_of
 from foundation.problems import NotFound
 from tenancy.engine.roles import Permission
@@ -134,6 +136,7 @@ class JobView:
     pod_sets: tuple[PodSetLine, ...]
     wishes: tuple[tuple[str, str], ...]
     run_time: str
+    start: str
     spec_text: str
     why_not: tuple[WhyNot, ...]
     """Clusters that may take it later."""
@@ -184,6 +187,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         pod_sets=tuple(_pod_set(item) for item in spec.get("pod_sets", [])),
         wishes=tuple(_wishes(spec)),
         run_time="" if (runtime := None if is_over else runtime_of_job(job)) is None else runtime_text(runtime),
+        start=str(told["message"]) if (told := expected_start(job, clock.now())) else "",
         spec_text=json.dumps(spec, indent=2, ensure_ascii=False),
         why_not=tuple(why for why in _why_not(job.explanation) if not why.is_for_good),
         why_never=tuple(why for why in _why_not(job.explanation) if why.is_for_good),

@@ -17,7 +17,7 @@ from federation.engine.spec import request_of, shape_of, spec_json
 from federation.queries.policies import load_policies, policy_at
 from federation.queries.prospects import refuse_hopeless
 from federation.queries.runtimes import runtimes_of
-from federation.queries.snapshot import QUEUE_DEPTH, load_fleet, load_limits, load_queue
+from federation.queries.snapshot import QUEUE_DEPTH, load_fleet, load_limits, load_queue, with_times
 from federation.queries.submissions import Submission, read_shape, read_submission
 from foundation import clock
 from foundation.ids import new_id
@@ -76,8 +76,8 @@ class _Desk:
         if self._outlook is None or began - self._seen_at >= kept:
             at = clock.now()
             queue = load_queue(at, QUEUE_DEPTH)
-            snapshot = Snapshot(
-                now=at, clusters=load_fleet(at), queue=queue, limits=load_limits(), policies=load_policies()
+            snapshot = with_times(
+                Snapshot(now=at, clusters=load_fleet(at), queue=queue, limits=load_limits(), policies=load_policies())
             )
             self._outlook = Outlook(snapshot, self.index, depth=QUEUE_DEPTH)
             self._seen_at = began

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 from django.conf import settings
@@ -37,11 +37,11 @@ from federation.engine.model import (
     Snapshot,
 )
 from federation.engine.ordering import by_response_ratio
-from federation.engine.runtimes import Groups, groups_of, name_pattern
 from federation.engine.spec import request_of
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from federation.queries.kinds import kind_of, runtimes_of_kinds
 from federation.queries.policies import load_policies
-from federation.queries.runtimes import runtimes_of
+from federation.queries.releases import load_releases
 
 REFUSED_FOR = timedelta(minutes=10)
 """How long a job is kept from a cluster whose API server has refused it for good."""
@@ -73,17 +73,23 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
     queue = load_queue(now, depth)
     if not queue:
         return Snapshot(now, (), ())
-    return Snapshot(now=now, clusters=load_fleet(now), queue=queue, limits=load_limits(), policies=load_policies())
+    snapshot = Snapshot(now=now, clusters=load_fleet(now), queue=queue, limits=load_limits(), policies=load_policies())
+    return with_times(snapshot) if _someone_is_out_of_patience(snapshot) else snapshot
 
 
 def with_times(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with what history tells of how long its jobs will run. Most cycles decide without."""
-    return replace(snapshot, runtimes=_times_of(snapshot.queue))
+    """The snapshot with how long its jobs will run, and when what runs will end, as far as history tells."""
+    return replace(snapshot, runtimes=_times_of(snapshot.queue), releases=load_releases(snapshot.now))
 
 
 def _times_of(queue: Iterable[JobRequest]) -> Mapping[str, Runtime]:
-    kinds = {request.kind for request in queue}
-    return runtimes_of([_groups[kind] for kind in kinds if kind in _groups])
+    return runtimes_of_kinds({request.kind for request in queue})
+
+
+def _someone_is_out_of_patience(snapshot: Snapshot) -> bool:
+    """Whether room may be kept for a job that has waited long: only then does time enter a cycle's decisions."""
+    since = snapshot.now - timedelta(seconds=snapshot.patience_seconds)
+    return any(request.submitted_at is not None and request.submitted_at < since for request in snapshot.queue)
 
 
 def load_limits() -> tuple[LimitState, ...]:
@@ -95,10 +101,6 @@ def load_limits() -> tuple[LimitState, ...]:
 
 
 _requests: dict[UUID, JobRequest] = {}
-_kinds: dict[tuple[UUID, str, str], str] = {}
-"""By tenant, pattern of the name and shape: equal shapes have equal pods."""
-_groups: dict[str, Groups] = {}
-"""By kind, for all jobs in `_requests`."""
 
 
 def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
@@ -110,13 +112,11 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     ids = list(rows.values_list("id", flat=True)[:depth])
     if len(_requests) > MOST_REQUESTS_KEPT:
         _requests.clear()
-        _kinds.clear()
-        _groups.clear()
     missing = [job_id for job_id in ids if job_id not in _requests]
     for job_id, tenant_id, path, spec, shape, created_at in Job.objects.filter(id__any_of=missing).values_list(
         "id", "tenant_id", "tenant__path", "spec", "shape", "created_at"
     ):
-        kind = _kind(tenant_id, spec, shape)
+        kind = kind_of(tenant_id, spec, shape)
         _requests[job_id] = request_of(
             spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind
         )
@@ -125,16 +125,6 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, _times_of(queue), now)
     return queue
-
-
-def _kind(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
-    key = (tenant_id, name_pattern(spec["name"]), shape)
-    kind = _kinds.get(key)
-    if kind is None:
-        groups = groups_of(tenant_id, spec)
-        kind = _kinds[key] = groups.job
-        _groups[kind] = groups
-    return kind
 
 
 def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:

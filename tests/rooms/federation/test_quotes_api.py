@@ -74,7 +74,7 @@ def room(api, shape, **more):
 def test_offers_are_ranked_priced_and_the_rest_says_why_not(api, fleet):
     status, quote = api("post", "/quotes", wanted(models=["H100-80GB"], strategy="cheapest", estimated_seconds=5400))
     assert status == 200, quote
-    assert set(quote) == {"tenant", "as_of", "jobs_ahead", "runtime", "reason", "offers", "why_not"}
+    assert set(quote) == {"tenant", "as_of", "jobs_ahead", "runtime", "reason", "offers", "later", "why_not"}
     assert (quote["tenant"], quote["jobs_ahead"], quote["reason"], quote["why_not"]) == (TENANT, 0, None, [])
     assert [(offer["cluster"], offer["region"], offer["flavor"]) for offer in quote["offers"]] == [
         ("south", "us-1", "h100"), ("north", "eu-1", "h100"), ("west", "eu-2", "h100"),

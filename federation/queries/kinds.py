@@ -1,0 +1,40 @@
+"""Which runs a job's run is like: worked out once a process for jobs of one tenant, name pattern and shape."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from federation.engine.model import Runtime
+from federation.engine.runtimes import Groups, groups_of, name_pattern
+from federation.queries.runtimes import runtimes_of
+
+MOST_KEPT = 200_000
+
+_groups: dict[tuple[UUID, str, str], Groups] = {}
+"""By tenant, pattern of the name and shape: equal shapes have equal pods."""
+_by_kind: dict[str, Groups] = {}
+
+
+def kind_of(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
+    """Equal for jobs whose runs are alike."""
+    known = known_kind(tenant_id, spec["name"], shape)
+    if known is not None:
+        return known
+    if len(_groups) > MOST_KEPT:
+        _groups.clear()
+        _by_kind.clear()
+    groups = groups_of(tenant_id, spec)
+    _groups[tenant_id, name_pattern(spec["name"]), shape] = groups
+    _by_kind[groups.job] = groups
+    return groups.job
+
+
+def known_kind(tenant_id: UUID, name: str, shape: str) -> str | None:
+    """The kind, if it was worked out before."""
+    found = _groups.get((tenant_id, name_pattern(name), shape))
+    return None if found is None else found.job
+
+
+def runtimes_of_kinds(kinds: Iterable[str]) -> dict[str, Runtime]:
+    """What history tells of these kinds, as far as they were worked out in this process."""
+    return runtimes_of([groups for kind in kinds if (groups := _by_kind.get(kind)) is not None])

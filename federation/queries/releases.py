@@ -1,0 +1,123 @@
+"""When what runs is expected to end, and what room that gives back."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+
+from federation.engine.lifecycle import AttemptState
+from federation.engine.model import Release, Runtime
+from federation.engine.runtimes import by_estimate, capped, expected_end
+from federation.models import Job
+from federation.queries.kinds import kind_of, known_kind, runtimes_of_kinds
+from foundation.clock import monotonic
+
+KEEP_SECONDS = 1.0
+REST = 10
+"""What took a second to load is kept for ten."""
+COUNTED = [AttemptState.RESERVED, AttemptState.CREATED, AttemptState.STARTING, AttemptState.RUNNING]
+"""Of attempts that nobody hears from, nobody can tell when they end."""
+
+RUNNING = """
+SELECT attempt.cluster_id, coalesce(attempt.started_at, %s), job.id, job.tenant_id, job.shape, job.name,
+       (job.spec->>'estimated_seconds')::int, (job.spec->>'deadline_seconds')::int,
+       object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib, object.assumed_nodes::text,
+       (SELECT array_agg(pod.node) FROM federation_podrun AS pod
+         WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> ''
+           AND pod.finished_at IS NULL AND NOT pod.is_gone)
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.outcome = ''
+ WHERE attempt.state = ANY(%s)
+ ORDER BY attempt.id, object.position
+"""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What this process loaded last."""
+
+    releases: tuple[Release, ...] = ()
+    until: float = 0.0
+
+
+_memory = _Memory()
+
+
+def load_releases(now: datetime) -> tuple[Release, ...]:
+    """What is expected to end, as far as anything is known of it; at most a moment old."""
+    began = monotonic()
+    if began >= _memory.until:
+        _memory.releases = _load(now)
+        spent = monotonic() - began
+        _memory.until = began + spent + max(KEEP_SECONDS, REST * spent)
+    return tuple(one for one in _memory.releases if one.at > now)
+
+
+def forget_releases() -> None:
+    """The next look is a fresh one."""
+    _memory.until = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    cluster_id: UUID
+    started_at: datetime
+    job_id: UUID
+    tenant_id: UUID
+    shape: str
+    name: str
+    estimated_seconds: int | None
+    deadline_seconds: int | None
+    flavor: str
+    units: int
+    cpu_millicores: int
+    memory_mib: int
+    assumed: str
+    seen: Sequence[str] | None
+
+
+def _load(now: datetime) -> tuple[Release, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(RUNNING, [now, [str(state) for state in COUNTED]])
+        rows = [_Row(*row) for row in cursor.fetchall()]
+    kinds = _kinds(rows)
+    runtimes = runtimes_of_kinds(set(kinds.values()))
+    found = []
+    for row in rows:
+        end = expected_end(row.started_at, now, _runtime(row, runtimes.get(kinds.get(row.job_id, ""))))
+        if end is not None:
+            found.append(
+                Release(end, row.cluster_id, row.flavor, row.units, row.cpu_millicores, row.memory_mib, _nodes(row))
+            )
+    return tuple(found)
+
+
+def _kinds(rows: Sequence[_Row]) -> dict[UUID, str]:
+    """By job. The specs of kinds that are new to this process are read once."""
+    found = {row.job_id: kind for row in rows if (kind := known_kind(row.tenant_id, row.name, row.shape)) is not None}
+    missing = {(row.tenant_id, row.name, row.shape): row.job_id for row in rows if row.job_id not in found}
+    for tenant_id, spec, shape in Job.objects.filter(id__in=missing.values()).values_list("tenant_id", "spec", "shape"):
+        kind_of(tenant_id, spec, shape)
+    for row in rows:
+        kind = known_kind(row.tenant_id, row.name, row.shape)
+        if kind is not None:
+            found[row.job_id] = kind
+    return found
+
+
+def _runtime(row: _Row, known: Runtime | None) -> Runtime | None:
+    if known is None:
+        if row.estimated_seconds is None:
+            return None
+        known = by_estimate(row.estimated_seconds)
+    return known if row.deadline_seconds is None else capped(known, row.deadline_seconds)
+
+
+def _nodes(row: _Row) -> Mapping[str, int]:
+    """Where its pods stand, or are assumed to as long as none has been seen."""
+    return Counter(row.seen) if row.seen else json.loads(row.assumed)
