@@ -46,12 +46,25 @@ class PodSetShape(serializers.Serializer[Any]):
     gpu = GpuShape(required=False, allow_null=True)
 
 
+class TierShape(serializers.Serializer[Any]):
+    """Places that open to the job once it has waited so long; without clusters and regions, all that the rest allows."""
+
+    after_seconds = serializers.IntegerField(
+        min_value=0, max_value=spec.MAX_SECONDS, help_text="0 in the first tier, more in each later one."
+    )
+    clusters = serializers.ListField(child=serializers.CharField(), required=False)
+    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` stands for anything.")
+
+
 class ConstraintsShape(serializers.Serializer[Any]):
     clusters = serializers.ListField(child=serializers.CharField(), required=False)
     exclude_clusters = serializers.ListField(child=serializers.CharField(), required=False)
     regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` stands for anything.")
     capacity_types = serializers.ListField(
         child=serializers.ChoiceField(choices=list(spec.CAPACITY_TYPES)), required=False
+    )
+    overflow = serializers.ListField(
+        child=TierShape(), max_length=spec.MAX_TIERS, required=False, help_text="Home first, wider later."
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from .candidates import Ask, ask_of
 from .contest import Contest, Terms, Verdict, Viewpoint
+from .eligibility import NOT_REACHED, as_of, next_opening
 from .fleet import Audience, Fleet, FleetIndex, Mask
 from .fragmentation import Fragmentation, typical_of
 from .garbage import collector_paused
@@ -139,6 +140,7 @@ class Cycle:
 
     def consider(self, job: JobRequest) -> Placement | Wait:
         """Places the job and deducts what it takes, or says why it waits."""
+        job = as_of(job, self._snapshot.now)
         scope = self._scope(job)
         if scope.verdict is None:
             placement = self._place(job, scope)
@@ -173,7 +175,7 @@ class Cycle:
 
     def seeker(self, job: JobRequest) -> Seeker:
         """The job with all places that could ever hold it, ranked as its contest ranks them by price."""
-        return Seeker(job, self._fleet, self._viewpoint(job))
+        return Seeker(as_of(job, self._snapshot.now), self._fleet, self._viewpoint(job))
 
     def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
         """The job placed there, whether there is room now or not. Takes nothing."""
@@ -275,6 +277,7 @@ class Cycle:
         The first is what `consider` would decide, and without any the wait is what it would say. Of one cluster the best
         MOST_OFFERS_PER_CLUSTER are named.
         """
+        job = as_of(job, self._snapshot.now)
         scope = self._scope(job)
         found: list[tuple[int, Placement]] = []
         if scope.verdict is None:
@@ -361,6 +364,10 @@ class Cycle:
         return {names[node]: pods for node, pods in found.pods}
 
     def _verdict(self, job: JobRequest, scope: _Scope) -> Verdict:
+        verdict, later = self._verdict_now(job, scope), next_opening(job.constraints)
+        return verdict._replace(message=f"{verdict.message}; {later}") if later else verdict
+
+    def _verdict_now(self, job: JobRequest, scope: _Scope) -> Verdict:
         contest = scope.contest
         if scope.refusals:
             message = quota_message(*scope.refusals[min(scope.refusals)])
@@ -375,16 +382,19 @@ class Cycle:
             return Verdict("waiting_for_capacity", "there is no cluster yet that its tenant may use", ())
         possible = [reason for reason in reasons if not reason.is_for_good] or list(reasons)
         hopeful = [reason for reason in possible if reason.code != "excluded_by_policy"]
-        if not hopeful:
-            return Verdict("held_by_policy", nearest_message(possible), reasons)
-        codes = {reason.code for reason in hopeful}
+        open_now = [reason for reason in hopeful if reason.code != NOT_REACHED]
+        if not open_now:
+            held = ("held_by_policy", nearest_message(possible))
+            early = ("waiting_for_capacity", "no cluster that is open to it so far can run it")
+            return Verdict(*(early if hopeful else held), reasons)
+        codes = {reason.code for reason in open_now}
         if codes <= _NOT_ANSWERING:
-            names = ", ".join(reason.cluster for reason in hopeful)
+            names = ", ".join(reason.cluster for reason in open_now)
             return Verdict("clusters_unreachable", f"could run only on clusters that do not answer: {names}", reasons)
         if "reserved_for_gang" in codes:
             message = "there is room, but it is kept for a larger job that has waited longer"
             return Verdict("reserved_for_gang", message, reasons)
         if contest.had_room(self._beginning):
-            message = f"jobs ahead of it take the room there was; {nearest_message(hopeful)}"
+            message = f"jobs ahead of it take the room there was; {nearest_message(open_now)}"
             return Verdict("behind_in_queue", message, reasons)
-        return Verdict("waiting_for_capacity", nearest_message(hopeful), reasons)
+        return Verdict("waiting_for_capacity", nearest_message(open_now), reasons)

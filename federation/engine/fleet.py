@@ -9,7 +9,6 @@ deducts what it decides from copies (`ledger`).
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TypeAlias
 from uuid import UUID
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .amounts import milli_gpu_per_unit, portion_of
+from .eligibility import exclusion
 from .model import Constraints, FleetCluster, FleetFlavor, FleetNode, GpuRequest
 from .policies import NO_POLICY, Policy
 from .prices import rates_of
@@ -223,19 +223,6 @@ def _siblings(members: Mapping[str, Sequence[FleetNode]]) -> dict[str, dict[int,
 def sees(tenant_path: str, owner_path: str) -> bool:
     """True if a tenant may know of and use what `owner_path` owns: it is the owner or below it."""
     return not owner_path or tenant_path == owner_path or tenant_path.startswith(f"{owner_path}/")
-
-
-def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
-    """The code of the constraint or refusal that rules the whole cluster out, or an empty string."""
-    if constraints.clusters and cluster.name not in constraints.clusters:
-        return "cluster_excluded"
-    if cluster.name in constraints.exclude_clusters:
-        return "cluster_excluded"
-    if constraints.regions and not any(fnmatchcase(cluster.region, pattern) for pattern in constraints.regions):
-        return "region_excluded"
-    if any(refusal.cluster_id == cluster.id for refusal in constraints.refusals):
-        return "refused_by_cluster"
-    return ""
 
 
 @dataclass(frozen=True, eq=False)

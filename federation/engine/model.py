@@ -49,6 +49,15 @@ class ClusterRefusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Tier:
+    """Places that open to a job once it has waited so long. Empty means anywhere; regions may hold `*` wildcards."""
+
+    after_seconds: int
+    clusters: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Constraints:
     """Where a job may run. Empty means anywhere; regions may hold `*` wildcards."""
 
@@ -58,6 +67,10 @@ class Constraints:
     capacity_types: tuple[str, ...] = ()
     refusals: tuple[ClusterRefusal, ...] = ()
     """Clusters that it is kept from for a while because they refused it, one entry each."""
+    overflow: tuple[Tier, ...] = ()
+    """The soonest first: only places of the tiers it has reached, among those that the rest allows."""
+    tiers_reached: int | None = None
+    """How many of them waiting has reached (`eligibility.as_of`); None: all count, however long it waits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,3 +56,9 @@ def memory_text(size_bytes: int) -> str:
         if size_bytes and size_bytes % unit == 0:
             return f"{size_bytes // unit}{suffix}"
     return str(size_bytes)
+
+
+def duration_text(seconds: int) -> str:
+    """`90 s` as people say it: `1 min 30 s`."""
+    parts = ((seconds // 3600, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"

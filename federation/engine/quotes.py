@@ -16,6 +16,7 @@ import numpy as np
 from .amounts import amounts_of
 from .candidates import Ask, ask_of
 from .cycle import Cycle
+from .eligibility import as_of
 from .expectations import later_placements
 from .fleet import Fleet, FleetIndex
 from .fragmentation import typical_of
@@ -167,6 +168,7 @@ def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) 
 
 def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Capacity:
     """How many more jobs like `job` the fleet has room for, as it is: the queue is not looked at."""
+    job = as_of(job, snapshot.now)
     fleet = (index or FleetIndex()).fleet(snapshot.clusters)
     audience = fleet.audience(job.tenant_path)
     ask = ask_of(fleet, job.pod_sets, job.topology, fleet.largest_free)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .amounts import USUAL_VENDOR, is_wanted
-from .fleet import BARE, CPU, MEMORY, OPEN_STATES, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool, exclusion
+from .eligibility import NOT_REACHED, exclusion, opening, tier_of
+from .fleet import BARE, CPU, MEMORY, OPEN_STATES, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool
 from .ledger import FleetState, PoolState
 from .limits import LimitLine
 from .model import FleetCluster, JobRequest, PodSetRequest, Reason, Topology
@@ -29,6 +30,7 @@ CLUSTER_CODES = (
     "cluster_excluded",
     "region_excluded",
     "capacity_type_excluded",
+    NOT_REACHED,
     "refused_by_cluster",
     "excluded_by_policy",
     "no_such_model",
@@ -79,6 +81,8 @@ def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = 
     """
     cluster = state.fleet.clusters[number]
     ruled_out = _ruled_out(job, cluster)
+    if ruled_out is not None and ruled_out.code == NOT_REACHED:
+        return _opens_later(job, number, state, policy, ruled_out)
     if ruled_out is not None:
         return ruled_out, True
     if fault := policy.cluster_fault(cluster):
@@ -97,6 +101,16 @@ def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = 
     return Reason(
         cluster.name, code, "has room for each pod set alone, but not for all together", state.is_empty
     ), False
+
+
+def _opens_later(
+    job: JobRequest, number: int, state: FleetState, policy: Policy, not_reached: Reason
+) -> tuple[Reason, bool]:
+    """That the tier of cluster `number` is not reached, or what stands in the way even once it is."""
+    patient = replace(job, constraints=replace(job.constraints, tiers_reached=None))
+    reason, is_about_devices = reason_on(patient, number, state, policy)
+    stays = reason.is_for_good or reason.code == "excluded_by_policy"
+    return (reason if stays else not_reached), is_about_devices
 
 
 def quota_reason(cluster: str, line: LimitLine, amount: int) -> Reason:
@@ -140,6 +154,9 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
     if code == "refused_by_cluster":
         said = next(refusal.message for refusal in job.constraints.refusals if refusal.cluster_id == cluster.id)
         return Reason(cluster.name, code, f"it refused the job's object and is left out for a while: {said}")
+    number = tier_of(job.constraints, cluster)
+    if code == NOT_REACHED and number is not None:
+        return Reason(cluster.name, code, f"opens to the job {opening(job.constraints.overflow[number])}")
     if code:
         return Reason(cluster.name, code, "the job's constraints leave it out", True)
     return None

@@ -8,7 +8,7 @@ from hashlib import blake2s
 from typing import Any
 from uuid import UUID
 
-from .model import Constraints, GpuRequest, JobRequest, PodSetRequest, Topology
+from .model import Constraints, GpuRequest, JobRequest, PodSetRequest, Tier, Topology
 from .policies import STRATEGY_NAMES
 from .quantities import (
     cpu_text,
@@ -34,6 +34,7 @@ MAX_ARGUMENTS = 256
 MAX_ARGUMENT_BYTES = 32 * 1024
 MAX_LABELS = 64
 MAX_SPEC_BYTES = 256 * 1024
+MAX_TIERS = 8
 MAX_SECONDS = 30 * 24 * 3600
 DEFAULT_DEADLINE_SECONDS = 24 * 3600
 MIN_CPU_MILLICORES, MAX_CPU_MILLICORES = 1, 1_024_000
@@ -62,7 +63,8 @@ JOB_FIELDS = frozenset(
 POD_SET_FIELDS = frozenset(["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu"])
 GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
 GPU_VENDORS = ("nvidia", "amd", "intel", "google")
-CONSTRAINT_FIELDS = frozenset(["clusters", "exclude_clusters", "regions", "capacity_types"])
+CONSTRAINT_FIELDS = frozenset(["clusters", "exclude_clusters", "regions", "capacity_types", "overflow"])
+TIER_FIELDS = frozenset(["after_seconds", "clusters", "regions"])
 TOPOLOGY_FIELDS = frozenset(["level", "mode"])
 
 
@@ -112,7 +114,7 @@ class JobSpec:
 
 
 def spec_json(spec: JobSpec) -> dict[str, Any]:
-    """The normal form: every field present, quantities canonical, sets sorted. This is what is stored and shown."""
+    """The normal form: every field present (tiers where there are any), quantities canonical, sets sorted. This is what is stored and shown."""
     return {
         "name": spec.name,
         "priority_class": spec.priority_class,
@@ -125,12 +127,21 @@ def spec_json(spec: JobSpec) -> dict[str, Any]:
             "exclude_clusters": list(spec.constraints.exclude_clusters),
             "regions": list(spec.constraints.regions),
             "capacity_types": list(spec.constraints.capacity_types),
+            **(
+                {"overflow": [_tier_json(tier) for tier in spec.constraints.overflow]}
+                if spec.constraints.overflow
+                else {}
+            ),
         },
         "topology": {"level": spec.topology.level, "mode": spec.topology.mode},
         "strategy": spec.strategy,
         "on_cluster_lost": spec.on_cluster_lost,
         "labels": dict(spec.labels),
     }
+
+
+def _tier_json(tier: Tier) -> dict[str, Any]:
+    return {"after_seconds": tier.after_seconds, "clusters": list(tier.clusters), "regions": list(tier.regions)}
 
 
 def _pod_set_json(pod_set: PodSet) -> dict[str, Any]:
@@ -198,6 +209,10 @@ def request_of(
             tuple(constraints["exclude_clusters"]),
             tuple(constraints["regions"]),
             tuple(constraints["capacity_types"]),
+            overflow=tuple(
+                Tier(tier["after_seconds"], tuple(tier["clusters"]), tuple(tier["regions"]))
+                for tier in constraints.get("overflow", ())
+            ),
         ),
         topology=Topology(topology["level"], topology["mode"]),
         strategy=stored["strategy"],

@@ -5,7 +5,7 @@ at fault. `read_spec(spec_json(spec), rules) == spec`.
 """
 
 from . import names
-from .model import LEVELS, Constraints, GpuRequest, Topology
+from .model import LEVELS, Constraints, GpuRequest, Tier, Topology
 from .quantities import NotAQuantity, cpu_text, memory_text, millicores, whole_bytes
 from .reading import Faults, Fields, child, text_fault
 from .spec import (
@@ -31,12 +31,14 @@ from .spec import (
     MAX_POD_SETS,
     MAX_SECONDS,
     MAX_SPEC_BYTES,
+    MAX_TIERS,
     MIN_CPU_MILLICORES,
     MIN_MEMORY_BYTES,
     ON_CLUSTER_LOST,
     POD_SET_FIELDS,
     PRIORITIES,
     STRATEGIES,
+    TIER_FIELDS,
     TOPOLOGY_FIELDS,
     WHOLE_GPU_MILLI,
     JobSpec,
@@ -99,6 +101,9 @@ def _rough_size(spec: JobSpec) -> int:
         texts += sum(len(name) + len(value) for name, value in pod_set.env)
         texts += 2 * (len(pod_set.command) + len(pod_set.args) + 2 * len(pod_set.env))
     named = spec.constraints.clusters + spec.constraints.exclude_clusters + spec.constraints.regions
+    for tier in spec.constraints.overflow:
+        named += tier.clusters + tier.regions
+        texts += LONGEST_BOUNDED_PART
     texts += sum(map(len, named)) + sum(len(key) + len(value) for key, value in spec.labels)
     texts += 4 * (len(named) + len(spec.labels)) + 2 * LONGEST_BOUNDED_PART
     return texts * LONGEST_ESCAPE
@@ -223,7 +228,22 @@ def _read_constraints(fields: Fields) -> Constraints:
         capacity_types=given.names(
             "capacity_types", CAPACITY_TYPES.__contains__, f"one of: {', '.join(CAPACITY_TYPES)}", most=3
         ),
+        overflow=_read_overflow(given),
     )
+
+
+def _read_overflow(constraints: Fields) -> tuple[Tier, ...]:
+    """The tiers: the first opens at once, each other one later than the one before it."""
+    tiers: list[Tier] = []
+    least, most = 0, 0
+    for index, value in enumerate(constraints.array("overflow", most=MAX_TIERS)):
+        given = Fields(value, f"{constraints.at('overflow')}[{index}]", constraints.faults, TIER_FIELDS)
+        after_seconds = given.whole("after_seconds", least, most, required=True) or 0
+        clusters = given.names("clusters", names.dns_label, DNS_LABEL)
+        regions = given.names("regions", names.region_pattern, "a region, in which '*' stands for anything")
+        tiers.append(Tier(after_seconds, clusters, regions))
+        least, most = after_seconds + 1, MAX_SECONDS
+    return tuple(tiers)
 
 
 def _read_topology(fields: Fields) -> Topology:

@@ -12,6 +12,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from clusters.models import Flavor
 from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
+from federation.engine.quantities import duration_text
 from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
 from federation.queries.jobs import expected_start
@@ -278,7 +279,10 @@ def _pod_set(item: Mapping[str, Any]) -> PodSetLine:
 def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """What the job asks of its place, only where it asks for something."""
     constraints = spec.get("constraints") or {}
-    found = [(name.replace("_", " "), ", ".join(values)) for name, values in constraints.items() if values]
+    tiers = constraints.get("overflow", ())
+    lists = {name: values for name, values in constraints.items() if values and name != "overflow"}
+    found = [(name.replace("_", " "), ", ".join(values)) for name, values in lists.items()]
+    found += [("overflow", "; ".join(map(_tier_text, tiers)))] * bool(tiers)
     topology = spec.get("topology") or {}
     if topology.get("level", "cluster") != "cluster":
         found.append(("topology", f"one {topology['level']}, {topology.get('mode', '')}"))
@@ -294,9 +298,12 @@ def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 def _seconds_text(name: str, value: int) -> str:
     if not name.endswith("_seconds"):
         return str(value)
-    hours, minutes, seconds = value // 3600, value // 60 % 60, value % 60
-    parts = ((hours, "h"), (minutes, "min"), (seconds, "s"))
-    return " ".join(f"{number} {unit}" for number, unit in parts if number)
+    return duration_text(value)
+
+
+def _tier_text(tier: Mapping[str, Any]) -> str:
+    places = " in ".join(", ".join(names) for names in (tier["clusters"], tier["regions"]) if names) or "anywhere"
+    return f"{places} after {duration_text(tier['after_seconds'])}" if tier["after_seconds"] else places
 
 
 def _why_not(explanation: Any) -> list[WhyNot]:

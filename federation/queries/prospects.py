@@ -13,8 +13,9 @@ import clusters.queries
 import quotas.queries
 from clusters.queries import ClusterView, NodeView
 from federation.engine.amounts import amounts_of, units_per_pod
+from federation.engine.eligibility import exclusion
 from federation.engine.feasibility import never_fits
-from federation.engine.fleet import FleetIndex, exclusion, sees
+from federation.engine.fleet import FleetIndex, sees
 from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
 from federation.engine.policies import Policy
 from federation.queries.policies import policy_at
@@ -84,9 +85,12 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
 
 def _refuse_unknown_clusters(request: JobRequest, views: Sequence[ClusterView]) -> None:
     known = {view.name for view in views}
+    named = {"constraints.clusters": request.constraints.clusters}
+    named |= {f"constraints.overflow[{n}].clusters": t.clusters for n, t in enumerate(request.constraints.overflow)}
     errors = [
-        FieldError(f"constraints.clusters[{index}]", "not_found", "this tenant has no cluster of that name")
-        for index, name in enumerate(request.constraints.clusters)
+        FieldError(f"{field}[{index}]", "not_found", "this tenant has no cluster of that name")
+        for field, names in named.items()
+        for index, name in enumerate(names)
         if name not in known
     ]
     if errors:

@@ -1,6 +1,7 @@
 """An independent judge of decisions: recomputes what they use from the snapshot alone, without any of the engine's arrays."""
 
 from collections import Counter
+from datetime import datetime
 from fnmatch import fnmatchcase
 
 from federation.engine.model import Decisions, FleetCluster, JobRequest, Placement, PodSetRequest, Snapshot
@@ -17,20 +18,27 @@ def check(snapshot: Snapshot, decisions: Decisions) -> None:
     jobs = {job.id: job for job in snapshot.queue}
     clusters = {cluster.id: cluster for cluster in snapshot.clusters}
     for placement in decisions.placements:
-        check_allowed(jobs[placement.job_id], clusters[placement.cluster_id])
+        check_allowed(jobs[placement.job_id], clusters[placement.cluster_id], snapshot.now)
         check_policies(snapshot, jobs[placement.job_id], placement, clusters[placement.cluster_id])
         check_gang(jobs[placement.job_id], placement, clusters[placement.cluster_id])
     check_nodes(snapshot, decisions, jobs)
     check_limits(snapshot, decisions, jobs)
 
 
-def check_allowed(job: JobRequest, cluster: FleetCluster) -> None:
+def check_allowed(job: JobRequest, cluster: FleetCluster, now: datetime) -> None:
     wanted = job.constraints
     assert cluster.state in ("ready", "degraded")
     assert (job.tenant_path + "/").startswith(cluster.owner_path + "/")
     assert not wanted.clusters or cluster.name in wanted.clusters
     assert cluster.name not in wanted.exclude_clusters
     assert not wanted.regions or any(fnmatchcase(cluster.region, pattern) for pattern in wanted.regions)
+    waited = 0 if job.submitted_at is None else (now - job.submitted_at).total_seconds()
+    reached = [tier for tier in wanted.overflow if tier.after_seconds <= waited]
+    assert not wanted.overflow or any(
+        (not tier.clusters or cluster.name in tier.clusters)
+        and (not tier.regions or any(fnmatchcase(cluster.region, pattern) for pattern in tier.regions))
+        for tier in reached
+    )
 
 
 def check_policies(snapshot: Snapshot, job: JobRequest, placement: Placement, cluster: FleetCluster) -> None:

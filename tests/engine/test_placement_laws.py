@@ -11,7 +11,7 @@ from federation.engine.cycle import Cycle, decide
 from federation.engine.feasibility import never_fits
 from federation.engine.fleet import WIDTH_OF_LEVEL, FleetIndex
 from federation.engine.fragmentation import typical_of
-from federation.engine.model import StrategyWeights, TenantPolicy
+from federation.engine.model import StrategyWeights, TenantPolicy, Tier
 from federation.engine.strategies import STRATEGIES
 
 from .checker import check
@@ -25,6 +25,7 @@ FLAVORS = [
     flavor(A100, price="0.5", sharing="timeslice:4"),
     flavor("", price="0.03"),
 ]
+HOME_FIRST = (Tier(0, clusters=("c1",)), Tier(60, regions=("us-*",)), Tier(3600))
 TENANTS = ["acme", "acme/ml", "acme/ml/vision", "globex/a"]
 
 
@@ -97,7 +98,8 @@ def jobs(draw):
         strategy=draw(st.sampled_from(sorted(STRATEGIES))),
         regions=draw(st.sampled_from([(), (), ("eu-*",)])),
         capacity_types=draw(st.sampled_from([(), (), ("spot",)])),
-        submitted_at=draw(st.sampled_from([None, NOW, NOW - timedelta(days=1)])),
+        submitted_at=draw(st.sampled_from([None, NOW, NOW - timedelta(seconds=60), NOW - timedelta(days=1)])),
+        overflow=draw(st.sampled_from([(), (), HOME_FIRST])),
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from federation.engine import recording
 from federation.engine.cycle import decide
-from federation.engine.model import JobRequest, Snapshot, TypicalPod
+from federation.engine.model import JobRequest, Snapshot, Tier, TypicalPod
 from federation.engine.recording import RecordingError, decisions_text, snapshot_of, snapshot_text
 
 from .fleets import cluster, flavor, job, limit, node, pods, snapshot, uniform
@@ -23,7 +23,15 @@ def rich() -> Snapshot:
     broken = node("b", flavor(), is_usable=False, why_unusable="taint gpu=bad \u2028 \u00fc")
     clusters = [uniform(1, fills="spread"), cluster(2, [parted, broken], [divisible, flavor(price="0.10")])]
     queue = [
-        job(pods(2, 8), pods(1, 0, name="driver"), clusters=("c1", "c9"), level="rack", mode="required", priority=100),
+        job(
+            pods(2, 8),
+            pods(1, 0, name="driver"),
+            clusters=("c1", "c9"),
+            overflow=(Tier(0, ("c9",)), Tier(60, (), ("eu-*",))),
+            level="rack",
+            mode="required",
+            priority=100,
+        ),
         job(pods(1, 1, fraction=400), regions=("eu-*",), strategy="pack", estimated_seconds=7),
         job(pods(1, 2, models=("H100-80GB",)), tenant="acme/\u00fcml"),
     ]

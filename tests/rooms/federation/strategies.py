@@ -33,6 +33,10 @@ pod_sets = st.fixed_dictionaries(
         "gpu": gpus,
     },
 )
+regions = st.lists(st.sampled_from(["eu-*", "us-east-1", "*"]), max_size=2)
+tiers = st.lists(
+    st.fixed_dictionaries({}, optional={"clusters": st.lists(dns_labels, max_size=3), "regions": regions}), max_size=8
+).map(lambda found: [{"after_seconds": 600 * number, **tier} for number, tier in enumerate(found)])
 label_keys = st.one_of(dns_labels, dns_labels.map(lambda name: f"team.example/{name}"))
 specs = st.fixed_dictionaries(
     {"name": dns_labels, "pod_sets": st.lists(pod_sets, min_size=1, max_size=4, unique_by=lambda pods: pods["name"])},
@@ -54,8 +58,9 @@ specs = st.fixed_dictionaries(
             optional={
                 "clusters": st.lists(dns_labels, max_size=3),
                 "exclude_clusters": st.lists(dns_labels, max_size=3),
-                "regions": st.lists(st.sampled_from(["eu-*", "us-east-1", "*"]), max_size=2),
+                "regions": regions,
                 "capacity_types": st.lists(st.sampled_from(["on_demand", "spot", "reserved"]), max_size=3),
+                "overflow": tiers,
             },
         ),
         "labels": st.dictionaries(label_keys, dns_labels, max_size=4),

@@ -15,6 +15,32 @@ from tests.builders import make_spec
 from tests.rooms.federation.strategies import specs
 
 RULES = Rules()
+NOW, LATER = {"after_seconds": 0}, {"after_seconds": 600}
+BAD_TIERS = [
+    ({}, "", "wrong_type"),
+    ("home", "", "wrong_type"),
+    ([{"after_seconds": number} for number in range(9)], "", "too_many"),
+    ([None], "[0]", "wrong_type"),
+    ([{}], "[0].after_seconds", "required"),
+    ([LATER], "[0].after_seconds", "out_of_range"),
+    ([NOW, LATER, LATER], "[2].after_seconds", "out_of_range"),
+    ([NOW, LATER, {"after_seconds": 599}], "[2].after_seconds", "out_of_range"),
+    ([NOW, NOW], "[1].after_seconds", "out_of_range"),
+    ([{"after_seconds": -1}], "[0].after_seconds", "out_of_range"),
+    ([NOW, {"after_seconds": 30 * 24 * 3600 + 1}], "[1].after_seconds", "out_of_range"),
+    ([NOW, {"after_seconds": 10**30}], "[1].after_seconds", "out_of_range"),
+    ([{"after_seconds": False}], "[0].after_seconds", "wrong_type"),
+    ([NOW, {"after_seconds": 0.5}], "[1].after_seconds", "wrong_type"),
+    ([NOW, {"after_seconds": float("nan")}], "[1].after_seconds", "wrong_type"),
+    ([NOW, {"after_seconds": "600"}], "[1].after_seconds", "wrong_type"),
+    ([NOW | {"clusters": ["Bad Name"]}], "[0].clusters[0]", "bad_format"),
+    ([NOW | {"clusters": "home"}], "[0].clusters", "wrong_type"),
+    ([NOW | {"clusters": ["c"] * 101}], "[0].clusters", "too_many"),
+    ([NOW | {"clusters": ["c\x00"]}], "[0].clusters[0]", "bad_characters"),
+    ([NOW, LATER | {"regions": ["ü"]}], "[1].regions[0]", "bad_format"),
+    ([NOW | {"capacity_types": ["spot"]}], "[0].capacity_types", "unknown_field"),
+    ([NOW | {"overflow": []}], "[0].overflow", "unknown_field"),
+]
 
 
 def faults_of(value, rules=RULES):
@@ -111,6 +137,10 @@ def test_every_way_to_ask_for_a_gpu_is_read(given_as, read_as):
         ({"topology": {"level": "moon"}}, "topology.level", "unknown_value"),
         ({"constraints": {"capacity_types": ["free"]}}, "constraints.capacity_types[0]", "bad_format"),
         ({"constraints": {"region": []}}, "constraints.region", "unknown_field"),
+        *(
+            ({"constraints": {"overflow": tiers}}, f"constraints.overflow{where}", code)
+            for tiers, where, code in BAD_TIERS
+        ),
         ({"labels": {"a": "b c"}}, "labels.a", "bad_format"),
         ({"labels": {"a": 1}}, "labels.a", "wrong_type"),
         ({"labels": {"-": "b"}}, "labels.-", "bad_format"),
@@ -119,6 +149,28 @@ def test_every_way_to_ask_for_a_gpu_is_read(given_as, read_as):
 )
 def test_a_fault_names_its_field(changes, field, code):
     assert faults_of(make_spec(**changes)) == {field: code}
+
+
+def test_tiers_are_kept_in_order_and_jobs_without_any_keep_their_shape():
+    stored = spec_json(
+        read_spec(make_spec(constraints={"overflow": [NOW | {"clusters": ["b", "a", "a"]}, LATER]}), RULES)
+    )
+    assert stored["constraints"]["overflow"] == [
+        {"after_seconds": 0, "clusters": ["a", "b"], "regions": []},
+        {"after_seconds": 600, "clusters": [], "regions": []},
+    ]
+    without = [spec_json(read_spec(make_spec(**more), RULES)) for more in ({}, {"constraints": {"overflow": []}})]
+    assert without[0] == without[1]
+    assert "overflow" not in without[0]["constraints"]
+    assert shape_of(stored) != shape_of(without[0])
+
+
+def test_the_names_of_all_tiers_count_for_the_size_of_a_spec():
+    names = [f"{'c' * 58}{number:04d}" for number in range(100)]
+    tiers = [{"after_seconds": n, "clusters": names} for n in range(8)]
+    padded = make_spec(constraints={"overflow": tiers}, pod={"env": {"A": "x" * 60_000}})
+    texts = ["y" * 30_000] * 5
+    assert faults_of({**padded, "pod_sets": [{**padded["pod_sets"][0], "args": texts}]}) == {"": "too_large"}
 
 
 def test_all_faults_are_named_at_once():
