@@ -5,7 +5,8 @@ Every variable NAME may instead be given as NAME_FILE, the path of a file that h
 
 import ipaddress
 import os
-from collections.abc import Sequence
+import ssl
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
@@ -46,6 +47,25 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
     if word not in allowed:
         raise ImproperlyConfigured(f"{name} must be one of {', '.join(allowed)}; it is {word!r}")
     return word
+
+
+def checked(name: str, default: str, check: Callable[[str], object]) -> str:
+    """A text that `check` accepts, or the default; `check` raises ValueError with words that do not repeat the text."""
+    value = text(name, default).strip()
+    if value != default:
+        try:
+            check(value)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}: {error}") from None
+    return value
+
+
+def check_authorities(pem: str) -> None:
+    """ValueError unless the text holds certificates in PEM form."""
+    try:
+        ssl.create_default_context(cadata=pem)
+    except (ssl.SSLError, TypeError, ValueError):  # TypeError: not ASCII
+        raise ValueError("must hold certificates in PEM form") from None
 
 
 def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:

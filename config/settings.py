@@ -8,6 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from config import environment as env
 from federation.engine.isolation import NEVER_REACHED
+from federation.engine.reviewing import check_token, read_hook_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(env.text("SWITCHYARD_HOME", str(BASE_DIR / ".switchyard")))
@@ -22,6 +23,11 @@ EGRESS_ALLOW = env.networks("SWITCHYARD_EGRESS_ALLOW")
 JOB_EGRESS = env.networks("SWITCHYARD_JOB_EGRESS", "0.0.0.0/0,::/0", never=NEVER_REACHED)
 ALLOW_SIMULATION = env.switch("SWITCHYARD_ALLOW_SIMULATION", default=False)
 REQUIRE_DIGEST = env.switch("SWITCHYARD_REQUIRE_DIGEST", default=False)
+POLICY_URL = env.checked("SWITCHYARD_POLICY_URL", "", read_hook_url)
+POLICY_TOKEN = env.checked("SWITCHYARD_POLICY_TOKEN", "", check_token)
+POLICY_CA = env.checked("SWITCHYARD_POLICY_CA", "", env.check_authorities)
+POLICY_SECONDS = env.number("SWITCHYARD_POLICY_SECONDS", 2, least=1, most=20)
+POLICY_FAILS = env.choice("SWITCHYARD_POLICY_FAILS", "closed", ("closed", "open"))
 QUEUE_ORDER = env.choice("SWITCHYARD_QUEUE_ORDER", "ratio", ("ratio", "submitted"))
 METRICS_TOKEN = env.text("SWITCHYARD_METRICS_TOKEN", "")
 CLUSTER_LOST_SECONDS = env.number("SWITCHYARD_CLUSTER_LOST_SECONDS", 40, least=1)

@@ -16,13 +16,14 @@ from federation.engine.spec import request_of
 from federation.models import Job
 from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.reviews import Draft, Reviewed, has_hooks, review_all
 from federation.queries.submissions import field_errors, read_submission
 from foundation import clock
 from foundation.outbox import announce
 from foundation.problems import Invalid, Problem
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
-from tenancy.operations import Answer, answer_once, record_audit
+from tenancy.operations import Answer, answer_once, given_answer, record_audit
 from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
@@ -55,6 +56,8 @@ class _Item:
     """One job of the request on its way: refused, replayed, or to be stored."""
 
     index: int
+    tenant: Tenant | None = None
+    reviewed: Reviewed | None = None
     job: Job | None = None
     key: str = ""
     digest: bytes = b""
@@ -64,8 +67,16 @@ class _Item:
     @property
     def slot(self) -> tuple[UUID, str]:
         """Where its key counts."""
-        assert self.job is not None
-        return self.job.tenant_id, self.key
+        assert self.tenant is not None
+        return self.tenant.id, self.key
+
+    def settle(self, digest: bytes, answer: str) -> None:
+        """Takes the first answer to its key, or the refusal for another body."""
+        if digest == self.digest:
+            self.replayed = json.loads(answer)
+        else:
+            self.problem = Invalid("This idempotency_key was used with another job.", code="idempotency_key_reused")
+        self.job = self.reviewed = None
 
 
 def submit_jobs(
@@ -81,6 +92,7 @@ def submit_jobs(
 
     An item is `{"index", "status", "job"}` with the new job as `show` puts it, or `{"index", "status", "problem"}` with
     the refusal as `tell` puts it. An item may carry an `idempotency_key` of its own. Raises Invalid for the list itself.
+    Policy hooks are asked before the transaction, and never about what a key has an answer to.
     """
     faults = Faults()
     top = Fields(body, "", faults, frozenset(["tenant", "jobs"]))
@@ -89,11 +101,22 @@ def submit_jobs(
     if faults.found:
         raise Invalid(errors=field_errors(faults.found))
 
-    def produce() -> tuple[int, dict[str, Any]]:
+    reviewed: tuple[_Batch, list[_Item]] | None = None
+    if has_hooks():
+        given = given_answer(actor, tenant_id=None, route=BULK_ROUTE, key=key, body=raw)
+        if given is not None:
+            return given
         batch = _Batch(actor, default_tenant)
-        items = [batch.judge(index, value) for index, value in enumerate(values)]
+        items = batch.read_all(values)
+        batch.review(items)
+        reviewed = batch, items
+
+    def produce() -> tuple[int, dict[str, Any]]:
+        batch = reviewed[0] if reviewed else _Batch(actor, default_tenant)
+        items = reviewed[1] if reviewed else batch.read_all(values)
+        batch.judge_all(items)
         _settle_keys(actor, items, show)
-        _store(actor, [item.job for item in items if item.job is not None])
+        _store(actor, items)
         return 200, {"items": [_answer(item, show, tell) for item in items]}
 
     answer = answer_once(actor, tenant_id=None, route=BULK_ROUTE, key=key, body=raw, produce=produce)
@@ -107,13 +130,16 @@ class _Batch:
 
     def __init__(self, actor: Actor, default_tenant: str) -> None:
         self.actor, self.submitter = actor, submitter_of(actor)
-        self.default_tenant, self.at = default_tenant, clock.now()
+        self.default_tenant = default_tenant
         self.tenants: dict[str, Tenant | Problem] = {}
         self.policies: dict[str, Policy] = {}
         self.verdicts: dict[tuple[UUID, str], Problem | None] = {}
 
-    def judge(self, index: int, value: object) -> _Item:
-        """The item as a job to store, or with its problem."""
+    def read_all(self, values: Sequence[object]) -> list[_Item]:
+        """The items as far as they can be understood, completed by their tenants' policies."""
+        return [self._read(index, value) for index, value in enumerate(values)]
+
+    def _read(self, index: int, value: object) -> _Item:
         item = _Item(index)
         try:
             if isinstance(value, dict) and KEY in value:
@@ -121,13 +147,43 @@ class _Batch:
                 item.digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
                 value = {name: field for name, field in value.items() if name != KEY}
             submission = read_submission(value, default_tenant=self.default_tenant)
-            tenant = self._tenant(submission.tenant_path)
-            job = new_job(self.submitter, tenant, submission.under(self._policy(tenant)), self.at)
-            self._refuse_hopeless(job, tenant)
-            item.job = job
+            item.tenant = self._tenant(submission.tenant_path)
+            item.reviewed = Reviewed(submission.under(self._policy(item.tenant)))
         except Problem as problem:
             item.problem = problem
         return item
+
+    def review(self, items: Sequence[_Item]) -> None:
+        """Asks the policy hooks about all that are new."""
+        keyed = [item for item in items if item.key and item.reviewed]
+        kept = _kept_answers(self.actor, [item.slot for item in keyed]) if keyed else {}
+        for item in keyed:
+            if item.slot in kept:
+                item.settle(*kept[item.slot])
+        drafts = [
+            (item, Draft(item.tenant.path, item.reviewed.spec, self._policy(item.tenant)))
+            for item in items
+            if item.tenant and item.reviewed
+        ]
+        outcomes = review_all(self.actor, [draft for _, draft in drafts])
+        for (item, _), outcome in zip(drafts, outcomes, strict=True):
+            if isinstance(outcome, Problem):
+                item.problem, item.reviewed = outcome, None
+            else:
+                item.reviewed = outcome
+
+    def judge_all(self, items: Sequence[_Item]) -> None:
+        """Makes jobs of those that could run some day."""
+        at = clock.now()
+        for item in items:
+            if item.tenant and item.reviewed:
+                job = new_job(self.submitter, item.tenant, item.reviewed.spec, at)
+                try:
+                    self._refuse_hopeless(job, item.tenant)
+                except Problem as problem:
+                    item.problem = problem
+                else:
+                    item.job = job
 
     def _tenant(self, path: str) -> Tenant:
         if path not in self.tenants:
@@ -181,37 +237,42 @@ def _settle_keys(actor: Actor, items: Sequence[_Item], show: Callable[[Job], dic
     with connection.cursor() as cursor:
         cursor.execute(CLAIM_KEYS, [actor.user_id, ROUTE, tenants, keys, [item.digest for item in claims], answers])
         ours = set(cursor.fetchall())
-        cursor.execute(FIND_KEYS, [tenants, keys, actor.user_id, ROUTE])
-        kept = {(tenant_id, key): (bytes(digest), answer) for tenant_id, key, digest, answer in cursor.fetchall()}
+    kept = _kept_answers(actor, list(first))
     for item in keyed:
-        if first[item.slot] is item and item.slot in ours:
-            continue
-        digest, answer = kept[item.slot]
-        if digest == item.digest:
-            item.replayed = json.loads(answer)
-        else:
-            item.problem = Invalid("This idempotency_key was used with another job.", code="idempotency_key_reused")
-        item.job = None
+        if not (first[item.slot] is item and item.slot in ours):
+            item.settle(*kept[item.slot])
 
 
-def _store(actor: Actor, jobs: Sequence[Job]) -> None:
-    if not jobs:
+def _kept_answers(actor: Actor, slots: Sequence[tuple[UUID, str]]) -> dict[tuple[UUID, str], tuple[bytes, str]]:
+    """By tenant and key: the digest of the body that the key came with first, and its answer."""
+    with connection.cursor() as cursor:
+        given = [tenant_id for tenant_id, _ in slots], [key for _, key in slots]
+        cursor.execute(FIND_KEYS, [*given, actor.user_id, ROUTE])
+        return {(tenant_id, key): (bytes(digest), answer) for tenant_id, key, digest, answer in cursor.fetchall()}
+
+
+def _store(actor: Actor, items: Sequence[_Item]) -> None:
+    stored = [(item.job, item.reviewed) for item in items if item.job and item.reviewed]
+    if not stored:
         return
     message = f"Submitted by {actor.name}."
     with connection.cursor() as cursor:
         with cursor.copy(COPY_JOBS) as copy:
-            for job in jobs:
+            for job, _ in stored:
                 copy.write_row(columns_of(job))
         with cursor.copy(COPY_EVENTS) as copy:
-            for job in jobs:
-                copy.write_row((job.id, job.created_at, "submitted", message))
+            for job, reviewed in stored:
+                copy.write_row((job.id, job.created_at, "submitted", message + reviewed.sentence))
     announce("cycle")
-    by_tenant: dict[UUID, list[str]] = defaultdict(list)
-    for job in jobs:
-        by_tenant[job.tenant_id].append(str(job.id))
-    for tenant_id, ids in by_tenant.items():
-        for start in range(0, len(ids), AUDIT_BATCH):
-            detail = {"jobs": ids[start : start + AUDIT_BATCH]}
+    by_tenant: dict[UUID, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+    for job, reviewed in stored:
+        by_tenant[job.tenant_id].append((str(job.id), reviewed.detail))
+    for tenant_id, told in by_tenant.items():
+        for start in range(0, len(told), AUDIT_BATCH):
+            some = told[start : start + AUDIT_BATCH]
+            detail: dict[str, Any] = {"jobs": [job_id for job_id, _ in some]}
+            if reviews := {job_id: more for job_id, more in some if more}:
+                detail["reviews"] = reviews
             record_audit(actor, "job.submit_many", object_kind="job", tenant_id=tenant_id, detail=detail)
 
 

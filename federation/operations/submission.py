@@ -16,6 +16,7 @@ from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.models import Job
 from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.reviews import Draft, Reviewed, has_hooks, review
 from federation.queries.submissions import read_submission
 from foundation import clock
 from foundation.ids import new_id
@@ -24,7 +25,7 @@ from foundation.pipelines import one_round_trip
 from foundation.problems import PermissionDenied
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
-from tenancy.operations import Answer, answer_once, record_audit
+from tenancy.operations import Answer, answer_once, given_answer, record_audit
 from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
@@ -50,20 +51,28 @@ def submit_job(
     """201 and the new job as `show` puts it, or the first answer to this key again.
 
     `body` is `{"tenant": path, …spec}` or `{"tenant": path, "manifest": {…}}`, and `raw` the same as it was sent. Raises
-    Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `refuse_hopeless` raises.
+    Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `review` and `refuse_hopeless`
+    raise. Policy hooks are asked before the transaction, and not again once the key has its answer.
     """
     submitter, submission = submitter_of(actor), read_submission(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
+    reviewed: Reviewed | None = None
+    if has_hooks():
+        given = given_answer(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw)
+        if given is not None:
+            return given
+        policy = policy_at(tenant.path)
+        reviewed = review(actor, Draft(tenant.path, submission.under(policy), policy))
 
     def produce() -> tuple[int, dict[str, Any]]:
-        job = new_job(submitter, tenant, submission.under(policy_at(tenant.path)), clock.now())
+        final = reviewed or Reviewed(submission.under(policy_at(tenant.path)))
+        job = new_job(submitter, tenant, final.spec, clock.now())
         refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)
         with one_round_trip():
-            _insert(job, f"Submitted by {actor.name}.")
+            _insert(job, f"Submitted by {actor.name}.{final.sentence}")
             announce("cycle")
-            record_audit(
-                actor, "job.submit", object_kind="job", object_id=job.id, tenant_id=tenant.id, detail={"name": job.name}
-            )
+            detail = {"name": job.name, **final.detail}
+            record_audit(actor, "job.submit", object_kind="job", object_id=job.id, tenant_id=tenant.id, detail=detail)
         return 201, show(job)
 
     answer = answer_once(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw, produce=produce)

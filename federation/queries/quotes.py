@@ -13,12 +13,13 @@ from federation.engine.fleet import FleetIndex
 from federation.engine.model import JobRequest, Runtime, Snapshot
 from federation.engine.quotes import Capacity, Outlook, Quote, capacity
 from federation.engine.runtimes import Groups, groups_of
-from federation.engine.spec import request_of, shape_of, spec_json
+from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.queries.policies import load_policies, policy_at
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.reviews import Draft, has_hooks, review
 from federation.queries.runtimes import runtimes_of
 from federation.queries.snapshot import QUEUE_DEPTH, load_fleet, load_limits, load_queue, with_times
-from federation.queries.submissions import Submission, read_shape, read_submission
+from federation.queries.submissions import read_shape, read_submission
 from foundation import clock
 from foundation.ids import new_id
 from tenancy.engine.roles import Permission
@@ -91,18 +92,26 @@ _desk = _Desk()
 def quote_of(actor: Actor, body: object) -> JobQuote:
     """What the next round would do with the job in `body`, the body of a submission.
 
-    Raises what submitting it would raise.
+    Raises what submitting it would raise; policy hooks are asked too, and told that it is a dry run.
     """
-    return _quoted(actor, read_submission(body))
+    submission = read_submission(body)
+    tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
+    policy = policy_at(tenant.path)
+    spec = submission.under(policy)
+    if has_hooks():
+        spec = review(actor, Draft(tenant.path, spec, policy), is_dry_run=True).spec
+    return _quoted(tenant, spec)
 
 
 def quote_of_draft(actor: Actor, body: object) -> JobQuote:
-    """As `quote_of`, of a body in which names and images may still be missing."""
-    return _quoted(actor, read_shape(body))
+    """As `quote_of`, of a body in which names and images may still be missing: too little to ask a policy hook about."""
+    submission = read_shape(body)
+    tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
+    return _quoted(tenant, submission.under(policy_at(tenant.path)))
 
 
-def _quoted(actor: Actor, submission: Submission) -> JobQuote:
-    tenant, job, groups = _asked(actor, submission, Permission.SUBMIT)
+def _quoted(tenant: Tenant, spec: JobSpec) -> JobQuote:
+    job, groups = _asked(tenant, spec)
     refuse_hopeless(job, tenant.id)
     return _desk.quote(job, runtimes_of([groups]))
 
@@ -113,16 +122,17 @@ def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
     `shape` is the body of a submission in which names and images may be missing. Raises Invalid with every field at
     fault, NotFound for a tenant that the actor may not see.
     """
-    _, job, _ = _asked(actor, read_shape(shape, default_tenant=tenant_path), Permission.VIEW)
+    submission = read_shape(shape, default_tenant=tenant_path)
+    tenant = tenant_by_path(actor, submission.tenant_path, Permission.VIEW)
+    job, _ = _asked(tenant, submission.under(policy_at(tenant.path)))
     return _desk.capacity(job)
 
 
-def _asked(actor: Actor, submission: Submission, permission: Permission) -> tuple[Tenant, JobRequest, Groups]:
-    tenant = tenant_by_path(actor, submission.tenant_path, permission)
-    stored = spec_json(submission.under(policy_at(tenant.path)))
+def _asked(tenant: Tenant, spec: JobSpec) -> tuple[JobRequest, Groups]:
+    stored = spec_json(spec)
     groups = groups_of(tenant.id, stored)
     request = request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored), kind=groups.job)
-    return tenant, request, groups
+    return request, groups
 
 
 _ANY: UUID = new_id()

@@ -6,6 +6,7 @@ from .bindings import unbind_role as unbind_role
 from .idempotency import Answer as Answer
 from .idempotency import answer_once as answer_once
 from .idempotency import forget_old_answers as forget_old_answers
+from .idempotency import given_answer as given_answer
 from .people import bootstrap as bootstrap
 from .people import ensure_user as ensure_user
 from .people import give_role as give_role

@@ -61,8 +61,7 @@ def answer_once(  # noqa: PLR0913 - each names one part of the promise
     if not key or actor.user_id is None:
         with transaction.atomic():
             return Answer(*produce())
-    if not ACCEPTABLE_KEY.fullmatch(key):
-        raise Invalid.field("Idempotency-Key", "out_of_range", "Idempotency-Key is 1 to 200 printable ASCII characters")
+    _check_key(key)
     digest = hashlib.sha256(body).digest()
     with transaction.atomic():
         record_id = _claim(actor.user_id, tenant_id, route, key, digest)
@@ -75,6 +74,28 @@ def answer_once(  # noqa: PLR0913 - each names one part of the promise
     return Answer(status, answer)
 
 
+def given_answer(actor: Actor, *, tenant_id: UUID | None, route: str, key: str, body: bytes) -> Answer | None:
+    """The answer that this key already has, for callers with work to do before `answer_once`. None promises nothing.
+
+    Raises Invalid as `answer_once` does.
+    """
+    if not key or actor.user_id is None:
+        return None
+    _check_key(key)
+    record = _find(actor.user_id, tenant_id, route, key)
+    return None if record is None else _repeat(record, hashlib.sha256(body).digest())
+
+
+def _check_key(key: str) -> None:
+    if not ACCEPTABLE_KEY.fullmatch(key):
+        raise Invalid.field("Idempotency-Key", "out_of_range", "Idempotency-Key is 1 to 200 printable ASCII characters")
+
+
+def _find(user_id: UUID, tenant_id: UUID | None, route: str, key: str) -> IdempotencyRecord | None:
+    same_tenant = Q(tenant_id=tenant_id) if tenant_id else Q(tenant_id__isnull=True)
+    return IdempotencyRecord.objects.filter(same_tenant, user_id=user_id, route=route, key=key).first()
+
+
 def _claim(user_id: UUID, tenant_id: UUID | None, route: str, key: str, digest: bytes) -> int | Answer:
     """The id of our own new record, or the answer that was already given."""
     number = key_number(user_id, tenant_id, route, key)
@@ -84,8 +105,7 @@ def _claim(user_id: UUID, tenant_id: UUID | None, route: str, key: str, digest: 
             inserted = cursor.fetchone()
         if inserted:
             return int(inserted[0])
-        same_tenant = Q(tenant_id=tenant_id) if tenant_id else Q(tenant_id__isnull=True)
-        record = IdempotencyRecord.objects.filter(same_tenant, user_id=user_id, route=route, key=key).first()
+        record = _find(user_id, tenant_id, route, key)
         if record is not None:
             return _repeat(record, digest)
         _wait(number)

@@ -1,0 +1,1 @@
+"""What this room calls outside of clusters: the installation's policy hooks."""

@@ -1,0 +1,127 @@
+"""What an installation's own rules say of a job on its way in: the question, the answer of a policy hook, and its reading.
+
+A hook refuses, or gives fields of the spec other values; it never touches the tenant. Whatever it answers is untrusted:
+words are cut and cleaned, changed specs go through the same reader as a user's.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clusters.engine.egress import Server, read_server
+from foundation.problems import Invalid, Problem
+
+from .spec import JOB_FIELDS, JobSpec, spec_json
+
+MAX_WORDS = 300
+RETRY_SECONDS = 5
+_PLAIN = re.compile(r"http://(?P<rest>(\[[^\]/]*\]|[^:/]*):[0-9]+(/.*)?)")
+_TOKEN = re.compile(r"[\x21-\x7e]{0,4096}")
+_ANSWER_FIELDS = frozenset(["allow", "message", "changes"])
+
+
+class PolicyRefused(Problem):
+    """The policy of this installation does not allow the job."""
+
+    status, code, title = 422, "policy_refused", "Refused by policy"
+
+
+class PolicyUnavailable(Problem):
+    """The policy of this installation could not be asked about the job; nothing was stored. Try again."""
+
+    status, code, title = 503, "policy_unavailable", "Policy unavailable"
+
+
+class HookFailed(Exception):  # noqa: N818 - the trade's word
+    """A hook gave no answer that could be used; the words say why, for the log, and hold nothing that was sent."""
+
+
+class HookNotAsked(HookFailed):
+    """There was no time left to ask. Never passed over, or a long list would be a way around the hook."""
+
+
+Said = Mapping[str, Any] | PolicyRefused | HookFailed
+"""Of one job: the fields that get other values, a refusal, or why there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A job on its way in and who asks for it. `is_dry_run`: a quote, after which nothing is stored."""
+
+    tenant_path: str
+    user: str
+    request_id: str
+    spec: JobSpec
+    is_dry_run: bool = False
+
+    @property
+    def asker(self) -> dict[str, Any]:
+        """Who asks, in plain values."""
+        return {
+            "tenant": self.tenant_path,
+            "user": self.user,
+            "request_id": self.request_id,
+            "dry_run": self.is_dry_run,
+        }
+
+    def body(self) -> dict[str, Any]:
+        """The whole question as it is sent."""
+        return {"version": 1, **self.asker, "spec": spec_json(self.spec)}
+
+
+@dataclass(frozen=True, slots=True)
+class HookServer:
+    """Where the hook answers. `is_plain`: without TLS, which is taken only on the same machine."""
+
+    server: Server
+    is_plain: bool = False
+
+
+def read_hook_url(text: str) -> HookServer:
+    """The server in `https://host[:port][/path]`, or in `http://host:port[/path]`. ValueError with the reason."""
+    plain = _PLAIN.fullmatch(text)
+    try:
+        return HookServer(read_server(f"https://{plain['rest']}" if plain else text), is_plain=plain is not None)
+    except Invalid as refused:
+        raise ValueError(f"{refused.detail} (or http://host:port of a hook on this machine)") from None
+
+
+def check_token(text: str) -> None:
+    """ValueError unless the text can stand in a header."""
+    if not _TOKEN.fullmatch(text):
+        raise ValueError("must be at most 4096 printable ASCII characters without blanks")
+
+
+def read_answer(value: object) -> Mapping[str, Any]:
+    """The fields that the hook wants changed. Raises PolicyRefused in its words, HookFailed for what is no answer."""
+    if not isinstance(value, dict):
+        raise HookFailed("the answer is not an object")
+    if value.get("allow") is False:
+        # First: whatever else is wrong with the answer, it is a no.
+        raise refusal(value.get("message"))
+    if value.get("allow") is not True:
+        raise HookFailed("the answer has no `allow` of true or false")
+    if not _ANSWER_FIELDS.issuperset(value):
+        raise HookFailed("the answer has fields besides allow, message and changes")
+    changes = value.get("changes")
+    if changes is None:
+        return {}
+    if not isinstance(changes, dict):
+        raise HookFailed("`changes` is not an object")
+    return changes
+
+
+def refusal(words: object) -> PolicyRefused:
+    """The refusal in the hook's words: printable, on one line, at most 300 characters."""
+    text = words if isinstance(words, str) else ""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * MAX_WORDS])
+    return PolicyRefused(" ".join(shown.split())[:MAX_WORDS])
+
+
+def changed_fields(before: JobSpec, after: JobSpec) -> tuple[str, ...]:
+    """Names of the spec's fields that differ, sorted."""
+    if before == after:
+        return ()
+    old, new = spec_json(before), spec_json(after)
+    return tuple(name for name in sorted(JOB_FIELDS) if old.get(name) != new.get(name))

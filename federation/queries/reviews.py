@@ -1,0 +1,138 @@
+"""What the installation's policy hooks make of jobs on their way in. Asked with no transaction open; stores nothing."""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from federation.drivers.policy_hooks import ask_installed, ask_server, installed_hooks
+from federation.drivers.policy_hooks import has_hooks as has_hooks
+from federation.engine.policies import Policy
+from federation.engine.reading import Refused
+from federation.engine.reviewing import (
+    RETRY_SECONDS,
+    HookFailed,
+    HookNotAsked,
+    PolicyRefused,
+    PolicyUnavailable,
+    Question,
+    Said,
+    changed_fields,
+)
+from federation.engine.spec import JobSpec, spec_json
+from federation.engine.spec_reading import read_spec
+from federation.queries.submissions import rules
+from foundation.problems import Problem
+from foundation.requests import current_request_id
+from tenancy.queries import Actor
+
+log = logging.getLogger(__name__)
+MOST_FAULTS_LOGGED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A job that was read and completed by its tenant's placement policy."""
+
+    tenant_path: str
+    spec: JobSpec
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The spec as the hooks left it, which of its fields they changed, and whether one failed and was passed over."""
+
+    spec: JobSpec
+    changed: tuple[str, ...] = ()
+    is_passed_over: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """For the job's timeline, after other words; empty when there is nothing to tell."""
+        told = f" The policy hook changed {', '.join(self.changed)}." if self.changed else ""
+        return told + (" A policy hook failed and was passed over." if self.is_passed_over else "")
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """For the audit trail."""
+        changed = {"policy_changed": list(self.changed)} if self.changed else {}
+        return changed | ({"policy_passed_over": True} if self.is_passed_over else {})
+
+
+def review(actor: Actor, draft: Draft, *, is_dry_run: bool = False) -> Reviewed:
+    """The job as the hooks want it. Raises PolicyRefused in their words, PolicyUnavailable when one failed."""
+    [reviewed] = review_all(actor, [draft], is_dry_run=is_dry_run)
+    if isinstance(reviewed, Problem):
+        raise reviewed
+    return reviewed
+
+
+def review_all(actor: Actor, drafts: Sequence[Draft], *, is_dry_run: bool = False) -> list[Reviewed | Problem]:
+    """Likewise for each: entry points first, in the order of their names, then the HTTP hook, which sees their changes."""
+    reviews = [_Review(actor, draft, is_dry_run=is_dry_run) for draft in drafts]
+    failures: Counter[str] = Counter()
+    for hook in installed_hooks():
+        for one in _open(reviews):
+            one.settle(ask_installed(hook, one.question), failures)
+    asked = _open(reviews) if settings.POLICY_URL else []
+    if asked:
+        for one, said in zip(asked, ask_server([one.question for one in asked]), strict=True):
+            one.settle(said, failures)
+    for why, times in failures.items():
+        log.warning("policy hook failed for %d of %d jobs (%s): %s", times, len(drafts), settings.POLICY_FAILS, why)
+    return [one.outcome for one in reviews]
+
+
+class _Review:
+    """One job among its hooks."""
+
+    def __init__(self, actor: Actor, draft: Draft, *, is_dry_run: bool) -> None:
+        self.actor, self.draft, self.is_dry_run = actor, draft, is_dry_run
+        self.spec, self.is_passed_over = draft.spec, False
+        self.problem: Problem | None = None
+
+    @property
+    def question(self) -> Question:
+        return Question(
+            self.draft.tenant_path, self.actor.name, current_request_id.get(), self.spec, is_dry_run=self.is_dry_run
+        )
+
+    @property
+    def outcome(self) -> Reviewed | Problem:
+        return self.problem or Reviewed(self.spec, changed_fields(self.draft.spec, self.spec), self.is_passed_over)
+
+    def settle(self, said: Said, failures: Counter[str]) -> None:
+        """Takes what a hook said; a spec that it spoiled counts as its failure, not as the user's."""
+        if isinstance(said, PolicyRefused):
+            self.problem = said
+            return
+        try:
+            if isinstance(said, HookFailed):
+                raise said
+            self.spec = self._changed(said)
+        except HookFailed as failed:
+            failures[str(failed)] += 1
+            if settings.POLICY_FAILS == "open" and not isinstance(failed, HookNotAsked):
+                self.is_passed_over = True
+            else:
+                self.problem = PolicyUnavailable(retry_after_seconds=RETRY_SECONDS)
+
+    def _changed(self, changes: Any) -> JobSpec:
+        if not changes:
+            return self.spec
+        try:
+            spec = read_spec({**spec_json(self.spec), **changes}, rules())
+        except Refused as refused:
+            faults = ", ".join(f"{fault.field} {fault.code}" for fault in refused.faults[:MOST_FAULTS_LOGGED])
+            raise HookFailed(f"the spec is no longer valid: {faults}") from None
+        if spec.strategy != self.spec.strategy and self.draft.policy.strategy_fault(spec.strategy):
+            raise HookFailed("the tenant's placement policy does not allow the strategy")
+        return spec
+
+
+def _open(reviews: Sequence[_Review]) -> list[_Review]:
+    return [one for one in reviews if one.problem is None]
