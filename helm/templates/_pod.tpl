@@ -27,6 +27,13 @@ app.kubernetes.io/component: {{ .component }}
       name: {{ required "existingSecret.name is required" $.Values.existingSecret.name }}
       key: {{ $key }}
 {{- end }}
+{{- with $keys.policyToken }}
+- name: SWITCHYARD_POLICY_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ $.Values.existingSecret.name }}
+      key: {{ . }}
+{{- end }}
 - name: SWITCHYARD_ALLOWED_HOSTS
   value: {{ append .Values.settings.allowedHosts "localhost" | join "," | quote }}
 - name: SWITCHYARD_TRUSTED_ORIGINS

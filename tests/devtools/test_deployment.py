@@ -64,6 +64,15 @@ def test_every_pod_of_the_chart_is_restricted_and_takes_its_secrets_by_reference
         assert container["resources"]["requests"]
 
 
+def test_a_policy_hooks_token_comes_from_the_secret_where_a_key_is_named(helm, rendered):
+    assert "SWITCHYARD_POLICY_TOKEN" not in str(rendered)
+    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "existingSecret.keys.policyToken=HOOK")
+    for document in workloads([document for document in yaml.safe_load_all(text) if document]).values():
+        (container,) = document["spec"]["template"]["spec"]["containers"]
+        [token] = [entry for entry in container["env"] if entry["name"] == "SWITCHYARD_POLICY_TOKEN"]
+        assert token["valueFrom"] == {"secretKeyRef": {"name": "switchyard", "key": "HOOK"}}
+
+
 def test_probes_reach_the_web_process_under_a_name_it_knows(rendered):
     (web,) = workloads(rendered)["web"]["spec"]["template"]["spec"]["containers"]
     names = next(entry["value"] for entry in web["env"] if entry["name"] == "SWITCHYARD_ALLOWED_HOSTS").split(",")
