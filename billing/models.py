@@ -12,6 +12,9 @@ from tenancy.models import Tenant
 
 from .engine.rating import Load, Unit
 
+MOST_INTERRUPTIONS = 100
+"""An hour."""
+
 
 def _only(field: str) -> Func:
     """A whole number as a range of one, so that GiST can compare it for equality without an extension."""
@@ -43,7 +46,7 @@ class Rate(models.Model):
 class Price(models.Model):
     """Price of one unit for one hour while `valid` lasts. A unit is a GPU, a MIG slice, a share, or a CPU core.
 
-    `cpu_price` and `memory_price` are for what a pod asks beside its units; null where the unit's price includes it. Once written only the end of `valid` may come nearer, and never into time that was charged (trigger).
+    `cpu_price` and `memory_price` are for what a pod asks beside its units; null where the unit's price includes it. `interruptions_per_hour` is told of spot capacity only (trigger). Once written only the end of `valid` may come nearer, and never into time that was charged (trigger).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -54,6 +57,12 @@ class Price(models.Model):
     )
     memory_price = models.DecimalField(max_digits=18, decimal_places=6, null=True, help_text="Of a GiB and hour.")
     currency = models.CharField(max_length=3, default="USD")
+    interruptions_per_hour = models.DecimalField(
+        max_digits=9,
+        decimal_places=6,
+        null=True,
+        help_text="How often a job on this spot capacity must expect to lose its pods; null: as the settings say.",
+    )
     valid = DateTimeRangeField(help_text="Half-open, UTC.")
     created_at = models.DateTimeField(db_default=Now())
 
@@ -64,6 +73,11 @@ class Price(models.Model):
                 condition=(Q(cpu_price__isnull=True) | Q(cpu_price__gte=0))
                 & (Q(memory_price__isnull=True) | Q(memory_price__gte=0)),
                 name="prices_of_cpu_and_memory_are_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=Q(interruptions_per_hour__isnull=True)
+                | Q(interruptions_per_hour__gte=0, interruptions_per_hour__lte=MOST_INTERRUPTIONS),
+                name="interruptions_are_within_bounds",
             ),
             models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="price_currency_is_three_letters"),
             models.CheckConstraint(condition=_half_open("valid"), name="price_period_is_half_open"),

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import ssl
 from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
@@ -77,6 +78,20 @@ def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int
         raise ImproperlyConfigured(f"{name} must be a whole number; it is {raw!r}") from None
     if not least <= value <= most:
         raise ImproperlyConfigured(f"{name} must lie between {least} and {most}; it is {value}")
+    return value
+
+
+def decimal(name: str, default: str, *, most: int) -> Decimal:
+    """A decimal number from 0 to `most`."""
+    raw = text(name, default).strip()
+    try:
+        value = Decimal(raw)
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite():
+        raise ImproperlyConfigured(f"{name} must be a decimal number; it is {raw!r}")
+    if not 0 <= value <= most:
+        raise ImproperlyConfigured(f"{name} must lie between 0 and {most}; it is {value}")
     return value
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from billing.models import Price
+from billing.models import MOST_INTERRUPTIONS, Price
 from billing.queries import UsageReport, UsageRow
 from foundation.plain_json import instant
 from foundation.shapes import Instant, StrictShape, Text
@@ -42,6 +42,19 @@ class Money(serializers.Field[tuple[Decimal, str], Any, Any, Any]):
         return Decimal(amount), currency
 
 
+@extend_schema_field({"type": "string"})
+class Frequency(serializers.Field[Decimal, str, Any, Any]):
+    """How often an hour, as "0.05". Never a JSON number, as with money."""
+
+    def to_internal_value(self, data: Any) -> Decimal:
+        if not (isinstance(data, str) and AMOUNT.fullmatch(data)):
+            raise serializers.ValidationError("a string such as 0.05, with up to 6 decimals", "bad_format")
+        often = Decimal(data)
+        if often > MOST_INTERRUPTIONS:
+            raise serializers.ValidationError(f"at most {MOST_INTERRUPTIONS}", "out_of_range")
+        return often
+
+
 class PriceCreate(StrictShape):
     """A price of a flavor in a cluster, per unit and hour."""
 
@@ -59,6 +72,11 @@ class PriceCreate(StrictShape):
     memory_price = Money(
         required=False, allow_null=True, help_text="Of a GiB and hour; without it the unit's price includes memory."
     )
+    interruptions_per_hour = Frequency(
+        required=False,
+        allow_null=True,
+        help_text="How often a job must expect to be interrupted there; of spot capacity. Placement counts on it.",
+    )
     effective_from = Instant(required=False, help_text="Now, if left out.")
 
 
@@ -73,6 +91,7 @@ class PriceShown(serializers.Serializer[Any]):
     unit_price = MoneyShape()
     cpu_price = MoneyShape(allow_null=True)
     memory_price = MoneyShape(allow_null=True)
+    interruptions_per_hour = serializers.CharField(allow_null=True)
     effective_from = Instant()
     effective_until = Instant(allow_null=True)
     created_at = Instant()
@@ -136,10 +155,15 @@ def show_price(price: Price) -> dict[str, Any]:
         "unit_price": _money(price.unit_price, price.currency),
         "cpu_price": _money(price.cpu_price, price.currency),
         "memory_price": _money(price.memory_price, price.currency),
+        "interruptions_per_hour": _decimal(price.interruptions_per_hour),
         "effective_from": instant(price.valid.lower),
         "effective_until": instant(price.valid.upper),
         "created_at": instant(price.created_at),
     }
+
+
+def _decimal(number: Decimal | None) -> str | None:
+    return None if number is None else format(number, "f")
 
 
 def _money(amount: Decimal | None, currency: str) -> dict[str, str] | None:

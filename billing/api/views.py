@@ -55,6 +55,7 @@ class PricesView(ApiView):
             currency=currency,
             capacity_type=fields.get("capacity_type", ""),
             effective_from=fields.get("effective_from"),
+            interruptions_per_hour=fields.get("interruptions_per_hour"),
             **{name: money[0] for name, money in beside.items() if money is not None},
         )
 

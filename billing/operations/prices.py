@@ -20,6 +20,8 @@ from tenancy.engine.roles import Permission
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
+SPOT = "spot"
+
 
 @dataclass(frozen=True, slots=True)
 class NewPrice:
@@ -36,19 +38,23 @@ class NewPrice:
     effective_from: datetime | None = None
     cpu_price: Decimal | None = None
     memory_price: Decimal | None = None
+    interruptions_per_hour: Decimal | None = None
+    """Of spot capacity; None: as the settings say."""
 
 
 def create_price(actor: Actor, wanted: NewPrice) -> Price:
     """The new price, in force from its beginning until another takes its place.
 
     The price before it ends where it begins; prices announced for later give way. Raises NotFound and NotAllowedHere
-    (cluster), Invalid (`unknown_flavor`, `mixed_currencies`, `priced_by_the_core`), Conflict `price_already_used` when work was already
+    (cluster), Invalid (`unknown_flavor`, `mixed_currencies`, `priced_by_the_core`, `not_spot`), Conflict `price_already_used` when work was already
     metered at or after its beginning.
     """
     cluster = cluster_by_name(actor, wanted.cluster_name)
     require_at_owner(actor, cluster, Permission.MANAGE_PRICES)
     capacity_type = _capacity_type(cluster, wanted)
     _refuse_two_core_prices(cluster, wanted)
+    if wanted.interruptions_per_hour is not None and capacity_type != SPOT:
+        raise Invalid.field("interruptions_per_hour", "not_spot", f"{wanted.flavor} is {capacity_type} there")
     with transaction.atomic():
         locks.rewrite_price_book()
         begins = whole_milliseconds(wanted.effective_from or now())
@@ -62,6 +68,7 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
             cpu_price=wanted.cpu_price,
             memory_price=wanted.memory_price,
             currency=wanted.currency,
+            interruptions_per_hour=wanted.interruptions_per_hour,
             valid=TimestamptzRange(begins, None),
         )
         record_audit(
@@ -75,13 +82,18 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
                 "flavor": wanted.flavor,
                 "capacity_type": capacity_type,
                 "unit_price": format(wanted.unit_price, "f"),
-                "cpu_price": None if wanted.cpu_price is None else format(wanted.cpu_price, "f"),
-                "memory_price": None if wanted.memory_price is None else format(wanted.memory_price, "f"),
+                "cpu_price": _text(wanted.cpu_price),
+                "memory_price": _text(wanted.memory_price),
+                "interruptions_per_hour": _text(wanted.interruptions_per_hour),
                 "currency": wanted.currency,
                 "effective_from": instant(begins),
             },
         )
     return Price.objects.select_related("rate__cluster").get(id=price.id)
+
+
+def _text(amount: Decimal | None) -> str | None:
+    return None if amount is None else format(amount, "f")
 
 
 def _capacity_type(cluster: Cluster, wanted: NewPrice) -> str:

@@ -42,6 +42,7 @@ class PriceLine:
     state: str
     cpu_price: Decimal | None
     memory_price: Decimal | None
+    interruptions_per_hour: str
 
 
 def spend_this_month(actor: Actor) -> Spend:
@@ -95,6 +96,7 @@ def price_lines(actor: Actor, cluster: str = "") -> tuple[PriceLine, ...]:
 def _price_line(price: Price, at: datetime) -> PriceLine:
     start, end = price.valid.lower, price.valid.upper
     state = "pending" if start > at else "expired" if end is not None and end <= at else "active"
+    often = price.interruptions_per_hour
     return PriceLine(
         cluster=price.rate.cluster.name,
         flavor=price.rate.flavor,
@@ -106,4 +108,5 @@ def _price_line(price: Price, at: datetime) -> PriceLine:
         state=state,
         cpu_price=price.cpu_price,
         memory_price=price.memory_price,
+        interruptions_per_hour="" if often is None else f"{often.normalize():f}",
     )

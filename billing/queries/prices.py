@@ -18,6 +18,10 @@ RateKey = tuple[UUID, str, str]
 """Cluster id, flavor name, capacity type."""
 
 
+VIEWED = ("id", "unit_price", "currency", "cpu_price", "memory_price", "interruptions_per_hour")
+"""In the order of `PriceView`."""
+
+
 @dataclass(frozen=True, slots=True)
 class PriceView:
     """A price of one unit (a GPU, slice or share; a core of CPU-only flavors) for one hour.
@@ -30,6 +34,8 @@ class PriceView:
     currency: str
     cpu_price: Decimal | None = None
     memory_price: Decimal | None = None
+    interruptions_per_hour: Decimal | None = None
+    """Of spot capacity; None while nobody has told."""
 
 
 def price_book(at: datetime) -> Mapping[tuple[UUID, str], PriceView]:
@@ -37,12 +43,9 @@ def price_book(at: datetime) -> Mapping[tuple[UUID, str], PriceView]:
     rows = (
         Price.objects.filter(valid__contains=at, rate__cluster__removed_at__isnull=True)
         .order_by("created_at", "id")
-        .values_list("rate__cluster_id", "rate__flavor", "id", "unit_price", "currency", "cpu_price", "memory_price")
+        .values_list("rate__cluster_id", "rate__flavor", *VIEWED)
     )
-    return {
-        (cluster_id, flavor): PriceView(id_, unit_price, currency, cpu_price, memory_price)
-        for cluster_id, flavor, id_, unit_price, currency, cpu_price, memory_price in rows
-    }
+    return {(cluster_id, flavor): PriceView(*viewed) for cluster_id, flavor, *viewed in rows}
 
 
 def announced_prices(at: datetime) -> Mapping[tuple[UUID, str], tuple[tuple[datetime, PriceView], ...]]:
@@ -50,7 +53,7 @@ def announced_prices(at: datetime) -> Mapping[tuple[UUID, str], tuple[tuple[date
     found: dict[tuple[UUID, str], tuple[tuple[datetime, PriceView], ...]] = defaultdict(tuple)
     rows = Price.objects.filter(valid__startswith__gt=at, rate__cluster__removed_at__isnull=True)
     for row in rows.select_related("rate").order_by("valid", "id"):
-        view = PriceView(row.id, row.unit_price, row.currency, row.cpu_price, row.memory_price)
+        view = PriceView(*(getattr(row, name) for name in VIEWED))
         found[row.rate.cluster_id, row.rate.flavor] += ((row.valid.lower, view),)
     return dict(found)
 

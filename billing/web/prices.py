@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from billing.models import MOST_INTERRUPTIONS
 from billing.operations.prices import NewPrice, create_price
 from billing.queries.pages import PriceLine, price_lines
 from clusters.models import Flavor
@@ -25,6 +26,7 @@ CONTROLS = {
     "unit_price": "unit_price",
     "cpu_price": "cpu_price",
     "memory_price": "memory_price",
+    "interruptions_per_hour": "interruptions_per_hour",
     "currency": "currency",
     "capacity_type": "flavor",
     "effective_from": "effective_from",
@@ -85,6 +87,7 @@ def _wanted(values: dict[str, str]) -> NewPrice:
         _amount(name, values, errors) if values.get(name, "").strip() else None
         for name in ("cpu_price", "memory_price")
     )
+    often = _frequency(values.get("interruptions_per_hour", ""), errors)
     currency = values.get("currency", "").strip().upper()
     if not (len(currency) == CURRENCY_LENGTH and currency.isascii() and currency.isalpha()):
         errors.append(FieldError("currency", "bad_format", "three letters such as USD"))
@@ -99,20 +102,37 @@ def _wanted(values: dict[str, str]) -> NewPrice:
         unit_price=unit_price,
         cpu_price=cpu_price,
         memory_price=memory_price,
+        interruptions_per_hour=often,
         currency=currency,
         effective_from=effective_from,
     )
 
 
 def _amount(name: str, values: dict[str, str], errors: list[FieldError]) -> Decimal:
-    try:
-        amount = Decimal(values.get(name, "").strip())
-    except InvalidOperation:
-        amount = Decimal("NaN")
+    amount = _decimal(values.get(name, ""))
     if not amount.is_finite() or not 0 <= amount < MOST_PRICE or amount != round(amount, PLACES):
         errors.append(FieldError(name, "bad_format", f"a number such as 2.74, at most {PLACES} decimals"))
         return Decimal(0)
     return amount
+
+
+def _frequency(text: str, errors: list[FieldError]) -> Decimal | None:
+    if not text.strip():
+        return None
+    often = _decimal(text)
+    if not often.is_finite() or not 0 <= often <= MOST_INTERRUPTIONS or often != round(often, PLACES):
+        detail = f"a number such as 0.05, from 0 to {MOST_INTERRUPTIONS}, at most {PLACES} decimals"
+        errors.append(FieldError("interruptions_per_hour", "bad_format", detail))
+        return None
+    return often
+
+
+def _decimal(text: str) -> Decimal:
+    """The number that was typed; NaN for what is none."""
+    try:
+        return Decimal(text.strip())
+    except InvalidOperation:
+        return Decimal("NaN")
 
 
 def _instant(text: str, errors: list[FieldError]) -> datetime | None:

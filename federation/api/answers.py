@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from billing.queries import CostView
+from federation.engine.interruptions import risk_text
 from federation.engine.lifecycle import JobState
-from federation.engine.model import Reason, Runtime
+from federation.engine.model import InterruptionRisk, Reason, Runtime
 from federation.engine.quotes import Capacity, Offer
 from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
@@ -201,8 +202,19 @@ def _offer_json(offer: Offer, region: str) -> dict[str, Any]:
             for one in placed.pod_sets
         ],
         "price_per_hour": None if price is None else money_json(price, placed.currency),
+        "interruptions": None if placed.risk is None else _risk_json(placed.risk, placed.currency),
         "expected_start_at": instant(offer.expected_start),
         "estimated_cost": None if cost is None else money_json(cost, placed.currency),
+    }
+
+
+def _risk_json(risk: InterruptionRisk, currency: str) -> dict[str, Any]:
+    return {
+        "per_hour": f"{risk.per_hour:.6f}",
+        "exposed_seconds": risk.exposed_seconds,
+        "lost_share": f"{risk.lost_share:.6f}",
+        "price_per_hour_of_work": None if risk.hourly_cost is None else money_json(risk.hourly_cost, currency),
+        "message": risk_text(risk),
     }
 
 

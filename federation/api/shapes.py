@@ -80,6 +80,13 @@ class PlacementWishShape(serializers.Serializer[Any]):
     estimated_seconds = serializers.IntegerField(
         min_value=1, max_value=spec.MAX_SECONDS, required=False, allow_null=True
     )
+    checkpoint_seconds = serializers.IntegerField(
+        min_value=1,
+        max_value=spec.MAX_SECONDS,
+        required=False,
+        allow_null=True,
+        help_text="How often it writes a checkpoint from which its next run goes on; null: never.",
+    )
     constraints = ConstraintsShape(required=False)
     topology = TopologyShape(required=False)
     strategy = serializers.ChoiceField(choices=list(spec.STRATEGIES), default="balanced")
@@ -268,6 +275,16 @@ class PlacedPodSetShape(serializers.Serializer[Any]):
     level = serializers.ChoiceField(choices=LEVEL_WORDS)
 
 
+class InterruptionsShape(serializers.Serializer[Any]):
+    """What the job must expect of spot capacity; offers are compared by `price_per_hour_of_work`."""
+
+    per_hour = serializers.CharField()
+    exposed_seconds = serializers.IntegerField(help_text="Of work that an interruption may take.")
+    lost_share = serializers.CharField(help_text="The part of its time there that is lost.")
+    price_per_hour_of_work = MoneyShape(allow_null=True)
+    message = serializers.CharField()
+
+
 class OfferShape(serializers.Serializer[Any]):
     """One way to run the job. `flavor` and `domain` are those of the first pod set."""
 
@@ -277,6 +294,7 @@ class OfferShape(serializers.Serializer[Any]):
     domain = serializers.CharField()
     pod_sets = PlacedPodSetShape(many=True)
     price_per_hour = MoneyShape(allow_null=True)
+    interruptions = InterruptionsShape(allow_null=True, help_text="On spot capacity that may be interrupted.")
     expected_start_at = serializers.DateTimeField()
     estimated_cost = MoneyShape(allow_null=True, help_text="Over the middle of `runtime`; null without.")
 

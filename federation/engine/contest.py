@@ -12,9 +12,10 @@ from .candidates import Ask
 from .fleet import Audience, Fleet, Floats, Ints, Mask
 from .foresight import Foresight
 from .fragmentation import Fragmentation
+from .interruptions import Exposure
 from .ledger import FleetState
 from .limits import Refusal
-from .model import Constraints, FleetFlavor, JobRequest, Reason
+from .model import Constraints, FleetFlavor, InterruptionRisk, JobRequest, Reason
 from .policies import Policy
 from .prices import hourly_cost, rates_of
 from .reasons import quota_reason, reason_on
@@ -40,6 +41,7 @@ class Terms:
     unit_price: Decimal | None
     """Of the first pod set: of a unit, or of a core where it takes none."""
     hourly_cost: Decimal | None
+    risk: InterruptionRisk | None
 
 
 class Verdict(NamedTuple):
@@ -54,13 +56,14 @@ class Verdict(NamedTuple):
 class Viewpoint:
     """From where a contest is looked at: what its tenants may know of, what holds for them, and how they rank.
 
-    `meter` is there where the weights count stranding.
+    `meter` is there where the weights count stranding, `exposure` where something may be interrupted.
     """
 
     audience: Audience
     policy: Policy
     weights: Weights
     meter: Fragmentation | None
+    exposure: Exposure | None = None
 
     def allowed(self, ask: Ask, constraints: Constraints, fleet: Fleet) -> Mask:
         """Per candidate whether it is open, and neither policy nor the job's constraints leave it out."""
@@ -79,8 +82,9 @@ class Contest:
         self._policy = viewpoint.policy
         self._state = state
         self._weights = viewpoint.weights
+        self._exposure = viewpoint.exposure
         self._allowed = viewpoint.allowed(ask, job.constraints, fleet)
-        self._base: Floats = price_terms(self._weights, ask, self._allowed)
+        self._base: Floats = price_terms(self._weights, ask, self._allowed, self._exposure)
         """Per candidate what does not change while it is in; infinite once it is out."""
         self._base = self._base + _A_MINUTE * np.minimum(fleet.minutes_unseen[ask.lead], _MOST_MINUTES)
         self._base[~(self._allowed & ask.is_alive)] = _OUT
@@ -132,6 +136,7 @@ class Contest:
         fleet = self._state.fleet
         pools = tuple(self.ask.pools[candidate].tolist())
         flavors = tuple(fleet.pools[pool].flavor for pool in pools)
+        cost = hourly_cost(job.pod_sets, flavors)
         first = rates_of(flavors[0], with_gpu=(takes_gpus := job.pod_sets[0].gpu is not None))
         return Terms(
             cluster=int(fleet.cluster_of_pool[pools[0]]),
@@ -140,7 +145,8 @@ class Contest:
             flavors=flavors,
             amounts=self._amounts_of(job, flavors),
             unit_price=None if first is None else first.unit if takes_gpus else first.cpu,
-            hourly_cost=hourly_cost(job.pod_sets, flavors),
+            hourly_cost=cost,
+            risk=None if self._exposure is None else self._exposure.risk(pools, cost),
         )
 
     def _amounts_of(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> dict[str, int]:

@@ -21,6 +21,7 @@ from .eligibility import NOT_REACHED, as_of, next_opening
 from .fleet import Audience, Fleet, FleetIndex, Mask
 from .fragmentation import Fragmentation, typical_of
 from .garbage import collector_paused
+from .interruptions import Exposures
 from .ledger import FleetState
 from .limits import Charges, LimitBook, Refusal, charge, refusing
 from .model import (
@@ -128,6 +129,7 @@ class Cycle:
         self._contests: dict[tuple[Audience, Policy, ShapeKey], Contest] = {}
         self._scopes: dict[tuple[str, ShapeKey], _Scope] = {}
         self._beginning = FleetState(self._fleet)
+        self._exposures = Exposures(self._fleet, snapshot.runtimes)
         self._snapshot = snapshot
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept = 0
@@ -244,7 +246,7 @@ class Cycle:
         return Contest(candidate.ask, job, viewpoint, self._state).terms(job, candidate.number)
 
     def _scope(self, job: JobRequest) -> _Scope:
-        shape = job.shape or (job.pod_sets, job.constraints, job.topology, job.strategy)
+        shape = (job.shape or (job.pod_sets, job.constraints, job.topology, job.strategy), self._exposures.seconds(job))
         key = (job.tenant_path, shape)
         scope = self._scopes.get(key)
         if scope is None:
@@ -253,16 +255,15 @@ class Cycle:
 
     def _contest(self, job: JobRequest, shape: ShapeKey) -> Contest:
         audience, policy = self._fleet.audience(job.tenant_path), self._policies.of(job.tenant_path)
-        contest = self._contests.get((audience, policy, shape))
-        if contest is None:
-            contest = Contest(self._ask(job), job, self._viewpoint(job), self._state)
-            self._contests[audience, policy, shape] = contest
-        return contest
+        key = (audience, policy, shape)
+        if key not in self._contests:
+            self._contests[key] = Contest(self._ask(job), job, self._viewpoint(job), self._state)
+        return self._contests[key]
 
     def _viewpoint(self, job: JobRequest) -> Viewpoint:
         audience, policy = self._fleet.audience(job.tenant_path), self._policies.of(job.tenant_path)
         weights = weights_of(policy.strategy_for(job.strategy), policy)
-        return Viewpoint(audience, policy, weights, self._meter if weights.stranding else None)
+        return Viewpoint(audience, policy, weights, self._meter if weights.stranding else None, self._exposures.of(job))
 
     def _ask(self, job: JobRequest) -> Ask:
         key = (job.pod_sets, job.topology)
@@ -345,7 +346,9 @@ class Cycle:
         cluster = self._fleet.clusters[terms.cluster]
         parts = zip(job.pod_sets, terms.flavors, terms.pools, choice.sites, strict=True)
         placed = [
-            PodSetPlacement(pod_set.name, flavor.name, found.path, self._named(pool, found), found.level)
+            PodSetPlacement(
+                pod_set.name, flavor.name, found.path, found.named(self._fleet.pools[pool].node_names), found.level
+            )
             for pod_set, flavor, pool, found in parts
         ]
         return Placement(
@@ -357,11 +360,8 @@ class Cycle:
             unit_price=terms.unit_price,
             currency=terms.flavors[0].currency,
             hourly_cost=terms.hourly_cost,
+            risk=terms.risk,
         )
-
-    def _named(self, pool: int, found: Site) -> dict[str, int]:
-        names = self._fleet.pools[pool].node_names
-        return {names[node]: pods for node, pods in found.pods}
 
     def _verdict(self, job: JobRequest, scope: _Scope) -> Verdict:
         verdict, later = self._verdict_now(job, scope), next_opening(job.constraints)

@@ -12,7 +12,15 @@ from .reading import Fault, Faults, Fields, Refused, child, text_fault
 from .spec import MAX_COMPLETIONS, MAX_COUNT, MAX_ENVIRONMENT, JobSpec, Rules
 from .spec_reading import read_spec
 
-BESIDE_MANIFEST = ("priority_class", "constraints", "topology", "strategy", "on_cluster_lost", "estimated_seconds")
+BESIDE_MANIFEST = (
+    "priority_class",
+    "constraints",
+    "topology",
+    "strategy",
+    "on_cluster_lost",
+    "estimated_seconds",
+    "checkpoint_seconds",
+)
 """Fields of a spec that may stand beside `manifest`, since no manifest can say them."""
 
 _RUNS_ONCE = "each attempt runs once; leave this out"

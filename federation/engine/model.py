@@ -115,6 +115,8 @@ class JobRequest:
     estimated_seconds: int | None = None
     deadline_seconds: int | None = None
     kind: str = ""
+    checkpoint_seconds: int | None = None
+    """How much work at most it loses when it is interrupted; None: all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,8 @@ class FleetFlavor:
     guest_memory_price: Decimal | None = None
     price_changes: tuple[PriceChange, ...] = ()
     """Announced and not in force yet, the soonest first."""
+    interruptions_per_hour: float = 0.0
+    """How often a job on it must expect to lose its pods; 0 for what is not spot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +320,18 @@ class PodSetPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class InterruptionRisk:
+    """What a job must expect of spot capacity (`interruptions`). `lost_share` is the part of its time there that is lost,
+    and `hourly_cost` what an hour of work costs that is not; None without a price.
+    """
+
+    per_hour: float
+    exposed_seconds: int
+    lost_share: float
+    hourly_cost: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Run this job there, now. `amounts` are what its quota hold takes."""
 
@@ -327,6 +343,8 @@ class Placement:
     unit_price: Decimal | None
     currency: str
     hourly_cost: Decimal | None
+    risk: InterruptionRisk | None = None
+    """None where nothing is interrupted."""
 
 
 @dataclass(frozen=True, slots=True)

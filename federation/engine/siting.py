@@ -54,6 +54,10 @@ class Site:
     level: str
     path: tuple[str, ...]
 
+    def named(self, names: Sequence[str]) -> dict[str, int]:
+        """How many pods go to each node, by its name."""
+        return {names[node]: pods for node, pods in self.pods}
+
 
 def within_slice(topology: Topology, slice_hosts: int) -> Topology:
     """What is asked of pods on an accelerator of so many hosts: to keep to it, whatever wider the job allows."""

@@ -52,6 +52,7 @@ JOB_FIELDS = frozenset(
         "completions",
         "deadline_seconds",
         "estimated_seconds",
+        "checkpoint_seconds",
         "priority_class",
         "constraints",
         "topology",
@@ -100,6 +101,7 @@ class JobSpec:
     completions: int | None = None
     deadline_seconds: int = DEFAULT_DEADLINE_SECONDS
     estimated_seconds: int | None = None
+    checkpoint_seconds: int | None = None
     priority_class: str = "normal"
     constraints: Constraints = field(default_factory=Constraints)
     topology: Topology = field(default_factory=Topology)
@@ -122,6 +124,7 @@ def spec_json(spec: JobSpec) -> dict[str, Any]:
         "completions": spec.completions,
         "deadline_seconds": spec.deadline_seconds,
         "estimated_seconds": spec.estimated_seconds,
+        "checkpoint_seconds": spec.checkpoint_seconds,
         "constraints": {
             "clusters": list(spec.constraints.clusters),
             "exclude_clusters": list(spec.constraints.exclude_clusters),
@@ -178,6 +181,8 @@ def shape_of(stored: Mapping[str, Any]) -> str:
         stored["estimated_seconds"],
         stored["priority_class"],
     ]
+    if stored.get("checkpoint_seconds") is not None:
+        seen.append({"checkpoint_seconds": stored["checkpoint_seconds"]})
     return blake2s(encode(seen), digest_size=16).hexdigest()
 
 
@@ -219,6 +224,7 @@ def request_of(
         estimated_seconds=stored["estimated_seconds"],
         deadline_seconds=stored["deadline_seconds"],
         kind=kind,
+        checkpoint_seconds=stored.get("checkpoint_seconds"),
     )
 
 

@@ -66,6 +66,7 @@ def read_spec(value: object, rules: Rules) -> JobSpec:
         completions=_read_completions(fields, pod_sets),
         deadline_seconds=deadline_seconds or DEFAULT_DEADLINE_SECONDS,
         estimated_seconds=fields.whole("estimated_seconds", 1, MAX_SECONDS),
+        checkpoint_seconds=fields.whole("checkpoint_seconds", 1, MAX_SECONDS),
         priority_class=fields.choice("priority_class", PRIORITIES, "normal"),
         constraints=_read_constraints(fields),
         topology=_read_topology(fields),

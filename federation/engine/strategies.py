@@ -1,6 +1,7 @@
 """How candidates are ranked: strategies are weights over four terms, documented in docs/reference/strategies.md.
 
-    price          how much dearer than the cheapest candidate: 0.25 = a quarter dearer
+    price          how much dearer than the cheapest candidate, per hour of work that is not lost (`interruptions`): 0.25 = a
+                   quarter dearer
     free           which part of the flavor's devices is free in the cluster: 0 none, 1 all (negative: the emptier the better)
     cluster_free   the same over all devices of the cluster
     stranding      how many GPUs would lose their use for the pods that usually come (`fragmentation`); for single pods
@@ -16,6 +17,7 @@ import numpy as np
 
 from .candidates import Ask
 from .fleet import Floats, Mask
+from .interruptions import Exposure
 from .policies import Policy
 
 
@@ -57,9 +59,11 @@ def weights_of(strategy: str, policy: Policy) -> Weights:
     return replace(weights, **said)
 
 
-def price_terms(weights: Weights, ask: Ask, is_allowed: Mask) -> Floats:
+def price_terms(weights: Weights, ask: Ask, is_allowed: Mask, exposure: Exposure | None) -> Floats:
     """The part of each candidate's score that stays the same for the whole cycle."""
     cost = np.nan_to_num(ask.hourly_cost)
+    if exposure is not None:
+        cost = cost * exposure.slowdown(ask.pools)
     priced = cost[is_allowed & (cost > 0)]
     cheapest = float(priced.min()) if priced.size else 1.0
     tier = np.isnan(ask.hourly_cost) + 2 * ask.borrows_gpu_nodes

@@ -144,7 +144,7 @@ class Seeker:
         self.ask = ask_of(fleet, job.pod_sets, job.topology, fleet.largest_capacity if largest is None else largest)
         self.allowed: Mask = viewpoint.allowed(self.ask, job.constraints, fleet)
         self.cluster_of: Ints = fleet.cluster_of_pool[self.ask.lead]
-        price = price_terms(viewpoint.weights, self.ask, self.allowed)
+        price = price_terms(viewpoint.weights, self.ask, self.allowed, viewpoint.exposure)
         allowed = np.flatnonzero(self.allowed)
         self.ranked: list[int] = allowed[np.argsort(price[allowed], kind="stable")].tolist()
 

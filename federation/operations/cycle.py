@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from uuid import UUID
 
@@ -20,6 +21,7 @@ import quotas.operations
 from federation.engine import cycle, names
 from federation.engine.amounts import units_per_pod
 from federation.engine.fleet import FleetIndex
+from federation.engine.interruptions import risk_text
 from federation.engine.lifecycle import JobState
 from federation.engine.model import Placement, PodSetPlacement, PodSetRequest, Reason, Snapshot, Topology, Wait
 from federation.engine.rendering import kept_levels
@@ -189,8 +191,20 @@ def _create(drafts: Sequence[_Draft]) -> None:
 
 
 def _placed(draft: _Draft, at: datetime) -> JobEvent:
-    message = f"Attempt {draft.attempt.number} on {draft.placement.cluster}, flavor {draft.attempt.flavor}."
+    placement, risk = draft.placement, draft.placement.risk
+    message = f"Attempt {draft.attempt.number} on {placement.cluster}, flavor {draft.attempt.flavor}"
+    if risk is None:
+        message = f"{message}."
+    elif risk.hourly_cost is None or placement.hourly_cost is None:
+        message = f"{message} ({risk_text(risk)})."
+    else:
+        prices = f"{_money(placement.hourly_cost)} {placement.currency} an hour, {_money(risk.hourly_cost)} an hour of work done"
+        message = f"{message} ({risk_text(risk)}; {prices})."
     return JobEvent(job=draft.job, attempt=draft.attempt, at=at, kind="placed", message=message)
+
+
+def _money(amount: Decimal) -> str:
+    return f"{amount:.4f}"
 
 
 def _tell_refused(refused: Sequence[tuple[Job, HoldRefusal]]) -> None:

@@ -286,7 +286,7 @@ def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     topology = spec.get("topology") or {}
     if topology.get("level", "cluster") != "cluster":
         found.append(("topology", f"one {topology['level']}, {topology.get('mode', '')}"))
-    timing = ("completions", "deadline_seconds", "estimated_seconds")
+    timing = ("completions", "deadline_seconds", "estimated_seconds", "checkpoint_seconds")
     found += [
         (name.replace("_seconds", "").replace("_", " "), _seconds_text(name, spec[name]))
         for name in timing

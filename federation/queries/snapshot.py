@@ -24,6 +24,7 @@ from billing.queries import PriceView
 from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView, NodeView
 from federation.engine.fleet import OPEN_STATES
+from federation.engine.interruptions import are_interrupted
 from federation.engine.lifecycle import JobState
 from federation.engine.model import (
     ClusterRefusal,
@@ -46,6 +47,7 @@ from federation.queries.releases import load_releases
 REFUSED_FOR = timedelta(minutes=10)
 """How long a job is kept from a cluster whose API server has refused it for good."""
 MOST_REQUESTS_KEPT = 200_000
+SPOT = "spot"
 QUEUE_DEPTH = 20_000
 """How many jobs a round considers."""
 
@@ -74,7 +76,8 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
     if not queue:
         return Snapshot(now, (), ())
     snapshot = Snapshot(now=now, clusters=load_fleet(now), queue=queue, limits=load_limits(), policies=load_policies())
-    return with_times(snapshot) if _someone_is_out_of_patience(snapshot) else snapshot
+    needs_times = _someone_is_out_of_patience(snapshot) or are_interrupted(snapshot.clusters)
+    return with_times(snapshot) if needs_times else snapshot
 
 
 def with_times(snapshot: Snapshot) -> Snapshot:
@@ -197,11 +200,19 @@ def _flavor(view: ClusterView, name: str, prices: Mapping[str, Dated]) -> FleetF
         memory_price=memory,
         guest_cpu_price=guest_cpu,
         guest_memory_price=guest_memory,
+        interruptions_per_hour=_interruptions(flavor.capacity_type, price),
         price_changes=tuple(
             PriceChange(at, *_asked(_at(prices[name], at), _at(prices[stand_in], at) if stand_in else None))
             for at in sorted(instants)
         ),
     )
+
+
+def _interruptions(capacity_type: str, price: PriceView | None) -> float:
+    if capacity_type != SPOT:
+        return 0.0
+    known = None if price is None else price.interruptions_per_hour
+    return float(settings.SPOT_INTERRUPTIONS_PER_HOUR if known is None else known)
 
 
 def _asked(price: PriceView | None, stand_in: PriceView | None) -> tuple[Decimal | None, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from federation.engine.interruptions import risk_text
 from federation.engine.model import Reason
 from federation.engine.quotes import Offer
 from federation.queries.quotes import JobQuote, quote_of_draft
@@ -22,6 +23,9 @@ class OfferLine:
     flavor: str
     domain: str
     hourly_cost: Decimal | None
+    work_cost: Decimal | None
+    """Of an hour of work that is not lost, where some is expected to be."""
+    risk: str
     estimated_cost: Decimal | None
     currency: str
 
@@ -77,6 +81,8 @@ def _line(offer: Offer, regions: Mapping[str, str]) -> OfferLine:
         flavor=", ".join(dict.fromkeys(one.flavor for one in placed.pod_sets)),
         domain="/".join(filter(None, placed.pod_sets[0].domain)),
         hourly_cost=placed.hourly_cost,
+        work_cost=placed.risk.hourly_cost if placed.risk else None,
+        risk=risk_text(placed.risk) if placed.risk else "",
         estimated_cost=offer.estimated_cost,
         currency=placed.currency,
     )

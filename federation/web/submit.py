@@ -50,6 +50,7 @@ CONTROL_OF = {
     "topology.level": "level",
     "topology.mode": "mode",
     "estimated_seconds": "estimated_minutes",
+    "checkpoint_seconds": "checkpoint_minutes",
     "deadline_seconds": "deadline_minutes",
     "labels": "labels",
 }
@@ -144,7 +145,7 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
         "topology": {"level": values.get("level") or "cluster", "mode": values.get("mode") or "preferred"},
         "labels": _pairs(values.get("labels", ""), "labels", errors),
     }
-    for name in ("estimated", "deadline"):
+    for name in ("estimated", "checkpoint", "deadline"):
         if minutes := values.get(f"{name}_minutes", "").strip():
             number = whole_number(minutes)
             spec[f"{name}_seconds"] = number * 60 if isinstance(number, int) else number

@@ -1,5 +1,6 @@
 """Readers of the environment: a wrong value stops the boot and names itself."""
 
+from decimal import Decimal
 from ipaddress import ip_network
 
 import pytest
@@ -29,3 +30,17 @@ def test_a_block_that_is_none_or_that_is_never_opened_stops_the_boot(monkeypatch
     monkeypatch.setenv("BLOCKS", value)
     with pytest.raises(ImproperlyConfigured, match="BLOCKS"):
         environment.networks("BLOCKS", never=NEVER)
+
+
+@pytest.mark.parametrize("value", ["often", "NaN", "Infinity", "-0.1", "100.1", ""])
+def test_a_decimal_that_is_none_or_out_of_bounds_stops_the_boot(monkeypatch, value):
+    monkeypatch.setenv("RATE", value)
+    with pytest.raises(ImproperlyConfigured, match="RATE"):
+        environment.decimal("RATE", "0.05", most=100)
+
+
+def test_a_decimal_is_read_or_the_default_counts(monkeypatch):
+    monkeypatch.delenv("RATE", raising=False)
+    assert environment.decimal("RATE", "0.05", most=100) == Decimal("0.05")
+    monkeypatch.setenv("RATE", " 2.5 ")
+    assert environment.decimal("RATE", "0.05", most=100) == Decimal("2.5")

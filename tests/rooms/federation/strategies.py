@@ -43,6 +43,7 @@ specs = st.fixed_dictionaries(
     optional={
         "deadline_seconds": st.integers(1, 30 * 24 * 3600),
         "estimated_seconds": st.one_of(st.none(), st.integers(1, 30 * 24 * 3600)),
+        "checkpoint_seconds": st.one_of(st.none(), st.integers(1, 30 * 24 * 3600)),
         "priority_class": st.sampled_from(["low", "normal", "high"]),
         "strategy": st.sampled_from(["cheapest", "soonest", "pack", "spread", "balanced"]),
         "on_cluster_lost": st.just("hold"),

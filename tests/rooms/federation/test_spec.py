@@ -67,6 +67,7 @@ def test_a_request_says_what_the_spec_says(value):
     for asked, seen in zip(spec.pod_sets, request.pod_sets, strict=True):
         assert 0 <= seen.memory_mib * 2**20 - asked.memory_bytes < 2**20
     assert (request.constraints, request.topology, request.strategy) == (spec.constraints, spec.topology, spec.strategy)
+    assert request.checkpoint_seconds == spec.checkpoint_seconds
     assert (request.priority, request.estimated_seconds) == (spec.priority, spec.estimated_seconds)
 
 
@@ -131,6 +132,9 @@ def test_every_way_to_ask_for_a_gpu_is_read(given_as, read_as):
         ({"completions": 0}, "completions", "out_of_range"),
         ({"completions": 1, "pod": {"count": 2}}, "completions", "out_of_range"),
         ({"estimated_seconds": 0}, "estimated_seconds", "out_of_range"),
+        ({"checkpoint_seconds": 0}, "checkpoint_seconds", "out_of_range"),
+        ({"checkpoint_seconds": 30 * 24 * 3600 + 1}, "checkpoint_seconds", "out_of_range"),
+        ({"checkpoint_seconds": "600"}, "checkpoint_seconds", "wrong_type"),
         ({"strategy": "best"}, "strategy", "unknown_value"),
         ({"priority_class": "system-node-critical"}, "priority_class", "unknown_value"),
         ({"on_cluster_lost": "rerun"}, "on_cluster_lost", "unknown_value"),
