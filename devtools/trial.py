@@ -145,11 +145,17 @@ def _cpu_of(processes: Sequence[psutil.Process]) -> float:
 
 
 def _words(process: psutil.Process) -> Sequence[str]:
-    """The names in its command line; servers that retitle themselves put it all in one piece."""
+    """The names in its command line; servers that retitle themselves put it all in one piece.
+
+    None for what PostgreSQL starts for itself: some of those are called workers too.
+    """
     try:
-        return [Path(word).name for piece in process.cmdline() for word in piece.split()]
+        pieces = process.cmdline()
     except psutil.Error:
         return []
+    if pieces and pieces[0].startswith("postgres:"):
+        return []
+    return [Path(word).name for piece in pieces for word in piece.split()]
 
 
 def start_gateway(home: Path, **settings: str) -> Gateway:

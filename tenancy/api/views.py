@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from foundation.api import as_problem
 from foundation.paging import PAGE_WORDS, page_of, read_query
-from foundation.problems import Problem
+from foundation.problems import Problem, Unavailable
 from tenancy.models import ApiToken, User
 from tenancy.operations import answer_once, record_audit
 from tenancy.queries import Actor, actor_for
@@ -96,8 +96,11 @@ class ApiView(APIView):
         return response
 
     def _audit_refusal(self, problem: Problem) -> None:
-        """One entry for a refused write of a known user; strangers are only logged, so that they cannot fill the trail."""
-        if not self.is_known:
+        """One entry for a refused write of a known user; strangers are only logged, so that they cannot fill the trail.
+
+        None while the database does not answer: there is nowhere to write it, and nothing was changed.
+        """
+        if not self.is_known or isinstance(problem, Unavailable):
             return
         match = self.request.resolver_match
         record_audit(

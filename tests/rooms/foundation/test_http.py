@@ -142,3 +142,16 @@ def test_a_wait_for_a_lock_that_took_too_long_is_429(monkeypatch, send):
     response = send(GOOD)
     problem(response, 429, "busy")
     assert response["Retry-After"] == "1"
+
+
+def test_a_database_that_goes_away_in_the_middle_of_a_write_is_503(monkeypatch, send):
+    """The refusal cannot be audited either: that must not become a defect of its own."""
+
+    def gone(*_, **__):
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr("tenancy.api.tenants.create_tenant", gone)
+    monkeypatch.setattr("tenancy.api.views.record_audit", gone)
+    response = send(GOOD)
+    problem(response, 503, "unavailable")
+    assert response["Retry-After"] == "2"
