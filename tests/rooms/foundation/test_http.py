@@ -130,8 +130,9 @@ def test_a_defect_is_a_500_problem_without_detail(client, monkeypatch, send):
     monkeypatch.setattr("tenancy.api.tenants.visible_tenants", broken)
     client.raise_request_exception = False
     response = send(b"", method="get")
-    problem(response, 500, "internal_error")
-    assert b"42" not in response.content
+    body = problem(response, 500, "internal_error")
+    assert "42" not in body["detail"]
+    assert body["errors"] == []
 
 
 def test_a_wait_for_a_lock_that_took_too_long_is_429(monkeypatch, send):
