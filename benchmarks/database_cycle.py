@@ -1,16 +1,11 @@
 """The gateway's own cycle on real PostgreSQL, for `benchmarks.placement`: snapshot, decisions, quota holds, attempts, commits."""
 
-import os
 import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-import django
-from django.test.utils import setup_databases, teardown_databases
-
-import tests.servers as tests_servers
+from benchmarks.own_database import own_database
 
 SHAPES = 100
 MODELS = ("A100-80GB", "H100-80GB", "L40S-48GB", "MI300X-192GB")
@@ -21,10 +16,7 @@ def placed_per_second(*, clusters: int, nodes: int, gpus: int, tenants: Sequence
 
     The first round, which reads the fleet and fills the caches as after a start, is not counted.
     """
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    assert tests_servers
-    django.setup()
-    with _database():
+    with own_database():
         from federation.operations.cycle import run_scheduling_cycle  # noqa: PLC0415 - models come after django.setup()
         from quotas.queries import discrepancies  # noqa: PLC0415 - likewise
 
@@ -40,15 +32,6 @@ def placed_per_second(*, clusters: int, nodes: int, gpus: int, tenants: Sequence
         assert done.placed == jobs, done
         assert discrepancies() == ()
     return done.placed / seconds
-
-
-@contextmanager
-def _database() -> Iterator[None]:
-    databases = setup_databases(verbosity=0, interactive=False)
-    try:
-        yield
-    finally:
-        teardown_databases(databases, verbosity=0)
 
 
 def _make_fleet(clusters: int, nodes: int, gpus: int, rng: random.Random) -> None:

@@ -4,17 +4,12 @@ Batches of 500, each hold at three levels of the tree for two resources, with re
 of the benchmark's own. The books are proved right at the end.
 """
 
-import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-import django
-from django.test.utils import setup_databases, teardown_databases
-
-import tests.servers as tests_servers
 from benchmarks import report
+from benchmarks.own_database import own_database
 
 BATCH = 500
 BATCHES = 20
@@ -22,23 +17,11 @@ BATCHES = 20
 
 def main() -> None:
     """Prints conditions, a table, and one JSON object."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    assert tests_servers
-    django.setup()
     report.conditions(batches=BATCHES, holds_a_batch=BATCH, journal_lines_a_hold=12)
-    with _database():
+    with own_database():
         figures = _measure()
     report.table([{"figure": name, "value": value} for name, value in figures.items()])
     report.last_line(figures)
-
-
-@contextmanager
-def _database() -> Iterator[None]:
-    databases = setup_databases(verbosity=0, interactive=False)
-    try:
-        yield
-    finally:
-        teardown_databases(databases, verbosity=0)
 
 
 def _measure() -> dict[str, int]:

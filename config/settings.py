@@ -29,6 +29,7 @@ POLICY_CA = env.checked("SWITCHYARD_POLICY_CA", "", env.check_authorities)
 POLICY_SECONDS = env.number("SWITCHYARD_POLICY_SECONDS", 2, least=1, most=20)
 POLICY_FAILS = env.choice("SWITCHYARD_POLICY_FAILS", "closed", ("closed", "open"))
 QUEUE_ORDER = env.choice("SWITCHYARD_QUEUE_ORDER", "ratio", ("ratio", "submitted"))
+PREPARED_STATEMENTS = env.switch("SWITCHYARD_PREPARED_STATEMENTS", default=True)
 METRICS_TOKEN = env.text("SWITCHYARD_METRICS_TOKEN", "")
 CLUSTER_LOST_SECONDS = env.number("SWITCHYARD_CLUSTER_LOST_SECONDS", 40, least=1)
 SPOT_INTERRUPTIONS_PER_HOUR = env.decimal("SWITCHYARD_SPOT_INTERRUPTIONS_PER_HOUR", "0.05", most=100)
@@ -84,9 +85,6 @@ TEMPLATES = [
         },
     }
 ]
-
-
-PREPARED_STATEMENTS = env.switch("SWITCHYARD_PREPARED_STATEMENTS", default=True)
 
 
 def _database(url: str) -> dict[str, object]:

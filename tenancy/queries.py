@@ -39,8 +39,7 @@ _TENANT_AND_ROLES = f"""
     ) AS roles_held
       FROM tenancy_tenant AS tenant WHERE tenant.path = %(path)s
 """  # noqa: S608 - our own column names
-"""As `_bindings_in_force` would ask; by hand, since every submit does and composing it costs more than
-the database's answer."""
+"""As `_bindings_in_force` would ask; by hand, since every submit does and composing it costs more than the answer."""
 _TOKEN_COLUMNS = _columns(
     ApiToken, "id", "user_id", "name", "prefix", "created_at", "expires_at", "last_used_at", "revoked_at"
 )

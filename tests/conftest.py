@@ -17,6 +17,16 @@ def flushing_may_empty_append_only_tables():
         yield
 
 
+@pytest.fixture
+def quotes_look_anew(monkeypatch):
+    """The desk that quotes are given from has seen nothing yet, and looks anew each time it is asked."""
+    from federation.queries import quotes  # noqa: PLC0415 - models can be imported only when Django is set up
+
+    monkeypatch.setattr(quotes, "_desk", quotes._Desk())
+    monkeypatch.setattr(quotes, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(quotes, "REST", 0)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Browser tests last: the browser's driver keeps an event loop running in the main thread, where others start theirs."""

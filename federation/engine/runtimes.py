@@ -132,12 +132,13 @@ def _quantile(weighed: Sequence[tuple[float, float]], target: float) -> float:
 
 def runtime_of(job: JobRequest, runtimes: Mapping[str, Runtime]) -> Runtime | None:
     """How long the job will run: by history, else by its own estimate, never beyond its deadline; None if nothing is known."""
-    found = runtimes.get(job.kind)
-    if found is None:
-        if job.estimated_seconds is None:
-            return None
-        found = by_estimate(job.estimated_seconds)
-    return found if job.deadline_seconds is None else capped(found, job.deadline_seconds)
+    return best_known(runtimes.get(job.kind), job.estimated_seconds, job.deadline_seconds)
+
+
+def best_known(history: Runtime | None, estimated_seconds: int | None, deadline_seconds: int | None) -> Runtime | None:
+    """History if there is any, else the user's estimate, neither beyond the deadline; None if nothing is known."""
+    found = by_estimate(estimated_seconds) if history is None and estimated_seconds is not None else history
+    return found if found is None or deadline_seconds is None else capped(found, deadline_seconds)
 
 
 def by_estimate(seconds: int) -> Runtime:
@@ -171,7 +172,7 @@ def runtime_text(runtime: Runtime) -> str:
     """`usually 34-52 min, from 41 runs`, in words for people."""
     low, high = runtime.p10_seconds, runtime.p90_seconds
     if runtime.basis == "estimate":
-        return f"about {duration_text(runtime.p50_seconds)}, by its own estimate"
+        return f"about {rough_text(runtime.p50_seconds)}, by its own estimate"
     runs = "1 run" if runtime.runs == 1 else f"{runtime.runs} runs"
     alike = {"job": "", "name": " of its name", "pods": " with its pods"}[runtime.basis]
     return f"usually {_span(low, high)}, from {runs}{alike}"
@@ -184,11 +185,11 @@ def _span(low: int, high: int) -> str:
     size, unit = next((one for one in _UNITS if high >= 2 * one[0]), _UNITS[-1])
     first, last = round(low / size), round(high / size)
     if not first and low:
-        return f"{duration_text(low)} to {last} {unit}"
+        return f"{rough_text(low)} to {last} {unit}"
     return f"{last} {unit}" if first == last else f"{first}–{last} {unit}"
 
 
-def duration_text(seconds: int) -> str:
+def rough_text(seconds: int) -> str:
     """A length of time in the largest unit of which there are two."""
     size, unit = next((one for one in _UNITS if seconds >= 2 * one[0]), _UNITS[-1])
     return f"{round(seconds / size)} {unit}"

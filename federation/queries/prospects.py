@@ -18,6 +18,7 @@ from federation.engine.feasibility import never_fits
 from federation.engine.fleet import FleetIndex, sees
 from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
 from federation.engine.policies import Policy
+from federation.queries.offered import offered
 from federation.queries.policies import policy_at
 from foundation.clock import monotonic
 from foundation.problems import FieldError, NotFound, Problem
@@ -109,7 +110,7 @@ def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView], policy: Po
 def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], policy: Policy) -> None:
     options: list[tuple[str, Mapping[str, int]]] = []
     for view in views:
-        flavors = [flavor for name in view.flavors if not policy.flavor_fault(flavor := _flavor(view, name))]
+        flavors = [flavor for seen in view.flavors.values() if not policy.flavor_fault(flavor := offered(seen))]
         whole = FleetCluster(
             view.id, view.name, view.owner_path, view.region, view.state, {f.name: f for f in flavors}, ()
         )
@@ -151,22 +152,8 @@ def _whole(view: ClusterView) -> FleetCluster:
         owner_path=view.owner_path,
         region=view.region,
         state=view.state,
-        flavors={name: _flavor(view, name) for name in view.flavors},
+        flavors={name: offered(flavor) for name, flavor in view.flavors.items()},
         nodes=tuple(_whole_node(node) for node in view.nodes),
-    )
-
-
-def _flavor(view: ClusterView, name: str) -> FleetFlavor:
-    flavor = view.flavors[name]
-    return FleetFlavor(
-        name=flavor.name,
-        vendor=flavor.vendor,
-        gpu_model=flavor.gpu_model,
-        gpu_memory_mib=flavor.gpu_memory_mib,
-        sharing=flavor.sharing,
-        capacity_type=flavor.capacity_type,
-        slice_hosts=flavor.slice_hosts,
-        unplaceable=flavor.unplaceable,
     )
 
 

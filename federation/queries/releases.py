@@ -10,8 +10,8 @@ from uuid import UUID
 from django.db import connection
 
 from federation.engine.lifecycle import AttemptState
-from federation.engine.model import Release, Runtime
-from federation.engine.runtimes import by_estimate, capped, expected_end
+from federation.engine.model import Release
+from federation.engine.runtimes import best_known, expected_end
 from federation.models import Job
 from federation.queries.kinds import kind_of, known_kind, runtimes_of_kinds
 from foundation.clock import monotonic
@@ -89,7 +89,9 @@ def _load(now: datetime) -> tuple[Release, ...]:
     runtimes = runtimes_of_kinds(set(kinds.values()))
     found = []
     for row in rows:
-        end = expected_end(row.started_at, now, _runtime(row, runtimes.get(kinds.get(row.job_id, ""))))
+        history = runtimes.get(kinds.get(row.job_id, ""))
+        runtime = best_known(history, row.estimated_seconds, row.deadline_seconds)
+        end = expected_end(row.started_at, now, runtime)
         if end is not None:
             found.append(
                 Release(end, row.cluster_id, row.flavor, row.units, row.cpu_millicores, row.memory_mib, _nodes(row))
@@ -108,14 +110,6 @@ def _kinds(rows: Sequence[_Row]) -> dict[UUID, str]:
         if kind is not None:
             found[row.job_id] = kind
     return found
-
-
-def _runtime(row: _Row, known: Runtime | None) -> Runtime | None:
-    if known is None:
-        if row.estimated_seconds is None:
-            return None
-        known = by_estimate(row.estimated_seconds)
-    return known if row.deadline_seconds is None else capped(known, row.deadline_seconds)
 
 
 def _nodes(row: _Row) -> Mapping[str, int]:

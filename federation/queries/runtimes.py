@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from federation.engine.model import Runtime
-from federation.engine.runtimes import Groups, Histories, RunHistory, by_estimate, capped, groups_of, predict
+from federation.engine.runtimes import Groups, Histories, RunHistory, best_known, groups_of, predict
 from federation.models import Job, RunGroup
 from foundation.clock import monotonic
 
@@ -30,11 +30,8 @@ def runtimes_of(kinds: Collection[Groups]) -> dict[str, Runtime]:
 def runtime_of_job(job: Job) -> Runtime | None:
     """How long a job will run, by history, else by its own estimate; None if nothing is known."""
     groups = groups_of(job.tenant_id, job.spec)
-    found = predict(groups, _histories(groups))
-    estimate, deadline = job.spec.get("estimated_seconds"), job.spec.get("deadline_seconds")
-    if found is None and estimate is not None:
-        found = by_estimate(estimate)
-    return found if found is None or deadline is None else capped(found, deadline)
+    history = predict(groups, _histories(groups))
+    return best_known(history, job.spec.get("estimated_seconds"), job.spec.get("deadline_seconds"))
 
 
 def _histories(keys: Collection[str]) -> Histories:

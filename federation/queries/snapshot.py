@@ -41,6 +41,7 @@ from federation.engine.ordering import by_response_ratio
 from federation.engine.spec import request_of
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
 from federation.queries.kinds import kind_of, runtimes_of_kinds
+from federation.queries.offered import offered
 from federation.queries.policies import load_policies
 from federation.queries.releases import load_releases
 
@@ -185,15 +186,8 @@ def _flavor(view: ClusterView, name: str, prices: Mapping[str, Dated]) -> FleetF
     stand_in = _stand_in(view, name)
     instants = {at for own in (name, stand_in) if own for at, _ in prices[own][1]}
     unit, cpu, memory, guest_cpu, guest_memory = _asked(price, prices[stand_in][0] if stand_in else None)
-    return FleetFlavor(
-        name=name,
-        vendor=flavor.vendor,
-        gpu_model=flavor.gpu_model,
-        gpu_memory_mib=flavor.gpu_memory_mib,
-        sharing=flavor.sharing,
-        capacity_type=flavor.capacity_type,
-        slice_hosts=flavor.slice_hosts,
-        unplaceable=flavor.unplaceable,
+    return replace(
+        offered(flavor),
         unit_price=unit,
         currency=price.currency if price else "USD",
         cpu_price=cpu,

@@ -3,17 +3,14 @@
 import pytest
 
 from federation.models import Job
-from federation.queries import quotes
 from tests.browser.test_jobs import fill
 from tests.builders import make_cluster, make_flavor, make_node
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture(autouse=True)
-def desk(monkeypatch):
-    monkeypatch.setattr(quotes, "_desk", quotes._Desk())
-    monkeypatch.setattr(quotes, "KEEP_SECONDS", 0.0)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("quotes_look_anew"),
+]
 
 
 @pytest.fixture

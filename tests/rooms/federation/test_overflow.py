@@ -8,12 +8,12 @@ import time_machine
 
 from federation.models import Attempt, Job
 from federation.operations import run_scheduling_cycle
-from federation.queries import prospects, quotes
+from federation.queries import prospects
 from foundation import clock
 from tests.builders import bearer, bind, make_cluster, make_flavor, make_limit, make_node, make_spec, make_tenant
 from tests.builders import make_user as new_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quotes_look_anew")]
 TENANT = "acme/research"
 TIERS = [
     {"after_seconds": 0, "clusters": ["home"]},
@@ -23,10 +23,7 @@ TIERS = [
 
 
 @pytest.fixture(autouse=True)
-def fleet(monkeypatch):
-    monkeypatch.setattr(quotes, "_desk", quotes._Desk())
-    monkeypatch.setattr(quotes, "KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(quotes, "REST", 0)
+def fleet():
     prospects._memory.hopeful.clear()
     for name, region in (("home", "on-site"), ("near", "eu-1"), ("far", "us-1")):
         cluster = make_cluster("acme", name, region=region)

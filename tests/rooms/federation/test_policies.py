@@ -6,7 +6,6 @@ import pytest
 
 from federation.models import Attempt, Job, PlacementPolicy
 from federation.operations import put_policy, run_scheduling_cycle
-from federation.queries import quotes
 from tenancy.models import AuditEntry
 from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_node, make_spec, make_tenant
 from tests.builders import make_user as new_user
@@ -108,8 +107,8 @@ def test_a_job_that_policies_keep_from_every_cluster_is_refused_with_their_names
     assert "acme/team" in refused["errors"][0]["detail"]
 
 
-def test_a_round_goes_by_the_policy_as_it_is_now(call, team, monkeypatch):
-    monkeypatch.setattr(quotes, "_desk", quotes._Desk())
+@pytest.mark.usefixtures("quotes_look_anew")
+def test_a_round_goes_by_the_policy_as_it_is_now(call, team):
     manager, user = actor_for(person("manager")), person("submitter")
     body = {"tenant": "acme/team", **make_spec(pod=GPU)}
     job = call(user, "post", "/jobs", body)[1]["id"]

@@ -16,17 +16,9 @@ from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_cluster, make_flavor, make_limit, make_node, make_spec, make_tenant
 from tests.builders import make_user as new_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quotes_look_anew")]
 TENANT = "acme/research"
 A100 = {"gpu_model": "A100-80GB"}
-
-
-@pytest.fixture(autouse=True)
-def desk(monkeypatch):
-    """A process that has seen nothing yet, and that looks anew each time it is asked."""
-    monkeypatch.setattr(quotes, "_desk", quotes._Desk())
-    monkeypatch.setattr(quotes, "KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(quotes, "REST", 0)
 
 
 @pytest.fixture

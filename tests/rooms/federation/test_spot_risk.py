@@ -10,21 +10,12 @@ from billing.operations.prices import NewPrice
 from federation.engine.spec import shape_of
 from federation.models import Attempt, Job, JobEvent
 from federation.operations import run_scheduling_cycle
-from federation.queries import quotes
 from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_cluster, make_flavor, make_node, make_spec, make_tenant, make_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quotes_look_anew")]
 TENANT = "acme/research"
 HOURS = 3600
-
-
-@pytest.fixture(autouse=True)
-def desk(monkeypatch):
-    """A process that has seen nothing yet, and that looks anew each time it is asked."""
-    monkeypatch.setattr(quotes, "_desk", quotes._Desk())
-    monkeypatch.setattr(quotes, "KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(quotes, "REST", 0)
 
 
 @pytest.fixture

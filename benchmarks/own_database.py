@@ -1,0 +1,23 @@
+"""A PostgreSQL and a database of a benchmark's own, with the gateway's schema, gone afterwards."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import django
+from django.test.utils import setup_databases, teardown_databases
+
+import tests.servers as tests_servers
+
+
+@contextmanager
+def own_database() -> Iterator[None]:
+    """Models can be imported inside."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    assert tests_servers
+    django.setup()
+    databases = setup_databases(verbosity=0, interactive=False)
+    try:
+        yield
+    finally:
+        teardown_databases(databases, verbosity=0)
