@@ -170,12 +170,6 @@ def permissions_at(actor: Actor, tenant: Tenant, *, until: datetime | None = EVE
     return permissions_of(roles.values_list("role", flat=True)) & actor.reach
 
 
-def roles_at(actor: Actor, tenant: Tenant) -> frozenset[str]:
-    """Names of the roles that hold for the actor at the tenant."""
-    roles = _bindings_in_force(actor).filter(tenant__path__in=tenant.path_prefixes)
-    return frozenset(roles.values_list("role", flat=True))
-
-
 def require(actor: Actor, tenant: Tenant, permission: Permission) -> None:
     """Returns when the actor holds the permission; otherwise NotFound (may not even see it) or NotAllowedHere."""
     _judge(tenant, permissions_at(actor, tenant), permission, sees=None)

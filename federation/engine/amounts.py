@@ -64,15 +64,6 @@ def milli_gpu_per_unit(flavor: FleetFlavor) -> tuple[int, int]:
     return MILLI, 1
 
 
-def milli_gpu_wanted(gpu: GpuRequest | None) -> int:
-    """What a pod asks for in milli-GPU, whatever flavor serves it."""
-    if gpu is None:
-        return 0
-    if gpu.mig:
-        return gpu.count * int(gpu.mig.partition("g")[0]) * MILLI // SLICES_PER_GPU
-    return gpu.fraction_milli or gpu.count * MILLI
-
-
 def amounts_of(job: JobRequest, flavor_by_pod_set: Mapping[str, FleetFlavor]) -> dict[str, int]:
     """What a job's quota hold takes, by resource, in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores,
     `memory` in MiB, each over all pods. A MIG slice `Ng.…` counts N sevenths of a GPU and a share 1/N, rounded down.
