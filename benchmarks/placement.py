@@ -24,9 +24,9 @@ import numpy as np
 from benchmarks.database_cycle import placed_per_second
 from benchmarks.report import conditions, last_line
 from federation.engine.cycle import decide
+from federation.engine.decisions import Decisions
 from federation.engine.fleet import FleetIndex
 from federation.engine.model import (
-    Decisions,
     FleetCluster,
     FleetFlavor,
     FleetNode,

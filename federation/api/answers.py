@@ -7,9 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from billing.queries import CostView
+from federation.engine.decisions import InterruptionRisk, Reason
 from federation.engine.interruptions import risk_text
 from federation.engine.lifecycle import JobState
-from federation.engine.model import InterruptionRisk, Reason, Runtime
+from federation.engine.model import Runtime
 from federation.engine.quotes import Capacity, Offer
 from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent

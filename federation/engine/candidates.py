@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .fleet import BARE, CPU, MEMORY, PART, UNITS, WHOLE, Fleet, Floats, Ints, Mask
+from .fleet import Fleet
 from .model import PodSetRequest, Topology
+from .pools import BARE, CPU, MEMORY, PART, UNITS, WHOLE, Floats, Ints, Mask
 from .prices import MIB_PER_GIB, MILLICORES_PER_CORE
 from .siting import Need, need_of
 

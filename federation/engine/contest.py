@@ -9,14 +9,16 @@ import numpy as np
 
 from .amounts import amounts_of
 from .candidates import Ask
-from .fleet import Audience, Fleet, Floats, Ints, Mask
+from .decisions import InterruptionRisk, Reason
+from .fleet import Audience, Fleet
 from .foresight import Foresight
 from .fragmentation import Fragmentation
 from .interruptions import Exposure
 from .ledger import FleetState
 from .limits import Refusal
-from .model import Constraints, FleetFlavor, InterruptionRisk, JobRequest, Reason
+from .model import Constraints, FleetFlavor, JobRequest
 from .policies import Policy
+from .pools import Floats, Ints, Mask
 from .prices import hourly_cost, rates_of
 from .reasons import quota_reason, reason_on
 from .siting import Need, Site

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from .cycle import MAY_BORROW, Cycle
-from .model import JobRequest, Placement, Snapshot, Start, Wait
+from .backfill import MAY_BORROW
+from .cycle import Cycle
+from .decisions import Placement, Start, Wait
+from .model import JobRequest, Snapshot
 from .runtimes import runtime_of
 from .timeline import Waiting, later_fits, starts
 

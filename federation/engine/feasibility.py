@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from .candidates import ask_of
+from .decisions import Reason
 from .fleet import FleetIndex
 from .ledger import FleetState
-from .model import FleetCluster, JobRequest, Reason
+from .model import FleetCluster, JobRequest
 from .policies import NO_POLICY, Policy
 from .reasons import reason_on
 

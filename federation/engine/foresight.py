@@ -7,9 +7,9 @@ Worked out only where something changed since the last look. In a cluster that s
 import numpy as np
 
 from .candidates import Ask
-from .fleet import CPU, UNITS, WHOLE, Floats, Ints, Mask
 from .fragmentation import Fragmentation
 from .ledger import FleetState, PoolState
+from .pools import CPU, UNITS, WHOLE, Floats, Ints, Mask
 from .siting import Need, Site, has_room
 
 _NEVER = -1

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from .amounts import MILLI, milli_gpu_per_unit
-from .fleet import WHOLE, Fleet, Floats, Ints, Mask
+from .fleet import Fleet
 from .leftovers import STEPS, Kind, usual_waste
 from .model import JobRequest, PodSetRequest, TypicalPod
+from .pools import WHOLE, Floats, Ints, Mask
 
 BESIDE_LEFTOVERS = 0.3
 """What the first part counts where the third one is known."""

@@ -13,8 +13,10 @@ from decimal import Decimal
 
 import numpy as np
 
-from .fleet import Fleet, Floats, Ints
-from .model import FleetCluster, InterruptionRisk, JobRequest, Runtime
+from .decisions import InterruptionRisk
+from .fleet import Fleet
+from .model import FleetCluster, JobRequest, Runtime
+from .pools import Floats, Ints
 
 UNKNOWN_SECONDS = 3600
 """How long a job is taken to run while nothing is known."""

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .fleet import CPU, MEMORY, PART, PODS, UNITS, WHOLE, Fleet, Floats, Ints, Pool
-from .model import Reason
+from .decisions import Reason
+from .fleet import Fleet
+from .pools import CPU, MEMORY, PART, PODS, UNITS, WHOLE, Floats, Ints, Pool
 from .siting import TIGHTNESS_OF_A_UNIT, Need, Site, has_room, room_for, site_gang, site_one, spread_order, tightness
 
 _ENOUGH = 2**62

@@ -16,13 +16,14 @@ import numpy as np
 from .amounts import amounts_of
 from .candidates import Ask, ask_of
 from .cycle import Cycle
+from .decisions import Placement, Reason, Wait
 from .eligibility import as_of
 from .expectations import later_placements
 from .fleet import Fleet, FleetIndex
 from .fragmentation import typical_of
 from .ledger import FleetState
 from .limits import Charges, LimitBook
-from .model import JobRequest, Placement, Reason, Runtime, Snapshot, TypicalPod, Wait
+from .model import JobRequest, Runtime, Snapshot, TypicalPod
 from .policies import PolicyBook
 from .prices import cost_over
 from .reasons import reason_on

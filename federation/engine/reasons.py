@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .amounts import USUAL_VENDOR, is_wanted
+from .decisions import Reason
 from .eligibility import NOT_REACHED, exclusion, opening, tier_of
-from .fleet import BARE, CPU, MEMORY, OPEN_STATES, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool
+from .fleet import OPEN_STATES
 from .ledger import FleetState, PoolState
 from .limits import LimitLine
-from .model import FleetCluster, JobRequest, PodSetRequest, Reason, Topology
+from .model import FleetCluster, JobRequest, PodSetRequest, Topology
 from .policies import NO_POLICY, Policy
+from .pools import BARE, CPU, MEMORY, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool
 from .siting import Need, domain_room, need_of
 
 JOB_CODES = (

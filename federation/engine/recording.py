@@ -15,7 +15,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from .model import Decisions, Snapshot
+from .decisions import Decisions
+from .model import Snapshot
 
 SNAPSHOT_FORMAT = "switchyard/snapshot"
 DECISIONS_FORMAT = "switchyard/decisions"

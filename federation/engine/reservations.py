@@ -18,9 +18,10 @@ from datetime import datetime
 import numpy as np
 
 from .candidates import Ask
-from .fleet import UNITS, WIDTH_OF_LEVEL, Domains, Ints
+from .decisions import Start
 from .ledger import FleetState, PoolState
-from .model import Release, Start
+from .model import Release
+from .pools import UNITS, WIDTH_OF_LEVEL, Domains, Ints
 from .siting import Need, room_for
 from .timeline import Seeker, Timeline, first_fit
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .fleet import BARE, CPU, MEMORY, PART, PODS, UNITS, WHOLE, WIDTH_OF_LEVEL, Domains, Ints, Mask, Pool
 from .model import PodSetRequest, Topology
+from .pools import BARE, CPU, MEMORY, PART, PODS, UNITS, WHOLE, WIDTH_OF_LEVEL, Domains, Ints, Mask, Pool
 
 Pods: TypeAlias = list[tuple[int, int]]
 """(position of a node in its pool, pods there)."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .candidates import Ask
-from .fleet import Floats, Mask
 from .interruptions import Exposure
 from .policies import Policy
+from .pools import Floats, Mask
 
 
 @dataclass(frozen=True, slots=True)

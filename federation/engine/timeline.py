@@ -18,9 +18,11 @@ import numpy as np
 from .amounts import portion_of
 from .candidates import Ask, ask_of
 from .contest import Viewpoint
-from .fleet import CPU, MEMORY, PODS, RESOURCES, UNITS, Fleet, Ints, Mask
+from .decisions import Placement, Start
+from .fleet import Fleet
 from .ledger import FleetState
-from .model import JobRequest, Placement, Release, Start
+from .model import JobRequest, Release
+from .pools import CPU, MEMORY, PODS, RESOURCES, UNITS, Ints, Mask
 from .siting import Site
 from .strategies import price_terms
 

@@ -20,10 +20,11 @@ import clusters.queries
 import quotas.operations
 from federation.engine import cycle, names
 from federation.engine.amounts import units_per_pod
+from federation.engine.decisions import Placement, PodSetPlacement, Reason, Wait
 from federation.engine.fleet import FleetIndex
 from federation.engine.interruptions import risk_text
 from federation.engine.lifecycle import JobState
-from federation.engine.model import Placement, PodSetPlacement, PodSetRequest, Reason, Snapshot, Topology, Wait
+from federation.engine.model import PodSetRequest, Snapshot, Topology
 from federation.engine.rendering import kept_levels
 from federation.engine.siting import within_slice
 from federation.locks import lock_queued_jobs

@@ -12,9 +12,10 @@ from uuid import UUID
 from django.db import connection
 
 from federation.engine import cycle
+from federation.engine.decisions import Start
 from federation.engine.expectations import expected_starts
 from federation.engine.fleet import FleetIndex
-from federation.engine.model import Snapshot, Start
+from federation.engine.model import Snapshot
 from federation.engine.timeline import start_text
 from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot, with_times
 from foundation import clock

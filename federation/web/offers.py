@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from federation.engine.decisions import Reason
 from federation.engine.interruptions import risk_text
-from federation.engine.model import Reason
 from federation.engine.quotes import Offer
 from federation.queries.quotes import JobQuote, quote_of_draft
 from foundation.problems import Problem

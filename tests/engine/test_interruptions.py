@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.engine.cycle import decide
+from federation.engine.decisions import Placement
 from federation.engine.interruptions import MOST_TIMES, exposed_seconds, risk_text, slowdown
-from federation.engine.model import Placement, Runtime
+from federation.engine.model import Runtime
 from federation.engine.quotes import Outlook, quote
 
 from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot, uniform

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from federation.engine.cycle import Cycle, decide
 from federation.engine.feasibility import never_fits
-from federation.engine.fleet import WIDTH_OF_LEVEL, FleetIndex
+from federation.engine.fleet import FleetIndex
 from federation.engine.fragmentation import typical_of
 from federation.engine.model import StrategyWeights, TenantPolicy, Tier
+from federation.engine.pools import WIDTH_OF_LEVEL
 from federation.engine.strategies import STRATEGIES
 
 from .checker import check

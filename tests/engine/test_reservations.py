@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from federation.engine.cycle import decide
-from federation.engine.model import Wait
+from federation.engine.decisions import Wait
 
 from .fleets import NOW, cluster, flavor, job, node, pods, snapshot, uniform
 

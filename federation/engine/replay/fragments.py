@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from federation.engine.fleet import Floats, Ints
+from federation.engine.pools import Floats, Ints
 
 from .values import WHOLE, TraceJob
 from .world import Layout, Shelves

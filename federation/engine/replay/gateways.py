@@ -18,19 +18,20 @@ from uuid import UUID
 import numpy as np
 
 from federation.engine.cycle import decide
-from federation.engine.fleet import FleetIndex, Ints
+from federation.engine.decisions import Placement
+from federation.engine.fleet import FleetIndex
 from federation.engine.model import (
     FleetCluster,
     FleetFlavor,
     FleetNode,
     GpuRequest,
     JobRequest,
-    Placement,
     PodSetRequest,
     Snapshot,
     Topology,
 )
 from federation.engine.ordering import by_response_ratio
+from federation.engine.pools import Ints
 
 from .members import settle
 from .values import EPOCH, WHOLE, Machine, TraceJob

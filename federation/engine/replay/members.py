@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from federation.engine.fleet import Floats, Ints
+from federation.engine.pools import Floats, Ints
 
 from .values import WHOLE, Member, TraceJob
 from .world import Shelves

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from federation.engine.fleet import Floats, Ints, Mask
+from federation.engine.pools import Floats, Ints, Mask
 
 from .values import WHOLE, ClusterPlan, Machine, TraceJob
 
