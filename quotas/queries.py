@@ -1,7 +1,6 @@
 """Questions about quota: who may hold how much, what is held, what would never fit. Read-only."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
@@ -14,16 +13,6 @@ from .engine.holds import HoldRefusal, Limit, never_fits, path_prefixes
 from .models import QuotaLimit
 
 
-@dataclass(frozen=True, slots=True)
-class Headroom:
-    """What a tenant may still take of a resource (base units), and the path of the limit that says so."""
-
-    resource: str
-    clusters: tuple[str, ...]
-    free: int
-    bound_by: str
-
-
 def limit_states() -> tuple[Limit, ...]:
     """Every standing limit, root first."""
     return _values(QuotaLimit.objects.all())
@@ -32,19 +21,6 @@ def limit_states() -> tuple[Limit, ...]:
 def limits_on_path(tenant_path: str) -> tuple[Limit, ...]:
     """The standing limits that count for a tenant: its own and those above, root first."""
     return _values(QuotaLimit.objects.filter(tenant__path__in=path_prefixes(tenant_path)))
-
-
-def headroom(tenant_path: str) -> tuple[Headroom, ...]:
-    """For each resource and set of clusters limited on the path: the least that is free. What is not listed is unlimited."""
-    tightest: dict[tuple[str, tuple[str, ...]], Limit] = {}
-    for limit in limits_on_path(tenant_path):
-        key = (limit.resource, limit.clusters)
-        if key not in tightest or limit.free < tightest[key].free:
-            tightest[key] = limit
-    return tuple(
-        Headroom(resource, clusters, limit.free, limit.tenant_path)
-        for (resource, clusters), limit in sorted(tightest.items())
-    )
 
 
 def refusal_for_good(

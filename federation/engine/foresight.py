@@ -32,6 +32,8 @@ class Foresight:
         self._seen: Ints = np.full(count, _NEVER, dtype=np.int64)
         self._rank: list[tuple[int, str]] = [(0, "")] * count
         self._cluster = state.fleet.cluster_of_pool[ask.lead]
+        self._orders: dict[int, tuple[PoolState, int, Ints]] = {}
+        """By pool: the packing order there, and how much of the pool's history it knows of."""
 
     def look(self, is_in: Mask) -> None:
         """Brings the landings of all candidates that are in up to date; a candidate without one has `sites` None."""
@@ -68,16 +70,28 @@ class Foresight:
             self.is_masked[pick] = False
 
     def _packing_order(self, state: PoolState, number: int, need: Need) -> Ints:
-        """Nodes by the GPUs that the pod would strand there, the fuller first among equals; only the hinted follow it."""
-        fitting = np.flatnonzero(has_room(state.free, need))
-        order = np.zeros(state.free.shape[1], dtype=np.int64)
+        """Nodes by the GPUs that the pod would strand there, the fuller first among equals; only the hinted follow it.
+
+        Worked out anew only for the nodes that have changed since the last look.
+        """
+        known = self._orders.get(number)
+        if known is None or known[0] is not state:
+            order = np.zeros(state.free.shape[1], dtype=np.int64)
+            changed = np.arange(order.size)
+        else:
+            order = known[2]
+            changed = np.unique(np.array(state.changes[known[1] :], dtype=np.int64))
+        self._orders[number] = (state, len(state.changes), order)
+        fitting = changed[has_room(state.free[:, changed], need)]
         if fitting.size:
-            idle = (
-                state.free[UNITS, fitting] if state.devices is None else state.devices[:, fitting].sum(axis=0) / WHOLE
-            )
-            size = np.maximum(1, state.pool.capacity[UNITS, fitting])
-            terms = self._stranding(state, number, need, fitting) + IDLE_WEIGHT * idle / size
-            order[fitting] = np.rint(terms * MICRO)
+            order[fitting] = self._packing_terms(state, number, need, fitting)
+        return order
+
+    def _packing_terms(self, state: PoolState, number: int, need: Need, nodes: Ints) -> Ints:
+        idle = state.free[UNITS, nodes] if state.devices is None else state.devices[:, nodes].sum(axis=0) / WHOLE
+        size = np.maximum(1, state.pool.capacity[UNITS, nodes])
+        terms = self._stranding(state, number, need, nodes) + IDLE_WEIGHT * idle / size
+        order: Ints = np.rint(terms * MICRO).astype(np.int64)
         return order
 
     def _stranding(self, state: PoolState, number: int, need: Need, nodes: Ints) -> Floats:
@@ -85,10 +99,14 @@ class Foresight:
         assert self._meter is not None
         units, cpu = state.free[UNITS, nodes], state.free[CPU, nodes]
         devices = None if state.devices is None else state.devices[:, nodes]
-        before = self._meter.stranded(number, units, devices, cpu)
-        left = None if devices is None else devices_after(devices, need)
-        after = self._meter.stranded(number, units - need.units, left, cpu - need.cpu_millicores)
-        return after - before
+        left = None if devices is None else np.concatenate([devices, devices_after(devices, need)], axis=1)
+        measured = self._meter.stranded(
+            number,
+            np.concatenate([units, units - need.units]),
+            left,
+            np.concatenate([cpu, cpu - need.cpu_millicores]),
+        )
+        return measured[nodes.size :] - measured[: nodes.size]
 
 
 def devices_after(devices: Ints, need: Need) -> Ints:

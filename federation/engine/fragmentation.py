@@ -55,6 +55,7 @@ class Fragmentation:
         self._wants_gpu: Mask = np.array([kind.pod.gpu is not None for kind in kept], dtype=np.bool_)
         self._cores_per_gpu = _cores_per_gpu(typical)
         is_divisible = any(pool.devices is not None for pool in fleet.pools)
+        self._by_pool: dict[int, tuple[Ints, Ints, Ints, Mask]] = {}
         self._waste: Floats = np.array(usual_waste(_sizes(typical)) if is_divisible else ()) / STEPS
 
     def stranded(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints) -> Floats:
@@ -72,18 +73,25 @@ class Fragmentation:
         return lost + np.maximum(0.0, idle - cpu / self._cores_per_gpu)
 
     def _lost(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints, idle: Floats) -> Floats:
-        wanted = self._units[:, pool, None]
-        fits = self._wants_gpu[:, None] & (wanted >= 0) & (cpu >= self._cpu[:, None])
+        wanted, size, needed, is_for_gpu = self._kinds_on(pool)
+        fits = is_for_gpu & (cpu >= self._cpu[:, None])
         if devices is None:
             usable = fits & (units >= wanted)
             return self._weight @ np.where(usable, 0.0, idle)
-        parts = self._parts[:, pool]
-        size = np.where(parts > 0, parts, WHOLE)[:, None, None]
         is_large = devices >= size
-        usable = fits & (is_large.sum(axis=1) >= np.where(parts > 0, 1, self._units[:, pool])[:, None])
+        usable = fits & (is_large.sum(axis=1) >= needed)
         too_small = np.where(is_large, 0, devices).sum(axis=1) / WHOLE
         lost: Floats = self._weight @ np.where(usable, too_small, idle)
         return lost
+
+    def _kinds_on(self, pool: int) -> tuple[Ints, Ints, Ints, Mask]:
+        """Per kind of pod, on a pool: units, what a device must have, how many such devices, whether it may run there."""
+        known = self._by_pool.get(pool)
+        if known is None:
+            wanted, parts = self._units[:, pool, None], self._parts[:, pool, None]
+            size, needed = np.where(parts > 0, parts, WHOLE)[:, None], np.where(parts > 0, 1, wanted)
+            known = self._by_pool[pool] = (wanted, size, needed, self._wants_gpu[:, None] & (wanted >= 0))
+        return known
 
 
 def _most_frequent(typical: Sequence[TypicalPod]) -> list[TypicalPod]:

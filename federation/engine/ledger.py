@@ -4,7 +4,7 @@ Within a cycle nothing is given back but what a decision that failed half-way ha
 not fit for the rest of the cycle, and the cycle relies on it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ _ENOUGH = 2**62
 class PoolState:
     """A pool in a cycle: its matrices, copied on the first deduction."""
 
-    __slots__ = ("bounds", "devices", "free", "hidden", "notes", "pool", "tight", "unit_rooms", "version")
+    __slots__ = ("bounds", "changes", "devices", "free", "hidden", "notes", "pool", "tight", "unit_rooms", "version")
 
     def __init__(self, pool: Pool, *, is_empty: bool) -> None:
         self.pool = pool
@@ -38,6 +38,8 @@ class PoolState:
         self.unit_rooms: dict[int, int] = {}
         self.notes: dict[object, Any] = {}
         """What others derived from this version."""
+        self.changes: list[int] = []
+        """Nodes of which something was taken or given back, one entry each time."""
 
     def may_hold(self, need: Need) -> bool:
         """False if the pod set cannot fit, as far as a quick look tells."""
@@ -84,7 +86,7 @@ class PoolState:
 
     def take(self, node: int, need: Need, count: int) -> None:
         """Deducts `count` pods from a node."""
-        self._touch()
+        self._touch(node)
         free = self.free
         free[UNITS, node] -= need.units * count
         self.tight[node] -= need.units * count * (TIGHTNESS_OF_A_UNIT * WHOLE)
@@ -94,14 +96,15 @@ class PoolState:
 
     def take_beside(self, node: int, need: Need, count: int) -> None:
         """Deducts what `count` pods on another flavor's devices take of a node that both flavors share."""
-        self._touch()
+        self._touch(node)
         self._take_rest(node, need, count)
 
-    def _touch(self) -> None:
+    def _touch(self, *nodes: int) -> None:
         if not self.version:
             self.free = self.free.copy()
             self.devices = None if self.devices is None else self.devices.copy()
         self.version += 1
+        self.changes += nodes
         self.unit_rooms.clear()
         self.notes.clear()
 
@@ -127,7 +130,7 @@ class PoolState:
 
     def give_back(self, node: int, amounts: Ints) -> None:
         """Adds what pods had of a node, in the order of a pool's rows; never more than there is. For looking ahead only."""
-        self._touch()
+        self._touch(node)
         rows = slice(UNITS, PODS + 1)
         self.free[rows, node] = np.minimum(self.free[rows, node] + amounts[rows], self.pool.capacity[rows, node])
         self.tight[node] = self.free[UNITS, node] * WHOLE * TIGHTNESS_OF_A_UNIT + self.free[CPU, node]
@@ -135,16 +138,16 @@ class PoolState:
 
     def hide(self, nodes: Sequence[int]) -> None:
         """Leaves nothing free on these nodes for the rest of the cycle."""
-        self._touch()
+        self._touch(*nodes)
         for node in nodes:
             self.hidden.setdefault(node, self.free[:, node].copy())
         self.free[:, nodes] = 0
         if self.devices is not None:
             self.devices[:, nodes] = 0
 
-    def unhide(self, nodes: Iterable[int]) -> None:
+    def unhide(self, nodes: Collection[int]) -> None:
         """Shows nodes again with what is free on them."""
-        self._touch()
+        self._touch(*nodes)
         for node in nodes:
             self.free[:, node] = self.hidden.pop(node)
             self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
@@ -164,7 +167,7 @@ class PoolState:
         other.pool, other.version, other.bounds = self.pool, self.version, self.bounds
         other.free, other.tight = self.free.copy(), self.tight.copy()
         other.devices = None if self.devices is None else self.devices.copy()
-        other.hidden = dict(self.hidden)
+        other.hidden, other.changes = dict(self.hidden), self.changes.copy()
         other.unit_rooms, other.notes = {}, {}
         return other
 

@@ -31,7 +31,7 @@ def every_path(user):
     job = waiting_job(user)
     cluster, tenant = Cluster.objects.get(name="north"), job.tenant
     return [*PATHS, f"/jobs/{job.id}/", f"/jobs/{job.id}/logs/", f"/clusters/{cluster.id}/", f"/tenants/{tenant.id}/",
-            f"/jobs/new/?from={job.id}"]  # fmt: skip
+            f"/tenants/{tenant.id}/policy/", f"/jobs/new/?from={job.id}"]  # fmt: skip
 
 
 def test_every_page_opens_without_a_complaint_of_the_browser(window, admin):

@@ -4,7 +4,7 @@ from foundation.ids import new_id
 from foundation.problems import Conflict, Invalid, NotFound
 from quotas.models import Hold, HoldMovement, QuotaLimit
 from quotas.operations import delete_limit, end_holds, put_limit, take_holds
-from quotas.queries import discrepancies, headroom, refusal_for_good
+from quotas.queries import discrepancies, refusal_for_good
 from tenancy.models import AuditEntry
 from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM, NotAllowedHere, actor_for
@@ -223,15 +223,6 @@ def test_a_senseless_limit_is_refused_with_its_field(resource, nominal, clusters
     with pytest.raises(Invalid) as refused:
         put_limit(SYSTEM, "acme", resource, nominal=nominal, clusters=clusters)
     assert [(error.field, error.code) for error in refused.value.errors] == [(field, code)]
-
-
-def test_headroom_is_the_tightest_limit_on_the_path():
-    make_limit("acme", nominal="8")
-    make_limit("acme/research", nominal="6")
-    take_holds([hold_request("acme", {"gpu": 4000}), hold_request("acme/research", {"gpu": 1000})])
-
-    (room,) = headroom("acme/research/vision")
-    assert (room.resource, room.free, room.bound_by) == ("gpu", 3000, "acme")
 
 
 def test_what_fits_on_one_cluster_when_all_is_empty_is_not_refused_for_good():
