@@ -97,7 +97,7 @@ class ControlPlane:
             )
         log = self.layout.log(component)
         argv = [str(self.binaries[component]), *commands.arguments(component, self.layout)]
-        self.processes[component] = spawn(argv, log=log, env={**os.environ, "GOGC": "50"})
+        self.processes[component] = spawn(argv, log=log)
         deadline = time.monotonic() + READY_SECONDS
         while not self._is_ready(component):
             if self.processes[component].poll() is not None:

@@ -192,7 +192,7 @@ def test_a_credential_of_another_cluster_does_not_replace_this_ones(bare_cluster
 def test_attack_74_a_stolen_token_writes_to_the_gateways_namespaces_only(bare_clusters, namespace_name):
     plane = bare_clusters[0]
     token = gateway_token(plane)
-    ours = f"swy-{namespace_name}"
+    ours, label = f"swy-{namespace_name}", {"switchyard.dev/install": "thief"}
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -210,6 +210,7 @@ def test_attack_74_a_stolen_token_writes_to_the_gateways_namespaces_only(bare_cl
         admin.post(JOBS.format("default"), json=job).raise_for_status()
         refused = [
             thief.post("/api/v1/namespaces", json={"metadata": {"name": namespace_name}}),
+            thief.post("/api/v1/namespaces", json={"metadata": {"name": namespace_name, "labels": label}}),
             thief.post(JOBS.format("default"), json=job),
             thief.patch(
                 f"{JOBS.format('default')}/thief",
@@ -233,7 +234,9 @@ def test_attack_74_a_stolen_token_writes_to_the_gateways_namespaces_only(bare_cl
             thief.get("/api/v1/namespaces/kube-system/secrets"),
             thief.post("/api/v1/namespaces/default/serviceaccounts/default/token", json={"spec": {}}),
         ]
-        assert [answer.status_code for answer in refused] == [403] * 9
-        assert thief.post("/api/v1/namespaces", json={"metadata": {"name": ours}}).status_code == 201
-        assert thief.post(JOBS.format(ours), json=job).status_code == 201
-        assert thief.delete(f"{JOBS.format(ours)}/thief").status_code == 200
+        assert [answer.status_code for answer in refused] == [403] * 10
+        for name, labels in ((ours, {}), (f"{ours}-labelled", label)):
+            made = thief.post("/api/v1/namespaces", json={"metadata": {"name": name, "labels": labels}})
+            assert made.status_code == 201
+            assert thief.post(JOBS.format(name), json=job).status_code == 201
+            assert thief.delete(f"{JOBS.format(name)}/thief").status_code == 200

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import NAMESPACE, ROLE, SERVICE_ACCOUNT, Comparison, Right, compare
 from tests.apiserver import published_rules
 
@@ -36,12 +37,19 @@ def test_the_manifest_binds_the_role_to_the_account_alone():
 
 
 def test_the_manifest_confines_the_account_by_name():
-    [policy] = manifest("ValidatingAdmissionPolicy")
-    [condition] = policy["spec"]["matchConditions"]
-    assert condition["expression"].endswith(f'"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"')
-    assert policy["spec"]["failurePolicy"] == "Fail"
-    [binding] = manifest("ValidatingAdmissionPolicyBinding")
-    assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+    policies, bindings = manifest("ValidatingAdmissionPolicy"), manifest("ValidatingAdmissionPolicyBinding")
+    for policy, binding in zip(policies, bindings, strict=True):
+        [condition] = policy["spec"]["matchConditions"]
+        assert condition["expression"].endswith(f'"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"')
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+
+
+def test_only_the_gateways_own_namespaces_are_left_out_of_what_confines_it():
+    makes, writes = manifest("ValidatingAdmissionPolicy")
+    left_out = {"matchExpressions": [{"key": INSTALL_LABEL, "operator": "DoesNotExist"}]}
+    assert "namespaceSelector" not in makes["spec"]["matchConstraints"]
+    assert writes["spec"]["matchConstraints"]["namespaceSelector"] == left_out
 
 
 def test_the_role_reads_no_secrets_and_starts_no_shells():
