@@ -1,7 +1,6 @@
 """One Kubernetes control plane as child processes: how each is started, known to be ready, broken and stopped."""
 
 import json
-import os
 import secrets
 import shutil
 import signal

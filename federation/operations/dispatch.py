@@ -12,6 +12,7 @@ was requested before then wins. No transaction is open while a cluster is spoken
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -23,7 +24,7 @@ import clusters.queries
 from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
 from federation.locks import Claim, claim_due_attempts
-from federation.models import ATTEMPT_LIFECYCLE, Attempt, RemoteObject
+from federation.models import ATTEMPT_LIFECYCLE, Attempt
 from federation.queries.visits import due_clusters, visits_of
 from foundation.crash import crash_point
 from foundation.states import advance
@@ -136,24 +137,40 @@ def _store_uids(claim: Claim, created: Sequence[Created]) -> None:
     advance(ours, ATTEMPT_LIFECYCLE, AttemptState.CREATED, created_at=Now())
 
 
+COMMIT_STARTING = """
+WITH moved AS (
+    UPDATE federation_attempt SET state = %(starting)s, starting_at = now()
+     WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL AND state = ANY(%(sources)s)
+    RETURNING id
+), ready AS (
+    SELECT id FROM moved
+     UNION ALL
+    SELECT id FROM federation_attempt
+     WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL
+       AND state = %(starting)s AND released_at IS NULL
+)
+SELECT object.attempt_id, object.id, object.uid
+  FROM federation_remoteobject AS object JOIN ready ON ready.id = object.attempt_id
+"""
+
+
 def _commit_starting(claim: Claim) -> dict[UUID, dict[int, str]]:
     """Uids by attempt and object of those attempts that may be released now: the commitment that they run.
 
     From `created` they get there here, unless someone asked to stop them; those already `starting` come from a worker
     that died, and are released again, which is harmless.
     """
-    ours = Attempt.objects.filter(id__any_of=claim.attempt_ids, claim_token=claim.token, stop_requested_at=None)
-    advance(ours, ATTEMPT_LIFECYCLE, AttemptState.STARTING, starting_at=Now())
-    rows = RemoteObject.objects.filter(
-        attempt_id__any_of=claim.attempt_ids,
-        attempt__claim_token=claim.token,
-        attempt__stop_requested_at=None,
-        attempt__state=AttemptState.STARTING,
-        attempt__released_at=None,
-    ).values_list("attempt_id", "id", "uid")
+    asked: dict[str, Any] = {
+        "starting": AttemptState.STARTING.value,
+        "sources": list(ATTEMPT_LIFECYCLE.sources(AttemptState.STARTING)),
+        "ids": list(claim.attempt_ids),
+        "token": claim.token,
+    }
     found: dict[UUID, dict[int, str]] = {}
-    for attempt_id, object_id, uid in rows:
-        found.setdefault(attempt_id, {})[object_id] = uid
+    with connection.cursor() as cursor:
+        cursor.execute(COMMIT_STARTING, asked)
+        for attempt_id, object_id, uid in cursor.fetchall():
+            found.setdefault(attempt_id, {})[object_id] = uid
     return found
 
 

@@ -1,18 +1,19 @@
 """Claimed attempts as dispatch needs them: what to create, what to release, what to stop."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models.functions import Now
+from django.db import connection
+from msgspec import json
 
-from clusters.models import Cluster, Flavor
+from clusters.models import Cluster
 from federation.engine import isolation, rendering
 from federation.engine.lifecycle import AttemptState
-from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, RemoteObject
+from federation.models import LIVE_ATTEMPT_STATES, Job
 
 SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
@@ -110,18 +111,77 @@ class Visit:
         )
 
 
-_COLUMNS = (
-    "job__tenant__path", "job__spec", "cluster__name", "number", "state", "namespace", "spec_hash", "tries", "sent_at",
-    "stop_requested_at", "stop_reason", "stop_message",
-)  # fmt: skip
+_DUE_CLUSTERS = """
+SELECT DISTINCT attempt.cluster_id FROM federation_attempt AS attempt
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+ WHERE attempt.next_action_at <= now() AND attempt.state = ANY(%s) AND cluster.health <> ALL(%s)
+ ORDER BY attempt.cluster_id
+"""
+_ATTEMPTS = """
+SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
+       attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
+       cluster.name, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec
+  FROM federation_attempt AS attempt
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
+ WHERE attempt.id = ANY(%s) ORDER BY attempt.id
+"""
+_OBJECTS = """
+SELECT object.attempt_id, object.id, object.position, object.name, object.uid, object.capacity_type, object.gpu_units,
+       object.assumed_nodes, object.domain_selectors, object.topology_label,
+       flavor.vendor, flavor.resource_name, flavor.node_selector, flavor.slice_hosts
+  FROM federation_remoteobject AS object
+  JOIN federation_attempt AS attempt ON attempt.id = object.attempt_id
+  LEFT JOIN clusters_flavor AS flavor ON flavor.cluster_id = attempt.cluster_id AND flavor.name = object.flavor
+ WHERE object.attempt_id = ANY(%s) ORDER BY object.attempt_id, object.position
+"""
+"""By hand, since dispatch asks them for every few jobs and composing them costs more than their answers."""
+
+
+class _AttemptRow(NamedTuple):
+    """The columns of _ATTEMPTS."""
+
+    id: UUID
+    number: int
+    state: str
+    namespace: str
+    spec_hash: str
+    tries: int
+    was_sent: bool
+    must_stop: bool
+    stop_reason: str
+    stop_message: str
+    cluster: str
+    has_kueue: bool
+    job_id: UUID
+    tenant_id: UUID
+    tenant_path: str
+    spec: str
+
+
+class _ObjectRow(NamedTuple):
+    """The columns of _OBJECTS; the flavor's are None if the cluster does not have it any more."""
+
+    attempt_id: UUID
+    id: int
+    position: int
+    name: str
+    uid: str
+    capacity_type: str
+    gpu_units: int
+    assumed_nodes: str
+    domain_selectors: str
+    topology_label: str
+    vendor: str | None
+    resource_name: str | None
+    node_selector: str | None
+    slice_hosts: int | None
 
 
 def due_clusters() -> list[UUID]:
     """Clusters that answer and have attempts due for a visit."""
-    due = Attempt.objects.filter(next_action_at__lte=Now(), state__in=LIVE_ATTEMPT_STATES)
-    return list(
-        due.exclude(cluster__health__in=SILENT).order_by("cluster_id").values_list("cluster_id", flat=True).distinct()
-    )
+    return [cluster_id for (cluster_id,) in _rows(_DUE_CLUSTERS, list(LIVE_ATTEMPT_STATES), SILENT)]
 
 
 def spec_hash_of(job: Job) -> str:
@@ -130,61 +190,61 @@ def spec_hash_of(job: Job) -> str:
 
 
 def visits_of(attempt_ids: Collection[UUID]) -> list[Visit]:
-    """The claimed attempts, with their objects and how to render them. Three queries."""
-    attempts = list(
-        Attempt.objects.filter(id__any_of=attempt_ids)
-        .select_related("job__tenant", "cluster")
-        .only(*_COLUMNS)
-        .order_by("id")
-    )
-    rows: dict[UUID, list[RemoteObject]] = defaultdict(list)
-    for row in RemoteObject.objects.filter(attempt_id__any_of=attempt_ids).order_by("attempt_id", "position"):
-        rows[row.attempt_id].append(row)
-    offered = Flavor.objects.filter(cluster_id__any_of=list({attempt.cluster_id for attempt in attempts}))
-    flavors = {(flavor.cluster_id, flavor.name): flavor for flavor in offered}
-    return [_visit(attempt, rows[attempt.id], flavors) for attempt in attempts]
+    """The claimed attempts, with their objects and how to render them. Two queries."""
+    ids = list(attempt_ids)
+    objects: dict[UUID, list[VisitedObject]] = defaultdict(list)
+    for row in map(_ObjectRow._make, _rows(_OBJECTS, ids)):
+        objects[row.attempt_id].append(_object(row))
+    return [_visit(row, objects[row.id]) for row in map(_AttemptRow._make, _rows(_ATTEMPTS, ids))]
 
 
-def _visit(attempt: Attempt, rows: list[RemoteObject], flavors: Mapping[tuple[UUID, str], Flavor]) -> Visit:
+def _rows(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows
+
+
+def _visit(row: _AttemptRow, objects: Sequence[VisitedObject]) -> Visit:
     return Visit(
-        attempt_id=attempt.id,
-        cluster=attempt.cluster.name,
-        has_kueue=attempt.cluster.has_kueue,
-        state=AttemptState(attempt.state),
-        stop_reason=(attempt.stop_reason or "cancelled") if attempt.stop_requested_at else "",
-        stop_message=attempt.stop_message,
-        was_sent=attempt.sent_at is not None,
-        tries=attempt.tries,
-        namespace=attempt.namespace,
+        attempt_id=row.id,
+        cluster=row.cluster,
+        has_kueue=row.has_kueue,
+        state=AttemptState(row.state),
+        stop_reason=(row.stop_reason or "cancelled") if row.must_stop else "",
+        stop_message=row.stop_message,
+        was_sent=row.was_sent,
+        tries=row.tries,
+        namespace=row.namespace,
         identity=rendering.Identity(
             install=settings.INSTALL_ID,
-            tenant_id=attempt.job.tenant_id,
-            tenant_path=attempt.job.tenant.path,
-            job_id=attempt.job_id,
-            attempt_id=attempt.id,
-            attempt_number=attempt.number,
-            spec_hash=attempt.spec_hash,
+            tenant_id=row.tenant_id,
+            tenant_path=row.tenant_path,
+            job_id=row.job_id,
+            attempt_id=row.id,
+            attempt_number=row.number,
+            spec_hash=row.spec_hash,
         ),
-        spec=attempt.job.spec,
-        objects=tuple(_object(row, flavors.get((attempt.cluster_id, row.flavor))) for row in rows),
+        spec=json.decode(row.spec),
+        objects=tuple(objects),
     )
 
 
-def _object(row: RemoteObject, flavor: Flavor | None) -> VisitedObject:
+def _object(row: _ObjectRow) -> VisitedObject:
     return VisitedObject(
         id=row.id,
         position=row.position,
         name=row.name,
         uid=row.uid,
         devices=rendering.Devices(
-            vendor=flavor.vendor if flavor else "",
+            vendor=row.vendor or "",
             capacity_type=row.capacity_type,
-            resource_name=flavor.resource_name if flavor else "",
-            units=row.gpu_units if flavor else 0,
+            resource_name=row.resource_name or "",
+            units=row.gpu_units if row.resource_name is not None else 0,
         ),
-        node_selector=flavor.node_selector if flavor else {},
-        assumed_nodes=tuple(row.assumed_nodes),
-        domain=tuple(row.domain_selectors),
+        node_selector=json.decode(row.node_selector) if row.node_selector else {},
+        assumed_nodes=tuple(json.decode(row.assumed_nodes)),
+        domain=tuple(json.decode(row.domain_selectors)),
         topology_label=row.topology_label,
-        is_in_slice=flavor is not None and flavor.slice_hosts > 1 and row.gpu_units > 0,
+        is_in_slice=(row.slice_hosts or 1) > 1 and row.gpu_units > 0,
     )
