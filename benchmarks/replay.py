@@ -54,7 +54,8 @@ MODEL = "A100-80GB"
 LARGE_FLEET_GPUS = 25_000
 SCALE = 16
 """The jobs on the large fleet are the trace's, so many times as large: gangs of up to 512 GPUs."""
-FAILURES = Failures(every_seconds=2.5 * HOUR, repair_seconds=12 * HOUR, checkpoint_seconds=HOUR)
+FAILURES = Failures(every_seconds=2.5 * HOUR, repair_seconds=12 * HOUR)
+CHECKPOINT_SECONDS = 3600
 MOST_TOO_LONG = 5.0
 """Users' estimates are too long by a factor of up to this."""
 STRIDE = 0.6180339887
@@ -161,7 +162,9 @@ def large_fleet(traces: Path, days: float) -> dict[str, float]:
         jobs.append(job)
         asked += job.milli / 1000 * (job.seconds or 0)
     jobs[400:] = [replace(job, submitted=n / len(jobs) * horizon * 0.6) for n, job in enumerate(jobs[400:], 400)]
-    warm = Conditions(failures=FAILURES, since=24 * HOUR, until=horizon, stops=True)
+    warm = Conditions(
+        failures=FAILURES, checkpoint_seconds=CHECKPOINT_SECONDS, since=24 * HOUR, until=horizon, stops=True
+    )
     found = replay(plans, jobs, EngineGateway(), warm)
     return {
         "utilisation_25k": found.utilisation,

@@ -17,6 +17,7 @@ from .decisions import InterruptionRisk
 from .fleet import Fleet
 from .model import FleetCluster, JobRequest, Runtime
 from .pools import Floats, Ints
+from .runtimes import runtime_of
 
 UNKNOWN_SECONDS = 3600
 """How long a job is taken to run while nothing is known."""
@@ -99,8 +100,8 @@ def are_interrupted(clusters: Iterable[FleetCluster]) -> bool:
 
 def exposed_seconds(job: JobRequest, runtimes: Mapping[str, Runtime]) -> int:
     """How many seconds of work the job does between checkpoints: all it is expected to run if it writes none."""
-    known = runtimes.get(job.kind)
-    whole = (job.estimated_seconds or UNKNOWN_SECONDS) if known is None else _rounded(known.p50_seconds)
+    known = runtime_of(job, runtimes)
+    whole = UNKNOWN_SECONDS if known is None else known.p50_seconds if not known.runs else _rounded(known.p50_seconds)
     return max(1, min(whole, job.deadline_seconds or whole, job.checkpoint_seconds or whole))
 
 

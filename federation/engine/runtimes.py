@@ -131,13 +131,16 @@ def _quantile(weighed: Sequence[tuple[float, float]], target: float) -> float:
 
 
 def runtime_of(job: JobRequest, runtimes: Mapping[str, Runtime]) -> Runtime | None:
-    """How long the job will run: by history, else by its own estimate, never beyond its deadline; None if nothing is known."""
+    """How long the job will run, as `best_known` says, by the history of its kind."""
     return best_known(runtimes.get(job.kind), job.estimated_seconds, job.deadline_seconds)
 
 
 def best_known(history: Runtime | None, estimated_seconds: int | None, deadline_seconds: int | None) -> Runtime | None:
-    """History if there is any, else the user's estimate, neither beyond the deadline; None if nothing is known."""
-    found = by_estimate(estimated_seconds) if history is None and estimated_seconds is not None else history
+    """History of the job's name if there is any, else the user's estimate, else the history of its pods, never beyond the
+    deadline; None if nothing is known. That other jobs took equally many GPUs says less than the user does.
+    """
+    is_vague = history is None or history.basis == "pods"
+    found = by_estimate(estimated_seconds) if is_vague and estimated_seconds is not None else history
     return found if found is None or deadline_seconds is None else capped(found, deadline_seconds)
 
 

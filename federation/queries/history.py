@@ -6,6 +6,7 @@ from django.db.models import F, OuterRef, Subquery
 
 from federation.engine.model import JobRequest
 from federation.engine.replay.values import WHOLE, TraceJob
+from federation.engine.runtimes import groups_of
 from federation.engine.spec import request_of
 from federation.models import Attempt, Job
 
@@ -22,12 +23,13 @@ def past_jobs(since: datetime, until: datetime) -> tuple[tuple[TraceJob, ...], i
         .annotate(took=Subquery(last.values("took")[:1]))
         .filter(took__isnull=False)
         .order_by("created_at", "id")
-        .values_list("id", "tenant__path", "spec", "created_at", "took")
+        .values_list("id", "tenant_id", "tenant__path", "spec", "created_at", "took")
     )
     found: list[TraceJob] = []
     untold = 0
-    for job_id, path, spec, created_at, took in rows.iterator(chunk_size=2000):
-        request = request_of(spec, job_id=job_id, tenant_path=path, shape="", submitted_at=created_at)
+    for job_id, tenant_id, path, spec, created_at, took in rows.iterator(chunk_size=2000):
+        kind = groups_of(tenant_id, spec).name
+        request = request_of(spec, job_id=job_id, tenant_path=path, shape="", submitted_at=created_at, kind=kind)
         job = _trace_job(request, (created_at - since).total_seconds(), took.total_seconds())
         if job is None:
             untold += 1
@@ -54,4 +56,6 @@ def _trace_job(request: JobRequest, submitted: float, seconds: float) -> TraceJo
         priority=request.priority,
         tenant=request.tenant_path,
         estimated_seconds=request.estimated_seconds,
+        checkpoint_seconds=request.checkpoint_seconds,
+        kind=request.kind,
     )

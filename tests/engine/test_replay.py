@@ -1,6 +1,7 @@
 """The simulator against cases that can be worked out by hand, and against laws that hold for every trace."""
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
@@ -8,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.engine.model import Topology
+from federation.engine.replay import gateways
+from federation.engine.replay.experience import groups_of
 from federation.engine.replay.gateways import GATEWAYS, PLAIN, EngineGateway, plain_gateway
 from federation.engine.replay.simulation import Simulation, replay
 from federation.engine.replay.traces import compressed
 from federation.engine.replay.values import (
+    EPOCH,
     HOUR,
     MEMBERS,
     ClusterPlan,
@@ -61,7 +65,7 @@ def test_a_price_that_changes_is_paid_from_then_on():
 
 
 def test_a_failed_node_costs_the_work_since_the_last_checkpoint():
-    failing = Conditions(failures=Failures(1.5 * HOUR, HOUR, HOUR), until=2 * HOUR)
+    failing = Conditions(failures=Failures(1.5 * HOUR, HOUR), checkpoint_seconds=3600, until=2 * HOUR)
     (line,) = (figures := replay([plan(nodes=1)], [job(seconds=2 * HOUR)], gateway(), failing)).lines
     assert (line.tries, line.lost_seconds, line.finished) == (2, HOUR / 2, 3.5 * HOUR)
     assert (figures.node_failures, figures.interrupted_jobs) == (1, 1)
@@ -76,6 +80,78 @@ def test_without_checkpoints_a_job_begins_again_and_still_ends():
     (line,) = replay([plan(nodes=1)], [job(seconds=1.5 * HOUR)], gateway(), failing).lines
     assert line.tries > 1
     assert line.finished is not None
+
+
+def spot_plan(rate, nodes=2):
+    kept = plan(nodes=nodes)
+    machines = tuple(replace(machine, capacity_type="spot") for machine in kept.machines)
+    return replace(kept, machines=machines, interruptions={GPU: rate})
+
+
+def test_spot_nodes_are_taken_back_by_chance_and_cost_the_work_since_the_last_checkpoint():
+    asked = [job(seconds=10 * HOUR, pods=2, checkpoint_seconds=600), job(seconds=HOUR)]
+    window = Conditions(until=20 * HOUR, checkpoint_seconds=60)
+    figures = replay([spot_plan(0.5)], asked, gateway(), window)
+    long, short = figures.lines
+    assert figures.interruptions >= figures.preemptions > 1
+    assert (figures.preemptions, figures.node_failures) == (long.tries + short.tries - 2, 0)
+    assert 0 < long.lost_seconds <= 600 * (long.tries - 1)
+    assert short.lost_seconds <= 60 * (short.tries - 1)
+    assert figures.lost_gpu_hours == pytest.approx((long.lost_seconds * 16 + short.lost_seconds * 8) / HOUR, abs=1e-3)
+    assert figures == replay([spot_plan(0.5)], asked, gateway(), window)
+    assert figures.interruptions != replay([spot_plan(0.5)], asked, gateway(), replace(window, seed=2)).interruptions
+    assert replay([spot_plan(0.0)], asked, gateway(), window).interruptions == 0
+
+
+def test_spot_nodes_are_taken_back_at_the_same_instants_whoever_decides_and_as_often_as_told():
+    window = Conditions(until=200 * HOUR, stops=True)
+    found = {name: replay([spot_plan(0.1, 20)], [job(seconds=None)], gateway(name), window) for name in GATEWAYS}
+    (count,) = {figures.interruptions for figures in found.values()}
+    assert 330 < count < 470
+
+
+def snapshots(monkeypatch, jobs, **more):
+    """What the engine was asked to decide on."""
+    seen, decide = [], gateways.decide
+    monkeypatch.setattr(gateways, "decide", lambda snapshot, index: seen.append(snapshot) or decide(snapshot, index))
+    replay([plan(nodes=2)], jobs, gateway(**more))
+    return seen
+
+
+def test_the_engine_is_told_when_what_runs_will_end_once_somebody_has_waited_long(monkeypatch):
+    jobs = [
+        job(0.0, HOUR, estimated_seconds=7200),
+        job(10.0, HOUR, pods=2),
+        job(500.0, gpus=4),
+        job(800.0, 60.0, gpus=4),
+    ]
+    before, after = (
+        next(one for one in snapshots(monkeypatch, jobs) if one.now == EPOCH + timedelta(seconds=at))
+        for at in (500, 800)
+    )
+    assert before.releases == ()
+    (release,) = after.releases
+    assert (release.at, release.units, dict(release.nodes)) == (EPOCH + timedelta(hours=2), 8, {"n0": 1})
+
+
+def test_run_times_are_learned_of_the_kind_and_order_the_queue():
+    kinds = [job(0.0, 7200.0, kind="long"), job(0.0, 120.0, kind="short")]
+    waiting = [job(7300.0, HOUR, kind="other"), job(7310.0, 7200.0, kind="long"), job(7320.0, 120.0, kind="short")]
+    figures = replay([plan(nodes=1)], [*kinds, *waiting], gateway())
+    starts = {line.job.kind: line.first_started for line in figures.lines[2:]}
+    assert starts["other"] < starts["short"] < starts["long"]
+    blind = replay([plan(nodes=1)], [replace(one, kind="") for one in [*kinds, *waiting]], gateway())
+    assert blind.lines[3].first_started < blind.lines[4].first_started
+
+
+def test_only_runs_that_end_teach_and_pods_alike_tell_something_of_kinds_that_are_new():
+    cut = Conditions(failures=Failures(1.5 * HOUR, HOUR), checkpoint_seconds=3600, until=2 * HOUR)
+    experience = (simulation := Simulation([plan(nodes=1)], [job(seconds=2 * HOUR, kind="a")], gateway(), cut)).known
+    simulation.run()
+    told = experience.experience.of(groups_of(job(kind="new")))
+    assert (told.runs, told.basis, told.p50_seconds) == (1, "pods", 3600)
+    assert experience.experience.of(groups_of(job(kind="a"))).basis == "job"
+    assert experience.experience.of(groups_of(job(gpus=4))) is None
 
 
 def test_a_gang_starts_whole_inside_the_rack_that_holds_it():
@@ -185,13 +261,13 @@ class Watched(Simulation):
     st.sampled_from(GATEWAYS),
     st.sampled_from(MEMBERS),
     st.sampled_from([0.0, 700.0]),
-    st.sampled_from([None, Failures(900.0, 400.0, 300.0)]),
+    st.sampled_from([None, Failures(900.0, 400.0)]),
     st.booleans(),
 )
 @settings(max_examples=25, deadline=None)
 def test_every_job_ends_once_and_no_device_is_given_twice(jobs, name, member, age, failures, hints):
     plans = [plan("a", 2, member=member, hints=hints), plan("b", 3, price="1")]
-    conditions = Conditions(summary_seconds=age, failures=failures, until=6000.0)
+    conditions = Conditions(summary_seconds=age, failures=failures, checkpoint_seconds=300, until=6000.0)
     figures = Watched(plans, jobs, gateway(name), conditions).run()
     assert figures.finished == figures.jobs == len(jobs)
     for line in figures.lines:

@@ -104,7 +104,7 @@ def test_a_bad_trace_is_refused_with_line_and_column(text, told):
 
 
 @given(st.text(max_size=60), st.sampled_from([OPENB, PHILLY, OWN, ""]))
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @example("\x00", PHILLY)
 def test_no_text_makes_the_reader_stumble(text, header):
     told = complaint(read_trace, "t", header + text)
@@ -120,6 +120,9 @@ def test_a_fleet_file_means_what_it_says():
     assert (plan.machines[3].capacity_type, plan.machines[3].pods) == ("spot", 20)
     assert plan.prices == {"A100": Decimal("2.50"), "A100-spot": Decimal(1)}
     assert [(change.at, change.flavor) for change in plan.price_changes] == [(3600.0, "A100-spot"), (7200.0, "A100")]
+    assert plan.interruptions == {"A100-spot": 0.05}
+    often = read_fleet("f", FLEET.replace("spot: true", "spot: true, interruptions_per_hour: 0.5"))[0]
+    assert often.interruptions == {"A100-spot": 0.5}
     assert (plan.member, plan.hints, plan.summary_seconds) == ("bestfit", False, None)
 
 
@@ -140,6 +143,17 @@ def test_a_fleet_file_means_what_it_says():
         ("name: s, ", "", "line 8, column 9: name is missing"),
         ("name: s, ", "name: a, ", "two nodes of one name"),
         ("spot: true, price: 1", "price: 1", "price differs from an earlier one of flavor A100"),
+        (
+            "spot: true",
+            "spot: true, interruptions_per_hour: 101",
+            "line 8, column 103: interruptions_per_hour is not between 0 and 100",
+        ),
+        ("spot: true", "spot: true, interruptions_per_hour: often", "interruptions_per_hour is not a number"),
+        (
+            "gpus: 8, ",
+            "gpus: 8, interruptions_per_hour: 1, ",
+            "interruptions_per_hour is told of nodes that are not spot",
+        ),
         ("r{rack}", "{row}", "rack may hold {rack} and no other braces"),
         ("flavor: A100,", "flavor: H100,", "line 11, column 31: flavor is none of the cluster's"),
         ("at_hours: 2", "at_hours: -2", "at_hours is not between"),
@@ -184,7 +198,7 @@ def test_what_is_no_fleet_is_refused(text):
         ),
     )
 )
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_no_document_makes_the_fleet_reader_stumble(document):
     told = complaint(read_fleet, "f", yaml.safe_dump(document))
     assert not told or told.startswith("f: line ")

@@ -11,7 +11,9 @@ from federation.engine.runtimes import (
     LONGEST_SECONDS,
     MOST_KEPT,
     RunHistory,
+    best_known,
     by_estimate,
+    capped,
     groups_of,
     longest_seconds,
     name_pattern,
@@ -133,6 +135,15 @@ def test_the_pessimistic_end_is_the_deadline_where_nothing_else_is_known():
 )
 def test_a_name_without_what_changes_from_run_to_run(name, pattern):
     assert name_pattern(name) == pattern
+
+
+def test_what_a_user_says_outweighs_runs_that_share_no_more_than_their_pods():
+    by_pods, by_name = (Runtime(10, 20, 40, 9, basis) for basis in ("pods", "name"))
+    assert best_known(by_pods, 600, None) == by_estimate(600)
+    assert best_known(by_pods, None, None) == by_pods
+    assert best_known(by_name, 600, None) == by_name
+    assert best_known(by_pods, 600, 300) == capped(by_estimate(600), 300)
+    assert best_known(None, None, 300) is None
 
 
 def test_groups_are_a_tenants_own_and_tell_pods_and_names_apart():

@@ -61,6 +61,8 @@ ROWS: Sequence[tuple[str, Any]] = (
     ("racks per gang", lambda f: f"{f.racks_per_gang:.3f}" if f.gangs else "-"),
     ("gangs inside one rack", lambda f: share(f.gangs_in_one_rack) if f.gangs else "-"),
     ("node failures", lambda f: f"{f.node_failures:,}"),
+    ("spot nodes taken back", lambda f: f"{f.interruptions:,}"),
+    ("runs cut short", lambda f: f"{f.preemptions:,}"),
     ("interrupted jobs", lambda f: f"{f.interrupted_jobs:,}"),
     ("lost work", lambda f: f"{f.lost_gpu_hours:,.1f} GPU h ({100 * f.lost_share:.3f} %)"),
     ("late starts", lambda f: f"{f.late_starts:,}"),

@@ -118,6 +118,10 @@ class Figures:
     lost_share: float
     down_share: float
     node_failures: int
+    interruptions: int
+    """Spot nodes that were taken back."""
+    preemptions: int
+    """Runs that were cut short because a node of theirs failed or was taken back."""
     interrupted_jobs: int
     late_starts: int
     """Jobs sent to a cluster that had less room than the gateway believed, and waited there."""
@@ -198,6 +202,8 @@ def figures_of(
         lost_share=round(tally.lost / capacity, DIGITS + 2),
         down_share=round(tally.down / capacity, DIGITS + 2),
         node_failures=tally.failures,
+        interruptions=tally.interruptions,
+        preemptions=tally.preemptions,
         interrupted_jobs=sum(line.tries > 1 for line in lines),
         late_starts=tally.late,
         clusters=tuple(

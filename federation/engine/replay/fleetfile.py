@@ -12,6 +12,7 @@
         price_changes:
           - {at_hours: 24, flavor: A100-80GB, price: "1.80"}
 
+A spot node is taken back `interruptions_per_hour` times an hour (0.05 unless told), by chance but equal for equal seeds.
 Nodes of a group are told apart by number; `{rack}` counts up every `nodes_per_rack` of them. A flavor is the GPU model, with
 `-spot` behind it on spot nodes, and `cpu` for nodes without GPUs; `flavor` names it otherwise. Prices are per GPU and hour (per
 core, without GPUs).
@@ -33,11 +34,14 @@ CLUSTER_FIELDS = frozenset(
 GROUP_FIELDS = frozenset(
     [
         "name", "count", "model", "gpus", "cpu", "memory_gib", "price", "flavor", "spot", "zone", "block", "rack",
-        "nodes_per_rack", "clique", "pods", "vendor", "gpu_memory_mib",
+        "nodes_per_rack", "clique", "pods", "vendor", "gpu_memory_mib", "interruptions_per_hour",
     ]
 )  # fmt: skip
 CHANGE_FIELDS = frozenset(["at_hours", "flavor", "price"])
 MOST = 10**9
+USUAL_INTERRUPTIONS = 0.05
+"""An hour; what a gateway assumes of spot capacity of which nothing else is known."""
+MOST_INTERRUPTIONS = 100
 
 
 class _File:
@@ -171,8 +175,10 @@ def _cluster(file: _File, node: Any) -> ClusterPlan:
     groups = [_Fields(file, one, GROUP_FIELDS, "group of nodes") for one in fields.items("nodes")]
     prices: dict[str, Decimal] = {}
     machines: list[Machine] = []
+    interruptions: dict[str, float] = {}
     for group in groups:
         machines += _machines(group)
+        _note_interruptions(group, interruptions)
         if "price" in group:
             price = group.number("price")
             if prices.setdefault(_flavor(group), price) != price:
@@ -192,7 +198,19 @@ def _cluster(file: _File, node: Any) -> ClusterPlan:
         hints=fields.flag("hints", absent=True),
         region=fields.text("region"),
         summary_seconds=float(fields.number("summary_seconds")) if "summary_seconds" in fields else None,
+        interruptions=interruptions,
     )
+
+
+def _note_interruptions(group: _Fields, interruptions: dict[str, float]) -> None:
+    told = "interruptions_per_hour"
+    if not group.flag("spot", absent=False):
+        if told in group:
+            raise group.wrong(told, "is told of nodes that are not spot")
+        return
+    rate = float(group.number(told, Decimal(str(USUAL_INTERRUPTIONS)), most=MOST_INTERRUPTIONS))
+    if interruptions.setdefault(_flavor(group), rate) != rate:
+        raise group.wrong(told, f"differs from an earlier one of flavor {_flavor(group)}")
 
 
 def _change(file: _File, node: Any, flavors: set[str]) -> PriceChange:

@@ -8,9 +8,10 @@
 The plain rules know what the engine knows: what is free on every node, and how each cluster's own scheduler would fill it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Protocol
 from uuid import UUID
@@ -20,6 +21,7 @@ import numpy as np
 from federation.engine.cycle import decide
 from federation.engine.decisions import Placement
 from federation.engine.fleet import FleetIndex
+from federation.engine.interruptions import are_interrupted
 from federation.engine.model import (
     FleetCluster,
     FleetFlavor,
@@ -27,15 +29,28 @@ from federation.engine.model import (
     GpuRequest,
     JobRequest,
     PodSetRequest,
+    Release,
+    Runtime,
     Snapshot,
     Topology,
 )
 from federation.engine.ordering import by_response_ratio
 from federation.engine.pools import Ints
+from federation.engine.runtimes import Groups, best_known, expected_end
 
+from .experience import Experience, groups_of, kind_of
 from .members import settle
 from .values import EPOCH, WHOLE, Machine, TraceJob
 from .world import Layout, Shelves
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A job that is in a cluster: the node of each pod, and when it started; None if it has not been seen to."""
+
+    job: TraceJob
+    nodes: tuple[int, ...]
+    started: float | None
 
 
 class Known:
@@ -47,6 +62,9 @@ class Known:
         self.versions: Ints = np.zeros(len(layout.machines), dtype=np.int64)
         """Per node, counted up with every change."""
         self.prices: list[dict[str, Decimal]] = [dict(plan.prices) for plan in layout.plans]
+        self.running: list[dict[int, Running]] = [{} for _ in layout.plans]
+        """By cluster, what it has been given that has not been heard to end, by number."""
+        self.experience = Experience()
 
     def price(self, cluster: int, flavor: str) -> Decimal | None:
         """What a unit costs an hour now."""
@@ -91,6 +109,7 @@ class EngineGateway:
         self._patience_seconds = patience_seconds
         self._index = FleetIndex()
         self._requests: dict[int, JobRequest] = {}
+        self._groups: dict[int, Groups] = {}
         self._view: _View | None = None
 
     def choose(self, queue: Sequence[tuple[int, TraceJob]], known: Known, now: float) -> list[Choice]:
@@ -98,17 +117,48 @@ class EngineGateway:
             self._view = _View(known, is_divisible=False)
         for number, job in queue:
             if number not in self._requests:
+                self._groups[number] = groups_of(job)
                 self._requests[number] = self._request(number, job)
                 if job.gpu_milli < WHOLE and not self._view.is_divisible:
                     self._view = _View(known, is_divisible=True)
         at = EPOCH + timedelta(seconds=now)
         requests = tuple(self._requests[number] for number, _ in queue)
+        runtimes = self._runtimes(queue, known)
         if self._order == "ratio":
-            requests = by_response_ratio(requests, {}, at)
+            requests = by_response_ratio(requests, runtimes, at)
         snapshot = Snapshot(at, self._view.clusters(), requests)
         if self._patience_seconds is not None:
             snapshot = replace(snapshot, patience_seconds=self._patience_seconds)
+        since = at - timedelta(seconds=snapshot.patience_seconds)
+        # as on the gateway: only then does time enter a cycle's decisions
+        if any(job.submitted_at is not None and job.submitted_at < since for job in requests) or are_interrupted(
+            snapshot.clusters
+        ):
+            snapshot = replace(snapshot, runtimes=runtimes, releases=self._releases(known, at))
         return [self._choice(placement, known) for placement in decide(snapshot, self._index).placements]
+
+    def _runtimes(self, queue: Sequence[tuple[int, TraceJob]], known: Known) -> dict[str, Runtime]:
+        """What the runs so far tell of those that wait, by kind."""
+        groups = {self._groups[number] for number, _ in queue}
+        found = ((kind_of(one), known.experience.of(one)) for one in groups)
+        return {kind: runtime for kind, runtime in found if runtime is not None}
+
+    def _releases(self, known: Known, at: datetime) -> tuple[Release, ...]:
+        """When what runs is expected to end; what has not been seen to start counts from now."""
+        found = []
+        for cluster, jobs in enumerate(known.running):
+            for number, run in jobs.items():
+                job = run.job
+                runtime = best_known(known.experience.of(self._groups[number]), job.estimated_seconds, None)
+                started = at if run.started is None else EPOCH + timedelta(seconds=run.started)
+                end = expected_end(started, at, runtime)
+                if end is not None:
+                    machines = [known.layout.machines[node] for node in run.nodes]
+                    nodes = Counter(machine.name for machine in machines)
+                    found.append(
+                        Release(end, UUID(int=cluster), machines[0].flavor, job.gpus, job.cpu_millicores, job.memory_mib, nodes)
+                    )  # fmt: skip
+        return tuple(found)
 
     def _request(self, number: int, job: TraceJob) -> JobRequest:
         gpu = GpuRequest(job.gpus, job.models, "", job.gpu_milli % WHOLE) if job.gpus else None
@@ -123,6 +173,8 @@ class EngineGateway:
             topology=self._topology,
             strategy=self._strategy,
             estimated_seconds=job.estimated_seconds,
+            checkpoint_seconds=job.checkpoint_seconds,
+            kind=kind_of(self._groups[number]),
         )
 
     def _choice(self, placement: Placement, known: Known) -> Choice:
@@ -180,7 +232,10 @@ class _View:
         sharing = "divisible" if self.is_divisible and machine.model else "whole"
         price = self._known.price(cluster, machine.flavor)
         vendor = "nvidia" if machine.model else ""
-        return FleetFlavor(machine.flavor, vendor, machine.model, 0, sharing, machine.capacity_type, price)
+        rate = self._known.layout.plans[cluster].interruptions.get(machine.flavor, 0.0)
+        return FleetFlavor(
+            machine.flavor, vendor, machine.model, 0, sharing, machine.capacity_type, price, interruptions_per_hour=rate
+        )
 
     def _node(self, number: int) -> FleetNode:
         machine, shelves = self._known.layout.machines[number], self._known.shelves

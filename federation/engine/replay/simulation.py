@@ -3,14 +3,16 @@
 import heapq
 from bisect import insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from .figures import Figures
-from .gateways import Choice, Gateway, Known
+from .gateways import Choice, Gateway, Known, Running
 from .members import settle
 from .tally import Tally
-from .values import ClusterPlan, Conditions, TraceJob
+from .values import HOUR, ClusterPlan, Conditions, TraceJob
 from .world import Layout, Shelves
 
 Progress: TypeAlias = Callable[[int, int, float], None]
@@ -56,8 +58,11 @@ class Simulation:
         self.known = Known(self.layout)
         self.truth = Shelves(self.layout)
         self.runs = [
-            JobRun(number, job, job.seconds) for number, job in enumerate(sorted(jobs, key=lambda job: job.submitted))
+            JobRun(number, self._with_checkpoints(job), job.seconds)
+            for number, job in enumerate(sorted(jobs, key=lambda job: job.submitted))
         ]
+        self._running: list[dict[int, JobRun]] = [{} for _ in plans]
+        """By cluster, what runs there, by number."""
         self.unplaceable = self._take_out_what_fits_nowhere()
         last = max((run.job.submitted for run in self.runs), default=0.0)
         self.until = last if conditions.until is None else conditions.until
@@ -76,6 +81,10 @@ class Simulation:
         """Clusters that the gateway will hear of before it decides."""
         self._is_due = False
         self._next_cycle: float | None = None
+
+    def _with_checkpoints(self, job: TraceJob) -> TraceJob:
+        own = job.checkpoint_seconds or self.conditions.checkpoint_seconds
+        return job if own == job.checkpoint_seconds else replace(job, checkpoint_seconds=own)
 
     def _take_out_what_fits_nowhere(self) -> list[JobRun]:
         fits: dict[object, bool] = {}
@@ -144,6 +153,13 @@ class Simulation:
                 self._at(every * (number + 1) / len(self.layout.plans), "summary", (number, every))
         if self.conditions.failures is not None:
             self._at(self.conditions.since + self.conditions.failures.every_seconds, "fail")
+        self._chances = {
+            node: (np.random.default_rng([self.conditions.seed, node]), HOUR / rate)
+            for node, machine in enumerate(self.layout.machines)
+            if (rate := self.layout.plans[self.layout.cluster[node]].interruptions.get(machine.flavor))
+        }
+        for node in self._chances:
+            self._draw_interruption(node, 0.0)
 
     def _age(self, cluster: int) -> float:
         own = self.layout.plans[cluster].summary_seconds
@@ -205,6 +221,12 @@ class Simulation:
                 assert run.choice is not None
                 for node in run.choice.assumed:
                     known.shelves.take(node, run.job, is_believed=True)
+            known.running[cluster] = {
+                **{n: Running(run.job, tuple(node for node, _ in run.places), run.started)
+                   for n, run in self._running[cluster].items()},
+                **{run.number: Running(run.job, run.choice.assumed, None)
+                   for run in self._held[cluster] if run.choice is not None},
+            }  # fmt: skip
             known.versions[nodes] += (before != known.shelves.extract(nodes)).any(axis=1)
         self._stale.clear()
 
@@ -216,6 +238,7 @@ class Simulation:
             self.known.shelves.take(node, run.job, is_believed=True)
             self.known.versions[node] += 1
         run.cluster, run.choice = choice.cluster, choice
+        self.known.running[choice.cluster][run.number] = Running(run.job, choice.assumed, None)
         self._changed(choice.cluster, is_news=False)
         if not self._start(run, now):
             self._held[choice.cluster].append(run)
@@ -243,6 +266,7 @@ class Simulation:
         run.flavor, run.choice, run.started = machines[0].flavor, None, now
         run.first_started = now if run.first_started is None else run.first_started
         run.tries += 1
+        self._running[run.cluster][run.number] = run
         run.racks = len({machine.domain for machine in machines})
         run.blocks = len({machine.domain[:2] for machine in machines})
         self.tally.start(run.number, run.job, run.cluster, self.known.price(run.cluster, run.flavor), now)
@@ -254,6 +278,7 @@ class Simulation:
     def _end(self, what: Any, now: float) -> None:
         run, tries = what
         if run.started is not None and run.tries == tries:
+            self.known.experience.remember(run.job, now - run.started)
             self._stop(run, now)
             run.finished = now
             self._through += 1
@@ -263,6 +288,7 @@ class Simulation:
         for node, devices in run.places:
             self.truth.give_back(node, run.job, devices)
         run.places, run.started = [], None
+        del self._running[run.cluster][run.number]
         self.tally.stop(run.number, now)
         self._changed(run.cluster)
         self._retry(run.cluster, now)
@@ -279,21 +305,39 @@ class Simulation:
             self._at(now + failures.every_seconds, "fail")
         self._hits += 1
         node = int(self._hits * STRIDE % 1 * len(self.layout.machines))
-        if self.truth.is_down[node]:
-            return
-        self.truth.is_down[node] = True
-        self.tally.failures += 1
-        self._at(now + failures.repair_seconds, "repair", node)
-        cluster = int(self.layout.cluster[node])
-        hit = [run for run in self.runs if run.started is not None and any(place == node for place, _ in run.places)]
-        for run in hit:
-            self._requeue(run, now, failures.checkpoint_seconds)
-        self._changed(cluster)
+        if self._lose_node(node, now, failures.repair_seconds):
+            self.tally.failures += 1
 
-    def _requeue(self, run: JobRun, now: float, checkpoint_seconds: float) -> None:
+    def _draw_interruption(self, node: int, now: float) -> None:
+        """When the node will be taken back, unless that is after the figures' window (see `_fail`)."""
+        chance, mean_seconds = self._chances[node]
+        instant = now + float(chance.exponential(mean_seconds))
+        if instant <= self.until:
+            self._at(instant, "interrupt", node)
+
+    def _interrupt(self, node: int, now: float) -> None:
+        """A spot node is taken back."""
+        self._draw_interruption(node, now)
+        if self._lose_node(node, now, self.conditions.reclaimed_seconds):
+            self.tally.interruptions += 1
+
+    def _lose_node(self, node: int, now: float, away_seconds: float) -> bool:
+        """Takes a node away for a while, and the runs on it; False if it was away already."""
+        if self.truth.is_down[node]:
+            return False
+        self.truth.is_down[node] = True
+        self._at(now + away_seconds, "repair", node)
+        cluster = int(self.layout.cluster[node])
+        hit = [run for run in self._running[cluster].values() if any(place == node for place, _ in run.places)]
+        for run in hit:
+            self._requeue(run, now)
+        self._changed(cluster)
+        return True
+
+    def _requeue(self, run: JobRun, now: float) -> None:
         assert run.started is not None
-        done = now - run.started
-        kept = done // checkpoint_seconds * checkpoint_seconds if checkpoint_seconds else 0.0
+        done, checkpoint = now - run.started, run.job.checkpoint_seconds
+        kept = done // checkpoint * checkpoint if checkpoint else 0.0
         run.lost_seconds += done - kept
         self.tally.lose(run.job, run.started + kept, now)
         self._stop(run, now)

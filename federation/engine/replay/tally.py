@@ -45,7 +45,7 @@ class Tally:
         self.sums = [Sums() for _ in layout.plans]
         self.lost = 0.0
         """GPU seconds of work within the window that had to be done again."""
-        self.failures = self.late = 0
+        self.failures = self.interruptions = self.preemptions = self.late = 0
         self.down = 0.0
         """GPU seconds within the window of nodes that were down."""
         self._meters: dict[int, _Meter] = {}
@@ -105,7 +105,8 @@ class Tally:
         self.sums[meter.cluster].held += self._inside(meter.started, now) * meter.milli / WHOLE
 
     def lose(self, job: TraceJob, start: float, end: float) -> None:
-        """What a job did between these instants has to be done again."""
+        """A run was cut short: what it did between these instants has to be done again."""
+        self.preemptions += 1
         self.lost += self._inside(start, end) * job.milli / WHOLE
 
     def figures(

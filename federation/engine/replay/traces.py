@@ -1,7 +1,8 @@
 """Traces of jobs as CSV, in three formats that are told apart by their header.
 
     our own      job, submitted_at (seconds, or an instant with its offset), seconds (empty = to the end), pods, gpus (per pod)
-                 and as wanted gpu_milli, cpu_millicores, memory_mib, models (joined by |), priority, tenant, estimated_seconds
+                 and as wanted gpu_milli, cpu_millicores, memory_mib, models (joined by |), priority, tenant, estimated_seconds,
+                 checkpoint_seconds, kind (equal for jobs whose runs are alike)
     openb        name, cpu_milli, memory_mib, num_gpu, gpu_milli and, where known, gpu_spec, creation_time, deletion_time,
                  scheduled_time (seconds): one pod each. Without times a pod comes every second and none departs
     Philly       job_id, num_gpu, submit_time, duration (milliseconds): more GPUs than a node has are a gang of whole nodes
@@ -160,6 +161,8 @@ def _own(row: _Row, number: int, shaping: Shaping) -> TraceJob:
         priority=row.whole("priority", least=-MOST),
         tenant=row.text("tenant") or "trace",
         estimated_seconds=row.whole("estimated_seconds") or None,
+        checkpoint_seconds=row.whole("checkpoint_seconds") or None,
+        kind=row.text("kind"),
     )
 
 
@@ -208,7 +211,10 @@ def _philly(row: _Row, number: int, shaping: Shaping) -> TraceJob:
 
 
 FORMATS: Mapping[tuple[str, ...], Make] = {OWN: _own, OPENB: _openb, PHILLY: _philly}
-COLUMNS = (*OWN, "gpu_milli", "cpu_millicores", "memory_mib", "models", "priority", "tenant", "estimated_seconds")
+COLUMNS = (
+    *OWN, "gpu_milli", "cpu_millicores", "memory_mib", "models", "priority", "tenant", "estimated_seconds",
+    "checkpoint_seconds", "kind",
+)  # fmt: skip
 """Of our own format, in the order in which it is written."""
 
 
@@ -227,4 +233,6 @@ def own_row(job: TraceJob) -> dict[str, Any]:
         "priority": job.priority,
         "tenant": job.tenant,
         "estimated_seconds": job.estimated_seconds or "",
+        "checkpoint_seconds": job.checkpoint_seconds or "",
+        "kind": job.kind,
     }

@@ -61,6 +61,8 @@ class ClusterPlan:
     region: str = ""
     summary_seconds: float | None = None
     """How often the gateway learns what is free here; None = as the whole replay."""
+    interruptions: Mapping[str, float] = field(default_factory=dict)
+    """How often an hour a node of a spot flavor is taken back; nodes of flavors that are not named never are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ class TraceJob:
     tenant: str = "trace"
     estimated_seconds: int | None = None
     """What its user says it will take."""
+    checkpoint_seconds: int | None = None
+    """How much work at most it loses when it is cut short; None: all of its run."""
+    kind: str = ""
+    """Equal for jobs whose runs are alike; empty if the trace does not tell."""
 
     @property
     def milli(self) -> int:
@@ -91,14 +97,10 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """A node fails every so often, in turn by a fixed stride, and comes back repaired after a while.
-
-    Jobs on it wait again and go on from their last checkpoint; one that writes none starts from the beginning.
-    """
+    """A node fails every so often, in turn by a fixed stride, and comes back repaired after a while."""
 
     every_seconds: float
     repair_seconds: float
-    checkpoint_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,12 @@ class Conditions:
     cycle_seconds: float = 0.0
     """How far apart decisions are at least; 0 = whenever something has happened."""
     failures: Failures | None = None
+    seed: int = 1
+    """Of the draws that decide when spot nodes are taken back: the same instants whoever decides."""
+    reclaimed_seconds: float = 600.0
+    """How long a spot node that was taken back stays away."""
+    checkpoint_seconds: int | None = None
+    """Of jobs that do not tell their own. Jobs on a node that goes wait again, and go on from their last checkpoint."""
     since: float = 0.0
     until: float | None = None
     """Figures count between these instants; without an end, until the last job was submitted. Jobs then run on to their

@@ -17,8 +17,8 @@ MOST_DAYS = 3660
 
 class Command(BaseCommand):
     help = (
-        "Writes the jobs of the last days that ran and are over as CSV, for `manage.py replay --trace`. Ids and tenants' "
-        "paths are in it; names, images and commands are not. Nothing is changed."
+        "Writes the jobs of the last days that ran and are over as CSV, for `manage.py replay --trace`. Ids, tenants' "
+        "paths and digests of names are in it; names, images and commands are not. Nothing is changed."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

@@ -114,7 +114,13 @@ def _add_world(parser: CommandParser) -> None:
         "--repair-hours", type=_positive, default=12.0, metavar="H", help="and is back after (default 12)"
     )
     group.add_argument("--checkpoint-hours", type=_positive, default=0.0, metavar="H",
-                       help="jobs on it go on from their last checkpoint (default: from the beginning)")  # fmt: skip
+                       help="jobs that tell none of their own go on from their last checkpoint (default: from the beginning)")  # fmt: skip
+    group.add_argument(
+        "--seed", type=_seed, default=1, metavar="N", help="of when spot nodes are taken back (default 1)"
+    )
+    group.add_argument(
+        "--reclaimed-minutes", type=_positive, default=10.0, metavar="M", help="how long they are away (default 10)"
+    )
     group.add_argument("--since-hours", type=_positive, default=0.0, metavar="H", help="figures count from here")
     group.add_argument("--until-hours", type=_positive, metavar="H", help="to here (default: the last submission)")
     group.add_argument("--stop", action="store_true", help="stop there, instead of running every job to its end")
@@ -147,6 +153,13 @@ def _positive(text: str) -> float:
     return value
 
 
+def _seed(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**63:
+        raise ValueError(text)
+    return value
+
+
 class _Progress:
     """Tells on standard error how far a replay is: one line that is written over on a terminal, now and then elsewhere."""
 
@@ -175,13 +188,14 @@ def _conditions(options: dict[str, Any]) -> Conditions:
     until = options["until_hours"]
     if until is not None and until <= options["since_hours"]:
         raise CommandError("--until-hours must be after --since-hours", returncode=2)
-    failures = (
-        Failures(every * HOUR, options["repair_hours"] * HOUR, options["checkpoint_hours"] * HOUR) if every else None
-    )
+    failures = Failures(every * HOUR, options["repair_hours"] * HOUR) if every else None
     return Conditions(
         summary_seconds=options["summary_seconds"],
         cycle_seconds=options["cycle_seconds"],
         failures=failures,
+        seed=options["seed"],
+        reclaimed_seconds=options["reclaimed_minutes"] * 60,
+        checkpoint_seconds=round(options["checkpoint_hours"] * HOUR) or None,
         since=options["since_hours"] * HOUR,
         until=None if until is None else until * HOUR,
         stops=options["stop"],
@@ -245,7 +259,7 @@ def _told(options: dict[str, Any], plans: tuple[ClusterPlan, ...]) -> dict[str, 
     """The conditions that figures are quoted with."""
     names = (
         "fleet", "trace", "strategy", "order", "level", "required", "patience_seconds", "summary_seconds", "cycle_seconds",
-        "fail_every_hours", "repair_hours", "checkpoint_hours", "since_hours", "until_hours", "stop", "limit", "load",
+        "fail_every_hours", "repair_hours", "checkpoint_hours", "seed", "reclaimed_minutes", "since_hours", "until_hours", "stop", "limit", "load",
     )  # fmt: skip
     told = {name: options[name] for name in names if options[name] not in {None, False}}
     return {**told, "members": ", ".join(sorted({f"{p.member}{' with hints' * p.hints}" for p in plans}))}
