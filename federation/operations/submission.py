@@ -64,10 +64,17 @@ def submit_job(
         policy = policy_at(tenant.path)
         reviewed = review(actor, Draft(tenant.path, submission.under(policy), policy))
 
-    def produce() -> tuple[int, dict[str, Any]]:
+    def drafted() -> tuple[Job, Reviewed]:
         final = reviewed or Reviewed(submission.under(policy_at(tenant.path)))
         job = new_job(submitter, tenant, final.spec, clock.now())
         refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)
+        return job, final
+
+    # What has to be asked for it is asked before the transaction, unless its key may have an answer already.
+    draft = None if key else drafted()
+
+    def produce() -> tuple[int, dict[str, Any]]:
+        job, final = draft or drafted()
         with one_round_trip():
             _insert(job, f"Submitted by {actor.name}.{final.sentence}")
             announce("cycle")
