@@ -9,7 +9,7 @@ import ssl
 import tempfile
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -271,7 +271,8 @@ class _Connector(aiohttp.TCPConnector):
     async def abort(self) -> None:
         """Closes them all without a goodbye; their sockets go in the loop's next turns."""
         for transport in list(self._made):
-            transport.abort()
+            with suppress(AttributeError):  # Python before 3.11.4 raises it where the connection is gone already
+                transport.abort()
         for _ in range(3):
             await asyncio.sleep(0)
 
