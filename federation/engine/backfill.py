@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from .ledger import FleetState
-from .limits import Charges, LimitBook, refusing
+from .limits import LimitBook, refusing
 from .model import JobRequest, Snapshot
 from .runtimes import longest_seconds
 from .scopes import Choice, Scope, Scopes
@@ -19,7 +19,6 @@ class Borrowed(NamedTuple):
     """A candidate with room on nodes that are kept for others until later than `end`."""
 
     choice: Choice
-    charges: Charges
     end: datetime
 
 
@@ -47,7 +46,7 @@ class Backfill:
         if choice is None:
             scope.too_long = seconds
             return None
-        return Borrowed(*choice, end)
+        return Borrowed(choice, end)
 
     @contextmanager
     def lending(self, end: datetime) -> Iterator[Collection[int]]:
@@ -58,7 +57,7 @@ class Backfill:
         finally:
             self._state.take_back(lent)
 
-    def _choose_among(self, job: JobRequest, scope: Scope, clusters: set[int]) -> tuple[Choice, Charges] | None:
+    def _choose_among(self, job: JobRequest, scope: Scope, clusters: set[int]) -> Choice | None:
         """The cheapest place on one of the clusters that has room and quota."""
         if clusters and scope.seeker is None:
             scope.seeker = self._scopes.seeker_now(job)
@@ -68,8 +67,8 @@ class Backfill:
                 return None
             candidate, sites = fit
             terms = self._scopes.terms(job, candidate)
-            charges = self._book.charges(job.tenant_path, self._fleet.clusters[terms.cluster].name, terms.amounts)
-            if refusing(charges) is None:
-                return Choice(candidate.number, terms, sites), charges
+            limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+            if refusing(limits, terms.amounts) is None:
+                return Choice(candidate.number, terms, sites, limits)
             clusters.discard(terms.cluster)
         return None

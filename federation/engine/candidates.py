@@ -6,9 +6,9 @@ a thousand tenants that ask for the same share what the cycle learns about it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice, pairwise, product
 from math import prod
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from .siting import Need, need_of
 
 MOST_COMBINATIONS = 256
 """Per cluster, for jobs whose pod sets could each run on several flavors: the first so many in the order of names."""
-
-
-Portions: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -49,19 +46,23 @@ class Ask:
     topology: Topology
     is_complete: bool
     """False if some combinations were left out."""
-    _needs: dict[Portions, tuple[Need, ...]] = field(default_factory=dict)
+    _needs: dict[bytes, tuple[Need, ...]] = field(default_factory=dict)
 
     def needs(self, candidate: int) -> tuple[Need, ...]:
         """What each pod set takes from its pool."""
-        columns = (self.units, self.parts, self.slice_hosts)
-        units, parts, hosts = (tuple(column[candidate].tolist()) for column in columns)
-        portions = (units, parts, hosts)
-        needs = self._needs.get(portions)
+        portions = self._portions[candidate]
+        key = portions.tobytes()
+        needs = self._needs.get(key)
         if needs is None:
-            each = zip(self.pod_sets, units, parts, hosts, strict=True)
+            each = zip(self.pod_sets, *portions.tolist(), strict=True)
             needs = tuple(need_of(pods, (unit, part), self.topology, host) for pods, unit, part, host in each)
-            self._needs[portions] = needs
+            self._needs[key] = needs
         return needs
+
+    @cached_property
+    def _portions(self) -> Ints:
+        """Per candidate its rows of `units`, `parts` and `slice_hosts`."""
+        return np.stack((self.units, self.parts, self.slice_hosts), axis=1)
 
 
 def ask_of(fleet: Fleet, pod_sets: tuple[PodSetRequest, ...], topology: Topology, largest: Ints) -> Ask:

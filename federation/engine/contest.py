@@ -19,7 +19,7 @@ from .limits import Refusal
 from .model import Constraints, FleetFlavor, JobRequest
 from .policies import Policy
 from .pools import Floats, Ints, Mask
-from .prices import hourly_cost, rates_of
+from .prices import Rates, cost_of
 from .reasons import quota_reason, reason_on
 from .siting import Need, Site
 from .strategies import Weights, price_terms
@@ -29,10 +29,10 @@ _ROUNDING = 1e-9
 _A_MINUTE = 1e-9
 """What a minute since a cluster was last observed counts: it decides between equals and nothing else."""
 _MOST_MINUTES = 1440
+_UNKNOWN = (0, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What placing a job of this shape on a candidate means."""
 
     cluster: int
@@ -84,6 +84,7 @@ class Contest:
         self._policy = viewpoint.policy
         self._state = state
         self._weights = viewpoint.weights
+        self._free_weight: Floats = np.array(viewpoint.weights.free)
         self._exposure = viewpoint.exposure
         self._allowed = viewpoint.allowed(ask, job.constraints, fleet)
         self._base: Floats = price_terms(self._weights, ask, self._allowed, self._exposure)
@@ -104,21 +105,22 @@ class Contest:
     def best(self, left_out: Mask | None = None) -> int | None:
         """The number of the best candidate that may still fit and is not `left_out`; None if there is none."""
         while not self.is_over:
-            free = self._state.free_share[self.ask.lead]
+            free = self._state.free_share.take(self.ask.lead)
             score = self._score(free)
             if left_out is not None:
                 score[left_out] = _OUT
             candidate = int(score.argmin())
-            if score[candidate] == _OUT:
+            if score.item(candidate) == _OUT:
                 self.is_over = left_out is None
                 break
-            if free[candidate] + _ROUNDING >= self.ask.lead_share[candidate]:
+            if free.item(candidate) + _ROUNDING >= self.ask.lead_share.item(candidate):
                 return candidate
             self._base[free + _ROUNDING < self.ask.lead_share] = _OUT
         return None
 
     def _score(self, free: Floats) -> Floats:
-        score = self._base + self._weights.free * free
+        score = free * self._free_weight
+        score += self._base
         if self._weights.cluster_free:
             score += self._weights.cluster_free * self._state.cluster_free[self._cluster]
         if self._foresight is not None:
@@ -137,23 +139,25 @@ class Contest:
     def _terms_of(self, job: JobRequest, candidate: int) -> Terms:
         fleet = self._state.fleet
         pools = tuple(self.ask.pools[candidate].tolist())
-        flavors = tuple(fleet.pools[pool].flavor for pool in pools)
-        cost = hourly_cost(job.pod_sets, flavors)
-        first = rates_of(flavors[0], with_gpu=(takes_gpus := job.pod_sets[0].gpu is not None))
+        flavors = tuple([fleet.pools[pool].flavor for pool in pools])
+        needs = self.ask.needs(candidate)
+        asked = [fleet.asked(pool)[pods.gpu is not None] for pool, pods in zip(pools, job.pod_sets, strict=True)]
+        cost = _hourly_cost(job, asked, needs)
+        first = asked[0]
         return Terms(
-            cluster=int(fleet.cluster_of_pool[pools[0]]),
+            cluster=fleet.cluster_of_pool.item(pools[0]),
             pools=pools,
-            needs=self.ask.needs(candidate),
+            needs=needs,
             flavors=flavors,
             amounts=self._amounts_of(job, flavors),
-            unit_price=None if first is None else first.unit if takes_gpus else first.cpu,
+            unit_price=None if first is None else first.unit if job.pod_sets[0].gpu is not None else first.cpu,
             hourly_cost=cost,
             risk=None if self._exposure is None else self._exposure.risk(pools, cost),
         )
 
     def _amounts_of(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> dict[str, int]:
         """What a hold takes; the identical value for flavors that count alike."""
-        kinds = tuple((flavor.gpu_model, flavor.sharing) for flavor in flavors)
+        kinds = tuple([(flavor.gpu_model, flavor.sharing) for flavor in flavors])
         amounts = self._amounts.get(kinds)
         if amounts is None:
             named = {pod_set.name: flavor for pod_set, flavor in zip(job.pod_sets, flavors, strict=True)}
@@ -193,17 +197,20 @@ class Contest:
         return quota_reason(self._state.fleet.clusters[number].name, *refusal)
 
     def _capacity_reasons(self, job: JobRequest) -> tuple[Reason, ...]:
-        """Shapes that differ only in cores and memory often lack the same devices everywhere: they share the tuple."""
+        """Shapes that differ only in cores and memory often lack the same devices: they share the reasons for that."""
         wanted = tuple((pod_set.gpu, pod_set.count) for pod_set in job.pod_sets)
         key = (self.audience, self._policy, job.constraints, wanted, job.topology)
-        shared = self._state.shared_reasons.get(key)
-        if shared is not None and shared[0] == self._state.version:
-            return shared[1]
-        found = [reason_on(job, number, self._state, self._policy) for number in self.audience.clusters]
-        reasons = tuple(reason for reason, _ in found)
-        if all(is_about_devices for _, is_about_devices in found):
-            self._state.shared_reasons[key] = (self._state.version, reasons)
-        return reasons
+        known = self._state.shared_reasons.setdefault(key, {})
+        versions = self._state.cluster_versions()
+        found: list[Reason] = []
+        for number in self.audience.clusters:
+            version, reason = known.get(number, _UNKNOWN)
+            if reason is None or version != versions[number]:
+                reason, is_about_devices = reason_on(job, number, self._state, self._policy)
+                if is_about_devices:
+                    known[number] = versions[number], reason
+            found.append(reason)
+        return tuple(found)
 
     def had_room(self, beginning: FleetState) -> bool:
         """True if some candidate had room as the fleet was at the `beginning` of the cycle."""
@@ -217,6 +224,16 @@ class Contest:
             beginning.site(self.ask.pools[candidate].tolist(), self.ask.needs(candidate)) is not None
             for candidate in np.flatnonzero(touched & self._allowed).tolist()
         )
+
+
+def _hourly_cost(job: JobRequest, asked: Sequence[Rates | None], needs: Sequence[Need]) -> Decimal | None:
+    """What all pods cost an hour, None if a pod set is asked no known price."""
+    cost = Decimal(0)
+    for pods, rates, need in zip(job.pod_sets, asked, needs, strict=True):
+        if rates is None:
+            return None
+        cost += cost_of(pods, rates, need.units, need.part_milli)
+    return cost
 
 
 def _foresight(ask: Ask, state: FleetState, meter: Fragmentation | None) -> Foresight | None:

@@ -13,7 +13,7 @@ from .eligibility import as_of
 from .fleet import Fleet, FleetIndex
 from .garbage import collector_paused
 from .ledger import FleetState
-from .limits import Charges, LimitBook, charge, refusing
+from .limits import LimitBook, charge, refusing
 from .model import JobRequest, Release, Snapshot
 from .reservations import MOST_AT_ONCE, keep_room
 from .runtimes import runtime_of
@@ -77,7 +77,7 @@ class Cycle:
         choice = self._choose(job, scope)
         if choice is None:
             return None
-        return self._take(job, choice, scope.charges[choice.candidate])
+        return self._take(job, choice)
 
     def _choose(self, job: JobRequest, scope: Scope) -> Choice | None:
         """The best candidate that has room and quota."""
@@ -87,21 +87,17 @@ class Cycle:
             sites = contest.site(candidate, terms)
             if sites is None:
                 continue
-            charges = scope.charges.get(candidate)
-            if charges is None:
-                cluster = self._fleet.clusters[terms.cluster].name
-                charges = scope.charges[candidate] = self._book.charges(job.tenant_path, cluster, terms.amounts)
-            refusal = refusing(charges)
+            limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+            refusal = refusing(limits, terms.amounts)
             if refusal is None:
-                return Choice(candidate, terms, sites)
-            scope.leave_out(candidate)
-            scope.refusals.setdefault(terms.cluster, refusal)
+                return Choice(candidate, terms, sites, limits)
+            scope.refuse(candidate, terms.cluster, refusal)
         return None
 
-    def _take(self, job: JobRequest, choice: Choice, charges: Charges) -> Placement:
+    def _take(self, job: JobRequest, choice: Choice) -> Placement:
         for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
             self._state.take(pool, need, found)
-        charge(charges)
+        charge(choice.limits, choice.terms.amounts)
         placement = self._placement(job, choice)
         self._placed.append((job, placement))
         return placement
@@ -130,11 +126,11 @@ class Cycle:
 
     def _backfill(self, job: JobRequest, scope: Scope) -> Placement | None:
         """Places the job on nodes that are kept for others, if it ends before those need them."""
-        borrowed = self._lender.borrow(job, scope)
+        borrowed = self._lender.borrow(job, scope) if self._state.lendable else None
         if borrowed is None:
             return None
         with self._lender.lending(borrowed.end):
-            return self._take(job, borrowed.choice, borrowed.charges)
+            return self._take(job, borrowed.choice)
 
     def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:
         """Keeps room for a job that has waited too long for it, while few have any kept; what to tell the job."""
@@ -209,4 +205,6 @@ class Cycle:
 
     def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
         """The job placed there, whether there is room now or not. Takes nothing."""
-        return self._placement(job, Choice(candidate.number, self._scopes.terms(job, candidate), sites))
+        terms = self._scopes.terms(job, candidate)
+        limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+        return self._placement(job, Choice(candidate.number, terms, sites, limits))

@@ -1,14 +1,17 @@
-"""What placement answers, as frozen values free of any database: where a job goes now, or why it waits."""
+"""What placement answers, as frozen values free of any database: where a job goes now, or why it waits.
+
+What a cycle makes by the hundred thousand is a named tuple: making one costs a fifth of a frozen dataclass.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import NamedTuple
 from uuid import UUID
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(NamedTuple):
     """Why a job does not run on one cluster now. `code` is documented; `message` is for people, with numbers."""
 
     cluster: str
@@ -18,8 +21,7 @@ class Reason:
     """True if the cluster could not run it even when empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodSetPlacement:
+class PodSetPlacement(NamedTuple):
     """Where the pods of one set go: the flavor, the domain, and the assumed nodes with how many pods each.
 
     `domain` is the path of the smallest domain that holds the set: zone, block, rack, then the clique or the node, down
@@ -46,8 +48,7 @@ class InterruptionRisk:
     hourly_cost: Decimal | None
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Run this job there, now. `amounts` are what its quota hold takes."""
 
     job_id: UUID
@@ -75,8 +76,7 @@ class Start:
     awaited: int
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Not now: the one reason shown first, and the reason per cluster. `start`: when room kept for it is expected."""
 
     job_id: UUID

@@ -12,7 +12,7 @@ from .eligibility import exclusion
 from .model import Constraints, FleetCluster, GpuRequest
 from .policies import NO_POLICY, Policy
 from .pools import CPU, RESOURCES, UNITS, WHOLE, Floats, Ints, Mask, Pool, pools_of
-from .prices import rates_of
+from .prices import Rates, rates_of
 
 OPEN_STATES = frozenset({"ready", "degraded"})
 
@@ -59,6 +59,7 @@ class Fleet:
     is_open: Mask
     """Per pool whether its cluster takes new work."""
     _serving: dict[GpuRequest | None, tuple[Ints, Ints]] = field(default_factory=dict)
+    _asked: dict[int, tuple[Rates | None, Rates | None]] = field(default_factory=dict)
     _audiences: dict[str, Audience] = field(default_factory=dict)
     _shared: dict[tuple[int, ...], Audience] = field(default_factory=dict)
 
@@ -66,6 +67,14 @@ class Fleet:
     def has_spreading(self) -> bool:
         """True if some cluster picks nodes by itself."""
         return any(cluster.fills == "spread" for cluster in self.clusters)
+
+    def asked(self, pool: int) -> tuple[Rates | None, Rates | None]:
+        """What pods without a GPU, and those with one, are asked in a pool; None without a price for them."""
+        found = self._asked.get(pool)
+        if found is None:
+            flavor = self.pools[pool].flavor
+            found = self._asked[pool] = (rates_of(flavor, with_gpu=False), rates_of(flavor, with_gpu=True))
+        return found
 
     def serving(self, gpu: GpuRequest | None) -> tuple[Ints, Ints]:
         """Per pool what a pod with this request takes: units (-1 where the flavor cannot serve it), and a part of one."""

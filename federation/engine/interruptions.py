@@ -74,11 +74,13 @@ class Exposures:
     def __init__(self, fleet: Fleet, runtimes: Mapping[str, Runtime]) -> None:
         rates = [pool.flavor.interruptions_per_hour for pool in fleet.pools]
         self._interruptions: Floats | None = np.array(rates, dtype=np.float64) if any(rates) else None
+        self.matter = self._interruptions is not None
+        """False where nothing is interrupted."""
         self._runtimes = runtimes
 
     def seconds(self, job: JobRequest) -> int:
         """How much work an interruption takes of the job, 0 where nothing is interrupted."""
-        return 0 if self._interruptions is None else exposed_seconds(job, self._runtimes)
+        return exposed_seconds(job, self._runtimes) if self.matter else 0
 
     def of(self, job: JobRequest) -> Exposure | None:
         """None where nothing is interrupted."""

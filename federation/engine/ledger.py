@@ -192,11 +192,17 @@ class FleetState:
         """Resources by pools: no node of the pool has more of it free."""
         self.version = 0
         """How many pod sets were placed."""
-        self.shared_reasons: dict[object, tuple[int, tuple[Reason, ...]]] = {}
-        """Reasons that jobs of other shapes share, with the version they hold for."""
+        self.shared_reasons: dict[object, dict[int, tuple[float, Reason]]] = {}
+        """Reasons that jobs of other shapes share, by cluster, with the cluster's version that they hold for."""
         self.lendable: dict[int, dict[int, datetime]] = {}
         """By pool, the kept nodes that may be lent, and when they are needed."""
         self.states: list[PoolState | None] = [None] * len(fleet.pools)
+
+    def cluster_versions(self) -> list[float]:
+        """Per cluster: how many deductions there were."""
+        owners, clusters = self.fleet.cluster_of_pool, len(self.fleet.clusters)
+        versions: list[float] = np.bincount(owners, weights=self.versions, minlength=clusters).tolist()
+        return versions
 
     def pool(self, number: int) -> PoolState:
         """The state of a pool."""

@@ -43,12 +43,20 @@ def hourly_cost(pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor,
         rates = rates_of(flavor, with_gpu=pod_set.gpu is not None)
         if rates is None:
             return None
-        whole, part_milli = portion_of(pod_set.gpu, flavor) or (0, 0)
-        a_pod = rates.unit * (whole + Decimal(part_milli) / MILLI)
-        a_pod += rates.cpu * pod_set.cpu_millicores / MILLICORES_PER_CORE
-        a_pod += rates.memory * pod_set.memory_mib / MIB_PER_GIB
-        cost += a_pod * pod_set.count
+        cost += cost_of(pod_set, rates, *(portion_of(pod_set.gpu, flavor) or (0, 0)))
     return cost
+
+
+def cost_of(pod_set: PodSetRequest, rates: Rates, units: int, part_milli: int) -> Decimal:
+    """What all pods of a set cost an hour, each taking so many units and thousandths of one more."""
+    a_pod = rates.unit * units
+    if part_milli:
+        a_pod += rates.unit * part_milli / MILLI
+    if rates.cpu:
+        a_pod += rates.cpu * pod_set.cpu_millicores / MILLICORES_PER_CORE
+    if rates.memory:
+        a_pod += rates.memory * pod_set.memory_mib / MIB_PER_GIB
+    return a_pod * pod_set.count
 
 
 def cost_over(

@@ -22,7 +22,7 @@ from .expectations import later_placements
 from .fleet import Fleet, FleetIndex
 from .fragmentation import typical_of
 from .ledger import FleetState
-from .limits import Charges, LimitBook
+from .limits import Charges, LimitBook, charges
 from .model import JobRequest, Runtime, Snapshot, TypicalPod
 from .policies import PolicyBook
 from .prices import cost_over
@@ -242,9 +242,9 @@ class _Allowance:
         best = 0
         if room:
             for amounts in {id(one): one for one in map(self._amounts_of, candidates)}.values():
-                charges = self._book.charges(self._job.tenant_path, cluster, amounts)
-                everywhere = [(line, amount) for line, amount in charges if not line.limit.clusters]
-                best = max(best, _times(charges))
+                taken = list(charges(self._book.lines(self._job.tenant_path, cluster), amounts))
+                everywhere = [(line, amount) for line, amount in taken if not line.limit.clusters]
+                best = max(best, _times(taken))
                 self.anywhere = max(self.anywhere, _times(everywhere))
         return min(room, best)
 
@@ -258,6 +258,6 @@ class _Allowance:
         return self._amounts[kinds]
 
 
-def _times(charges: Charges) -> int:
-    """How often the charges can be made."""
-    return min((max(0, line.left) // amount for line, amount in charges), default=UNLIMITED)
+def _times(taken: Charges) -> int:
+    """How often so much can be taken."""
+    return min((max(0, line.left) // amount for line, amount in taken), default=UNLIMITED)

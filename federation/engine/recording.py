@@ -61,12 +61,12 @@ def plain(value: Any) -> Any:
     """The value in terms of dict, list, str, int, float, bool and None."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        return {name: plain(getattr(value, name)) for name in _names(value.__class__)}
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
         return {_key(key): plain(item) for key, item in value.items()}
-    if is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _names(value.__class__)}
     if isinstance(value, set | frozenset):
         return sorted(plain(item) for item in value)
     return _scalar(value)
@@ -74,7 +74,7 @@ def plain(value: Any) -> Any:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else kind._fields
 
 
 def _key(key: object) -> str:

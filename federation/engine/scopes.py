@@ -14,7 +14,7 @@ from .fleet import Audience
 from .fragmentation import Fragmentation, typical_of
 from .interruptions import Exposures
 from .ledger import FleetState
-from .limits import Charges, Refusal
+from .limits import Lines, Refusal
 from .model import JobRequest, PodSetRequest, Snapshot, Topology
 from .policies import Policy, PolicyBook
 from .pools import Mask
@@ -29,6 +29,7 @@ class Choice(NamedTuple):
     candidate: int
     terms: Terms
     sites: list[Site]
+    limits: Lines
 
 
 @dataclass(slots=True)
@@ -36,8 +37,6 @@ class Scope:
     """The jobs of one tenant and shape in a cycle."""
 
     contest: Contest
-    charges: dict[int, Charges] = field(default_factory=dict)
-    """By candidate."""
     left_out: Mask | None = None
     """Per candidate, whether this tenant's jobs cannot take it."""
     refusals: dict[int, Refusal] = field(default_factory=dict)
@@ -48,6 +47,11 @@ class Scope:
     too_long: float = inf
     """Jobs that run so long or longer do not fit on what others lend."""
 
+    def refuse(self, candidate: int, cluster: int, refusal: Refusal) -> None:
+        """Leaves a candidate out because of a quota limit."""
+        self.leave_out(candidate)
+        self.refusals.setdefault(cluster, refusal)
+
     def leave_out(self, candidate: int) -> None:
         """Leaves a candidate out for the rest of the cycle."""
         if self.left_out is None:
@@ -57,10 +61,19 @@ class Scope:
     def trial(self) -> "Scope":
         """The same as it stands, for looking around: what is left out there stays in here."""
         left_out = None if self.left_out is None else self.left_out.copy()
-        return Scope(self.contest, self.charges, left_out, dict(self.refusals))
+        return Scope(self.contest, left_out, dict(self.refusals))
 
 
 ShapeKey: TypeAlias = object
+
+
+class _Desk(NamedTuple):
+    """Where the jobs of one tenant are looked at; `contests` are those of all tenants with its audience and policy."""
+
+    audience: Audience
+    policy: Policy
+    contests: dict[ShapeKey, Contest]
+    scopes: dict[ShapeKey, Scope]
 
 
 class Scopes:
@@ -73,24 +86,28 @@ class Scopes:
         self._policies = PolicyBook(snapshot.policies)
         self._exposures = Exposures(self._fleet, snapshot.runtimes)
         self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
-        self._contests: dict[tuple[Audience, Policy, ShapeKey], Contest] = {}
-        self._scopes: dict[tuple[str, ShapeKey], Scope] = {}
+        self._contests: dict[tuple[Audience, Policy], dict[ShapeKey, Contest]] = {}
+        self._desks: dict[str, _Desk] = {}
 
     def of(self, job: JobRequest) -> Scope:
         """The job's scope."""
-        shape = (job.shape or (job.pod_sets, job.constraints, job.topology, job.strategy), self._exposures.seconds(job))
-        key = (job.tenant_path, shape)
-        scope = self._scopes.get(key)
+        desk = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
+        shape: ShapeKey = job.shape or (job.pod_sets, job.constraints, job.topology, job.strategy)
+        if self._exposures.matter:
+            shape = (shape, self._exposures.seconds(job))
+        scope = desk.scopes.get(shape)
         if scope is None:
-            scope = self._scopes[key] = Scope(self._contest(job, shape))
+            contest = desk.contests.get(shape)
+            if contest is None:
+                contest = desk.contests[shape] = Contest(self._ask(job), job, self._viewpoint(job), self._state)
+            scope = desk.scopes[shape] = Scope(contest)
         return scope
 
-    def _contest(self, job: JobRequest, shape: ShapeKey) -> Contest:
-        audience, policy = self._fleet.audience(job.tenant_path), self._policies.of(job.tenant_path)
-        key = (audience, policy, shape)
-        if key not in self._contests:
-            self._contests[key] = Contest(self._ask(job), job, self._viewpoint(job), self._state)
-        return self._contests[key]
+    def _new_desk(self, tenant_path: str) -> _Desk:
+        audience, policy = self._fleet.audience(tenant_path), self._policies.of(tenant_path)
+        contests = self._contests.setdefault((audience, policy), {})
+        desk = self._desks[tenant_path] = _Desk(audience, policy, contests, {})
+        return desk
 
     def _ask(self, job: JobRequest) -> Ask:
         key = (job.pod_sets, job.topology)
@@ -100,7 +117,7 @@ class Scopes:
         return ask
 
     def _viewpoint(self, job: JobRequest) -> Viewpoint:
-        audience, policy = self._fleet.audience(job.tenant_path), self._policies.of(job.tenant_path)
+        audience, policy, *_ = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
         weights = weights_of(policy.strategy_for(job.strategy), policy)
         return Viewpoint(audience, policy, weights, self._meter if weights.stranding else None, self._exposures.of(job))
 
