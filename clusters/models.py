@@ -137,11 +137,17 @@ class Flavor(models.Model):
     sharing = models.CharField(max_length=40, default="whole", help_text="`whole`, `mig:PROFILE` or `timeslice:N`.")
     capacity_type = models.CharField(max_length=20, default="on_demand")
     resource_name = models.CharField(
-        max_length=120, blank=True, help_text="Extended resource, e.g. nvidia.com/mig-1g.10gb."
+        max_length=120,
+        blank=True,
+        help_text="What its devices are counted by: an extended resource, e.g. nvidia.com/mig-1g.10gb, or a name of ours.",
     )
     node_selector = models.JSONField(default=dict, help_text="Labels that pick this flavor's nodes.")
     slice_hosts = models.PositiveIntegerField(default=1, help_text="So many nodes make up one accelerator.")
     unplaceable = models.CharField(max_length=300, blank=True, help_text="Why no job can be started on it.")
+    device_class = models.CharField(
+        max_length=63, blank=True, help_text="Set where its devices are claimed: their DeviceClass."
+    )
+    cel = models.CharField(max_length=1000, blank=True, help_text="Tells its devices from others of their DeviceClass.")
 
     class Meta:
         constraints = [
@@ -153,6 +159,9 @@ class Flavor(models.Model):
                 condition=Q(sharing__regex=r"^(whole|mig:[0-9a-z.+-]+|timeslice:[0-9]+)$"), name="sharing_is_known"
             ),
             models.CheckConstraint(condition=Q(slice_hosts__gte=1), name="a_slice_has_a_host"),
+            models.CheckConstraint(
+                condition=Q(device_class="") | ~Q(cel="") | ~Q(unplaceable=""), name="what_is_claimed_can_be_told_apart"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -163,8 +172,8 @@ class Node(models.Model):
     """A node as last observed.
 
     `devices` is `[{"flavor": name, "units": n}]`; a CPU-only node has one entry with units 0. `foreign_*` is what pods
-    that are not ours use, as `foreign_devices` by extended resource name; `used_devices` counts every pod bound there,
-    strangers' and ours.
+    that are not ours use, as `foreign_devices` by the resource that a flavor is counted by; `used_devices` counts every
+    pod bound there and every device allocated there, strangers' and ours.
     """
 
     id = models.BigAutoField(primary_key=True)

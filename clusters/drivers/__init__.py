@@ -4,6 +4,8 @@ Two drivers stand behind it, `kubernetes` (aiohttp + typed decoding) and `simula
 holds both. Nothing above this package knows which one it talks to.
 """
 
+from clusters.engine.resource_slices import ClaimSeen, SliceSeen
+
 from .port import (
     AlreadyExists,
     Ambiguous,
@@ -26,6 +28,7 @@ __all__ = [
     "AlreadyExists",
     "Ambiguous",
     "AuthFailed",
+    "ClaimSeen",
     "ClusterDriver",
     "DriverError",
     "JobSeen",
@@ -33,6 +36,7 @@ __all__ = [
     "NotThere",
     "PodSeen",
     "Refused",
+    "SliceSeen",
     "Stale",
     "Throttled",
     "TlsFailed",

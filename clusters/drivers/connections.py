@@ -187,6 +187,18 @@ class GuardedDriver:
         """See ClusterDriver."""
         return self._driver.watch_jobs()
 
+    async def device_classes(self) -> frozenset[str]:
+        """See ClusterDriver."""
+        return await self._guarded(self._driver.device_classes)
+
+    def watch_slices(self) -> AsyncIterator[WatchEvent]:
+        """See ClusterDriver."""
+        return self._driver.watch_slices()
+
+    def watch_claims(self) -> AsyncIterator[WatchEvent]:
+        """See ClusterDriver."""
+        return self._driver.watch_claims()
+
     async def close(self) -> None:
         """See ClusterDriver."""
         await self._driver.close()

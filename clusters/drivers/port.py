@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from clusters.engine.permissions import Right
+from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
 
 class DriverError(Exception):
@@ -127,7 +128,7 @@ class WatchEvent:
     """
 
     kind: Literal["listed", "changed", "deleted", "alive"]
-    objects: Sequence[NodeSeen | PodSeen | JobSeen]
+    objects: Sequence[NodeSeen | PodSeen | JobSeen | SliceSeen | ClaimSeen]
 
 
 class ClusterDriver(Protocol):
@@ -193,6 +194,15 @@ class ClusterDriver(Protocol):
 
     def watch_jobs(self) -> AsyncIterator[WatchEvent]:
         """All Jobs that carry our install label."""
+
+    async def device_classes(self) -> frozenset[str]:
+        """The names of the cluster's DeviceClasses; none where devices cannot be claimed."""
+
+    def watch_slices(self) -> AsyncIterator[WatchEvent]:
+        """All ResourceSlices; a cluster that does not serve them has none. Raises Refused where we may not look."""
+
+    def watch_claims(self) -> AsyncIterator[WatchEvent]:
+        """All ResourceClaims, ours and strangers'; as `watch_slices`."""
 
     async def close(self) -> None:
         """Frees connections and tasks."""

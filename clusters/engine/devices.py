@@ -19,9 +19,9 @@ INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _MIG_RESOURCE = re.compile(r"nvidia\.com/mig-([0-9a-z.+-]+?)(\.shared)?")
 _MIG_PRODUCT = re.compile(r"-MIG-([0-9a-z.+-]+?)(?:-SHARED)?$")
 _PROFILE = re.compile(r"[1-9]g\.[0-9]{1,4}gb[0-9a-z.+-]{0,20}")
-_AMD_PARTITION = re.compile(r"(spx|dpx|tpx|qpx|cpx)_nps[0-9]")
+AMD_PARTITION = re.compile(r"(spx|dpx|tpx|qpx|cpx)_nps[0-9]")
 _AMD_RESOURCE = re.compile(r"amd\.com/((?:spx|dpx|tpx|qpx|cpx)_nps[0-9])")
-_AMD_CUTS = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4}
+AMD_CUTS = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4}
 _NVIDIA_SHARING = "nvidia.com/gpu.sharing-strategy"
 _GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
 _GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
@@ -36,7 +36,8 @@ SLICES_ON_DEMAND = "its TPU slices are formed on demand, by a controller that th
 class Device:
     """One kind of device on a node. `selector` is the labels that pick its nodes.
 
-    A GPU of which a unit is a part has `shares` parts of the kind `share` (shared, mps, a partition). `slice_hosts` is
+    Devices that are claimed, not asked for as an extended resource, have a `device_class` and an expression in `cel` that
+    tells their like from others; `resource` is then only the name they are counted by. A GPU of which a unit is a part has `shares` parts of the kind `share` (shared, mps, a partition). `slice_hosts` is
     over one where several nodes make up one accelerator. `unplaceable` says why no job can be started on it.
     """
 
@@ -52,6 +53,14 @@ class Device:
     arrangement: str = ""
     slice_hosts: int = 1
     unplaceable: str = ""
+    device_class: str = ""
+    cel: str = ""
+
+
+def announced(labels: Labels, allocatable: Mapping[str, str]) -> Iterator[tuple[Device, int]]:
+    """Each device of `devices_of` with how many units of it there are; none where the amount is nothing that a node has."""
+    for device in devices_of(labels, allocatable):
+        yield device, _units(allocatable, device.resource)
 
 
 def devices_of(labels: Labels, allocatable: Mapping[str, str]) -> Iterator[Device]:
@@ -59,7 +68,7 @@ def devices_of(labels: Labels, allocatable: Mapping[str, str]) -> Iterator[Devic
     for resource in sorted(allocatable):
         if resource in {"nvidia.com/gpu", "nvidia.com/gpu.shared"}:
             yield (_gke if _is_gke(labels) else _nvidia)(labels, resource, allocatable)
-        elif (found := _MIG_RESOURCE.fullmatch(resource)) and _profile(found.group(1)):
+        elif (found := _MIG_RESOURCE.fullmatch(resource)) and mig_profile(found.group(1)):
             yield _mig(labels, resource, found.group(1), allocatable)
         elif resource == "amd.com/gpu":
             partition = _first(labels, "amd.com/compute-memory-partition", "amd.com/gpu.compute-memory-partition")
@@ -82,7 +91,7 @@ def _nvidia(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> De
     product = labels.get("nvidia.com/gpu.product", "")
     memory_mib = _whole(labels.get("nvidia.com/gpu.memory", ""))
     sliced = _MIG_PRODUCT.search(product)
-    profile = _profile(sliced.group(1)) if sliced else ""
+    profile = mig_profile(sliced.group(1)) if sliced else ""
     plain = product[: sliced.start()] if sliced else product.removesuffix("-SHARED")
     model, variant = gpu_models.nvidia_model(plain, 0 if sliced else memory_mib)
     device = Device(
@@ -129,7 +138,7 @@ def _mig(labels: Labels, resource: str, profile: str, allocatable: Mapping[str, 
     return replace(
         whole,
         resource=resource,
-        profile=_profile(profile),
+        profile=mig_profile(profile),
         memory_mib=memory_mib or gpu_models.memory_in_profile_mib(profile),
         shares=shares,
         unplaceable=SHARED_SLICE if shares > 1 or resource.endswith(".shared") else "",
@@ -138,7 +147,7 @@ def _mig(labels: Labels, resource: str, profile: str, allocatable: Mapping[str, 
 
 def _gke(labels: Labels, resource: str, _: Mapping[str, str]) -> Device:
     model, variant = gpu_models.nvidia_model(labels["cloud.google.com/gke-accelerator"])
-    profile = _profile(labels.get("cloud.google.com/gke-gpu-partition-size", ""))
+    profile = mig_profile(labels.get("cloud.google.com/gke-gpu-partition-size", ""))
     device = Device(
         vendor="nvidia",
         model=model,
@@ -175,10 +184,10 @@ def _amd(labels: Labels, resource: str, partition: str) -> Device:
     gib = _whole(memory.removesuffix("B").removesuffix("i").removesuffix("G"))
     usual = gpu_models.usual_memory_mib(model)
     device = Device("amd", model or "unknown", "", gib * 1024 or usual, resource, selector)
-    if not _AMD_PARTITION.fullmatch(partition) or partition.startswith("spx"):
+    if not AMD_PARTITION.fullmatch(partition) or partition.startswith("spx"):
         return device
     cut = partition.partition("_")[0]
-    shares = _AMD_CUTS.get(cut) or gpu_models.AMD_COMPUTE_DIES.get(model, 0)
+    shares = AMD_CUTS.get(cut) or gpu_models.AMD_COMPUTE_DIES.get(model, 0)
     return replace(
         device,
         shares=shares,
@@ -236,7 +245,7 @@ def _tpu(labels: Labels, resource: str) -> Device:
     )
 
 
-def _profile(text: str) -> str:
+def mig_profile(text: str) -> str:
     """A MIG profile as users write it (`+me` cannot stand in a resource name); empty for what is none."""
     return re.sub(r"\.me$", "+me", text) if _PROFILE.fullmatch(text) else ""
 

@@ -6,6 +6,7 @@ The devices are read by `devices`. Capacity types: GKE, EKS, AKS and Karpenter; 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 from .devices import INSTANCE_TYPE, Device, devices_of
@@ -48,12 +49,18 @@ class FlavorOffer:
     """Over one where so many nodes make up one accelerator, which a gang must not leave."""
     unplaceable: str = ""
     """Why no job can be started on it; empty if one can."""
+    device_class: str = ""
+    """Set where its devices are claimed by this DeviceClass; `cel` then tells them from others of the class."""
+    cel: str = ""
 
 
-def flavors_of(labels: Labels, allocatable: Mapping[str, str]) -> tuple[tuple[FlavorOffer, ...], tuple[str, ...]]:
+def flavors_of(
+    labels: Labels, allocatable: Mapping[str, str], claimable: Mapping[Device, int] = MappingProxyType({})
+) -> tuple[tuple[FlavorOffer, ...], tuple[str, ...]]:
     """What a node offers, and what it claims that no node could have (left out, in words fit to show).
 
-    A node without devices offers the CPU flavor with 0 units.
+    `claimable` are units of devices that are claimed there, shown even where there are none. A node without devices
+    offers the CPU flavor with 0 units.
     """
     capacity_type, capacity_selector = capacity_of(labels)
     offers: list[FlavorOffer] = []
@@ -66,6 +73,9 @@ def flavors_of(labels: Labels, allocatable: Mapping[str, str]) -> tuple[tuple[Fl
             continue
         if units:
             offers.append(replace(_named(device, capacity_type, capacity_selector), units=units))
+    offers += [
+        replace(_named(device, capacity_type, capacity_selector), units=units) for device, units in claimable.items()
+    ]
     return tuple(offers) or (_cpu_flavor(capacity_type, capacity_selector),), tuple(problems)
 
 
@@ -135,6 +145,11 @@ def match_expressions(node_selector: Mapping[str, str]) -> list[dict[str, object
     return expressions
 
 
+def offer_of(device: Device) -> FlavorOffer:
+    """A device that no one node has, as a flavor."""
+    return _named(device, "on_demand", {})
+
+
 def _named(device: Device, capacity_type: CapacityType, capacity_selector: Mapping[str, str]) -> FlavorOffer:
     parts = [device.model, device.variant, device.arrangement]
     sharing = "whole"
@@ -156,6 +171,8 @@ def _named(device: Device, capacity_type: CapacityType, capacity_selector: Mappi
         node_selector=dict(device.selector) | dict(capacity_selector),
         slice_hosts=device.slice_hosts,
         unplaceable=device.unplaceable,
+        device_class=device.device_class,
+        cel=device.cel,
     )
 
 

@@ -65,6 +65,7 @@ ORIGIN_OF: Mapping[str, str] = MappingProxyType(
         "clock_skew": "clock",
         "missing_permission": "access",
         "excess_permission": "access",
+        "devices_closed": "devices",
         "nodes_not_ready": "inventory",
         "implausible_capacity": "inventory",
     }
@@ -95,6 +96,14 @@ def inventory_findings(nodes: int, not_ready: int, implausible: Sequence[str]) -
         named = ", ".join(implausible[:NODES_NAMED]) + (" and more" if len(implausible) > NODES_NAMED else "")
         findings.append(Reason("implausible_capacity", f"Claims that count as none: {named}."))
     return findings
+
+
+def device_findings(refusal: str) -> list[Reason]:
+    """The reason against a cluster that does not let us see its devices that are claimed; `refusal` is empty if it does."""
+    if not refusal:
+        return []
+    told = f"Devices of dynamic resource allocation do not count, for the credential may not see them: {refusal[:300]}"
+    return [Reason("devices_closed", told)]
 
 
 def answering_health(reasons: Sequence[Mapping[str, str]]) -> str:

@@ -1,12 +1,16 @@
 """A cluster's inventory: nodes as they stand, and what strangers' pods use on them, kept up to date event by event."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 from . import flavors, topology
+from .device_inventory import ClaimableDevices, DeviceInventory, EventKind
+from .devices import Device
 from .quantities import MEBIBYTES, MILLICORES, PLAIN, Implausible, asked, offered
+from .resource_slices import ClaimSeen, SliceSeen
 
 INSTALL_LABEL = "switchyard.dev/install"
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -57,7 +61,7 @@ class SeenPod(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForeignUse:
-    """What pods that are not ours ask for on one node. `devices` is by extended resource name."""
+    """What pods that are not ours ask for on one node. `devices` is by the resource that a flavor is counted by."""
 
     cpu_millicores: int = 0
     memory_mib: int = 0
@@ -94,6 +98,7 @@ class InventorySnapshot:
     nodes: tuple[SeenNode, ...]
     foreign: Mapping[str, ForeignUse]
     used_devices: Mapping[str, Mapping[str, int]]
+    claimable: ClaimableDevices = field(default_factory=ClaimableDevices)
 
 
 def is_nameable(node: SeenNode) -> bool:
@@ -101,8 +106,10 @@ def is_nameable(node: SeenNode) -> bool:
     return _NODE_NAME.fullmatch(node.name) is not None and re.fullmatch(r"[!-~]{1,64}", node.uid) is not None
 
 
-def node_record(node: SeenNode) -> NodeRecord:
-    """What is kept of a node: flavors, domain and whole-number capacity, rounded down."""
+def node_record(node: SeenNode, claimable: Mapping[Device, int] = MappingProxyType({})) -> NodeRecord:
+    """What is kept of a node: flavors, domain and whole-number capacity, rounded down. `claimable` are units of devices that
+    are claimed there.
+    """
     problems: list[str] = []
     amounts: list[int] = []
     for resource, unit in (("cpu", MILLICORES), ("memory", MEBIBYTES), ("pods", PLAIN)):
@@ -112,7 +119,7 @@ def node_record(node: SeenNode) -> NodeRecord:
             amounts.append(0)
             problems.append(f"{resource}: {error}")
     plain = {key: value for key, value in node.labels.items() if _is_plain(key) and _is_plain(value)}
-    offers, refused = flavors.flavors_of(plain, node.allocatable)
+    offers, refused = flavors.flavors_of(plain, node.allocatable, claimable)
     cpu_millicores, memory_mib, pods = amounts
     return NodeRecord(
         name=node.name,
@@ -134,10 +141,11 @@ def node_record(node: SeenNode) -> NodeRecord:
 
 
 def unify_flavors(
-    records: Sequence[NodeRecord],
+    records: Sequence[NodeRecord], apart: Sequence[Device] = ()
 ) -> tuple[dict[str, flavors.FlavorOffer], dict[str, list[tuple[str, int]]]]:
-    """The cluster's flavors by name, and each node's (flavor name, units)."""
-    found, names = flavors.unify(offer for record in records for offer in record.offers)
+    """The cluster's flavors by name, and each node's (flavor name, units). `apart` are devices that no one node has."""
+    offers = [offer for record in records for offer in record.offers]
+    found, names = flavors.unify([*offers, *(flavors.offer_of(device) for device in apart)])
     devices = {
         record.name: [(names[flavors.key_of(offer)], offer.units) for offer in record.offers] for record in records
     }
@@ -160,7 +168,7 @@ def use_of(pod: SeenPod) -> ForeignUse:
 
 
 class ClusterInventory:
-    """Nodes and foreign use of one cluster, fed with a driver's node and pod events. Not thread-safe: one loop feeds it.
+    """Nodes, claimable devices and foreign use of one cluster, fed with a driver's events. Not thread-safe: one loop feeds it.
 
     Keeps a few words per foreign pod, so that 100,000 pods fit in some tens of MiB.
     """
@@ -171,20 +179,26 @@ class ClusterInventory:
         self._placed: dict[str, tuple[str, ForeignUse, bool]] = {}
         self._uses: dict[_UseKey, ForeignUse] = {}
         self._totals: dict[str, _Total] = {}
+        self._devices = DeviceInventory(INSTALL_LABEL, install_id)
         self._dirty = False
         self._has_nodes = self._has_pods = False
 
     @property
     def is_complete(self) -> bool:
-        """Both nodes and pods have been listed at least once; before that a snapshot would promise too much."""
-        return self._has_nodes and self._has_pods
+        """Everything has been listed at least once; before that a snapshot would promise too much."""
+        return self._has_nodes and self._has_pods and self._devices.is_complete
+
+    @property
+    def sees_devices(self) -> bool:
+        """What may be claimed, and what is, has been listed since we were last told that we may not look."""
+        return self._devices.is_known
 
     @property
     def dirty(self) -> bool:
-        """Something that a snapshot shows has changed since the last snapshot, and both lists are in."""
+        """Something that a snapshot shows has changed since the last snapshot, and all lists are in."""
         return self._dirty and self.is_complete
 
-    def see_nodes(self, kind: Literal["listed", "changed", "deleted", "alive"], nodes: Sequence[SeenNode]) -> None:
+    def see_nodes(self, kind: EventKind, nodes: Sequence[SeenNode]) -> None:
         """Takes one event of `watch_nodes`."""
         if kind == "listed":
             fresh = {node.name: node for node in nodes}
@@ -198,7 +212,7 @@ class ClusterInventory:
                 self._nodes[node.name] = node
                 self._dirty = True
 
-    def see_pods(self, kind: Literal["listed", "changed", "deleted", "alive"], pods: Sequence[SeenPod]) -> None:
+    def see_pods(self, kind: EventKind, pods: Sequence[SeenPod]) -> None:
         """Takes one event of `watch_pods`. Our own pods are no foreign use: holds already stand for them."""
         if kind == "listed":
             present = {pod.uid for pod in pods}
@@ -212,6 +226,22 @@ class ClusterInventory:
             else:
                 self._remove(pod.uid)
 
+    def see_slices(self, kind: EventKind, slices: Sequence[SliceSeen]) -> None:
+        """Takes one event of `watch_slices`."""
+        self._dirty |= self._devices.see_slices(kind, slices)
+
+    def see_claims(self, kind: EventKind, claims: Sequence[ClaimSeen]) -> None:
+        """Takes one event of `watch_claims`. What our own claims hold is no foreign use."""
+        self._dirty |= self._devices.see_claims(kind, claims)
+
+    def see_classes(self, names: Collection[str]) -> None:
+        """Takes the names of the cluster's DeviceClasses."""
+        self._dirty |= self._devices.see_classes(names)
+
+    def close_devices(self) -> None:
+        """We may not see what is claimed: no such device counts until slices and claims have been listed."""
+        self._dirty |= self._devices.close()
+
     def mark_dirty(self) -> None:
         """What the last snapshot held could not be written down: it is still news."""
         self._dirty = True
@@ -219,10 +249,19 @@ class ClusterInventory:
     def snapshot(self) -> InventorySnapshot:
         """The inventory as of now, nodes by name; clears `dirty`."""
         self._dirty = False
+        claimable = self._devices.snapshot(self._nodes)
+        foreign = {name: total.foreign() for name, total in self._totals.items() if total.pods}
+        for name, allocated in claimable.foreign.items():
+            use = foreign.get(name, NOTHING)
+            foreign[name] = replace(use, devices=_summed(use.devices, allocated))
+        used = {name: devices for name, total in self._totals.items() if (devices := total.used_devices())}
+        for name, allocated in claimable.used.items():
+            used[name] = _summed(used.get(name, {}), allocated)
         return InventorySnapshot(
             nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
-            foreign={name: total.foreign() for name, total in self._totals.items() if total.pods},
-            used_devices={name: devices for name, total in self._totals.items() if (devices := total.used_devices())},
+            foreign=foreign,
+            used_devices=used,
+            claimable=claimable,
         )
 
     def _put(self, pod: SeenPod, *, is_ours: bool) -> None:
@@ -270,6 +309,10 @@ class _Total:
 
     def used_devices(self) -> dict[str, int]:
         return _filled(self.devices)
+
+
+def _summed(devices: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {name: devices.get(name, 0) + more.get(name, 0) for name in sorted({*devices, *more})}
 
 
 def _filled(devices: Mapping[str, int]) -> dict[str, int]:

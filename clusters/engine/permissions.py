@@ -49,7 +49,12 @@ ROLE: frozenset[Right] = frozenset().union(
     _rights("", "events", "list"),
     _rights("batch", "jobs", "create get list watch patch delete"),
     _rights("networking.k8s.io", "networkpolicies", "create patch"),
+    _rights("resource.k8s.io", "resourceslices", "get list watch"),
+    _rights("resource.k8s.io", "resourceclaims", "get list watch"),
+    _rights("resource.k8s.io", "deviceclasses", "list"),
 )
+OPTIONAL_GROUPS = frozenset({"resource.k8s.io"})
+"""API groups that many clusters do not serve; the role's rights on them are asked for only where they do."""
 EVERY_ACCOUNT_HAS: frozenset[Right] = frozenset().union(
     _rights("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
     _rights("authorization.k8s.io", "selfsubjectrulesreviews", "create"),
@@ -73,25 +78,35 @@ TELLTALES: frozenset[Right] = frozenset().union(
 """Rights that our account must not have, asked for one by one where nobody can list what it has."""
 
 
-def compare_asked(reviews: Iterable[Sequence[Mapping[str, Any]]], allowed: Collection[Right]) -> Comparison:
+def needed(groups: Collection[str]) -> frozenset[Right]:
+    """What the role must have on a cluster that serves these API groups."""
+    absent = OPTIONAL_GROUPS - frozenset(groups)
+    return frozenset(right for right in ROLE if right.group not in absent)
+
+
+def compare_asked(
+    reviews: Iterable[Sequence[Mapping[str, Any]]], allowed: Collection[Right], needs: Collection[Right] = ROLE
+) -> Comparison:
     """The published role against what a credential turned out to be `allowed` of the role and the telltales.
 
     For authorizers that cannot list their rules: the role counts as far as it was confirmed, whatever `reviews` say, and
     what they do list beyond it is too much all the same.
     """
     listed = compare(reviews)
-    missing = ROLE - frozenset(allowed)
+    missing = frozenset(needs) - frozenset(allowed)
     excess = {*listed.excess, *(TELLTALES & frozenset(allowed))}
     return Comparison(tuple(sorted(missing)), tuple(sorted(excess)))
 
 
-def compare(reviews: Iterable[Sequence[Mapping[str, Any]]]) -> Comparison:
-    """The published role against the resource rules that SelfSubjectRulesReview gave, one review a namespace."""
+def compare(reviews: Iterable[Sequence[Mapping[str, Any]]], needs: Collection[Right] = ROLE) -> Comparison:
+    """The published role against the resource rules that SelfSubjectRulesReview gave, one review a namespace. Only what it
+    `needs` can be missing; all of the role may be there.
+    """
     missing: set[Right] = set()
     excess: set[Right] = set()
     for rules in reviews:
         granted = {right for rule in rules for right in _granted(rule)}
-        missing |= {right for right in ROLE if not _covers(granted, right)}
+        missing |= {right for right in needs if not _covers(granted, right)}
         excess |= granted - ROLE - EVERY_ACCOUNT_HAS
     return Comparison(tuple(sorted(missing)), tuple(sorted(excess)))
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from clusters.engine.health import Reason, answering_health, clock_findings, merged
+from clusters.engine.health import Reason, answering_health, clock_findings, device_findings, merged
 from clusters.locks import lock_cluster
 from clusters.models import Cluster, ClusterEvent
 from foundation.clock import now
@@ -75,6 +75,14 @@ def record_findings(cluster_id: UUID, origin: str, found: Sequence[Reason]) -> b
             return False
         silent = cluster.health in (Health.UNREACHABLE, Health.AUTH_FAILED)
         return _settle(cluster, cluster.health if silent else answering_health(reasons), reasons, {})
+
+
+def record_device_access(cluster_id: UUID, refusal: str) -> bool:
+    """The cluster lets us see its devices that are claimed (empty), or in what words it does not.
+
+    Returns whether its health changed.
+    """
+    return record_findings(cluster_id, "devices", device_findings(refusal))
 
 
 def record_event(cluster_id: UUID, kind: str, message: str) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F
 
+from clusters.engine.device_inventory import ClaimableDevices
 from clusters.engine.flavors import FlavorOffer
 from clusters.engine.health import Reason, inventory_findings
 from clusters.engine.inventory import NOTHING, ForeignUse, NodeRecord, SeenNode, is_nameable, node_record, unify_flavors
@@ -19,6 +20,7 @@ from foundation import clock
 from .health import record_findings
 
 _BATCH = 1000
+NOTHING_CLAIMABLE = ClaimableDevices()
 _NODE_FIELDS = (
     "uid",
     "domain",
@@ -46,6 +48,8 @@ _FLAVOR_FIELDS = (
     "node_selector",
     "slice_hosts",
     "unplaceable",
+    "device_class",
+    "cel",
 )
 
 
@@ -65,15 +69,16 @@ def record_inventory(
     nodes: Sequence[SeenNode],
     foreign: Mapping[str, ForeignUse],
     used_devices: Mapping[str, Mapping[str, int]] | None = None,
+    claimable: ClaimableDevices = NOTHING_CLAIMABLE,
 ) -> InventoryChange:
     """Makes the stored nodes and flavors equal to what was seen: `foreign` and `used_devices` (strangers' pods and ours,
-    by extended resource) are by node name.
+    by resource) are by node name, and `claimable` has the devices that are claimed.
 
     The inventory's version grows when anything that placement looks at has changed. Capacity that no machine could have
     counts as none and is told as an event when it first appears. Observers that run at once write one after the other.
     """
-    records = [node_record(node) for node in nodes if is_nameable(node)]
-    flavors, devices = unify_flavors(records)
+    records = [node_record(node, claimable.by_node.get(node.name, {})) for node in nodes if is_nameable(node)]
+    flavors, devices = unify_flavors(records, claimable.apart)
     now = clock.now()
     wanted = {
         record.name: _node_values(record, devices[record.name], foreign.get(record.name, NOTHING), used)

@@ -1,6 +1,6 @@
 """Asking a cluster who it is, what our credential may do there, and what time it has. Never inside a transaction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from clusters.drivers import AuthFailed, ClusterDriver, DriverError, Refused, TlsFailed, connections
@@ -15,6 +15,7 @@ from clusters.engine.permissions import (
     Right,
     compare,
     compare_asked,
+    needed,
 )
 from foundation.problems import FieldError, Invalid, Problem
 
@@ -115,26 +116,26 @@ async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool) -
     try:
         version = await driver.version()
         skew_ms = await driver.clock_skew_ms()
-        rights = await _rights(driver)
+        groups = await _groups(driver)
+        rights = await _rights(driver, needed(groups))
         # Who may not read namespaces cannot be asked who it is; the missing right is the answer then.
         identity = "" if rights.missing else await driver.identity()
-        has_kueue = KUEUE in await _groups(driver)
     finally:
         if close:
             await driver.close()
-    return Probe(identity, version, skew_ms, rights, has_kueue)
+    return Probe(identity, version, skew_ms, rights, KUEUE in groups)
 
 
-async def _rights(driver: ClusterDriver) -> Comparison:
+async def _rights(driver: ClusterDriver, needs: Collection[Right]) -> Comparison:
     """The credential's rights against the published role: by its list of rules, or one by one where that has gaps."""
     seen = [await driver.rules(namespace) for namespace in REVIEWED_NAMESPACES]
     reviews = [review.rules for review in seen]
     if all(review.is_complete for review in seen):
-        return compare(reviews)
+        return compare(reviews, needs)
     # One after the other: nothing is left hanging when one fails, and a slow authorizer is not flooded.
     allowed = {right for right in sorted(ROLE | TELLTALES) if await driver.may(right)}
     allowed |= {right for right in sorted(TELLTALES) if await driver.may(right, MOST_SENSITIVE_NAMESPACE)}
-    return compare_asked(reviews, allowed)
+    return compare_asked(reviews, allowed, needs)
 
 
 async def _groups(driver: ClusterDriver) -> frozenset[str]:

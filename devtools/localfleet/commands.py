@@ -12,6 +12,7 @@ CONTROLLERS = (
     "pod-garbage-collector-controller",
     "ttl-after-finished-controller",
     "resourcequota-controller",
+    "resourceclaim-controller",
 )
 NODE_CONTROLLERS = ("node-lifecycle-controller", "taint-eviction-controller")
 HEALTH = {

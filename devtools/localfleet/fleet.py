@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .admin import create_nodes
+from .admin import apply, create_nodes
 from .binaries import locate
 from .commands import Parts
 from .controlplane import POLL_SECONDS, ControlPlane, bring_up, interleave, prepare, stop_together
+from .devices import device_classes, resource_slices
 from .fleetfile import ClusterSpec, node_objects, read_fleet
 
 SMALL_FLEET = Path(__file__).parent / "fleets" / "small.yaml"
@@ -49,6 +50,9 @@ def start_fleet(  # noqa: PLR0913 - each is a fact about the fleet
             time.sleep(POLL_SECONDS)
         if with_nodes:
             asyncio.run(_populate(planes, specs))
+            for plane, spec in zip(planes, specs, strict=True):
+                if slices := list(resource_slices(spec)):
+                    apply(plane, [*device_classes(), *slices])
     except BaseException:
         stop_together(planes)
         raise

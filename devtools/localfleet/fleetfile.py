@@ -9,8 +9,9 @@
              cpu: 192, memory_gib: 2048, zone: us-east-1a, block: b1, rack: r{rack}, nodes_per_rack: 8}
 
 Fields of a group: `count`, `cpu` (cores), `memory_gib`; for GPUs `vendor` (nvidia, amd, google), `model`, `gpus`,
-`gpu_memory_mib`, `mig` (profile: devices a node), `timeslice` (replicas a GPU); `spot`; `zone`, `block`, `rack`
-(`{rack}` counts up every `nodes_per_rack` nodes), `clique`; `labels`, `taints`.
+`gpu_memory_mib`, `mig` (profile: devices a node), `timeslice` (replicas a GPU), `claimed` (published as ResourceSlices,
+not as extended resources); `spot`; `zone`, `block`, `rack` (`{rack}` counts up every `nodes_per_rack` nodes), `clique`;
+`labels`, `taints`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,7 @@ class NodeGroup:
     gpu_memory_mib: int = 0
     mig: Mapping[str, int] = field(default_factory=dict)
     timeslice: int = 1
+    claimed: bool = False
     spot: bool = False
     zone: str = ""
     block: str = ""

@@ -45,8 +45,8 @@ def place_labels(cluster: ClusterSpec, group: NodeGroup, rack: str) -> dict[str,
 
 
 def devices(group: NodeGroup) -> dict[str, int]:
-    """Extended resources of one node: what its device plugin advertises."""
-    if not group.gpus:
+    """Extended resources of one node: what its device plugin advertises; nothing where its devices are claimed."""
+    if not group.gpus or group.claimed:
         return {}
     if group.vendor == "amd":
         return {"amd.com/gpu": group.gpus}
@@ -61,7 +61,7 @@ def devices(group: NodeGroup) -> dict[str, int]:
 
 def device_labels(group: NodeGroup) -> dict[str, str]:
     """What the vendor's discovery says of the node's GPUs."""
-    if not group.gpus:
+    if not group.gpus or group.claimed:
         return {}
     if group.vendor == "amd":
         return _amd(group)

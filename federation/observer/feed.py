@@ -1,4 +1,4 @@
-"""Following one cluster: three watches fill a buffer, a recorder empties it, a pulse proves contact."""
+"""Following one cluster: its watches fill a buffer and an inventory, recorders empty them, a pulse proves contact."""
 
 import asyncio
 import logging
@@ -10,7 +10,17 @@ from uuid import UUID
 from django.conf import settings
 
 import clusters.operations
-from clusters.drivers import AuthFailed, ClusterDriver, DriverError, NodeSeen, PodSeen, WatchEvent
+from clusters.drivers import (
+    AuthFailed,
+    ClaimSeen,
+    ClusterDriver,
+    DriverError,
+    NodeSeen,
+    PodSeen,
+    Refused,
+    SliceSeen,
+    WatchEvent,
+)
 from clusters.engine.inventory import ClusterInventory, InventorySnapshot
 from federation import operations
 from foundation import clock
@@ -26,6 +36,7 @@ PULSE_SECONDS = 5.0
 PULSES_MISSED = 2
 RETRY_SECONDS = 1.0
 MOST_RETRY_SECONDS = 15.0
+FORBIDDEN = 403
 
 
 class ClusterChanged(Exception):  # noqa: N818 - what happened
@@ -45,8 +56,9 @@ class Feed:
         self._news = asyncio.Event()
         self._missed = 0
         self._is_listed_anew = False
+        self._told_of_devices: str | None = None
         self._alive_at: dict[str, datetime] = {}
-        """When the watch of nodes, and that of pods, last brought anything or proved that it lives."""
+        """When each watch that the inventory is made from last brought anything or proved that it lives."""
 
     async def run(self) -> None:
         """Watches, records and keeps the pulse, each restarted by itself when the cluster or the database fails it."""
@@ -55,6 +67,8 @@ class Feed:
                 self._persist(lambda: self._follow(self._driver.watch_nodes(), self._take_nodes)),
                 self._persist(lambda: self._follow(self._driver.watch_pods(), self._take_pods)),
                 self._persist(lambda: self._follow(self._driver.watch_jobs(), self._take_jobs)),
+                self._persist(lambda: self._follow_devices(self._driver.watch_slices(), self._take_slices)),
+                self._persist(lambda: self._follow_devices(self._driver.watch_claims(), self._take_claims)),
                 self._persist(self._keep_pulse),
                 self._persist(self._record),
                 self._persist(self._record_inventory),
@@ -85,6 +99,29 @@ class Feed:
             take(event)
             self._news.set()
 
+    async def _follow_devices(self, events: AsyncIterator[WatchEvent], take: Callable[[WatchEvent], None]) -> None:
+        """What may be claimed. Where we may not look, none of it counts, and everything else goes on."""
+        await self._check_identity()
+        try:
+            async for event in events:
+                if event.kind == "listed":
+                    self._inventory.see_classes(await self._driver.device_classes())
+                take(event)
+                if self._inventory.sees_devices:
+                    await self._tell_access("")
+        except Refused as error:
+            if error.status != FORBIDDEN:
+                raise
+            self._inventory.close_devices()
+            self._alive_at.update(dict.fromkeys(("slices", "claims"), clock.now()))
+            await self._tell_access(error.reason)
+            raise
+
+    async def _tell_access(self, reason: str) -> None:
+        if reason != self._told_of_devices:
+            await self._in_database(clusters.operations.record_device_access, self._cluster_id, reason)
+            self._told_of_devices = reason
+
     async def _check_identity(self) -> None:
         if await self._driver.identity() != self._identity:
             await self._in_database(self._record_stranger)
@@ -102,6 +139,14 @@ class Feed:
         self._alive_at["pods"] = clock.now()
         self._inventory.see_pods(event.kind, _only(PodSeen, event.objects))
         self._buffer.add_pods(event)
+
+    def _take_slices(self, event: WatchEvent) -> None:
+        self._alive_at["slices"] = clock.now()
+        self._inventory.see_slices(event.kind, _only(SliceSeen, event.objects))
+
+    def _take_claims(self, event: WatchEvent) -> None:
+        self._alive_at["claims"] = clock.now()
+        self._inventory.see_claims(event.kind, _only(ClaimSeen, event.objects))
 
     def _take_jobs(self, event: WatchEvent) -> None:
         self._buffer.add_jobs(event)
@@ -135,8 +180,9 @@ class Feed:
 
     async def _write_inventory(self, taken: InventorySnapshot) -> None:
         write = clusters.operations.record_inventory
+        seen = (taken.nodes, taken.foreign, taken.used_devices, taken.claimable)
         try:
-            await self._in_database(write, self._cluster_id, taken.nodes, taken.foreign, taken.used_devices)
+            await self._in_database(write, self._cluster_id, *seen)
         except BaseException:
             self._inventory.mark_dirty()
             raise
@@ -170,7 +216,7 @@ class Feed:
         return await asyncio.wrap_future(self._database.submit(work, *args))
 
 
-Seen = TypeVar("Seen", NodeSeen, PodSeen)
+Seen = TypeVar("Seen", NodeSeen, PodSeen, SliceSeen, ClaimSeen)
 
 
 def _only(kind: type[Seen], objects: Sequence[Any]) -> list[Seen]:

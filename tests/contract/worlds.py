@@ -18,10 +18,13 @@ from clusters.drivers.kubernetes import KubernetesDriver, Limits
 from clusters.drivers.simulated import (
     Node,
     SimulatedDriver,
+    add_foreign_claim,
     found_cluster,
     network_policies,
     put_node,
+    put_slice,
     remove_node,
+    remove_slice,
 )
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
@@ -29,6 +32,9 @@ from devtools.localfleet.admin import client
 INSTALL = "contract"
 PATIENCE_SECONDS = 30
 _numbers = itertools.count(1)
+
+
+DEVICE_API = "/apis/resource.k8s.io/v1"
 
 
 class World(Protocol):
@@ -41,6 +47,9 @@ class World(Protocol):
     def add_node(self, name: str) -> None: ...
     def change_node(self, name: str) -> None: ...
     def drop_node(self, name: str) -> None: ...
+    def publish(self, manifest: Mapping[str, Any]) -> None: ...
+    def withdraw(self, name: str) -> None: ...
+    def allocate_to_stranger(self, name: str, device: tuple[str, str, str]) -> None: ...
 
 
 class Simulated:
@@ -70,6 +79,15 @@ class Simulated:
 
     def drop_node(self, name: str) -> None:
         remove_node(self.path, name)
+
+    def publish(self, manifest: Mapping[str, Any]) -> None:
+        put_slice(self.path, manifest)
+
+    def withdraw(self, name: str) -> None:
+        remove_slice(self.path, name)
+
+    def allocate_to_stranger(self, name: str, device: tuple[str, str, str]) -> None:
+        add_foreign_claim(self.path, name, [device])
 
 
 class Real:
@@ -105,10 +123,68 @@ class Real:
     def drop_node(self, name: str) -> None:
         self._admin("DELETE", f"/api/v1/nodes/{name}", None)
 
+    def publish(self, manifest: Mapping[str, Any]) -> None:
+        self._admin("PATCH", f"{DEVICE_API}/resourceslices/{manifest['metadata']['name']}", manifest)
+
+    def withdraw(self, name: str) -> None:
+        self._admin("DELETE", f"{DEVICE_API}/resourceslices/{name}", None)
+
+    def allocate_to_stranger(self, name: str, device: tuple[str, str, str]) -> None:
+        claim = allocated_claim(name, device)
+        folder = f"{DEVICE_API}/namespaces/default/resourceclaims"
+        self._admin("POST", folder, {key: value for key, value in claim.items() if key != "status"})
+        self._admin("PATCH", f"{folder}/{name}/status", {"status": claim["status"]})
+
     def _admin(self, method: str, path: str, body: Mapping[str, Any] | None) -> None:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        if body and body.get("kind") == "ResourceSlice":
+            path, kind = f"{path}?fieldManager=test&force=true", "application/apply-patch+yaml"
         with client(self.plane) as http:
-            http.request(method, path, json=body, headers={"Content-Type": kind}).raise_for_status()
+            answer = http.request(method, path, json=body, headers={"Content-Type": kind})
+        assert answer.is_success, answer.text
+
+
+def allocated_claim(name: str, device: tuple[str, str, str]) -> dict[str, Any]:
+    """A ResourceClaim that was allocated this device (driver, pool, name)."""
+    driver, pool, found = device
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    result = {"request": "gpu", "driver": driver, "pool": pool, "device": found}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+
+
+def slice_object(name: str, node: str = "gpu-1", devices: int = 2, **pool: Any) -> dict[str, Any]:
+    """A ResourceSlice of NVIDIA's driver with so many H100s, as that driver writes it."""
+    gpus = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {
+                "type": {"string": "gpu"},
+                "productName": {"string": "NVIDIA H100 80GB HBM3"},
+                "cudaComputeCapability": {"version": "9.0.0"},
+                "gpu.nvidia.com/minor": {"int": number},
+                "resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"},
+            },
+            "capacity": {"memory": {"value": "81559Mi"}},
+        }
+        for number in range(devices)
+    ]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": node,
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1, **pool},
+            "devices": gpus,
+        },
+    }
 
 
 def address_of(plane: ControlPlane, token: str) -> ClusterAddress:

@@ -76,18 +76,28 @@ def test_a_pods_use_is_rounded_up_and_knows_devices():
     assert use_of(pod("p", cpu="NaN")) == ForeignUse(0, 0, 1, {})
 
 
-def test_nothing_is_told_before_both_lists_are_in():
+def without_devices() -> ClusterInventory:
+    """The inventory of a cluster where no device is claimed."""
     inventory = ClusterInventory(OURS)
+    inventory.see_slices("listed", [])
+    inventory.see_claims("listed", [])
+    return inventory
+
+
+def test_nothing_is_told_before_all_lists_are_in():
+    inventory = ClusterInventory(OURS)
+    lists = (inventory.see_claims, inventory.see_pods, inventory.see_slices)
     inventory.see_nodes("listed", [node()])
-    assert not inventory.is_complete
-    assert not inventory.dirty
-    inventory.see_pods("listed", [])
+    for see in lists:
+        assert not inventory.is_complete
+        assert not inventory.dirty
+        see("listed", [])
     assert inventory.is_complete
     assert inventory.dirty
 
 
 def test_foreign_use_leaves_out_ours_and_what_has_ended():
-    inventory = ClusterInventory(OURS)
+    inventory = without_devices()
     inventory.see_nodes("listed", [node()])
     inventory.see_pods(
         "listed",
@@ -106,7 +116,7 @@ def test_foreign_use_leaves_out_ours_and_what_has_ended():
 
 
 def test_an_event_that_changes_nothing_does_not_make_it_dirty():
-    inventory = ClusterInventory(OURS)
+    inventory = without_devices()
     inventory.see_nodes("listed", [node()])
     inventory.see_pods("listed", [pod("a")])
     inventory.snapshot()

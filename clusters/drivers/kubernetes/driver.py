@@ -14,6 +14,7 @@ from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import Right
 from foundation import clock
 
+from .device_api import DeviceApi
 from .namespaces import EnsuredNamespaces
 from .reflector import Kind, Reflector, list_all
 from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
@@ -78,6 +79,7 @@ class KubernetesDriver:
         self._wire = Wire(address, limits or Limits())
         self._install_id = install_id
         self._namespaces = EnsuredNamespaces()
+        self._devices = DeviceApi(self._wire)
         ours = f"{INSTALL_LABEL}={install_id}"
         self._nodes = Kind(
             "/api/v1/nodes", "", _node_pages, _node_decoder, node_seen, lambda node: node.metadata.resource_version
@@ -248,6 +250,18 @@ class KubernetesDriver:
     def watch_jobs(self) -> AsyncIterator[WatchEvent]:
         """All Jobs that carry our install label."""
         return Reflector(self._wire, self._jobs).events()
+
+    async def device_classes(self) -> frozenset[str]:
+        """The names of the DeviceClasses."""
+        return await self._devices.classes()
+
+    def watch_slices(self) -> AsyncIterator[WatchEvent]:
+        """All ResourceSlices."""
+        return self._devices.watch_slices()
+
+    def watch_claims(self) -> AsyncIterator[WatchEvent]:
+        """All ResourceClaims."""
+        return self._devices.watch_claims()
 
     async def close(self) -> None:
         """Closes every connection."""

@@ -17,13 +17,14 @@ from urllib.parse import quote
 import msgspec
 
 from clusters.drivers.port import Ambiguous, DriverError, JobSeen, NodeSeen, PodSeen, Throttled, Unreachable, WatchEvent
+from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 from foundation.clock import monotonic
 
 from .shapes import Bare, Page
 from .wire import Expired, Status, Wire, decode
 
 Item = TypeVar("Item")
-Seen = NodeSeen | PodSeen | JobSeen
+Seen = NodeSeen | PodSeen | JobSeen | SliceSeen | ClaimSeen
 
 _TRIES = 3
 _FIRST_PAUSE_SECONDS = 0.25

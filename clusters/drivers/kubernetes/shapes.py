@@ -20,11 +20,11 @@ _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 Requests = Mapping[str, str]
 
 
-class _Struct(msgspec.Struct, rename="camel", gc=False):
+class Struct(msgspec.Struct, rename="camel", gc=False):
     """Structs of plain values: the garbage collector need not look at them."""
 
 
-class Meta(_Struct):
+class Meta(Struct):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -33,13 +33,13 @@ class Meta(_Struct):
     deletion_timestamp: datetime | None = None
 
 
-class Bare(_Struct):
+class Bare(Struct):
     """Any object by its metadata alone: bookmarks, namespaces, created jobs."""
 
     metadata: Meta
 
 
-class Condition(_Struct):
+class Condition(Struct):
     type: str = ""
     status: str = ""
     reason: str = ""
@@ -47,38 +47,38 @@ class Condition(_Struct):
     last_transition_time: datetime | None = None
 
 
-class Taint(_Struct):
+class Taint(Struct):
     key: str = ""
     value: str = ""
     effect: str = ""
 
 
-class _NodeSpec(_Struct):
+class _NodeSpec(Struct):
     taints: list[Taint] | None = None
     unschedulable: bool = False
 
 
-class _NodeStatus(_Struct):
+class _NodeStatus(Struct):
     allocatable: dict[str, str] | None = None
     conditions: list[Condition] | None = None
 
 
-class Node(_Struct):
+class Node(Struct):
     metadata: Meta
     spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
-class _Resources(_Struct):
+class _Resources(Struct):
     requests: dict[str, str] | None = None
 
 
-class _Container(_Struct):
+class _Container(Struct):
     resources: _Resources | None = None
     restart_policy: str | None = None
 
 
-class _PodSpec(_Struct):
+class _PodSpec(Struct):
     node_name: str = ""
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
@@ -86,20 +86,20 @@ class _PodSpec(_Struct):
     resources: _Resources | None = None
 
 
-class _Terminated(_Struct):
+class _Terminated(Struct):
     exit_code: int = 0
     finished_at: datetime | None = None
 
 
-class _ContainerState(_Struct):
+class _ContainerState(Struct):
     terminated: _Terminated | None = None
 
 
-class _ContainerStatus(_Struct):
+class _ContainerStatus(Struct):
     state: _ContainerState | None = None
 
 
-class _PodStatus(_Struct):
+class _PodStatus(Struct):
     phase: str = ""
     reason: str = ""
     start_time: datetime | None = None
@@ -107,22 +107,22 @@ class _PodStatus(_Struct):
     conditions: list[Condition] | None = None
 
 
-class Pod(_Struct):
+class Pod(Struct):
     metadata: Meta
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
-class _JobSpec(_Struct):
+class _JobSpec(Struct):
     suspend: bool | None = None
 
 
-class _JobStatus(_Struct):
+class _JobStatus(Struct):
     conditions: list[Condition] | None = None
     completion_time: datetime | None = None
 
 
-class Job(_Struct):
+class Job(Struct):
     metadata: Meta
     spec: _JobSpec = msgspec.field(default_factory=_JobSpec)
     status: _JobStatus = msgspec.field(default_factory=_JobStatus)

@@ -6,10 +6,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+import msgspec
+
+from clusters.drivers.kubernetes import device_shapes
 from clusters.drivers.port import Unreachable
 
 from .driver import SimulatedDriver
-from .objects import Node, Pod
+from .objects import Claim, Node, Pod, Slice
 from .store import Store
 
 SCHEME = "simulated"
@@ -18,13 +21,16 @@ __all__ = [
     "SCHEME",
     "Node",
     "SimulatedDriver",
+    "add_foreign_claim",
     "add_foreign_pod",
     "found_cluster",
     "network_policies",
     "node_from_manifest",
     "path_of",
     "put_node",
+    "put_slice",
     "remove_node",
+    "remove_slice",
 ]
 
 
@@ -90,6 +96,33 @@ def remove_node(path: Path, name: str) -> None:
         for node in store.nodes():
             if node.name == name:
                 store.remove(node)
+    store.close()
+
+
+def put_slice(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Adds the ResourceSlice of a Kubernetes object, or changes the one of its name."""
+    published = device_shapes.slice_seen(msgspec.convert(manifest, device_shapes.Slice))
+    store = Store(path)
+    with store.write():
+        store.put(Slice(published.name, str(uuid4()), published))
+    store.close()
+
+
+def remove_slice(path: Path, name: str) -> None:
+    """Takes the ResourceSlice away."""
+    store = Store(path)
+    with store.write():
+        for found in store.slices():
+            if found.name == name:
+                store.remove(found)
+    store.close()
+
+
+def add_foreign_claim(path: Path, name: str, devices: Sequence[tuple[str, str, str]]) -> None:
+    """A stranger's ResourceClaim that holds these devices (driver, pool, name) until the cluster ends."""
+    store = Store(path)
+    with store.write():
+        store.put(Claim("default", name, str(uuid4()), {}, tuple(devices)))
     store.close()
 
 

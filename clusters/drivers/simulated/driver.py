@@ -24,9 +24,9 @@ from clusters.engine.permissions import ROLE, Right
 from clusters.engine.quantities import Implausible
 from foundation import clock
 
-from . import life
-from .objects import Job, Node, Pod
-from .store import KindName, Store
+from . import allocation, life
+from .objects import Job, Pod
+from .store import KindName, Object, Store
 
 VERSION = "v1.36.2-simulated"
 Thing = TypeVar("Thing", Pod, Job)
@@ -77,7 +77,7 @@ class SimulatedDriver:
     async def api_groups(self) -> frozenset[str]:
         """Those of the objects that can be made in it."""
         self._store()
-        return frozenset({"batch", "networking.k8s.io"})
+        return frozenset({"batch", "networking.k8s.io", "resource.k8s.io"})
 
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
@@ -176,6 +176,18 @@ class SimulatedDriver:
         """All Jobs that carry our install label."""
         return self._watch("job")
 
+    async def device_classes(self) -> frozenset[str]:
+        """Those of every driver that we know."""
+        return allocation.DEVICE_CLASSES
+
+    def watch_slices(self) -> AsyncIterator[WatchEvent]:
+        """All ResourceSlices."""
+        return self._watch("slice")
+
+    def watch_claims(self) -> AsyncIterator[WatchEvent]:
+        """All ResourceClaims."""
+        return self._watch("claim")
+
     async def close(self) -> None:
         """Closes the file."""
         if self._opened is not None:
@@ -202,15 +214,17 @@ class SimulatedDriver:
                 yield WatchEvent("alive", ())
             await asyncio.sleep(_POLL_SECONDS)
 
-    def _all(self, store: Store, kind: KindName) -> list[Node | Pod | Job]:
-        lists: Mapping[KindName, Callable[[], Sequence[Node | Pod | Job]]] = {
+    def _all(self, store: Store, kind: KindName) -> list[Object]:
+        lists: Mapping[KindName, Callable[[], Sequence[Object]]] = {
             "node": store.nodes,
             "pod": store.pods,
             "job": store.jobs,
+            "slice": store.slices,
+            "claim": store.claims,
         }
         return [thing for thing in lists[kind]() if self._shows(thing)]
 
-    def _shows(self, thing: Node | Pod | Job) -> bool:
+    def _shows(self, thing: Object) -> bool:
         return not isinstance(thing, Job) or self._is_ours(thing)
 
     def _is_ours(self, job: Job) -> bool:

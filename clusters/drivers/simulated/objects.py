@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from clusters.drivers.port import JobSeen, NodeSeen, PodSeen
+from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
 
 class Node(msgspec.Struct):
@@ -112,6 +113,33 @@ class Job(msgspec.Struct):
             finished_at=_instant(self.finished_at),
             is_terminating=False,
         )
+
+
+class Slice(msgspec.Struct):
+    """A ResourceSlice; `published` is what it says."""
+
+    name: str
+    uid: str
+    published: SliceSeen
+
+    def seen(self) -> SliceSeen:
+        """The port's view."""
+        return self.published
+
+
+class Claim(msgspec.Struct):
+    """A ResourceClaim with the devices that it was allocated; one made for a pod goes with it."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    devices: tuple[tuple[str, str, str], ...]
+    pod_uid: str = ""
+
+    def seen(self) -> ClaimSeen:
+        """The port's view."""
+        return ClaimSeen(self.namespace, self.name, self.uid, self.labels, self.devices)
 
 
 def _instant(seconds: float | None) -> datetime | None:

@@ -13,11 +13,11 @@ import msgspec
 
 from clusters.drivers.port import Ambiguous, Unreachable
 
-from .objects import Job, Node, Pod
+from .objects import Claim, Job, Node, Pod, Slice
 
-KindName = Literal["node", "pod", "job"]
-Object = Node | Pod | Job
-Kept = TypeVar("Kept", Node, Pod, Job)
+KindName = Literal["node", "pod", "job", "slice", "claim"]
+Object = Node | Pod | Job | Slice | Claim
+Kept = TypeVar("Kept", Node, Pod, Job, Slice, Claim)
 
 _BUSY_SECONDS = 5.0
 _TRACES_KEPT = 20_000
@@ -25,6 +25,8 @@ _DECODERS: dict[str, msgspec.json.Decoder[Object]] = {
     "node": msgspec.json.Decoder(Node),
     "pod": msgspec.json.Decoder(Pod),
     "job": msgspec.json.Decoder(Job),
+    "slice": msgspec.json.Decoder(Slice),
+    "claim": msgspec.json.Decoder(Claim),
 }
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -175,6 +177,18 @@ class Store:
         """Pods in a phase, in the order in which they came to it."""
         return self._select(Pod, "kind = 'pod' AND state = ? ORDER BY revision", phase)
 
+    def slices(self) -> list[Slice]:
+        """All ResourceSlices, by name."""
+        return self._select(Slice, "kind = 'slice' ORDER BY name")
+
+    def claims(self) -> list[Claim]:
+        """All ResourceClaims."""
+        return self._select(Claim, "kind = 'claim' ORDER BY namespace, name")
+
+    def claims_of(self, pod_uid: str) -> list[Claim]:
+        """The claims that were made for a pod."""
+        return self._select(Claim, "kind = 'claim' AND owner = ? ORDER BY name", pod_uid)
+
     def next_due(self) -> tuple[float, Object] | None:
         """The next instant at which something happens by itself, and to what."""
         row = self._file.execute(
@@ -213,4 +227,8 @@ def _columns(thing: Object) -> tuple[KindName, str, str, str, float | None]:
         return "node", "", "", "", None
     if isinstance(thing, Pod):
         return "pod", thing.namespace, thing.job_uid, thing.phase, None if thing.is_ended else thing.ends_at
+    if isinstance(thing, Slice):
+        return "slice", "", "", "", None
+    if isinstance(thing, Claim):
+        return "claim", thing.namespace, thing.pod_uid, "", None
     return "job", thing.namespace, "", thing.outcome, thing.due_at

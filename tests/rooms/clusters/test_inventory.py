@@ -4,17 +4,19 @@ import threading
 from dataclasses import replace
 
 import pytest
-from django.db import connection, connections
+from django.db import IntegrityError, connection, connections
 from django.test.utils import CaptureQueriesContext
 
 from clusters.drivers import NodeSeen
+from clusters.engine.claimable import DeviceSeen, device_of
+from clusters.engine.device_inventory import ClaimableDevices
 from clusters.engine.inventory import ForeignUse
 from clusters.models import Cluster, ClusterEvent, Flavor, Node
 from clusters.operations import InventoryChange, record_inventory
 from clusters.queries import flavor_summary, fleet
 from federation.queries.snapshot import load_fleet
 from foundation.clock import now
-from tests.builders import make_cluster
+from tests.builders import make_cluster, make_flavor
 
 
 def seen(name: str, *, gpus: str = "8", product: str = "NVIDIA-H100-80GB-HBM3", **changes) -> NodeSeen:
@@ -198,3 +200,37 @@ def test_what_is_free_on_nodes_that_take_none_of_our_pods_is_not_told_as_free():
     record_inventory(cluster.id, [seen("n1", taints=[gpu]), seen("n2", taints=[gpu, team]), seen("n3")], {})
     (summary,) = flavor_summary([cluster.id])[cluster.id]
     assert (summary.nodes, summary.total, summary.free, summary.largest_free_block) == (3, 24, 16, 8)
+
+
+def device(name: str = "NVIDIA H100 80GB HBM3", **more):
+    found = device_of("gpu.nvidia.com", DeviceSeen("gpu-0", {"type": "gpu", "productName": name}, "81559Mi"))
+    return replace(found, **more)
+
+
+@pytest.mark.django_db
+def test_devices_that_are_claimed_are_flavors_like_any_other():
+    cluster = make_cluster()
+    bare = seen("n1", gpus="0", labels={"kubernetes.io/hostname": "n1"})
+    kind = device()
+    claimable = ClaimableDevices({"n1": {kind: 8}}, apart=(device("NVIDIA L4", unplaceable="far away"),))
+    use = {"n1": {kind.resource: 3}}
+    foreign = {"n1": ForeignUse(0, 0, 0, {kind.resource: 2})}
+    for written in (2, 0):
+        change = record_inventory(cluster.id, [bare], foreign, use, claimable)
+        assert (change.flavors_written, change.nodes_written) == (written, min(written, 1))
+    flavor = Flavor.objects.get(cluster=cluster, name="h100-80gb")
+    assert (flavor.device_class, flavor.cel, flavor.resource_name) == ("gpu.nvidia.com", kind.cel, kind.resource)
+    assert Flavor.objects.get(cluster=cluster, name="l4").unplaceable == "far away"
+    [far, near] = sorted(flavor_summary([cluster.id])[cluster.id], key=lambda one: one.total)
+    assert (near.name, near.total, near.free, near.largest_free_block) == ("h100-80gb", 8, 5, 5)
+    assert (far.name, far.total, far.nodes) == ("l4", 0, 0)
+    [view] = fleet()
+    assert view.nodes[0].devices == {"h100-80gb": 8}
+    assert view.nodes[0].foreign_devices == {"h100-80gb": 2}
+
+
+@pytest.mark.django_db
+def test_what_is_claimed_can_be_told_apart_or_says_why_not():
+    make_flavor(make_cluster())
+    with connection.cursor() as cursor, pytest.raises(IntegrityError, match="what_is_claimed_can_be_told_apart"):
+        cursor.execute("UPDATE clusters_flavor SET device_class = 'gpu.nvidia.com'")

@@ -6,7 +6,16 @@ import pytest
 import yaml
 
 from clusters.engine.inventory import INSTALL_LABEL
-from clusters.engine.permissions import NAMESPACE, ROLE, SERVICE_ACCOUNT, Comparison, Right, compare
+from clusters.engine.permissions import (
+    NAMESPACE,
+    ROLE,
+    SERVICE_ACCOUNT,
+    Comparison,
+    Right,
+    compare,
+    compare_asked,
+    needed,
+)
 from tests.apiserver import published_rules
 
 MANIFEST = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cluster-access.yaml"
@@ -61,6 +70,16 @@ def test_the_role_reads_no_secrets_and_starts_no_shells():
 
 def test_the_published_rules_fit():
     assert compare([RULES, RULES, RULES]) == Comparison(missing=(), excess=())
+
+
+def test_rights_on_an_api_that_is_not_served_are_not_missed_and_never_too_much():
+    devices = {right for right in ROLE if right.group == "resource.k8s.io"}
+    older = [rule for rule in RULES if rule["apiGroups"] != ["resource.k8s.io"]]
+    assert devices
+    assert compare([older], needed({"apps", "batch"})) == compare([RULES], needed({"apps"})) == Comparison((), ())
+    assert set(compare([older], needed({"resource.k8s.io"})).missing) == devices
+    assert compare_asked([older], ROLE - devices, needed(())) == Comparison((), ())
+    assert set(compare_asked([older], ROLE - devices).missing) == devices
 
 
 def test_nothing_granted_lacks_the_whole_role():

@@ -55,6 +55,17 @@ def test_a_wrong_token_is_not_authorized(api, register):
     nothing_left_behind()
 
 
+def test_rights_on_devices_are_asked_for_where_devices_can_be_claimed(api, register):
+    api.rules = [rule for rule in api.rules if rule["apiGroups"] != ["resource.k8s.io"]]
+    api.groups = ["batch", "resource.k8s.io"]
+    answer = register(api.body())
+    assert (answer.status_code, answer.json()["code"]) == (422, "missing_permission")
+    assert "list resourceslices.resource.k8s.io" in answer.content.decode()
+    nothing_left_behind()
+    api.groups = ["batch"]
+    assert register(api.body()).status_code == 201
+
+
 def test_a_server_that_does_not_listen_is_unreachable(register):
     with api_server() as gone:
         body = gone.body()

@@ -1,0 +1,97 @@
+"""Kubernetes' API of dynamic resource allocation, in whichever version a cluster serves; many serve none."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from clusters.drivers.port import NotThere, WatchEvent
+from foundation.clock import monotonic
+
+from .device_shapes import Claim, Slice, claim_seen, slice_seen
+from .reflector import Kind, Reflector
+from .shapes import Bare, Page
+from .wire import Wire, decode
+
+GROUP = "resource.k8s.io"
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""Those that we can read, best first."""
+ALIVE_SECONDS = 15.0
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
+
+
+class _Group(msgspec.Struct):
+    versions: list[_Version] | None = None
+
+
+_group_decoder = msgspec.json.Decoder(_Group)
+_class_pages = msgspec.json.Decoder(Page[Bare])
+_slice_pages = msgspec.json.Decoder(Page[Slice])
+_slice_decoder = msgspec.json.Decoder(Slice)
+_claim_pages = msgspec.json.Decoder(Page[Claim])
+_claim_decoder = msgspec.json.Decoder(Claim)
+
+
+class DeviceApi:
+    """What one API server says of devices that are claimed."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def folder(self) -> str:
+        """The path of the best version that is served; empty where none is."""
+        try:
+            group = decode(_group_decoder, await self._wire.call("GET", f"/apis/{GROUP}"))
+        except NotThere:
+            return ""
+        served = {each.version for each in group.versions or ()}
+        best = next((version for version in VERSIONS if version in served), "")
+        return f"/apis/{GROUP}/{best}" if best else ""
+
+    async def classes(self) -> frozenset[str]:
+        """The names of the DeviceClasses."""
+        folder = await self.folder()
+        if not folder:
+            return frozenset()
+        page = decode(_class_pages, await self._wire.call("GET", f"{folder}/deviceclasses"))
+        return frozenset(found.metadata.name for found in page.items or ())
+
+    def watch_slices(self) -> AsyncIterator[WatchEvent]:
+        """All ResourceSlices."""
+        return self._events(
+            lambda folder: Kind(f"{folder}/resourceslices", "", _slice_pages, _slice_decoder, slice_seen, _version_of)
+        )
+
+    def watch_claims(self) -> AsyncIterator[WatchEvent]:
+        """All ResourceClaims."""
+        return self._events(
+            lambda folder: Kind(f"{folder}/resourceclaims", "", _claim_pages, _claim_decoder, claim_seen, _version_of)
+        )
+
+    async def _events(self, kind_in: Callable[[str], Kind[Any]]) -> AsyncIterator[WatchEvent]:
+        """List and watch, or nothing at all for as long as the API is not served."""
+        gone = ""
+        while True:
+            folder = await self.folder()
+            if folder and folder != gone:
+                try:
+                    async for event in Reflector(self._wire, kind_in(folder)).events():
+                        yield event
+                except NotThere:
+                    # an upgrade took this version away, or it is served without this resource: is there another?
+                    gone = folder
+                    continue
+            gone = ""
+            yield WatchEvent("listed", ())
+            asked_at = monotonic()
+            while monotonic() - asked_at < self._wire.limits.relist_seconds:
+                await asyncio.sleep(min(ALIVE_SECONDS, self._wire.limits.relist_seconds))
+                yield WatchEvent("alive", ())
+
+
+def _version_of(found: Slice | Claim) -> str:
+    return found.metadata.resource_version

@@ -1,0 +1,186 @@
+"""The devices that drivers of Kubernetes' dynamic resource allocation publish, read into the same devices as labels give.
+
+Sources: NVIDIA's driver (gpu.nvidia.com: `type`, `productName`, `profile`), AMD's (gpu.amd.com: `type`, `productName`,
+`deviceID`, `partitionProfile`), Intel's for GPUs and Gaudi (gpu.intel.com, gaudi.intel.com: `model`), Google's for TPUs
+(tpu.google.com: `accelerator`, `topology`, `chipCount`); all publish `memory` as capacity but Google's and Gaudi's.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2s
+from math import prod
+
+from . import gpu_models
+from .devices import AMD_CUTS, AMD_PARTITION, UNKNOWN_PARTS, UNKNOWN_PROFILE, Device, mig_profile
+from .quantities import MEBIBYTES, Implausible, offered
+
+SHARED_BY_CAPACITY = "several claims may share one of its devices by capacity, which no request means"
+UNSELECTABLE = "its devices publish no name by which a claim could ask for them"
+_SELECTABLE = re.compile(r"[!-~ ]{1,64}")
+_TPU_ARRANGEMENT = re.compile(r"[0-9]{1,4}(x[0-9]{1,4}){0,3}")
+_CHIPS_PER_HOST = 4
+_MOST_HOSTS = 10_000
+
+Attributes = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSeen:
+    """One device of a ResourceSlice. `attributes` are the driver's own, by plain name, of whatever type, as text.
+
+    `memory` is its capacity of that name, a quantity, empty if it has none. `counters` are the sets of shared counters that
+    it draws on; `is_shared` means that several claims may be allocated it at once. `node` is its own node where the slice
+    lets each device have one.
+    """
+
+    name: str
+    attributes: Mapping[str, str]
+    memory: str = ""
+    node: str = ""
+    is_tainted: bool = False
+    is_shared: bool = False
+    counters: tuple[str, ...] = ()
+
+
+def device_of(driver: str, seen: DeviceSeen) -> Device | None:
+    """What a published device is, with the claim that asks for its like; None if it is no accelerator that we know."""
+    read = _READERS.get(driver)
+    found = read(seen.attributes, _memory_mib(seen.memory)) if read else None
+    if found is None:
+        return None
+    device, device_class, named_by = found
+    asked = [(key, seen.attributes[key]) for key in named_by if seen.attributes.get(key)]
+    is_selectable = any(key != "type" for key, _ in asked) and all(_SELECTABLE.fullmatch(value) for _, value in asked)
+    faults = (
+        device.unplaceable,
+        "" if is_selectable else UNSELECTABLE,
+        SHARED_BY_CAPACITY if seen.is_shared else "",
+    )
+    return replace(
+        device,
+        model=device.model if _SELECTABLE.fullmatch(device.model) else "unknown",
+        resource=_resource(driver, device_class, asked) + ("/shared" if seen.is_shared else ""),
+        device_class=device_class,
+        cel=_expression(driver, asked) if is_selectable else "",
+        unplaceable=next((fault for fault in faults if fault), ""),
+    )
+
+
+def _expression(driver: str, asked: Sequence[tuple[str, str]]) -> str:
+    """In CEL. A selector that names an attribute that a device lacks fails the whole allocation, so each is looked for first."""
+    domain = json.dumps(driver)
+    tests = [f"device.driver == {domain}"]
+    for key, value in asked:
+        tests.append(f"{json.dumps(key)} in device.attributes[{domain}]")
+        tests.append(f"device.attributes[{domain}].{key} == {json.dumps(value)}")
+    return " && ".join(tests)
+
+
+def _resource(driver: str, device_class: str, asked: Sequence[tuple[str, str]]) -> str:
+    """A name to count by, of a form that no extended resource can have."""
+    words = "-".join(value for key, value in asked if key != "type")
+    slug = re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.")[:60]
+    digest = blake2s(json.dumps([device_class, *asked]).encode(), digest_size=4).hexdigest()
+    return f"claim/{driver}/{slug}-{digest}" if slug else f"claim/{driver}/{digest}"
+
+
+_Found = tuple[Device, str, tuple[str, ...]]
+"""The device, its DeviceClass, and the attributes that name its like."""
+
+
+def _nvidia(attributes: Attributes, memory_mib: int) -> _Found | None:
+    kind = attributes.get("type", "")
+    if kind not in {"gpu", "mig"}:
+        return None
+    is_slice = kind == "mig"
+    model, variant = gpu_models.nvidia_model(
+        attributes.get("productName", "").replace(" ", "-"), 0 if is_slice else memory_mib
+    )
+    profile = mig_profile(attributes.get("profile", "")) if is_slice else ""
+    usual = gpu_models.memory_in_profile_mib(profile) if is_slice else gpu_models.usual_memory_mib(model)
+    device = Device(
+        vendor="nvidia",
+        model=model or "unknown",
+        variant=variant,
+        memory_mib=memory_mib or usual,
+        resource="",
+        selector=(),
+        profile=profile,
+        unplaceable=UNKNOWN_PROFILE if is_slice and not profile else "",
+    )
+    return device, "mig.nvidia.com" if is_slice else "gpu.nvidia.com", ("type", "productName", "profile")
+
+
+def _amd(attributes: Attributes, memory_mib: int) -> _Found | None:
+    if attributes.get("type", "amdgpu") not in {"amdgpu", "amdgpu-partition"}:
+        return None
+    product = attributes.get("productName", "")
+    identity = attributes.get("deviceID", "").lower().removeprefix("0x")
+    model = gpu_models.amd_model(product) or gpu_models.AMD_DEVICE_IDS.get(identity, identity)
+    device = Device("amd", model or "unknown", "", memory_mib or gpu_models.usual_memory_mib(model), "", ())
+    names = ("type", "productName" if product else "deviceID", "partitionProfile")
+    partition = attributes.get("partitionProfile", "").lower()
+    if not AMD_PARTITION.fullmatch(partition) or partition.startswith("spx"):
+        return device, "gpu.amd.com", names
+    shares = AMD_CUTS.get(partition.partition("_")[0]) or gpu_models.AMD_COMPUTE_DIES.get(model, 0)
+    memory_mib = memory_mib or (device.memory_mib // shares if shares else 0)
+    unplaceable = "" if shares else UNKNOWN_PARTS
+    part = replace(device, shares=shares, share=partition, memory_mib=memory_mib, unplaceable=unplaceable)
+    return part, "gpu.amd.com", names
+
+
+def _intel(attributes: Attributes, memory_mib: int) -> _Found | None:
+    model = gpu_models.intel_model(attributes.get("model", "").replace(" ", "-")) or "intel-gpu"
+    device = Device("intel", model, "", memory_mib or gpu_models.usual_memory_mib(model), "", ())
+    return device, "gpu.intel.com", ("model",)
+
+
+def _gaudi(attributes: Attributes, memory_mib: int) -> _Found | None:
+    model = gpu_models.gaudi_model(attributes.get("model", "")) or "Gaudi"
+    device = Device("intel", model, "", memory_mib or gpu_models.usual_memory_mib(model), "", ())
+    return device, "gaudi.intel.com", ("model",)
+
+
+def _tpu(attributes: Attributes, memory_mib: int) -> _Found | None:
+    model = attributes.get("accelerator", "") or attributes.get("tpuGen", "")
+    arrangement = attributes.get("topology", "")
+    arrangement = arrangement if _TPU_ARRANGEMENT.fullmatch(arrangement) else ""
+    device = Device(
+        vendor="google",
+        model=model or "tpu",
+        variant="",
+        memory_mib=memory_mib or gpu_models.usual_memory_mib(model),
+        resource="",
+        selector=(),
+        arrangement=arrangement,
+        slice_hosts=_hosts(arrangement, attributes.get("chipCount", "")),
+    )
+    return device, "tpu.google.com", ("accelerator" if attributes.get("accelerator") else "tpuGen", "topology")
+
+
+def _hosts(arrangement: str, chips: str) -> int:
+    """How many nodes make up an accelerator of this arrangement, of so many chips a node."""
+    per_host = int(chips) if chips.isascii() and chips.isdigit() and 0 < len(chips) < 4 else _CHIPS_PER_HOST  # noqa: PLR2004
+    chips_in_all = prod(map(int, arrangement.split("x"))) if arrangement else 1
+    return min(max(1, chips_in_all // max(per_host, 1)), _MOST_HOSTS)
+
+
+def _memory_mib(quantity: str) -> int:
+    """0 where it is missing or nothing that a device could have."""
+    try:
+        return offered(quantity, MEBIBYTES) if quantity else 0
+    except Implausible:
+        return 0
+
+
+_READERS: Mapping[str, Callable[[Attributes, int], _Found | None]] = {
+    "gpu.nvidia.com": _nvidia,
+    "gpu.amd.com": _amd,
+    "gpu.intel.com": _intel,
+    "gaudi.intel.com": _gaudi,
+    "tpu.google.com": _tpu,
+}
+DRIVERS = frozenset(_READERS)
+"""The drivers whose devices we know."""

@@ -1,0 +1,228 @@
+"""The devices of a cluster that are claimed, kept up to date event by event: what each node has, and what is allocated.
+
+Where a node announces a vendor's devices as extended resources too, those count and the published ones do not: they are
+the same devices. What is allocated of the published ones is then deducted from the announced.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from . import topology
+from .devices import Device, announced
+from .resource_slices import NOTHING_READ, ClaimSeen, PoolKey, PoolReading, SliceSeen, key_of, read_pool
+
+NOT_CLAIMED_YET = "its devices are claimed (dynamic resource allocation), and the gateway makes no claims"
+UNLABELLED_SLICE = "no label says which nodes make up its accelerator"
+EventKind = Literal["listed", "changed", "deleted", "alive"]
+_DeviceKey = tuple[str, str, str]
+
+
+class LabelledNode(Protocol):
+    """What is read of a node here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def allocatable(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimableDevices:
+    """`by_node` are units by node and kind of device; `used` and `foreign` are those allocated to anybody, and to strangers,
+    by node and resource. `apart` are kinds that no one node has.
+    """
+
+    by_node: Mapping[str, Mapping[Device, int]] = field(default_factory=dict)
+    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    foreign: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    apart: tuple[Device, ...] = ()
+
+
+class DeviceInventory:
+    """Slices and claims of one cluster, fed with a driver's events. Not thread-safe: one loop feeds it."""
+
+    def __init__(self, install_label: str, install_id: str) -> None:
+        self._install = (install_label, install_id)
+        self._slices: dict[str, SliceSeen] = {}
+        self._members: dict[PoolKey, set[str]] = defaultdict(set)
+        self._readings: dict[PoolKey, PoolReading] = {}
+        self._stale: set[PoolKey] = set()
+        self._claims: dict[str, tuple[bool, tuple[_DeviceKey, ...]]] = {}
+        self._classes: frozenset[str] = frozenset()
+        self._listed: set[str] = set()
+        self._is_closed = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Both slices and claims have been listed, or turned out to be closed to us."""
+        return self._is_closed or self.is_known
+
+    @property
+    def is_known(self) -> bool:
+        """Both have been listed, and neither was closed to us since."""
+        return self._listed == {"slices", "claims"}
+
+    def see_slices(self, kind: EventKind, slices: Sequence[SliceSeen]) -> bool:
+        """Takes one event of `watch_slices`; whether anything changed."""
+        changed = False
+        if kind == "listed":
+            present = {each.name for each in slices}
+            changed = self._note_listed("slices")
+            for name in [name for name in self._slices if name not in present]:
+                changed |= self._drop(name)
+        for each in slices:
+            changed |= self._drop(each.name) if kind == "deleted" else self._put(each)
+        return changed
+
+    def see_claims(self, kind: EventKind, claims: Sequence[ClaimSeen]) -> bool:
+        """Takes one event of `watch_claims`; whether anything changed."""
+        changed = False
+        if kind == "listed":
+            before = len(self._claims)
+            present = {claim.uid for claim in claims}
+            self._claims = {uid: held for uid, held in self._claims.items() if uid in present}
+            changed = self._note_listed("claims") or len(self._claims) != before
+        label, ours = self._install
+        for claim in claims:
+            held = (claim.labels.get(label) == ours, claim.devices)
+            if kind == "deleted" or not claim.devices:
+                changed |= self._claims.pop(claim.uid, None) is not None
+            elif self._claims.get(claim.uid) != held:
+                self._claims[claim.uid] = held
+                changed = True
+        return changed
+
+    def see_classes(self, names: Collection[str]) -> bool:
+        """Takes the names of the cluster's DeviceClasses; whether they changed."""
+        changed = self._classes != frozenset(names)
+        self._classes = frozenset(names)
+        return changed
+
+    def close(self) -> bool:
+        """We may not look: nothing counts until both have been listed again. Whether anything changed."""
+        changed = not self._is_closed
+        self._is_closed = True
+        self._listed.clear()
+        return changed
+
+    def snapshot(self, nodes: Mapping[str, LabelledNode]) -> ClaimableDevices:
+        """What these nodes have, and what of it is allocated; nothing while we do not know both."""
+        if not self.is_known:
+            return ClaimableDevices()
+        self._reread()
+        by_node: dict[str, dict[str, tuple[Device, int]]] = {}
+        instead: dict[str, dict[str, Mapping[Device, int]]] = {}
+        for reading in self._readings.values():
+            for name, offers in reading.offers.items():
+                if name not in nodes:
+                    continue
+                if name not in instead:
+                    instead[name] = _announced_by_vendor(nodes[name])
+                for device, units in offers.items():
+                    if device.vendor not in instead[name]:
+                        _add(by_node.setdefault(name, {}), self._judged(device, nodes[name].labels), units)
+        used, foreign = self._allocated(instead)
+        apart = dict.fromkeys(device for reading in self._readings.values() for device in reading.apart)
+        return ClaimableDevices(
+            {name: dict(own.values()) for name, own in by_node.items()}, used, foreign, tuple(apart)
+        )
+
+    def _note_listed(self, what: str) -> bool:
+        """Whether now, for the first time, both are known."""
+        was_known = self.is_known
+        self._listed.add(what)
+        self._is_closed &= not self.is_known
+        return self.is_known and not was_known
+
+    def _put(self, seen: SliceSeen) -> bool:
+        known = self._slices.get(seen.name)
+        if known == seen:
+            return False
+        if known is not None:
+            self._drop(seen.name)
+        self._slices[seen.name] = seen
+        self._members[key_of(seen)].add(seen.name)
+        self._stale.add(key_of(seen))
+        return True
+
+    def _drop(self, name: str) -> bool:
+        known = self._slices.pop(name, None)
+        if known is None:
+            return False
+        self._members[key_of(known)].discard(name)
+        self._stale.add(key_of(known))
+        return True
+
+    def _reread(self) -> None:
+        """Reads again the pools of which a slice has changed."""
+        for key in self._stale:
+            reading = read_pool([self._slices[name] for name in sorted(self._members[key])])
+            if reading == NOTHING_READ:
+                self._readings.pop(key, None)
+            else:
+                self._readings[key] = reading
+            if not self._members[key]:
+                del self._members[key]
+        self._stale.clear()
+
+    def _judged(self, device: Device, labels: Mapping[str, str]) -> Device:
+        """The device with what this cluster and node say against starting anything on it."""
+        if device.unplaceable:
+            return device
+        if device.device_class not in self._classes:
+            return replace(device, unplaceable=f"its cluster has no DeviceClass {device.device_class}")
+        if device.slice_hosts > 1 and topology.tpu_slice_hosts(labels) != device.slice_hosts:
+            return replace(device, unplaceable=UNLABELLED_SLICE, resource=f"{device.resource}/unlabelled")
+        return replace(device, unplaceable=NOT_CLAIMED_YET)
+
+    def _allocated(
+        self, instead: Mapping[str, Mapping[str, Mapping[Device, int]]]
+    ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+        """Units allocated to anybody, and to strangers, by node and resource. A device counts once, however often allocated."""
+        taken: dict[tuple[PoolKey, str], bool] = {}
+        for is_ours, devices in self._claims.values():
+            for driver, pool, name in devices:
+                reading = self._readings.get((driver, pool), NOTHING_READ)
+                for each in reading.taken_by.get(name, ()):
+                    where = ((driver, pool), each)
+                    taken[where] = taken.get(where, True) and is_ours
+        used: dict[str, dict[str, int]] = {}
+        foreign: dict[str, dict[str, int]] = {}
+        for (key, name), is_ours in taken.items():
+            counted = self._readings[key].counted[name]
+            if counted.node not in instead:
+                continue
+            resource, units = _counted_as(counted.device, instead[counted.node])
+            for totals in (used,) if is_ours else (used, foreign):
+                own = totals.setdefault(counted.node, {})
+                own[resource] = own.get(resource, 0) + units
+        return used, foreign
+
+
+def _add(own: dict[str, tuple[Device, int]], device: Device, units: int) -> None:
+    """One claim asks for all devices of a resource, so they are one kind, and have what the least of them has."""
+    known, so_far = own.get(device.resource, (device, 0))
+    least = replace(known, memory_mib=min(known.memory_mib, device.memory_mib))
+    own[device.resource] = (least, so_far + units)
+
+
+def _announced_by_vendor(node: LabelledNode) -> dict[str, Mapping[Device, int]]:
+    found: dict[str, dict[Device, int]] = {}
+    for device, units in announced(node.labels, node.allocatable):
+        if units:
+            found.setdefault(device.vendor, {})[device] = units
+    return dict(found)
+
+
+def _counted_as(device: Device, instead: Mapping[str, Mapping[Device, int]]) -> tuple[str, int]:
+    """The resource that an allocated device is a part of, and how many units of it: the one that the node announces for the
+    same device, if it does.
+    """
+    for other in instead.get(device.vendor, {}):
+        if other.profile == device.profile:
+            return other.resource, max(other.shares // max(device.shares, 1), 1)
+    return device.resource, 1
