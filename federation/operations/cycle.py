@@ -7,7 +7,7 @@ are cancelled and limits are cut while the engine thinks.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
 from uuid import UUID
@@ -27,18 +27,20 @@ from federation.engine.lifecycle import JobState
 from federation.engine.model import PodSetRequest, Snapshot, Topology
 from federation.engine.rendering import kept_levels
 from federation.engine.siting import within_slice
-from federation.locks import lock_queued_jobs
+from federation.locks import QueuedJob, lock_queued_jobs
 from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
 from federation.operations import figures
 from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot
 from federation.queries.visits import spec_hash_of
 from foundation import clock
+from foundation.ids import new_id
 from foundation.outbox import announce
-from foundation.rows import insert_rows
+from foundation.pipelines import one_round_trip
+from foundation.rows import insert_like
 from foundation.states import advance
 from quotas.operations import HoldRefusal, HoldRequest
 
-APPLY_BATCH = 250
+APPLY_BATCH = 500
 REASON_FRESH = timedelta(seconds=10)
 """A waiting job's text is rewritten at most this often while its reason stays the same."""
 
@@ -112,115 +114,126 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
         jobs = lock_queued_jobs([placement.job_id for placement in placements])
         made = [_Draft(jobs[p.job_id], p, lookup) for p in placements if p.job_id in jobs]
         refusals = quotas.operations.take_holds([draft.hold_request for draft in made])
-        _create([draft for draft in made if refusals[draft.attempt.id] is None])
-        _tell_refused([(draft.job, refusal) for draft in made if (refusal := refusals[draft.attempt.id])])
-        granted = sum(refusal is None for refusal in refusals.values())
+        granted = [draft for draft in made if refusals[draft.attempt_id] is None]
         if granted:
-            announce("dispatch")
-    return granted
+            _create(granted)
+        _tell_refused([(draft.job.id, refusal) for draft in made if (refusal := refusals[draft.attempt_id])])
+    return len(granted)
 
 
 class _Draft:
     """A placement on its way to become an attempt."""
 
-    def __init__(self, job: Job, placement: Placement, lookup: _Lookup) -> None:
+    def __init__(self, job: QueuedJob, placement: Placement, lookup: _Lookup) -> None:
         self.job = job
         self.placement = placement
         self.lookup = lookup
-        self.attempt = Attempt(
-            job=job,
-            number=job.attempts_made + 1,
-            cluster_id=placement.cluster_id,
-            flavor=placement.pod_sets[0].flavor,
-            domain="/".join(placement.pod_sets[0].domain),
-            unit_price=placement.unit_price,
-            currency=placement.currency,
-            namespace=names.namespace_of(job.tenant.path, job.tenant_id),
-            spec_hash=spec_hash_of(job),
-        )
+        self.attempt_id = new_id()
+        self.number = job.attempts_made + 1
 
     @property
     def hold_request(self) -> HoldRequest:
         """What the attempt takes from the quotas on its tenant's path."""
-        return HoldRequest(
-            self.attempt.id, self.job.tenant_id, self.job.tenant.path, self.placement.cluster, self.placement.amounts
-        )
+        job, placement = self.job, self.placement
+        return HoldRequest(self.attempt_id, job.tenant_id, job.tenant_path, placement.cluster, placement.amounts)
 
-    def objects(self) -> list[RemoteObject]:
-        """One object a pod set, named after the attempt."""
+    def attempt(self) -> dict[str, object]:
+        """The attempt's row."""
+        job, placement = self.job, self.placement
+        first = placement.pod_sets[0]
+        return {
+            "id": self.attempt_id,
+            "job_id": job.id,
+            "number": self.number,
+            "cluster_id": placement.cluster_id,
+            "flavor": first.flavor,
+            "domain": "/".join(first.domain),
+            "unit_price": placement.unit_price,
+            "currency": placement.currency,
+            "namespace": names.namespace_of(job.tenant_path, job.tenant_id),
+            "spec_hash": spec_hash_of(job.spec),
+        }
+
+    def objects(self) -> list[dict[str, object]]:
+        """The row of one object a pod set, named after the attempt."""
         pod_sets = self.lookup.requests[self.job.id].pod_sets
         return [self._object(index, asked, self.placement.pod_sets[index]) for index, asked in enumerate(pod_sets)]
 
-    def _object(self, position: int, asked: PodSetRequest, placed: PodSetPlacement) -> RemoteObject:
+    def _object(self, position: int, asked: PodSetRequest, placed: PodSetPlacement) -> dict[str, object]:
         flavor = self.lookup.flavors[self.placement.cluster_id, placed.flavor]
         hosts = flavor.slice_hosts if asked.gpu else 1
         asked_for = self.lookup.requests[self.job.id].topology
         topology = within_slice(asked_for, hosts)
-        return RemoteObject(
-            attempt=self.attempt,
-            position=position,
-            name=names.object_name(self.attempt.id, position),
-            flavor=placed.flavor,
-            capacity_type=flavor.capacity_type,
-            pods=asked.count,
-            gpu_units=units_per_pod(asked.gpu, flavor) or 0,
-            cpu_millicores=asked.cpu_millicores,
-            memory_mib=asked.memory_mib,
-            assumed_nodes=dict(placed.nodes),
-            domain_selectors=self.lookup.domain_selectors(self.placement.cluster_id, topology, placed),
-            topology_label=self.lookup.topology_label(self.placement.cluster_id, asked_for, placed),
-        )
+        return {
+            "attempt_id": self.attempt_id,
+            "position": position,
+            "name": names.object_name(self.attempt_id, position),
+            "flavor": placed.flavor,
+            "capacity_type": flavor.capacity_type,
+            "pods": asked.count,
+            "gpu_units": units_per_pod(asked.gpu, flavor) or 0,
+            "cpu_millicores": asked.cpu_millicores,
+            "memory_mib": asked.memory_mib,
+            "assumed_nodes": placed.nodes,
+            "domain_selectors": self.lookup.domain_selectors(self.placement.cluster_id, topology, placed),
+            "topology_label": self.lookup.topology_label(self.placement.cluster_id, asked_for, placed),
+        }
+
+    def event(self) -> dict[str, object]:
+        """The row of the line in the job's timeline."""
+        return {"job_id": self.job.id, "attempt_id": self.attempt_id, "message": self._sentence()}
+
+    def _sentence(self) -> str:
+        placement, risk = self.placement, self.placement.risk
+        message = f"Attempt {self.number} on {placement.cluster}, flavor {placement.pod_sets[0].flavor}"
+        if risk is None:
+            return f"{message}."
+        if risk.hourly_cost is None or placement.hourly_cost is None:
+            return f"{message} ({risk_text(risk)})."
+        prices = f"{_money(placement.hourly_cost)} {placement.currency} an hour, {_money(risk.hourly_cost)} an hour of work done"
+        return f"{message} ({risk_text(risk)}; {prices})."
 
 
 def _create(drafts: Sequence[_Draft]) -> None:
-    if not drafts:
-        return
-    insert_rows([draft.attempt for draft in drafts])
-    insert_rows([row for draft in drafts for row in draft.objects()])
-    advance(
-        Job.objects.filter(id__any_of=[draft.job.id for draft in drafts]),
-        JOB_LIFECYCLE,
-        JobState.DISPATCHING,
-        attempts_made=F("attempts_made") + 1,
-        reason_code="dispatching",
-        reason_message="Placed; being handed to its cluster.",
-        reason_at=Now(),
-        explanation={},
-    )
-    at = clock.now()
-    insert_rows([_placed(draft, at) for draft in drafts])
-
-
-def _placed(draft: _Draft, at: datetime) -> JobEvent:
-    placement, risk = draft.placement, draft.placement.risk
-    message = f"Attempt {draft.attempt.number} on {placement.cluster}, flavor {draft.attempt.flavor}"
-    if risk is None:
-        message = f"{message}."
-    elif risk.hourly_cost is None or placement.hourly_cost is None:
-        message = f"{message} ({risk_text(risk)})."
-    else:
-        prices = f"{_money(placement.hourly_cost)} {placement.currency} an hour, {_money(risk.hourly_cost)} an hour of work done"
-        message = f"{message} ({risk_text(risk)}; {prices})."
-    return JobEvent(job=draft.job, attempt=draft.attempt, at=at, kind="placed", message=message)
+    """The next statement is written while PostgreSQL works on the one before."""
+    with one_round_trip():
+        insert_like(Attempt(), [draft.attempt() for draft in drafts])
+        insert_like(RemoteObject(), [row for draft in drafts for row in draft.objects()])
+        advance(
+            Job.objects.filter(id__any_of=[draft.job.id for draft in drafts]),
+            JOB_LIFECYCLE,
+            JobState.DISPATCHING,
+            attempts_made=F("attempts_made") + 1,
+            reason_code="dispatching",
+            reason_message="Placed; being handed to its cluster.",
+            reason_at=Now(),
+            explanation={},
+        )
+        insert_like(JobEvent(at=clock.now(), kind="placed"), [draft.event() for draft in drafts])
+        announce("dispatch")
 
 
 def _money(amount: Decimal) -> str:
     return f"{amount:.4f}"
 
 
-def _tell_refused(refused: Sequence[tuple[Job, HoldRefusal]]) -> None:
+def _tell_refused(refused: Sequence[tuple[UUID, HoldRefusal]]) -> None:
     """A limit was used up between snapshot and hold: the job waits for it, in words that name the limit."""
-    for job, refusal in refused:
-        Job.objects.filter(id=job.id).update(
+    for job_id, refusal in refused:
+        Job.objects.filter(id=job_id).update(
             reason_code="waiting_for_quota", reason_message=refusal.message, reason_at=Now()
         )
 
 
 def _explain(waits: Sequence[Wait]) -> None:
     """Writes why jobs wait, one statement a distinct verdict, and only where that is news."""
-    alike: dict[tuple[str, str, tuple[Reason, ...]], list[UUID]] = defaultdict(list)
+    # by identity first: jobs of one shape share the tuple, and a reason per cluster is much to hash for each of them
+    same: dict[tuple[str, str, int], list[Wait]] = defaultdict(list)
     for wait in waits:
-        alike[wait.code, wait.message, wait.per_cluster].append(wait.job_id)
+        same[wait.code, wait.message, id(wait.per_cluster)].append(wait)
+    alike: dict[tuple[str, str, tuple[Reason, ...]], list[UUID]] = defaultdict(list)
+    for (code, message, _), group in same.items():
+        alike[code, message, group[0].per_cluster] += [wait.job_id for wait in group]
     stale = clock.now() - REASON_FRESH
     for (code, message, per_cluster), ids in alike.items():
         news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & ~Q(reason_message=message))

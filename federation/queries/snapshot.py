@@ -7,13 +7,14 @@ objects, so the engine's arrays for them cost nothing.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
 
+import msgspec
 from django.conf import settings
 from django.db import connection
 
@@ -117,18 +118,31 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     if len(_requests) > MOST_REQUESTS_KEPT:
         _requests.clear()
     missing = [job_id for job_id in ids if job_id not in _requests]
-    for job_id, tenant_id, path, spec, shape, created_at in Job.objects.filter(id__any_of=missing).values_list(
-        "id", "tenant_id", "tenant__path", "spec", "shape", "created_at"
-    ):
-        kind = kind_of(tenant_id, spec, shape)
-        _requests[job_id] = request_of(
-            spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind
-        )
+    if missing:
+        _requests.update(_read_requests(missing))
     refusals = _refusals(now, ids)
     queue = tuple(_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests)
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, _times_of(queue), now)
     return queue
+
+
+QUEUED = """
+SELECT job.id, job.tenant_id, tenant.path, job.spec::text, job.shape, job.created_at
+  FROM federation_job AS job
+  JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
+ WHERE job.id = ANY(%s)
+"""
+
+
+def _read_requests(job_ids: list[UUID]) -> Iterator[tuple[UUID, JobRequest]]:
+    with connection.cursor() as cursor:
+        cursor.execute(QUEUED, [job_ids])
+        rows = cursor.fetchall()
+    for job_id, tenant_id, path, text, shape, created_at in rows:
+        spec = msgspec.json.decode(text)
+        kind = kind_of(tenant_id, spec, shape)
+        yield job_id, request_of(spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind)
 
 
 def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:

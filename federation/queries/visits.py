@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from msgspec import json
 from clusters.models import Cluster
 from federation.engine import isolation, rendering
 from federation.engine.lifecycle import AttemptState
-from federation.models import LIVE_ATTEMPT_STATES, Job
+from federation.models import LIVE_ATTEMPT_STATES
 
 SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
@@ -184,9 +185,10 @@ def due_clusters() -> list[UUID]:
     return [cluster_id for (cluster_id,) in _rows(_DUE_CLUSTERS, list(LIVE_ATTEMPT_STATES), SILENT)]
 
 
-def spec_hash_of(job: Job) -> str:
-    """The digest that an object of this job carries."""
-    return rendering.spec_hash(job.spec)
+@lru_cache(maxsize=4096)
+def spec_hash_of(spec: str) -> str:
+    """The digest that an object of a job with this stored spec carries."""
+    return rendering.spec_hash(json.decode(spec))
 
 
 def visits_of(attempt_ids: Collection[UUID]) -> list[Visit]:

@@ -7,7 +7,8 @@ import pytest
 from django.db import IntegrityError
 
 from federation.models import Attempt, JobEvent
-from foundation.rows import insert_rows
+from foundation.ids import new_id
+from foundation.rows import insert_like, insert_rows
 from tests.builders import actor_for, bind, make_cluster, make_spec, make_user, submit
 
 pytestmark = pytest.mark.django_db
@@ -63,5 +64,31 @@ def test_the_database_gives_numbers_and_keeps_its_constraints(job):
         insert_rows(twice)
 
 
+def test_rows_like_a_template_differ_from_it_only_where_they_say_so(job):
+    at = datetime(2026, 3, 1, 12, 0, 0, 5, tzinfo=UTC)
+    cluster, awkward = make_cluster("acme"), "snow ☃ %s \" \\ \n'"
+    template = Attempt(number=7, cluster=cluster, flavor="template's", namespace="n", spec_hash="h", claim_token=9)
+    first, second = new_id(), new_id()
+    insert_like(
+        template,
+        [
+            {"id": first, "job_id": job.id, "state": "lost", "finished_at": at, "number": 1, "flavor": awkward},
+            {"id": second, "job_id": job.id, "state": "reserved", "finished_at": None, "number": 2, "flavor": ""},
+        ],
+    )
+    stored = {row.number: row for row in Attempt.objects.filter(job=job)}
+    assert [(row.id, row.state, row.flavor, row.finished_at) for _, row in sorted(stored.items())] == [
+        (first, "lost", awkward, at),
+        (second, "reserved", "", None),
+    ]
+    for row in stored.values():
+        assert (row.cluster_id, row.namespace, row.claim_token, row.unit_price) == (cluster.id, "n", 9, None)
+        assert row.reserved_at is not None, "the database's own default"
+        assert row.next_action_at is not None
+    with pytest.raises(IntegrityError):
+        insert_like(template, [{"id": new_id(), "job_id": job.id}])
+
+
 def test_nothing_is_nothing():
     insert_rows([])
+    insert_like(JobEvent(), [])
