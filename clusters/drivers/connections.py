@@ -145,6 +145,10 @@ class GuardedDriver:
         """See ClusterDriver."""
         await self._guarded(lambda: self._driver.put_network_policy(manifest))
 
+    async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
+        """See ClusterDriver."""
+        await self._guarded(lambda: self._driver.ensure_claim_template(manifest))
+
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """See ClusterDriver."""
         return await self._guarded(lambda: self._driver.create_job(manifest))

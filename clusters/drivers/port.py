@@ -165,6 +165,11 @@ class ClusterDriver(Protocol):
     async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
         """Creates the NetworkPolicy, or makes the one of that name say this. NotThere means its namespace does not exist."""
 
+    async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
+        """Sees to it that the ResourceClaimTemplate (`resource.k8s.io/v1`) stands. Cheap to repeat. NotThere means its namespace
+        does not exist, Refused that another of its name says something else, which nobody can change.
+        """
+
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the batch/v1 Job; returns its uid. NotThere means its namespace does not exist."""
 

@@ -13,7 +13,6 @@ from . import topology
 from .devices import Device, announced
 from .resource_slices import NOTHING_READ, ClaimSeen, PoolKey, PoolReading, SliceSeen, key_of, read_pool
 
-NOT_CLAIMED_YET = "its devices are claimed (dynamic resource allocation), and the gateway makes no claims"
 UNLABELLED_SLICE = "no label says which nodes make up its accelerator"
 EventKind = Literal["listed", "changed", "deleted", "alive"]
 _DeviceKey = tuple[str, str, str]
@@ -177,7 +176,7 @@ class DeviceInventory:
             return replace(device, unplaceable=f"its cluster has no DeviceClass {device.device_class}")
         if device.slice_hosts > 1 and topology.tpu_slice_hosts(labels) != device.slice_hosts:
             return replace(device, unplaceable=UNLABELLED_SLICE, resource=f"{device.resource}/unlabelled")
-        return replace(device, unplaceable=NOT_CLAIMED_YET)
+        return device
 
     def _allocated(
         self, instead: Mapping[str, Mapping[str, Mapping[Device, int]]]

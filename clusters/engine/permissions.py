@@ -52,6 +52,7 @@ ROLE: frozenset[Right] = frozenset().union(
     _rights("resource.k8s.io", "resourceslices", "get list watch"),
     _rights("resource.k8s.io", "resourceclaims", "get list watch"),
     _rights("resource.k8s.io", "deviceclasses", "list"),
+    _rights("resource.k8s.io", "resourceclaimtemplates", "create patch"),
 )
 OPTIONAL_GROUPS = frozenset({"resource.k8s.io"})
 """API groups that many clusters do not serve; the role's rights on them are asked for only where they do."""

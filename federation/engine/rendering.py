@@ -14,6 +14,7 @@ from clusters.engine.flavors import match_expressions
 from clusters.engine.taints import tolerations_for
 
 from . import names
+from .claims import Claimable, claims_of
 from .model import LEVELS, Topology
 from .spec import encode
 
@@ -29,6 +30,7 @@ KUEUE_TOPOLOGY = {
     "required": "kueue.x-k8s.io/podset-required-topology",
     "preferred": "kueue.x-k8s.io/podset-preferred-topology",
 }
+CLAIM = "devices"
 _HOSTNAME = "kubernetes.io/hostname"
 
 _POD_SECURITY = {
@@ -84,12 +86,21 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the pods of a set take on the flavor they were placed on: `units` of an extended resource each."""
+    """What the pods of a set take on the flavor they were placed on: `units` each, of an extended resource, or of devices
+    that are claimed.
+    """
 
     vendor: str = ""
     capacity_type: str = "on_demand"
     resource_name: str = ""
     units: int = 0
+    claimable: Claimable | None = None
+
+    @property
+    def claims(self) -> list[tuple[str, str]]:
+        """A pod's claims by name, each with the template that it is made from."""
+        asked = claims_of(self.claimable, self.units) if self.claimable else []
+        return [(f"{CLAIM}-{number}", template) for number, (template, _) in enumerate(asked)]
 
 
 def namespace_labels(install: str, tenant_label: str) -> dict[str, str]:
@@ -166,12 +177,16 @@ def _pod_spec(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) 
     tolerations = tolerations_for(devices.vendor if devices.units else "", devices.capacity_type)
     if tolerations:
         spec["tolerations"] = list(tolerations)
+    if devices.claims:
+        spec["resourceClaims"] = [
+            {"name": name, "resourceClaimTemplateName": template} for name, template in devices.claims
+        ]
     return spec
 
 
 def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) -> dict[str, Any]:
     amounts = {"cpu": pod_set["cpu"], "memory": pod_set["memory"]}
-    if devices.units:
+    if devices.units and not devices.claimable:
         amounts[devices.resource_name] = str(devices.units)
     container: dict[str, Any] = {
         "name": pod_set["name"],
@@ -181,6 +196,7 @@ def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices)
             "limits": {**amounts, "ephemeral-storage": EPHEMERAL_STORAGE_LIMIT},
             # without a request of its own the whole limit would be asked of the node
             "requests": {**amounts, "ephemeral-storage": "0"},
+            **({"claims": [{"name": name} for name, _ in devices.claims]} if devices.claims else {}),
         },
         "securityContext": _CONTAINER_SECURITY,
     }

@@ -139,9 +139,8 @@ def _may_pass(visit: Visit, error: Refused) -> bool:
 
 async def _create_or_adopt(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> str:
     """The uid of our object: made now, or found where an earlier try of this very attempt has left it."""
-    manifest = visit.manifest(item)
     try:
-        return await _create_in_namespace(driver, visit, manifest)
+        return await _create_in_namespace(driver, visit, item)
     except AlreadyExists:
         seen = await driver.get_job(visit.namespace, item.name)
         if not _is_ours(visit, seen):
@@ -151,16 +150,24 @@ async def _create_or_adopt(driver: ClusterDriver, visit: Visit, item: VisitedObj
         return seen.uid
 
 
-async def _create_in_namespace(driver: ClusterDriver, visit: Visit, manifest: Mapping[str, object]) -> str:
-    """No Job comes to stand in a namespace before the policies that its pods must obey do."""
-    labels = namespace_labels(visit.identity.install, str(visit.identity.tenant_id))
-    await driver.ensure_namespace(visit.namespace, labels, visit.network_policies)
+async def _create_in_namespace(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> str:
+    """The created Job's uid."""
+    manifest = visit.manifest(item)
     try:
+        await _prepare_namespace(driver, visit, item)
         return await driver.create_job(manifest)
     except NotThere:
         # somebody deleted it since
-        await driver.ensure_namespace(visit.namespace, labels, visit.network_policies)
+        await _prepare_namespace(driver, visit, item)
         return await driver.create_job(manifest)
+
+
+async def _prepare_namespace(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> None:
+    """No Job comes to stand in a namespace before the policies that its pods must obey do, and what they claim by."""
+    labels = namespace_labels(visit.identity.install, str(visit.identity.tenant_id))
+    await driver.ensure_namespace(visit.namespace, labels, visit.network_policies)
+    for template in visit.claim_templates(item):
+        await driver.ensure_claim_template(template)
 
 
 def _is_ours(visit: Visit, seen: JobSeen) -> bool:

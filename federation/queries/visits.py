@@ -12,7 +12,7 @@ from django.db import connection
 from msgspec import json
 
 from clusters.models import Cluster
-from federation.engine import isolation, rendering
+from federation.engine import claims, isolation, rendering
 from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES
 
@@ -80,6 +80,13 @@ class Visit:
         """What every pod of its namespace obeys."""
         return isolation.namespace_policies(self.namespace, self.identity.install, settings.JOB_EGRESS)
 
+    def claim_templates(self, item: VisitedObject) -> list[dict[str, Any]]:
+        """What must stand in its namespace before the object's pods can claim their devices."""
+        devices = item.devices
+        if devices.claimable is None:
+            return []
+        return claims.claim_templates(self.namespace, self.identity.install, devices.claimable, devices.units)
+
     def gang_policy(self, uids: Mapping[int, str]) -> dict[str, Any]:
         """What lets its pods talk to each other, once its objects' uids are known."""
         return isolation.gang_policy(self.namespace, self.identity, {item.name: uids[item.id] for item in self.objects})
@@ -131,7 +138,7 @@ SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spe
 _OBJECTS = """
 SELECT object.attempt_id, object.id, object.position, object.name, object.uid, object.capacity_type, object.gpu_units,
        object.assumed_nodes, object.domain_selectors, object.topology_label,
-       flavor.vendor, flavor.resource_name, flavor.node_selector, flavor.slice_hosts
+       flavor.vendor, flavor.resource_name, flavor.node_selector, flavor.slice_hosts, flavor.device_class, flavor.cel
   FROM federation_remoteobject AS object
   JOIN federation_attempt AS attempt ON attempt.id = object.attempt_id
   LEFT JOIN clusters_flavor AS flavor ON flavor.cluster_id = attempt.cluster_id AND flavor.name = object.flavor
@@ -178,6 +185,8 @@ class _ObjectRow(NamedTuple):
     resource_name: str | None
     node_selector: str | None
     slice_hosts: int | None
+    device_class: str | None
+    cel: str | None
 
 
 def due_clusters() -> list[UUID]:
@@ -243,6 +252,7 @@ def _object(row: _ObjectRow) -> VisitedObject:
             capacity_type=row.capacity_type,
             resource_name=row.resource_name or "",
             units=row.gpu_units if row.resource_name is not None else 0,
+            claimable=claims.Claimable(row.device_class, row.cel or "") if row.device_class else None,
         ),
         node_selector=json.decode(row.node_selector) if row.node_selector else {},
         assumed_nodes=tuple(json.decode(row.assumed_nodes)),

@@ -27,7 +27,8 @@ from clusters.drivers.simulated import (
     remove_slice,
 )
 from devtools.localfleet import ControlPlane
-from devtools.localfleet.admin import client
+from devtools.localfleet.admin import apply, client
+from devtools.localfleet.devices import device_classes
 
 INSTALL = "contract"
 PATIENCE_SECONDS = 30
@@ -124,6 +125,7 @@ class Real:
         self._admin("DELETE", f"/api/v1/nodes/{name}", None)
 
     def publish(self, manifest: Mapping[str, Any]) -> None:
+        apply(self.plane, device_classes())
         self._admin("PATCH", f"{DEVICE_API}/resourceslices/{manifest['metadata']['name']}", manifest)
 
     def withdraw(self, name: str) -> None:
@@ -158,14 +160,16 @@ def allocated_claim(name: str, device: tuple[str, str, str]) -> dict[str, Any]:
     }
 
 
-def slice_object(name: str, node: str = "gpu-1", devices: int = 2, **pool: Any) -> dict[str, Any]:
-    """A ResourceSlice of NVIDIA's driver with so many H100s, as that driver writes it."""
+def slice_object(
+    name: str, node: str = "gpu-1", devices: int = 2, product: str = "NVIDIA H100 80GB HBM3", **pool: Any
+) -> dict[str, Any]:
+    """A ResourceSlice of NVIDIA's driver with so many GPUs, as that driver writes it."""
     gpus = [
         {
             "name": f"gpu-{number}",
             "attributes": {
                 "type": {"string": "gpu"},
-                "productName": {"string": "NVIDIA H100 80GB HBM3"},
+                "productName": {"string": product},
                 "cudaComputeCapability": {"version": "9.0.0"},
                 "gpu.nvidia.com/minor": {"int": number},
                 "resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"},
@@ -244,6 +248,7 @@ def job(  # every fact of a Job that some test turns
     gpus: int = 0,
     suspend: bool = True,
     deadline_seconds: int | None = None,
+    template: str = "",
 ) -> dict[str, Any]:
     """A Job under pod security `restricted`, like those that the gateway renders."""
     labels = {"switchyard.dev/install": install} if install else {}
@@ -267,6 +272,7 @@ def job(  # every fact of a Job that some test turns
                 "spec": {
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
+                    **({"resourceClaims": [{"name": "d", "resourceClaimTemplateName": template}]} if template else {}),
                     "securityContext": {
                         "runAsNonRoot": True,
                         "runAsUser": 1000,
@@ -276,7 +282,11 @@ def job(  # every fact of a Job that some test turns
                         {
                             "name": "main",
                             "image": "registry.example/main:1",
-                            "resources": {"requests": amounts, "limits": amounts},
+                            "resources": {
+                                "requests": amounts,
+                                "limits": amounts,
+                                **({"claims": [{"name": "d"}]} if template else {}),
+                            },
                             "securityContext": security,
                         }
                     ],

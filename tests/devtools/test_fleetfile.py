@@ -1,6 +1,7 @@
 import pytest
 
 from devtools.localfleet import SMALL_FLEET
+from devtools.localfleet.devices import resource_slices
 from devtools.localfleet.fleet import choose
 from devtools.localfleet.fleetfile import BadFleetFile, ClusterSpec, NodeGroup, node_objects, read_fleet
 
@@ -100,3 +101,30 @@ def test_a_fleet_file_with_a_fault_is_refused_by_its_path(tmp_path, text):
     path.write_text(text)
     with pytest.raises(BadFleetFile, match=str(path)):
         read_fleet(path)
+
+
+def published(group):
+    return list(resource_slices(ClusterSpec("c", "r1", "aws", (group,))))
+
+
+def test_claimed_gpus_are_published_and_neither_labelled_nor_announced():
+    group = NodeGroup("h", 2, 192, 2048, "nvidia", "NVIDIA-H100-80GB-HBM3", gpus=8, gpu_memory_mib=81559, claimed=True)
+    first, _ = node_objects(ClusterSpec("c", "r1", "aws", (group,)))
+    assert set(first["status"]["allocatable"]) == {"cpu", "memory", "pods"}
+    assert not [key for key in first["metadata"]["labels"] if key.startswith("nvidia.com/")]
+    one, two = published(group)
+    assert (one["spec"]["nodeName"], two["spec"]["nodeName"]) == ("h-000", "h-001")
+    assert [device["name"] for device in one["spec"]["devices"]] == [f"gpu-{number}" for number in range(8)]
+    assert one["spec"]["devices"][0]["attributes"] == {
+        "productName": {"string": "NVIDIA H100 80GB HBM3"},
+        "type": {"string": "gpu"},
+    }
+
+
+def test_claimed_parts_and_other_vendors_are_published_by_their_drivers():
+    parts = NodeGroup("m", 1, 96, 512, "nvidia", "NVIDIA-A100-SXM4-80GB", 8, 81920, mig={"1g.10gb": 2}, claimed=True)
+    [found] = published(parts)
+    assert [device["attributes"]["profile"]["string"] for device in found["spec"]["devices"]] == ["1g.10gb"] * 2
+    [found] = published(NodeGroup("a", 1, 96, 512, "amd", "AMD_Instinct_MI300X_OAM", 8, 196608, claimed=True))
+    assert found["spec"]["driver"] == "gpu.amd.com"
+    assert published(NodeGroup("h", 1, 96, 512, "nvidia", "NVIDIA-L4", 4, 23034)) == []

@@ -7,6 +7,7 @@ import pytest
 
 from devtools.localfleet.admin import apply, client
 from federation.engine import names
+from federation.engine.claims import Claimable
 from federation.engine.rendering import Devices, Identity, namespace_labels, render_job, spec_hash, template_patch
 from federation.engine.spec import Rules, spec_json
 from federation.engine.spec_reading import read_spec
@@ -21,6 +22,10 @@ CASES = {
     "cpu": (make_spec(), [Devices()]),
     "gpu": (make_spec(pod={"gpu": {"count": 8}, "command": ["python", "train.py"], "args": ["--n", "3"]}), [H100]),
     "mig": (make_spec(pod={"gpu": {"mig": "1g.10gb"}}), [Devices("nvidia", "on_demand", "nvidia.com/mig-1g.10gb", 1)]),
+    "claimed": (
+        make_spec(pod={"gpu": {"count": 40}}),
+        [Devices("nvidia", "on_demand", "claim/gpu.nvidia.com/h100", 40, Claimable("gpu.nvidia.com", "true"))],
+    ),
     "gang": (
         make_spec(
             pod_sets=[

@@ -1,12 +1,12 @@
 """Kubernetes' API of dynamic resource allocation, in whichever version a cluster serves; many serve none."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from clusters.drivers.port import NotThere, WatchEvent
+from clusters.drivers.port import NotThere, Refused, WatchEvent
 from foundation.clock import monotonic
 
 from .device_shapes import Claim, Slice, claim_seen, slice_seen
@@ -60,6 +60,17 @@ class DeviceApi:
         page = decode(_class_pages, await self._wire.call("GET", f"{folder}/deviceclasses"))
         return frozenset(found.metadata.name for found in page.items or ())
 
+    async def claim_template(self, manifest: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Where this ResourceClaimTemplate of `v1` belongs, and how the version that is served says it."""
+        folder = await self.folder()
+        if not folder:
+            raise Refused("the cluster serves no version of resource.k8s.io that the gateway knows", status=404)
+        version, metadata = folder.rpartition("/")[2], manifest["metadata"]
+        body = {**manifest, "apiVersion": f"{GROUP}/{version}"}
+        if version == "v1beta1":
+            body["spec"] = _flattened(manifest["spec"])
+        return f"{folder}/namespaces/{metadata['namespace']}/resourceclaimtemplates/{metadata['name']}", body
+
     def watch_slices(self) -> AsyncIterator[WatchEvent]:
         """All ResourceSlices."""
         return self._events(
@@ -91,6 +102,13 @@ class DeviceApi:
             while monotonic() - asked_at < self._wire.limits.relist_seconds:
                 await asyncio.sleep(min(ALIVE_SECONDS, self._wire.limits.relist_seconds))
                 yield WatchEvent("alive", ())
+
+
+def _flattened(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A template's spec as v1beta1 has it, where a request holds what `exactly` holds later."""
+    devices = spec["spec"]["devices"]
+    requests = [{"name": request["name"], **request["exactly"]} for request in devices["requests"]]
+    return {**spec, "spec": {"devices": {**devices, "requests": requests}}}
 
 
 def _version_of(found: Slice | Claim) -> str:

@@ -1,7 +1,7 @@
 """The port's methods as Kubernetes requests."""
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from clusters.engine.permissions import Right
 from foundation import clock
 
 from .device_api import DeviceApi
-from .namespaces import EnsuredNamespaces
+from .ensured import Ensured
 from .reflector import Kind, Reflector, list_all
 from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
@@ -78,7 +78,7 @@ class KubernetesDriver:
     def __init__(self, address: ClusterAddress, install_id: str, limits: Limits | None = None) -> None:
         self._wire = Wire(address, limits or Limits())
         self._install_id = install_id
-        self._namespaces = EnsuredNamespaces()
+        self._ensured = Ensured()
         self._devices = DeviceApi(self._wire)
         ours = f"{INSTALL_LABEL}={install_id}"
         self._nodes = Kind(
@@ -151,13 +151,13 @@ class KubernetesDriver:
         It is remembered for a while, or until the namespace turns out to be gone, and then costs no request.
         """
         asked = (labels, policies)
-        if not self._namespaces.stands(name, asked):
-            async with self._namespaces.gate(name):
-                if not self._namespaces.stands(name, asked):
+        if not self._ensured.stands(name, asked):
+            async with self._ensured.gate(name):
+                if not self._ensured.stands(name, asked):
                     await self._make_namespace(name, labels)
                     for manifest in policies:
                         await self.put_network_policy(manifest)
-                    self._namespaces.remember(name, asked)
+                    self._ensured.remember(name, asked)
 
     async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
         """Creates the NetworkPolicy or makes the one of that name say this, by server-side apply."""
@@ -166,6 +166,19 @@ class KubernetesDriver:
         await self._wire.call(
             "PATCH", f"{folder}/{_safe(str(metadata['name']))}?{_WRITER}&force=true", manifest, _APPLY
         )
+
+    async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
+        """Makes sure that the ResourceClaimTemplate stands, by server-side apply; remembered as a namespace is."""
+        namespace, name = (_safe(str(manifest["metadata"][key])) for key in ("namespace", "name"))
+        path = f"{namespace}/{name}"
+        if not self._ensured.stands(path, manifest):
+            async with self._ensured.gate(path):
+                if not self._ensured.stands(path, manifest):
+                    target, body = await self._devices.claim_template(manifest)
+                    await self._in_namespace(
+                        namespace, self._wire.call("PATCH", f"{target}?{_WRITER}&force=true", body, _APPLY)
+                    )
+                    self._ensured.remember(path, manifest)
 
     async def _make_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         wanted = {**labels, **_POD_SECURITY, INSTALL_LABEL: self._install_id}
@@ -187,15 +200,21 @@ class KubernetesDriver:
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""
         namespace = _safe(str(manifest["metadata"]["namespace"]))
-        try:
-            answer = await self._wire.call("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs?{_WRITER}", manifest)
-        except NotThere:
-            self._namespaces.forget(namespace)
-            raise
+        answer = await self._in_namespace(
+            namespace, self._wire.call("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs?{_WRITER}", manifest)
+        )
         uid = decode(_bare_decoder, answer).metadata.uid
         if not uid:
             raise Ambiguous("the created Job came without a uid")
         return uid
+
+    async def _in_namespace(self, namespace: str, call: Awaitable[bytes]) -> bytes:
+        """The answer of a call that makes something in a namespace, which is forgotten if it turns out to be gone."""
+        try:
+            return await call
+        except NotThere:
+            self._ensured.forget(namespace)
+            raise
 
     async def get_job(self, namespace: str, name: str) -> JobSeen:
         """The Job as it is now."""

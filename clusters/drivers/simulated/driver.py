@@ -102,6 +102,20 @@ class SimulatedDriver:
                 raise NotThere(f'namespaces "{namespace}" not found', status=404)
             store.put_policy(namespace, manifest)
 
+    async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
+        """Stores the template, whose spec nobody can change."""
+        namespace, name = str(manifest["metadata"]["namespace"]), str(manifest["metadata"]["name"])
+        store = self._store()
+        with store.write():
+            if store.namespace_labels(namespace) is None:
+                raise NotThere(f'namespaces "{namespace}" not found', status=404)
+            allocation.check_template(manifest)
+            present = store.template(namespace, name)
+            if present is None:
+                store.put_template(namespace, name, manifest)
+            elif present["spec"] != manifest["spec"]:
+                raise Refused("spec: Invalid value: field is immutable", status=422)
+
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""
         job = _job_from(manifest)

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from clusters.engine.quantities import Implausible, parse
 
+from . import allocation
 from .objects import Job, Node, Pod
 from .store import Store
 
@@ -56,7 +57,7 @@ def run_job(store: Store, job: Job, at: float) -> None:
 def remove_job(store: Store, job: Job, at: float) -> None:
     """Deletes the Job, its pods first."""
     for pod in store.pods_of(job.uid):
-        store.remove(pod)
+        _remove_pod(store, pod)
     store.remove(job)
     store.disown(job.namespace, job.uid)
     bind(store, at)
@@ -72,11 +73,17 @@ def bind(store: Store, at: float) -> None:
     for pod in pending:
         wanted = _amounts(pod.requests)
         fitting = [node for node in nodes if _accepts(node, pod.spec) and _fits(free[node.name], wanted)]
+        claims = {
+            node.name: found for node in fitting if (found := allocation.claims_on(store, pod, node.name)) is not None
+        }
+        fitting = [node for node in fitting if node.name in claims]
         if not fitting:
             continue
         wishes = _node_affinity(pod.spec).get("preferredDuringSchedulingIgnoredDuringExecution", [])
         chosen = min(fitting, key=lambda node: (-_preference(wishes, node), _spare(free[node.name]), node.name))
         _take(free[chosen.name], wanted)
+        for claim in claims[chosen.name]:
+            store.put(claim)
         pod.node, pod.phase, pod.started_at = chosen.name, "Running", at
         pod.ends_at = None if pod.run_seconds is None else at + pod.run_seconds
         store.put(pod)
@@ -130,7 +137,13 @@ def _number(text: str, default: float) -> float:
         return default
 
 
+def _remove_pod(store: Store, pod: Pod) -> None:
+    allocation.free(store, pod)
+    store.remove(pod)
+
+
 def _end_pod(store: Store, pod: Pod, at: float) -> None:
+    allocation.free(store, pod)
     pod.phase = "Failed" if pod.exit_code else "Succeeded"
     pod.finished_at, pod.ends_at = at, None
     store.put(pod)
@@ -142,7 +155,7 @@ def _end_pod(store: Store, pod: Pod, at: float) -> None:
 def _end_job(store: Store, job: Job, at: float, outcome: str, reason: str, message: str) -> None:
     for pod in store.pods_of(job.uid):
         if not pod.is_ended:
-            store.remove(pod)
+            _remove_pod(store, pod)
     job.outcome = "succeeded" if outcome == "succeeded" else "failed"
     job.reason, job.message, job.finished_at = reason, message, at
     store.put(job)

@@ -35,6 +35,9 @@ CREATE TABLE IF NOT EXISTS policies (
     namespace TEXT NOT NULL, name TEXT NOT NULL, owners TEXT, body TEXT NOT NULL,
     PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS templates (
+    namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS objects (
     kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL, owner TEXT NOT NULL,
     state TEXT NOT NULL, due_at REAL, revision INTEGER NOT NULL, body BLOB NOT NULL,
@@ -117,6 +120,17 @@ class Store:
             "SELECT body FROM policies WHERE namespace = ? ORDER BY name", (namespace,)
         ).fetchall()
         return [msgspec.json.decode(row[0]) for row in rows]
+
+    def put_template(self, namespace: str, name: str, manifest: Mapping[str, Any]) -> None:
+        """Stores a ResourceClaimTemplate."""
+        self._file.execute("INSERT INTO templates VALUES (?, ?, ?)", (namespace, name, msgspec.json.encode(manifest)))
+
+    def template(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """The ResourceClaimTemplate of that name."""
+        row = self._file.execute(
+            "SELECT body FROM templates WHERE namespace = ? AND name = ?", (namespace, name)
+        ).fetchone()
+        return None if row is None else msgspec.json.decode(row[0], type=dict[str, Any])
 
     def disown(self, namespace: str, uid: str) -> None:
         """The garbage collector's step: takes one owner from the policies it has, and those away that have no other."""

@@ -1,27 +1,25 @@
 """Clusters whose GPUs are published as ResourceSlices alone, from what the observer sees to what runs there."""
 
+from dataclasses import replace
+
 import pytest
 from django.conf import settings
 
+from billing.models import Meter, UsageSegment
 from clusters.drivers import Refused
 from clusters.drivers.simulated import SimulatedDriver, add_foreign_claim, node_from_manifest, path_of, put_slice
+from clusters.engine.resource_slices import SEVERAL_NODES
 from clusters.models import Cluster, Flavor, Node
 from clusters.operations import register_simulated
 from clusters.queries import flavor_summary
 from devtools.localfleet.devices import resource_slices
 from devtools.localfleet.fleetfile import ClusterSpec, NodeGroup, node_objects
-from tests.builders import make_tenant
-from tests.live import H100, observe_until
+from federation.models import Job, PodRun
+from foundation.problems import Problem
+from tests.builders import make_tenant, submit
+from tests.live import H100, gpu_job, observe_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _home(settings, tmp_path):
-    """Simulated clusters of these tests alone."""
-    settings.HOME = tmp_path
-
-
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("home")]
 GPU_NODE = NodeGroup("h100", 1, claimed=True, **H100)
 
 
@@ -65,3 +63,51 @@ def test_a_cluster_that_does_not_let_us_see_its_devices_says_so_and_works_on(mon
         lambda: reasons_of(cluster) == [] and Flavor.objects.filter(cluster=cluster, vendor="nvidia").exists()
     )
     assert cluster.state == "ready"
+
+
+def states_of(*jobs: Job) -> list[str]:
+    return [Job.objects.get(id=job.id).state for job in jobs]
+
+
+def test_a_job_runs_to_its_end_on_gpus_that_it_claims_and_is_metered_like_any_other(submitter):
+    cluster = cluster_of(GPU_NODE, NodeGroup("cpu", 1, cpu=64, memory_gib=256))
+    observe_until(lambda: Flavor.objects.filter(cluster=cluster, name="h100-80gb", unplaceable="").exists())
+    job = submit(submitter, gpu_job("train", gpus=4, seconds=2))
+    observe_until(lambda: states_of(job) == ["succeeded"] and UsageSegment.objects.exists())
+    run = PodRun.objects.get(attempt__job=job)
+    assert (run.node, run.exit_code) == ("h100-000", 0)
+    meter = Meter.objects.get()
+    assert (meter.flavor, meter.gpu_units) == ("h100-80gb", 4)
+    assert UsageSegment.objects.get().gpu_milliseconds >= 4 * 2000
+    observe_until(lambda: Node.objects.get(cluster=cluster, name="h100-000").used_devices == {})
+
+
+def test_what_strangers_hold_is_not_given_away_and_what_is_free_is(submitter):
+    cluster = cluster_of(GPU_NODE)
+    held = [("gpu.nvidia.com", "h100-000", f"gpu-{number}") for number in range(5)]
+    add_foreign_claim(path_of(settings.HOME, cluster.server), "theirs", held)
+    observe_until(lambda: Node.objects.filter(cluster=cluster).exclude(used_devices={}).exists())
+    jobs = [submit(submitter, gpu_job(f"takes-{gpus}", gpus=gpus, seconds=3600)) for gpus in (2, 4, 1)]
+    observe_until(lambda: states_of(*jobs) == ["running", "queued", "running"])
+    observe_until(lambda: sum(Node.objects.get(cluster=cluster).used_devices.values()) == 8)
+    assert sum(Node.objects.get(cluster=cluster).foreign_devices.values()) == 5
+
+
+def test_a_part_is_claimed_by_its_profile(submitter):
+    cluster = cluster_of(replace(GPU_NODE, mig={"1g.10gb": 7}))
+    observe_until(lambda: Flavor.objects.filter(cluster=cluster, sharing="mig:1g.10gb").exists())
+    spec = gpu_job("slices")
+    spec["pod_sets"][0]["gpu"] = {"mig": "1g.10gb", "count": 3}
+    job = submit(submitter, spec)
+    observe_until(lambda: states_of(job) == ["succeeded"])
+
+
+def test_a_job_that_only_devices_of_no_one_node_could_serve_is_told_why(submitter):
+    cluster = cluster_of(NodeGroup("cpu", 1, cpu=64, memory_gib=256))
+    [manifest] = resource_slices(ClusterSpec("east", "", "aws", (GPU_NODE,)))
+    del manifest["spec"]["nodeName"]
+    put_slice(path_of(settings.HOME, cluster.server), manifest)
+    observe_until(lambda: Flavor.objects.filter(cluster=cluster).exclude(unplaceable="").exists())
+    with pytest.raises(Problem) as refused:
+        submit(submitter, gpu_job())
+    assert SEVERAL_NODES in str([error.detail for error in refused.value.errors])
