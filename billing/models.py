@@ -10,6 +10,7 @@ from clusters.models import Cluster
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
+from .engine.egress import MOST_EGRESS_PRICE, REGION_PATTERN
 from .engine.rating import Load, Unit
 
 MOST_INTERRUPTIONS = 100
@@ -186,3 +187,55 @@ class UsageSegment(models.Model):
 
     def __str__(self) -> str:
         return f"{self.gpu_milliseconds} GPU-ms"
+
+
+class EgressRoute(models.Model):
+    """What an egress price is for: data that leaves regions of one name for regions of another, in one organisation's fleet."""
+
+    id = models.BigAutoField(primary_key=True)
+    owner = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="egress_routes")
+    from_region = models.CharField(max_length=63, help_text="`*` stands for anything.")
+    to_region = models.CharField(max_length=63, help_text="Likewise.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "from_region", "to_region"], name="one_egress_route_per_pair"),
+            models.CheckConstraint(
+                condition=Q(from_region__regex=REGION_PATTERN, to_region__regex=REGION_PATTERN),
+                name="egress_regions_are_plain",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.from_region} to {self.to_region}"
+
+
+class EgressPrice(models.Model):
+    """Price of moving one GiB along a route while `valid` lasts. Once written only the end of `valid` may come nearer (trigger).
+
+    Placement counts with it; nothing is charged by it.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    route = models.ForeignKey(EgressRoute, on_delete=models.CASCADE, related_name="prices")
+    price_per_gib = models.DecimalField(max_digits=18, decimal_places=6)
+    currency = models.CharField(max_length=3, default="USD")
+    valid = DateTimeRangeField(help_text="Half-open, UTC.")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(price_per_gib__gte=0, price_per_gib__lte=MOST_EGRESS_PRICE),
+                name="egress_price_is_within_bounds",
+            ),
+            models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="egress_currency_is_three_letters"),
+            models.CheckConstraint(condition=_half_open("valid"), name="egress_price_period_is_half_open"),
+            ExclusionConstraint(
+                name="one_egress_price_at_a_time",
+                expressions=[(_only("route_id"), RangeOperators.OVERLAPS), ("valid", RangeOperators.OVERLAPS)],
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.price_per_gib} {self.currency}"

@@ -2,14 +2,19 @@
 
 from django.urls import URLPattern, URLResolver, path
 
+from .api.egress import EgressPricesView, EgressPriceView
 from .api.views import PricesView, UsageView
-from .web import prices, usage
+from .web import egress, prices, usage
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("prices", PricesView.as_view(), name="api-prices"),
+    path("egress-prices", EgressPricesView.as_view(), name="api-egress-prices"),
+    path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
     path("usage", UsageView.as_view(), name="api-usage"),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
     path("usage/", usage.usage, name="usage"),
     path("prices/", prices.prices, name="prices"),
+    path("prices/egress/", egress.egress, name="egress"),
+    path("prices/egress/<uuid:price_id>/end/", egress.end, name="egress-end"),
 ]

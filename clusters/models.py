@@ -7,6 +7,8 @@ from django.db.models.functions import Now
 from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
 
+from .engine.datasets import DATASET_PATTERN, MOST_BYTES
+
 
 class StandingClusters(models.Manager["Cluster"]):
     """The clusters that are registered now; removed ones stay only for history (`Cluster.everything`)."""
@@ -231,3 +233,49 @@ class ClusterEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
+
+
+class Dataset(models.Model):
+    """Data by its logical name: how much there is of it and where it lies. The tenant's jobs, and those of all below it, may name it."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="datasets")
+    name = models.CharField(max_length=120)
+    size_bytes = models.BigIntegerField()
+    created_at = models.DateTimeField(db_default=Now())
+    changed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "name"], name="dataset_name_is_unique_for_its_tenant"),
+            models.CheckConstraint(condition=Q(name__regex=DATASET_PATTERN), name="dataset_name_is_plain"),
+            models.CheckConstraint(
+                condition=Q(size_bytes__gte=1, size_bytes__lte=MOST_BYTES), name="dataset_size_is_within_bounds"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DatasetLocation(models.Model):
+    """A place where all of a dataset lies: a region, or one cluster."""
+
+    id = models.BigAutoField(primary_key=True)
+    dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="locations")
+    region = models.CharField(max_length=63, blank=True)
+    cluster = models.ForeignKey(Cluster, null=True, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=(Q(cluster__isnull=True) & ~Q(region="")) | Q(cluster__isnull=False, region=""),
+                name="dataset_lies_in_a_region_or_a_cluster",
+            ),
+            models.UniqueConstraint(
+                fields=["dataset", "region", "cluster"], name="a_place_holds_a_dataset_once", nulls_distinct=False
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.region or str(self.cluster_id)

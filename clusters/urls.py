@@ -2,8 +2,9 @@
 
 from django.urls import URLPattern, URLResolver, path
 
+from .api import datasets as datasets_api
 from .api import views
-from .web import pages, register
+from .web import datasets, pages, register
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters", views.ClustersView.as_view(), name="api-clusters"),
@@ -15,10 +16,15 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/nodes", views.ClusterNodesView.as_view(), name="api-cluster-nodes"),
     path("clusters/<uuid:cluster_id>/flavors", views.ClusterFlavorsView.as_view(), name="api-cluster-flavors"),
     path("clusters/<uuid:cluster_id>/events", views.ClusterEventsView.as_view(), name="api-cluster-events"),
+    path("datasets", datasets_api.DatasetsView.as_view(), name="api-datasets"),
+    path("datasets/<uuid:dataset_id>", datasets_api.DatasetView.as_view(), name="api-dataset"),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/", pages.fleet, name="fleet"),
     path("clusters/register/", register.register, name="cluster-register"),
     path("clusters/<uuid:cluster_id>/", pages.cluster, name="cluster"),
     path("clusters/<uuid:cluster_id>/<slug:verb>/", pages.act, name="cluster-act"),
+    path("datasets/", datasets.datasets, name="datasets"),
+    path("datasets/<uuid:dataset_id>/", datasets.dataset, name="dataset"),
+    path("datasets/<uuid:dataset_id>/remove/", datasets.remove, name="dataset-remove"),
 ]

@@ -32,6 +32,8 @@ PAGES = {
     "quota-edit": "/quotas/set/",
     "usage": "/usage/?by=tenant&by=flavor",
     "prices": "/prices/",
+    "egress": "/prices/egress/",
+    "datasets": "/datasets/",
     "tenants": "/tenants/",
     "tokens": "/tokens/",
     "audit": "/audit/",

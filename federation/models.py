@@ -82,6 +82,12 @@ class Attempt(models.Model):
     )
     unit_price = models.DecimalField(max_digits=18, decimal_places=6, null=True)
     currency = models.CharField(max_length=3, default="USD")
+    estimate = models.JSONField(
+        default=dict,
+        db_default={},
+        help_text="What it was expected to take and cost when it was placed, part by part (`engine.estimates`).",
+    )
+    pace = models.FloatField(default=1, db_default=1, help_text="How long an hour of its work takes there.")
     namespace = models.CharField(max_length=63)
     spec_hash = models.CharField(max_length=32)
     claim_token = models.BigIntegerField(default=0)
@@ -133,6 +139,8 @@ class Attempt(models.Model):
                 condition=Q(settled_at__isnull=True) | Q(finished_at__isnull=False),
                 name="only_finished_attempts_settle",
             ),
+            models.CheckConstraint(condition=Q(estimate__contains={}), name="attempt_estimate_is_an_object"),
+            models.CheckConstraint(condition=Q(pace__gt=0, pace__lte=1), name="work_takes_its_time_or_less"),
         ]
         indexes = [
             models.Index(fields=["next_action_at"], condition=Q(next_action_at__isnull=False), name="attempts_due"),

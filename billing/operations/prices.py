@@ -10,7 +10,7 @@ from psycopg.types.range import TimestamptzRange
 
 from billing import locks
 from billing.engine.rating import whole_milliseconds
-from billing.models import Meter, Price, Rate
+from billing.models import EgressPrice, Meter, Price, Rate
 from clusters.models import Cluster, Flavor
 from clusters.queries import cluster_by_name, require_at_owner
 from foundation.clock import now
@@ -58,7 +58,7 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
     with transaction.atomic():
         locks.rewrite_price_book()
         begins = whole_milliseconds(wanted.effective_from or now())
-        _refuse_mixed_currencies(cluster, wanted.currency)
+        refuse_mixed_currencies(cluster.owner.path, wanted.currency)
         rate, _ = Rate.objects.get_or_create(cluster=cluster, flavor=wanted.flavor, capacity_type=capacity_type)
         _refuse_used_time(rate, begins)
         _make_room(rate, begins)
@@ -116,17 +116,15 @@ def _refuse_two_core_prices(cluster: Cluster, wanted: NewPrice) -> None:
         )
 
 
-def _refuse_mixed_currencies(cluster: Cluster, currency: str) -> None:
-    """One currency for an organisation, so that its costs can be added up."""
-    organisation = cluster.owner.path.split("/")[0]
-    other = (
-        Price.objects.filter(rate__cluster__owner__path__startswith=organisation)
-        .exclude(currency=currency)
-        .values_list("currency", "rate__cluster__owner__path")
-    )
-    for known, path in other:
-        if path.split("/")[0] == organisation:
-            raise Invalid.field("currency", "mixed_currencies", f"prices of {organisation} are in {known}")
+def refuse_mixed_currencies(path: str, currency: str) -> None:
+    """One currency for the organisation of this path, so that its costs can be added up; Invalid for another."""
+    organisation = path.partition("/")[0]
+    own = Q(rate__cluster__owner__path=organisation) | Q(rate__cluster__owner__path__startswith=f"{organisation}/")
+    prices, egress = Price.objects.filter(own), EgressPrice.objects.filter(route__owner__path=organisation)
+    for known in (prices, egress):
+        other = known.exclude(currency=currency).values_list("currency", flat=True).first()
+        if other is not None:
+            raise Invalid.field("currency", "mixed_currencies", f"prices of {organisation} are in {other}")
 
 
 def _refuse_used_time(rate: Rate, begins: datetime) -> None:

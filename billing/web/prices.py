@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -20,6 +19,8 @@ from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
 from tenancy.web import page
 
+from .typing_in import PLACES, decimal_of, fault_of_currency, midnight_of
+
 CONTROLS = {
     "cluster": "cluster",
     "flavor": "flavor",
@@ -32,8 +33,6 @@ CONTROLS = {
     "effective_from": "effective_from",
 }
 MOST_PRICE = Decimal(10) ** 9
-PLACES = 6
-CURRENCY_LENGTH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,9 @@ def _wanted(values: dict[str, str]) -> NewPrice:
     )
     often = _frequency(values.get("interruptions_per_hour", ""), errors)
     currency = values.get("currency", "").strip().upper()
-    if not (len(currency) == CURRENCY_LENGTH and currency.isascii() and currency.isalpha()):
-        errors.append(FieldError("currency", "bad_format", "three letters such as USD"))
-    effective_from = _instant(values.get("effective_from", ""), errors)
+    if fault := fault_of_currency(currency):
+        errors.append(FieldError("currency", "bad_format", fault))
+    effective_from = midnight_of(values.get("effective_from", ""), errors)
     if not values.get("flavor", "").strip():
         errors.append(FieldError("flavor", "required", "which flavor it is for"))
     if errors:
@@ -109,7 +108,7 @@ def _wanted(values: dict[str, str]) -> NewPrice:
 
 
 def _amount(name: str, values: dict[str, str], errors: list[FieldError]) -> Decimal:
-    amount = _decimal(values.get(name, ""))
+    amount = decimal_of(values.get(name, ""))
     if not amount.is_finite() or not 0 <= amount < MOST_PRICE or amount != round(amount, PLACES):
         errors.append(FieldError(name, "bad_format", f"a number such as 2.74, at most {PLACES} decimals"))
         return Decimal(0)
@@ -119,28 +118,9 @@ def _amount(name: str, values: dict[str, str], errors: list[FieldError]) -> Deci
 def _frequency(text: str, errors: list[FieldError]) -> Decimal | None:
     if not text.strip():
         return None
-    often = _decimal(text)
+    often = decimal_of(text)
     if not often.is_finite() or not 0 <= often <= MOST_INTERRUPTIONS or often != round(often, PLACES):
         detail = f"a number such as 0.05, from 0 to {MOST_INTERRUPTIONS}, at most {PLACES} decimals"
         errors.append(FieldError("interruptions_per_hour", "bad_format", detail))
         return None
     return often
-
-
-def _decimal(text: str) -> Decimal:
-    """The number that was typed; NaN for what is none."""
-    try:
-        return Decimal(text.strip())
-    except InvalidOperation:
-        return Decimal("NaN")
-
-
-def _instant(text: str, errors: list[FieldError]) -> datetime | None:
-    """Midnight UTC of the day typed; empty is now."""
-    if not text.strip():
-        return None
-    try:
-        return datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC)
-    except ValueError:
-        errors.append(FieldError("effective_from", "bad_format", "a day such as 2026-12-01"))
-        return None

@@ -22,6 +22,10 @@ _SUFFIXES = {
     **{letter: Fraction(1000**power) for power, letter in enumerate("kMGTPE", start=1)},
     **{f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", start=1)},
 }
+_LARGEST_FIRST = (
+    *((f"{letter}i", 1024**power) for power, letter in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "K"))),
+    *((letter, 1000**power) for power, letter in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k"))),
+)
 
 
 class Implausible(ValueError):  # noqa: N818 - says what the quantity is
@@ -78,6 +82,14 @@ def written(value: Fraction) -> str:
         if count.denominator == 1:
             return f"{count.numerator}{suffix}"
     return f"{(value / _SUFFIXES['n']).__ceil__()}n"
+
+
+def bytes_text(size_bytes: int) -> str:
+    """Canonical: the largest binary suffix that divides the size, else the largest decimal one, else plain bytes."""
+    for suffix, unit in _LARGEST_FIRST:
+        if size_bytes and size_bytes % unit == 0:
+            return f"{size_bytes // unit}{suffix}"
+    return str(size_bytes)
 
 
 def _believable(text: str, unit: Unit) -> Fraction:

@@ -7,6 +7,7 @@ from .capacity import freshness_of as freshness_of
 from .capacity import shown_reasons as shown_reasons
 from .connections import address_of_registered as address_of_registered
 from .connections import driver_of as driver_of
+from .datasets import known_data as known_data
 from .domains import Domains as Domains
 from .domains import domains as domains
 from .fleet import ClusterView as ClusterView

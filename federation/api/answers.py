@@ -19,7 +19,8 @@ from federation.queries.logs import JobLogs
 from federation.queries.quotes import JobQuote
 from foundation.plain_json import instant
 
-MONEY_STEP = Decimal("0.000001")
+from .estimates import estimate_json, known_money, money_json, moves_json, parts_json
+
 BASE = "/api/v1/jobs"
 
 
@@ -75,11 +76,6 @@ def cost_json(job: Job, cost: CostView | None) -> dict[str, Any]:
     return {**shown, "provisional": cost.is_provisional, "unpriced": cost.is_unpriced}
 
 
-def money_json(amount: Decimal, currency: str) -> dict[str, str]:
-    """An amount of money, to the millionth."""
-    return {"amount": format(amount.quantize(MONEY_STEP), "f"), "currency": currency}
-
-
 def attempt_json(attempt: Attempt) -> dict[str, Any]:
     """An attempt with its objects; `object` is the first pod set's."""
     objects = [_object_json(attempt, item.name, item.uid) for item in attempt.remote_objects.all()]
@@ -94,6 +90,7 @@ def attempt_json(attempt: Attempt) -> dict[str, Any]:
         "objects": objects,
         "placement": {"flavor": attempt.flavor, "domain": attempt.domain},
         "unit_price": None if price is None else money_json(price, attempt.currency),
+        "estimate": estimate_json(attempt),
         "reserved_at": instant(attempt.reserved_at),
         "created_at": instant(attempt.created_at),
         "started_at": instant(attempt.started_at),
@@ -191,7 +188,6 @@ def quote_json(asked: JobQuote) -> dict[str, Any]:
 
 def _offer_json(offer: Offer, region: str) -> dict[str, Any]:
     placed = offer.placement
-    price, cost = placed.hourly_cost, offer.estimated_cost
     first = placed.pod_sets[0]
     return {
         "cluster": placed.cluster,
@@ -202,10 +198,13 @@ def _offer_json(offer: Offer, region: str) -> dict[str, Any]:
             {"name": one.name, "flavor": one.flavor, "domain": "/".join(one.domain), "level": one.level}
             for one in placed.pod_sets
         ],
-        "price_per_hour": None if price is None else money_json(price, placed.currency),
+        "price_per_hour": known_money(placed.hourly_cost, placed.currency),
         "interruptions": None if placed.risk is None else _risk_json(placed.risk, placed.currency),
         "expected_start_at": instant(offer.expected_start),
-        "estimated_cost": None if cost is None else money_json(cost, placed.currency),
+        "estimated_seconds": offer.estimate.seconds,
+        "estimated_cost": known_money(offer.estimated_cost, placed.currency),
+        "cost_parts": parts_json(offer.estimate, placed.currency),
+        "egress": moves_json(placed.egress.moves if placed.egress else (), placed.currency),
     }
 
 

@@ -12,6 +12,8 @@ from federation.engine.model import LEVELS
 from federation.operations.bulk_submission import MAX_JOBS
 from foundation.shapes import ProblemShape
 
+from .estimates import CostPartsShape, EstimateShape, MoveShape
+
 PRIORITY_CLASSES = list(spec.PRIORITIES)
 JOB_STATES = [state.value for state in JobState]
 ATTEMPT_STATES = [state.value for state in AttemptState]
@@ -68,6 +70,15 @@ class ConstraintsShape(serializers.Serializer[Any]):
     )
 
 
+class DataShape(serializers.Serializer[Any]):
+    """A dataset that each run reads."""
+
+    name = serializers.CharField(max_length=120, help_text="Of a dataset of the tenant, or of the nearest one above.")
+    read = serializers.CharField(
+        required=False, allow_null=True, help_text="How much of it, such as 20Gi; all of it, if left out."
+    )
+
+
 class TopologyShape(serializers.Serializer[Any]):
     level = serializers.ChoiceField(choices=LEVEL_WORDS, default="cluster")
     mode = serializers.ChoiceField(choices=MODES, default="preferred")
@@ -91,6 +102,17 @@ class PlacementWishShape(serializers.Serializer[Any]):
     topology = TopologyShape(required=False)
     strategy = serializers.ChoiceField(choices=list(spec.STRATEGIES), default="balanced")
     on_cluster_lost = serializers.ChoiceField(choices=list(spec.ON_CLUSTER_LOST), default="hold")
+    data = serializers.ListField(  # type: ignore[assignment]  # the stubs know DRF's own `data`
+        child=DataShape(),
+        max_length=spec.MAX_DATASETS,
+        required=False,
+        help_text="Placement counts what moving it costs.",
+    )
+    throughput = serializers.DictField(
+        child=serializers.FloatField(),
+        required=False,
+        help_text="How fast its work goes, by GPU model; only ratios count. Run times are those on the slowest.",
+    )
 
 
 class JobSpecShape(PlacementWishShape):
@@ -149,6 +171,7 @@ class AttemptShape(serializers.Serializer[Any]):
     objects = ObjectShape(many=True)
     placement = WhereShape()
     unit_price = MoneyShape(allow_null=True)
+    estimate = EstimateShape(allow_null=True)
     reserved_at = serializers.DateTimeField()
     created_at = serializers.DateTimeField(allow_null=True)
     started_at = serializers.DateTimeField(allow_null=True)
@@ -296,7 +319,12 @@ class OfferShape(serializers.Serializer[Any]):
     price_per_hour = MoneyShape(allow_null=True)
     interruptions = InterruptionsShape(allow_null=True, help_text="On spot capacity that may be interrupted.")
     expected_start_at = serializers.DateTimeField()
-    estimated_cost = MoneyShape(allow_null=True, help_text="Over the middle of `runtime`; null without.")
+    estimated_seconds = serializers.IntegerField(
+        allow_null=True, help_text="The middle of `runtime`, as long as it is there."
+    )
+    estimated_cost = MoneyShape(allow_null=True, help_text="All parts together; null while one is unknown.")
+    cost_parts = CostPartsShape()
+    egress = MoveShape(many=True, help_text="What of its data is brought there, and from where.")
 
 
 class QuoteShape(serializers.Serializer[Any]):

@@ -9,11 +9,10 @@ import numpy as np
 
 from .amounts import amounts_of
 from .candidates import Ask
-from .decisions import InterruptionRisk, Reason
+from .decisions import Reason
 from .fleet import Audience, Fleet
 from .foresight import Foresight
 from .fragmentation import Fragmentation
-from .interruptions import Exposure
 from .ledger import FleetState
 from .limits import Refusal
 from .model import Constraints, FleetFlavor, JobRequest
@@ -23,8 +22,10 @@ from .prices import Rates, cost_of
 from .reasons import quota_reason, reason_on
 from .siting import Need, Site
 from .strategies import Weights, price_terms
+from .work import Stakes, Work
 
 _OUT = np.inf
+_NOTHING_MORE = Stakes()
 _ROUNDING = 1e-9
 _A_MINUTE = 1e-9
 """What a minute since a cluster was last observed counts: it decides between equals and nothing else."""
@@ -43,7 +44,7 @@ class Terms(NamedTuple):
     unit_price: Decimal | None
     """Of the first pod set: of a unit, or of a core where it takes none."""
     hourly_cost: Decimal | None
-    risk: InterruptionRisk | None
+    stakes: Stakes
 
 
 class Verdict(NamedTuple):
@@ -58,14 +59,14 @@ class Verdict(NamedTuple):
 class Viewpoint:
     """From where a contest is looked at: what its tenants may know of, what holds for them, and how they rank.
 
-    `meter` is there where the weights count stranding, `exposure` where something may be interrupted.
+    `meter` is there where the weights count stranding, `work` where more than the price of an hour counts.
     """
 
     audience: Audience
     policy: Policy
     weights: Weights
     meter: Fragmentation | None
-    exposure: Exposure | None = None
+    work: Work | None = None
 
     def allowed(self, ask: Ask, constraints: Constraints, fleet: Fleet) -> Mask:
         """Per candidate whether it is open, and neither policy nor the job's constraints leave it out."""
@@ -85,9 +86,9 @@ class Contest:
         self._state = state
         self._weights = viewpoint.weights
         self._free_weight: Floats = np.array(viewpoint.weights.free)
-        self._exposure = viewpoint.exposure
+        self._work = viewpoint.work
         self._allowed = viewpoint.allowed(ask, job.constraints, fleet)
-        self._base: Floats = price_terms(self._weights, ask, self._allowed, self._exposure)
+        self._base: Floats = price_terms(self._weights, ask, self._allowed, self._work)
         """Per candidate what does not change while it is in; infinite once it is out."""
         self._base = self._base + _A_MINUTE * np.minimum(fleet.minutes_unseen[ask.lead], _MOST_MINUTES)
         self._base[~(self._allowed & ask.is_alive)] = _OUT
@@ -152,7 +153,7 @@ class Contest:
             amounts=self._amounts_of(job, flavors),
             unit_price=None if first is None else first.unit if job.pod_sets[0].gpu is not None else first.cpu,
             hourly_cost=cost,
-            risk=None if self._exposure is None else self._exposure.risk(pools, cost),
+            stakes=_NOTHING_MORE if self._work is None else self._work.stakes(self.ask, candidate, cost),
         )
 
     def _amounts_of(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> dict[str, int]:

@@ -121,7 +121,9 @@ class Cycle:
             unit_price=terms.unit_price,
             currency=terms.flavors[0].currency,
             hourly_cost=terms.hourly_cost,
-            risk=terms.risk,
+            risk=terms.stakes.risk,
+            egress=terms.stakes.egress,
+            pace=terms.stakes.pace,
         )
 
     def _backfill(self, job: JobRequest, scope: Scope) -> Placement | None:
@@ -154,7 +156,7 @@ class Cycle:
         """What is expected to end: of what ran before this cycle, and of what it has placed."""
         now, found = snapshot.now, list(snapshot.releases)
         for job, placement in self._placed:
-            runtime = runtime_of(job, snapshot.runtimes)
+            runtime = runtime_of(job, snapshot.runtimes, placement.pace)
             if runtime is not None:
                 found += release_of(placement, job, self._fleet, now + timedelta(seconds=runtime.p50_seconds))
         return tuple(found)

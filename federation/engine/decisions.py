@@ -10,6 +10,8 @@ from decimal import Decimal
 from typing import NamedTuple
 from uuid import UUID
 
+from .data import Egress
+
 
 class Reason(NamedTuple):
     """Why a job does not run on one cluster now. `code` is documented; `message` is for people, with numbers."""
@@ -61,6 +63,10 @@ class Placement(NamedTuple):
     hourly_cost: Decimal | None
     risk: InterruptionRisk | None = None
     """None where nothing is interrupted."""
+    egress: Egress | None = None
+    """None for a job that names no data."""
+    pace: float = 1.0
+    """How long an hour of its work takes there (`pace`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ def _for_room(jobs: Mapping[UUID, JobRequest], waits: Sequence[Wait]) -> list[Jo
 
 
 def _waiting(jobs: Iterable[JobRequest], cycle: Cycle, snapshot: Snapshot) -> Waiting:
-    def seconds_of(job: JobRequest) -> int | None:
-        runtime = runtime_of(job, snapshot.runtimes)
+    def seconds_of(job: JobRequest, pace: float) -> int | None:
+        runtime = runtime_of(job, snapshot.runtimes, pace)
         return None if runtime is None else runtime.p50_seconds
 
     return Waiting(map(cycle.seeker, jobs), seconds_of)

@@ -17,7 +17,7 @@ from .decisions import InterruptionRisk
 from .fleet import Fleet
 from .model import FleetCluster, JobRequest, Runtime
 from .pools import Floats, Ints
-from .runtimes import runtime_of
+from .runtimes import LONGEST_SECONDS, best_known
 
 UNKNOWN_SECONDS = 3600
 """How long a job is taken to run while nothing is known."""
@@ -38,24 +38,35 @@ class Exposure:
 
     interruptions: Floats
     seconds: int
+    """Of work in all, where an hour of it takes an hour."""
+    most: int
+    """More is never at stake: its checkpoint interval, or its deadline."""
 
-    def slowdown(self, pools: Ints) -> Floats:
-        """How many hours an hour of work takes on each candidate (a row of `pools`), 1 where nothing is interrupted.
+    def slowdown(self, pools: Ints, paces: Floats | None = None) -> Floats:
+        """How many hours an hour of running takes on each candidate (a row of `pools`), 1 where nothing is interrupted.
 
-        Pods of all sets run at the same time: what interrupts one of the candidate's pools interrupts the job.
+        Pods of all sets run at the same time: what interrupts one of the candidate's pools interrupts the job. `paces` tells per
+        candidate how long an hour of work takes there; None: an hour.
         """
-        return slowdown(self._rates(pools), self.seconds)
+        return slowdown(self._rates(pools), self._exposed(paces))
 
-    def risk(self, pools: tuple[int, ...], hourly_cost: Decimal | None) -> InterruptionRisk | None:
+    def _exposed(self, paces: Floats | None) -> Floats | int:
+        if paces is None:
+            return max(1, min(self.seconds, self.most))
+        exposed: Floats = np.maximum(1, np.minimum(np.rint(self.seconds * paces), self.most))
+        return exposed
+
+    def risk(self, pools: tuple[int, ...], hourly_cost: Decimal | None, pace: float = 1.0) -> InterruptionRisk | None:
         """What the risk of one candidate is made of; None where nothing is interrupted."""
+        paces = np.array([pace])
         row = np.array([pools], dtype=np.int64)
         rate = float(self._rates(row)[0])
         if not rate:
             return None
-        times = round(float(self.slowdown(row)[0]), _DIGITS)
+        times = round(float(self.slowdown(row, paces)[0]), _DIGITS)
         return InterruptionRisk(
             per_hour=round(rate, _DIGITS),
-            exposed_seconds=self.seconds,
+            exposed_seconds=int(np.max(self._exposed(paces))),
             lost_share=round(1 - 1 / times, _DIGITS),
             hourly_cost=None if hourly_cost is None else (hourly_cost * Decimal(str(times))).quantize(_STEP),
         )
@@ -84,10 +95,13 @@ class Exposures:
 
     def of(self, job: JobRequest) -> Exposure | None:
         """None where nothing is interrupted."""
-        return None if self._interruptions is None else Exposure(self._interruptions, self.seconds(job))
+        return None if self._interruptions is None else self._exposure(self._interruptions, job)
+
+    def _exposure(self, rates: Floats, job: JobRequest) -> Exposure:
+        return Exposure(rates, work_seconds(job, self._runtimes), most_exposed(job))
 
 
-def slowdown(per_hour: Floats, seconds: int) -> Floats:
+def slowdown(per_hour: Floats, seconds: Floats | int) -> Floats:
     """How many hours an hour of work takes at these rates, with so much of it between checkpoints."""
     expected = np.minimum(per_hour * (seconds / _HOUR), _FAR)
     lost = np.divide(np.expm1(expected), expected, out=np.ones_like(expected), where=expected > 0)
@@ -102,9 +116,20 @@ def are_interrupted(clusters: Iterable[FleetCluster]) -> bool:
 
 def exposed_seconds(job: JobRequest, runtimes: Mapping[str, Runtime]) -> int:
     """How many seconds of work the job does between checkpoints: all it is expected to run if it writes none."""
-    known = runtime_of(job, runtimes)
-    whole = UNKNOWN_SECONDS if known is None else known.p50_seconds if not known.runs else _rounded(known.p50_seconds)
-    return max(1, min(whole, job.deadline_seconds or whole, job.checkpoint_seconds or whole))
+    return max(1, min(work_seconds(job, runtimes), most_exposed(job)))
+
+
+def most_exposed(job: JobRequest) -> int:
+    """More than so many seconds of work no interruption takes."""
+    return min(job.deadline_seconds or LONGEST_SECONDS, job.checkpoint_seconds or LONGEST_SECONDS)
+
+
+def work_seconds(job: JobRequest, runtimes: Mapping[str, Runtime]) -> int:
+    """How long the job's work is taken to run, however long it may."""
+    known = best_known(runtimes.get(job.kind), job.estimated_seconds, None)
+    if known is None:
+        return UNKNOWN_SECONDS
+    return _rounded(known.p50_seconds) if known.runs else known.p50_seconds
 
 
 def _rounded(seconds: int) -> int:

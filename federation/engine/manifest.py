@@ -20,6 +20,8 @@ BESIDE_MANIFEST = (
     "on_cluster_lost",
     "estimated_seconds",
     "checkpoint_seconds",
+    "data",
+    "throughput",
 )
 """Fields of a spec that may stand beside `manifest`, since no manifest can say them."""
 

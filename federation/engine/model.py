@@ -10,6 +10,10 @@ from decimal import Decimal
 from typing import Literal
 from uuid import UUID
 
+from billing.engine.egress import EgressRate
+
+from .data import DataNeed
+
 LEVELS = ("cluster", "zone", "block", "rack", "clique", "node")
 """Topology levels from wide to narrow. A node's `domain` names its zone, block and rack (empty where unknown); nodes of
 equal `clique` share one NVLink fabric. Domains are told apart by their whole path: rack r1 of block b1 is not r1 of b2."""
@@ -97,6 +101,14 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelSpeed:
+    """How fast a job's work goes on a GPU model, in thousandths of whatever it is told in."""
+
+    model: str
+    speed_milli: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobRequest:
     """A queued job as placement sees it. `shape` is equal for jobs that differ in nothing placement looks at.
 
@@ -117,6 +129,9 @@ class JobRequest:
     kind: str = ""
     checkpoint_seconds: int | None = None
     """How much work at most it loses when it is interrupted; None: all of it."""
+    data: tuple[DataNeed, ...] = ()
+    throughput: tuple[ModelSpeed, ...] = ()
+    """By model (`pace`); none: all are alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,3 +305,5 @@ class Snapshot:
     """Of every tenant that has one."""
     releases: tuple[Release, ...] = ()
     """When what runs is expected to end, as far as anything is known of it."""
+    egress: tuple[EgressRate, ...] = ()
+    """What moving data between regions costs, if some job names data; those in force and those announced."""

@@ -2,13 +2,9 @@
 
 from functools import lru_cache
 
-from clusters.engine.quantities import Implausible, parse
+from clusters.engine.quantities import Implausible, bytes_text, parse
 
 BYTES_PER_MIB = 2**20
-_SUFFIXES = (
-    *((f"{letter}i", 1024**power) for power, letter in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "K"))),
-    *((letter, 1000**power) for power, letter in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k"))),
-)
 
 
 class NotAQuantity(ValueError):  # noqa: N818 - it names what the text is
@@ -49,13 +45,8 @@ def cpu_text(amount_millicores: int) -> str:
     return f"{amount_millicores}m" if rest else str(whole)
 
 
-@lru_cache(maxsize=4096)
-def memory_text(size_bytes: int) -> str:
-    """Canonical: the largest binary suffix that divides the size, else the largest decimal one, else plain bytes."""
-    for suffix, unit in _SUFFIXES:
-        if size_bytes and size_bytes % unit == 0:
-            return f"{size_bytes // unit}{suffix}"
-    return str(size_bytes)
+memory_text = lru_cache(maxsize=4096)(bytes_text)
+"""Canonical text of a number of bytes."""
 
 
 def duration_text(seconds: int) -> str:

@@ -18,6 +18,7 @@ from .candidates import Ask, ask_of
 from .cycle import Cycle
 from .decisions import Placement, Reason, Wait
 from .eligibility import as_of
+from .estimates import Estimate, at_start, estimate_of
 from .expectations import later_placements
 from .fleet import Fleet, FleetIndex
 from .fragmentation import typical_of
@@ -25,7 +26,6 @@ from .ledger import FleetState
 from .limits import Charges, LimitBook, charges
 from .model import JobRequest, Runtime, Snapshot, TypicalPod
 from .policies import PolicyBook
-from .prices import cost_over
 from .reasons import reason_on
 from .runtimes import runtime_of
 from .siting import Need
@@ -45,13 +45,18 @@ Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...]]
 class Offer:
     """One way to run the job: `placement` as the cycle would decide it, best first.
 
-    `expected_start` is the snapshot's instant for what has room now, else when room is expected. `estimated_cost` is over the
-    middle of the quote's `runtime` from then on, at the prices of that time as far as they are announced; None without one or without a price.
+    `expected_start` is the snapshot's instant for what has room now, else when room is expected. `estimate` is of a run from then
+    on that takes the middle of the quote's `runtime`, as long as that is there.
     """
 
     placement: Placement
     expected_start: datetime
-    estimated_cost: Decimal | None
+    estimate: Estimate
+
+    @property
+    def estimated_cost(self) -> Decimal | None:
+        """What it is expected to cost in all; None if part of that is unknown."""
+        return self.estimate.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Outlook:
         self._runtimes = dict(snapshot.runtimes)
         self.snapshot = replace(snapshot, runtimes=self._runtimes)
         self._index = index or FleetIndex()
-        self._flavors = {cluster.id: cluster.flavors for cluster in snapshot.clusters}
+        self._clusters = {cluster.id: cluster for cluster in snapshot.clusters}
         self._depth = depth
         self._urgency = [-job.priority for job in snapshot.queue]
         self._policies = PolicyBook(snapshot.policies)
@@ -130,19 +135,18 @@ class Outlook:
         placements, why_not, wait = cycle.offers(job)
         runtime = runtime_of(job, self._runtimes)
         now = self.snapshot.now
-        offers = tuple(Offer(placed, now, self._cost(job, runtime, placed, now)) for placed in placements)
+        offers = tuple(self._offer(job, placed, now) for placed in placements)
         full = [reason.cluster for reason in why_not if not reason.is_for_good and reason.code != "quota_reached"]
         found = later_placements(cycle, self.snapshot, job, waits, full)
-        later = tuple(Offer(placed, start.at, self._cost(job, runtime, placed, start.at)) for start, placed in found)
+        later = tuple(self._offer(job, placed, start.at) for start, placed in found)
         return Quote(offers, why_not, wait, ahead, runtime, later)
 
-    def _cost(self, job: JobRequest, runtime: Runtime | None, placement: Placement, at: datetime) -> Decimal | None:
-        """What a run that starts then is expected to cost."""
-        if runtime is None:
-            return None
-        offered = self._flavors[placement.cluster_id]
-        flavors = tuple(offered[placed.flavor] for placed in placement.pod_sets)
-        return cost_over(job.pod_sets, flavors, at, runtime.p50_seconds)
+    def _offer(self, job: JobRequest, placement: Placement, at: datetime) -> Offer:
+        """The offer of a run that starts then."""
+        cluster = self._clusters[placement.cluster_id]
+        placed = at_start(job, placement, cluster, self.snapshot.egress, at)
+        runtime = runtime_of(job, self._runtimes, placed.pace)
+        return Offer(placed, at, estimate_of(job, placed, cluster, runtime, at))
 
     def _cycle(self, job: JobRequest, ahead: int) -> tuple[Cycle, list[Wait]]:
         """The cycle when it comes to the job, and what waits ahead of it."""

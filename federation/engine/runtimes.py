@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from .model import JobRequest, Runtime
+from .pace import paced, ratios
 
 MOST_KEPT = 50
 """Runs remembered of a group."""
@@ -75,8 +76,12 @@ def groups_of(tenant_id: UUID, stored: Mapping[str, Any]) -> Groups:
     """The groups of a job, by its tenant and stored spec; 32 hex digits each."""
     pods = repr([[pod_set.get(part) for part in ASKED] for pod_set in stored["pod_sets"]])
     pattern = name_pattern(stored["name"])
+    # run times in terms of the slowest model are alike only among those that tell the same ratios
+    told = [ratios(stored["throughput"])] if stored.get("throughput") else []
     return Groups(
-        _digest("job", tenant_id, pattern, pods), _digest("name", tenant_id, pattern), _digest("pods", tenant_id, pods)
+        _digest("job", tenant_id, pattern, pods, *told),
+        _digest("name", tenant_id, pattern, *told),
+        _digest("pods", tenant_id, pods, *told),
     )
 
 
@@ -130,18 +135,25 @@ def _quantile(weighed: Sequence[tuple[float, float]], target: float) -> float:
     return weighed[-1][0]
 
 
-def runtime_of(job: JobRequest, runtimes: Mapping[str, Runtime]) -> Runtime | None:
+def runtime_of(job: JobRequest, runtimes: Mapping[str, Runtime], pace: float = 1.0) -> Runtime | None:
     """How long the job will run, as `best_known` says, by the history of its kind."""
-    return best_known(runtimes.get(job.kind), job.estimated_seconds, job.deadline_seconds)
+    return best_known(runtimes.get(job.kind), job.estimated_seconds, job.deadline_seconds, pace)
 
 
-def best_known(history: Runtime | None, estimated_seconds: int | None, deadline_seconds: int | None) -> Runtime | None:
+def best_known(
+    history: Runtime | None, estimated_seconds: int | None, deadline_seconds: int | None, pace: float = 1.0
+) -> Runtime | None:
     """History of the job's name if there is any, else the user's estimate, else the history of its pods, never beyond the
     deadline; None if nothing is known. That other jobs took equally many GPUs says less than the user does.
+
+    `pace` is how long an hour of its work takes where it runs.
     """
     is_vague = history is None or history.basis == "pods"
     found = by_estimate(estimated_seconds) if is_vague and estimated_seconds is not None else history
-    return found if found is None or deadline_seconds is None else capped(found, deadline_seconds)
+    if found is None:
+        return None
+    found = paced(found, pace)
+    return found if deadline_seconds is None else capped(found, deadline_seconds)
 
 
 def by_estimate(seconds: int) -> Runtime:

@@ -12,7 +12,6 @@ from .contest import Contest, Terms, Verdict, Viewpoint
 from .eligibility import as_of
 from .fleet import Audience
 from .fragmentation import Fragmentation, typical_of
-from .interruptions import Exposures
 from .ledger import FleetState
 from .limits import Lines, Refusal
 from .model import JobRequest, PodSetRequest, Snapshot, Topology
@@ -21,6 +20,7 @@ from .pools import Mask
 from .siting import Site
 from .strategies import weights_of
 from .timeline import Candidate, Seeker
+from .work import Works
 
 
 class Choice(NamedTuple):
@@ -84,7 +84,7 @@ class Scopes:
         self._state = state
         self._fleet = state.fleet
         self._policies = PolicyBook(snapshot.policies)
-        self._exposures = Exposures(self._fleet, snapshot.runtimes)
+        self._works = Works(self._fleet, snapshot)
         self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
         self._contests: dict[tuple[Audience, Policy], dict[ShapeKey, Contest]] = {}
         self._desks: dict[str, _Desk] = {}
@@ -93,8 +93,9 @@ class Scopes:
         """The job's scope."""
         desk = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
         shape: ShapeKey = job.shape or (job.pod_sets, job.constraints, job.topology, job.strategy)
-        if self._exposures.matter:
-            shape = (shape, self._exposures.seconds(job))
+        work = self._works.key(job)
+        if work is not None:
+            shape = (shape, work)
         scope = desk.scopes.get(shape)
         if scope is None:
             contest = desk.contests.get(shape)
@@ -119,7 +120,7 @@ class Scopes:
     def _viewpoint(self, job: JobRequest) -> Viewpoint:
         audience, policy, *_ = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
         weights = weights_of(policy.strategy_for(job.strategy), policy)
-        return Viewpoint(audience, policy, weights, self._meter if weights.stranding else None, self._exposures.of(job))
+        return Viewpoint(audience, policy, weights, self._meter if weights.stranding else None, self._works.of(job))
 
     @cached_property
     def _meter(self) -> Fragmentation:

@@ -8,7 +8,8 @@ from hashlib import blake2s
 from typing import Any
 from uuid import UUID
 
-from .model import Constraints, GpuRequest, JobRequest, PodSetRequest, Tier, Topology
+from .data import DataNeed
+from .model import Constraints, GpuRequest, JobRequest, ModelSpeed, PodSetRequest, Tier, Topology
 from .policies import STRATEGY_NAMES
 from .quantities import (
     cpu_text,
@@ -35,11 +36,17 @@ MAX_ARGUMENT_BYTES = 32 * 1024
 MAX_LABELS = 64
 MAX_SPEC_BYTES = 256 * 1024
 MAX_TIERS = 8
+MAX_DATASETS = 16
+MAX_SPEEDS = 32
+SPEED_MILLI = 1000
+MAX_SPEED = 1000
 MAX_SECONDS = 30 * 24 * 3600
 DEFAULT_DEADLINE_SECONDS = 24 * 3600
 MIN_CPU_MILLICORES, MAX_CPU_MILLICORES = 1, 1_024_000
 MIN_MEMORY_BYTES, MAX_MEMORY_BYTES = 2**20, 64 * 2**40
 LONGEST_ESCAPE = 6
+LONGEST_ITEM = 64
+"""More characters than a dataset or a model takes besides its name."""
 LONGEST_BOUNDED_PART = 1200
 """More characters than a pod set's or a job's fields take besides those that are counted one by one."""
 DNS_LABEL = "lower-case letters, digits and '-', at most 63, starting and ending with a letter or digit"
@@ -59,6 +66,8 @@ JOB_FIELDS = frozenset(
         "strategy",
         "on_cluster_lost",
         "labels",
+        "data",
+        "throughput",
     ]
 )
 POD_SET_FIELDS = frozenset(["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu"])
@@ -66,6 +75,7 @@ GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
 GPU_VENDORS = ("nvidia", "amd", "intel", "google")
 CONSTRAINT_FIELDS = frozenset(["clusters", "exclude_clusters", "regions", "capacity_types", "overflow"])
 TIER_FIELDS = frozenset(["after_seconds", "clusters", "regions"])
+DATA_FIELDS = frozenset(["name", "read"])
 TOPOLOGY_FIELDS = frozenset(["level", "mode"])
 
 
@@ -108,6 +118,8 @@ class JobSpec:
     strategy: str = "balanced"
     on_cluster_lost: str = "hold"
     labels: tuple[tuple[str, str], ...] = ()
+    data: tuple[DataNeed, ...] = ()
+    throughput: tuple[ModelSpeed, ...] = ()
 
     @property
     def priority(self) -> int:
@@ -116,7 +128,7 @@ class JobSpec:
 
 
 def spec_json(spec: JobSpec) -> dict[str, Any]:
-    """The normal form: every field present (tiers where there are any), quantities canonical, sets sorted. This is what is stored and shown."""
+    """The normal form: every field present (tiers, data and throughput where there are any), quantities canonical, sets sorted. This is what is stored and shown."""
     return {
         "name": spec.name,
         "priority_class": spec.priority_class,
@@ -140,7 +152,18 @@ def spec_json(spec: JobSpec) -> dict[str, Any]:
         "strategy": spec.strategy,
         "on_cluster_lost": spec.on_cluster_lost,
         "labels": dict(spec.labels),
+        **({"data": [_data_json(need) for need in spec.data]} if spec.data else {}),
+        **({"throughput": {one.model: _speed_json(one) for one in spec.throughput}} if spec.throughput else {}),
     }
+
+
+def _data_json(need: DataNeed) -> dict[str, Any]:
+    return {"name": need.name, "read": None if need.size_bytes is None else memory_text(need.size_bytes)}
+
+
+def _speed_json(one: ModelSpeed) -> int | float:
+    whole, rest = divmod(one.speed_milli, SPEED_MILLI)
+    return one.speed_milli / SPEED_MILLI if rest else whole
 
 
 def _tier_json(tier: Tier) -> dict[str, Any]:
@@ -183,6 +206,7 @@ def shape_of(stored: Mapping[str, Any]) -> str:
     ]
     if stored.get("checkpoint_seconds") is not None:
         seen.append({"checkpoint_seconds": stored["checkpoint_seconds"]})
+    seen += [{name: stored[name]} for name in ("data", "throughput") if stored.get(name)]
     return blake2s(encode(seen), digest_size=16).hexdigest()
 
 
@@ -225,7 +249,19 @@ def request_of(
         deadline_seconds=stored["deadline_seconds"],
         kind=kind,
         checkpoint_seconds=stored.get("checkpoint_seconds"),
+        data=tuple(_data_need(item) for item in stored.get("data", ())),
+        throughput=speeds_of(stored),
     )
+
+
+def _data_need(stored: Mapping[str, Any]) -> DataNeed:
+    return DataNeed(stored["name"], None if stored["read"] is None else whole_bytes(stored["read"]))
+
+
+def speeds_of(stored: Mapping[str, Any]) -> tuple[ModelSpeed, ...]:
+    """What a stored spec tells of GPU models, by name."""
+    told: Mapping[str, int | float] = stored.get("throughput", {})
+    return tuple(ModelSpeed(model, round(told[model] * SPEED_MILLI)) for model in sorted(told))
 
 
 def _pod_set_request(stored: Mapping[str, Any]) -> PodSetRequest:

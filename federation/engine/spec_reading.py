@@ -18,6 +18,7 @@ from .spec import (
     JOB_FIELDS,
     LONGEST_BOUNDED_PART,
     LONGEST_ESCAPE,
+    LONGEST_ITEM,
     MAX_ARGUMENT_BYTES,
     MAX_ARGUMENTS,
     MAX_COMPLETIONS,
@@ -47,6 +48,7 @@ from .spec import (
     encode,
     spec_json,
 )
+from .work_reading import read_data, read_throughput
 
 
 def read_spec(value: object, rules: Rules) -> JobSpec:
@@ -73,6 +75,8 @@ def read_spec(value: object, rules: Rules) -> JobSpec:
         strategy=fields.choice("strategy", STRATEGIES, "balanced"),
         on_cluster_lost=fields.choice("on_cluster_lost", ON_CLUSTER_LOST, "hold"),
         labels=_read_labels(fields, rules),
+        data=read_data(fields),
+        throughput=read_throughput(fields),
     )
     faults.refuse_if_any()
     _check_size(spec, faults)
@@ -105,6 +109,8 @@ def _rough_size(spec: JobSpec) -> int:
     for tier in spec.constraints.overflow:
         named += tier.clusters + tier.regions
         texts += LONGEST_BOUNDED_PART
+    texts += sum(len(need.name) + LONGEST_ITEM for need in spec.data)
+    texts += sum(len(one.model) + LONGEST_ITEM for one in spec.throughput)
     texts += sum(map(len, named)) + sum(len(key) + len(value) for key, value in spec.labels)
     texts += 4 * (len(named) + len(spec.labels)) + 2 * LONGEST_BOUNDED_PART
     return texts * LONGEST_ESCAPE

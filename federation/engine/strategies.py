@@ -1,13 +1,12 @@
 """How candidates are ranked: strategies are weights over four terms, documented in docs/reference/strategies.md.
 
-    price          how much dearer than the cheapest candidate, per hour of work that is not lost (`interruptions`): 0.25 = a
-                   quarter dearer
+    price          how much dearer than the cheapest candidate, per hour of work (`work`): 0.25 = a quarter dearer
     free           which part of the flavor's devices is free in the cluster: 0 none, 1 all (negative: the emptier the better)
     cluster_free   the same over all devices of the cluster
     stranding      how many GPUs would lose their use for the pods that usually come (`fragmentation`); for single pods
 
 The lowest sum wins; equal sums keep the order of cluster ids and flavor names. Before all else comes what has a price,
-then what has none, then pods without a GPU on nodes that have some.
+then what has none or data whose way there has none, then pods without a GPU on nodes that have some.
 """
 
 from collections.abc import Mapping
@@ -16,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .candidates import Ask
-from .interruptions import Exposure
 from .policies import Policy
 from .pools import Floats, Mask
+from .work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +58,23 @@ def weights_of(strategy: str, policy: Policy) -> Weights:
     return replace(weights, **said)
 
 
-def price_terms(weights: Weights, ask: Ask, is_allowed: Mask, exposure: Exposure | None) -> Floats:
+def price_terms(weights: Weights, ask: Ask, is_allowed: Mask, work: Work | None) -> Floats:
     """The part of each candidate's score that stays the same for the whole cycle."""
     cost = np.nan_to_num(ask.hourly_cost)
-    if exposure is not None:
-        cost = cost * exposure.slowdown(ask.pools)
-    priced = cost[is_allowed & (cost > 0)]
-    cheapest = float(priced.min()) if priced.size else 1.0
-    tier = np.isnan(ask.hourly_cost) + 2 * ask.borrows_gpu_nodes
+    is_unknown = np.isnan(ask.hourly_cost)
+    if work is not None:
+        cost = work.hourly(cost, ask)
+        is_unknown |= work.is_unknown(ask)
+    cheapest = _cheapest(cost, is_allowed & ~is_unknown, is_allowed)
+    tier = is_unknown + 2 * ask.borrows_gpu_nodes
     terms: Floats = weights.price * (cost / cheapest - 1.0) + _A_TIER * tier
     return terms
+
+
+def _cheapest(cost: Floats, known: Mask, allowed: Mask) -> float:
+    """The lowest cost of those that are known, else of any; 1 where nothing costs anything."""
+    for some in (known, allowed):
+        costs = cost[some & (cost > 0)]
+        if costs.size:
+            return float(costs.min())
+    return 1.0

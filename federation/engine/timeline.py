@@ -146,9 +146,14 @@ class Seeker:
         self.ask = ask_of(fleet, job.pod_sets, job.topology, fleet.largest_capacity if largest is None else largest)
         self.allowed: Mask = viewpoint.allowed(self.ask, job.constraints, fleet)
         self.cluster_of: Ints = fleet.cluster_of_pool[self.ask.lead]
-        price = price_terms(viewpoint.weights, self.ask, self.allowed, viewpoint.exposure)
+        price = price_terms(viewpoint.weights, self.ask, self.allowed, viewpoint.work)
+        self._work = viewpoint.work
         allowed = np.flatnonzero(self.allowed)
         self.ranked: list[int] = allowed[np.argsort(price[allowed], kind="stable")].tolist()
+
+    def pace(self, candidate: Candidate) -> float:
+        """How long an hour of the job's work takes there."""
+        return 1.0 if self._work is None else self._work.pace(self.ask, candidate.number)
 
     def fit(self, state: FleetState, clusters: frozenset[int]) -> tuple[Candidate, list[Site]] | None:
         """The cheapest place on one of the clusters that holds the job now."""
@@ -205,10 +210,10 @@ def first_fit(timeline: Timeline, seeker: Seeker) -> tuple[Candidate, list[Site]
 class Waiting:
     """The jobs that wait, in queue order, each taking its room when it comes.
 
-    `seconds_of` tells how long a job runs, None if nobody knows: then it keeps its room for as long as we look.
+    `seconds_of` tells how long a job runs where an hour of its work takes so many, None if nobody knows: then it keeps its room for as long as we look.
     """
 
-    def __init__(self, seekers: Iterable[Seeker], seconds_of: Callable[[JobRequest], int | None]) -> None:
+    def __init__(self, seekers: Iterable[Seeker], seconds_of: Callable[[JobRequest, float], int | None]) -> None:
         self._left = {seeker.job.id: seeker for seeker in seekers}
         self._seconds_of = seconds_of
         self.starts: dict[UUID, Start] = {}
@@ -232,7 +237,7 @@ class Waiting:
             self.starts[job_id] = timeline.start_of(*fit)
             del self._left[job_id]
             take(timeline.state, *fit)
-            seconds = self._seconds_of(job)
+            seconds = self._seconds_of(job, seeker.pace(fit[0]))
             if seconds is not None:
                 for release in releases_of(timeline.fleet, *fit, timeline.now + timedelta(seconds=seconds)):
                     timeline.later(release)

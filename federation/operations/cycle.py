@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -21,15 +22,19 @@ import quotas.operations
 from federation.engine import cycle, names
 from federation.engine.amounts import units_per_pod
 from federation.engine.decisions import Placement, PodSetPlacement, Reason, Wait
+from federation.engine.egress import egress_text
+from federation.engine.estimates import estimate_of, record_of
 from federation.engine.fleet import FleetIndex
 from federation.engine.interruptions import risk_text
 from federation.engine.lifecycle import JobState
 from federation.engine.model import PodSetRequest, Snapshot, Topology
 from federation.engine.rendering import kept_levels
+from federation.engine.runtimes import runtime_of
 from federation.engine.siting import within_slice
 from federation.locks import QueuedJob, lock_queued_jobs
 from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
 from federation.operations import figures
+from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot
 from federation.queries.visits import spec_hash_of
 from foundation import clock
@@ -71,6 +76,7 @@ def _run(snapshot: Snapshot) -> Round:
         return Round(0, 0, 0)
     decisions = cycle.decide(snapshot, _fleet_index)
     lookup = _Lookup(snapshot)
+    lookup.know_runtimes(decisions.placements)
     placed = 0
     for start in range(0, len(decisions.placements), APPLY_BATCH):
         placed += _apply(decisions.placements[start : start + APPLY_BATCH], lookup)
@@ -84,6 +90,26 @@ class _Lookup:
     def __init__(self, snapshot: Snapshot) -> None:
         self.requests = {request.id: request for request in snapshot.queue}
         self.flavors = {(c.id, flavor.name): flavor for c in snapshot.clusters for flavor in c.flavors.values()}
+        self._now = snapshot.now
+        self._clusters = {cluster.id: cluster for cluster in snapshot.clusters}
+        self._runtimes = snapshot.runtimes
+        self._estimates: dict[object, dict[str, Any]] = {}
+
+    def know_runtimes(self, placements: Sequence[Placement]) -> None:
+        """Looks up how long the placed jobs run, where the decisions did not need it."""
+        if not self._runtimes:
+            self._runtimes = runtimes_of_kinds({self.requests[placed.job_id].kind for placed in placements})
+
+    def estimate(self, placed: Placement) -> dict[str, Any]:
+        """What the run is expected to take and cost, as its attempt keeps it; worked out once for runs alike."""
+        job = self.requests[placed.job_id]
+        runtime = runtime_of(job, self._runtimes, placed.pace)
+        flavors = tuple([one.flavor for one in placed.pod_sets])
+        alike = placed.cluster_id, flavors, job.shape, runtime
+        if alike not in self._estimates:
+            found = estimate_of(job, placed, self._clusters[placed.cluster_id], runtime, self._now)
+            self._estimates[alike] = record_of(found, placed.egress)
+        return self._estimates[alike]
 
     @cached_property
     def _domains(self) -> Mapping[UUID, clusters.queries.Domains]:
@@ -150,6 +176,8 @@ class _Draft:
             "domain": "/".join(first.domain),
             "unit_price": placement.unit_price,
             "currency": placement.currency,
+            "estimate": self.lookup.estimate(placement),
+            "pace": placement.pace,
             "namespace": names.namespace_of(job.tenant_path, job.tenant_id),
             "spec_hash": spec_hash_of(job.spec),
         }
@@ -186,12 +214,13 @@ class _Draft:
     def _sentence(self) -> str:
         placement, risk = self.placement, self.placement.risk
         message = f"Attempt {self.number} on {placement.cluster}, flavor {placement.pod_sets[0].flavor}"
-        if risk is None:
-            return f"{message}."
-        if risk.hourly_cost is None or placement.hourly_cost is None:
-            return f"{message} ({risk_text(risk)})."
-        prices = f"{_money(placement.hourly_cost)} {placement.currency} an hour, {_money(risk.hourly_cost)} an hour of work done"
-        return f"{message} ({risk_text(risk)}; {prices})."
+        told = [] if risk is None else [risk_text(risk)]
+        if risk is not None and risk.hourly_cost is not None and placement.hourly_cost is not None:
+            an_hour = f"{_money(placement.hourly_cost)} {placement.currency} an hour"
+            told.append(f"{an_hour}, {_money(risk.hourly_cost)} an hour of work done")
+        if placement.egress is not None and placement.egress.moves:
+            told.append(egress_text(placement.egress.moves, placement.currency))
+        return f"{message} ({'; '.join(told)})." if told else f"{message}."
 
 
 def _create(drafts: Sequence[_Draft]) -> None:

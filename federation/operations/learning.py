@@ -28,7 +28,10 @@ ON CONFLICT (key) DO UPDATE
 
 
 def remember_runs(ended: Iterable[tuple[Job, Attempt]]) -> None:
-    """Adds the runs of attempts that just succeeded to the history of their kinds; those nobody saw start teach nothing."""
+    """Adds the runs of attempts that just succeeded to the history of their kinds; those nobody saw start teach nothing.
+
+    A job that tells how fast GPU models are is remembered with what its run would have taken on the slowest of them.
+    """
     seen = [(job, attempt) for job, attempt in ended if attempt.started_at is not None]
     if not seen:
         return
@@ -50,7 +53,7 @@ def _pods_ends(attempt_ids: Sequence[UUID]) -> dict[UUID, datetime]:
 def _seconds(attempt: Attempt, end: datetime | None) -> int:
     assert attempt.started_at is not None
     seconds = ((end or clock.now()) - attempt.started_at).total_seconds()
-    return round(min(max(0.0, seconds), LONGEST_SECONDS))
+    return round(min(max(0.0, seconds / attempt.pace), LONGEST_SECONDS))
 
 
 def _write(rows: Sequence[tuple[str, UUID, str, int]]) -> None:

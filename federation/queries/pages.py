@@ -15,6 +15,7 @@ from federation.engine.lifecycle import JobState
 from federation.engine.quantities import duration_text
 from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
+from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.jobs import expected_start
 from federation.queries.runtimes import runtime_of_job
 from foundation import clock
@@ -95,6 +96,7 @@ class AttemptLine:
     domain: str
     unit_price: Any
     currency: str
+    estimate: EstimateLine | None
     namespace: str
     reserved_at: datetime
     started_at: datetime | None
@@ -286,6 +288,10 @@ def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     topology = spec.get("topology") or {}
     if topology.get("level", "cluster") != "cluster":
         found.append(("topology", f"one {topology['level']}, {topology.get('mode', '')}"))
+    if data := spec.get("data"):
+        found.append(("data", ", ".join(map(_data_text, data))))
+    if speeds := spec.get("throughput"):
+        found.append(("throughput", ", ".join(f"{model} {speed}" for model, speed in speeds.items())))
     timing = ("completions", "deadline_seconds", "estimated_seconds", "checkpoint_seconds")
     found += [
         (name.replace("_seconds", "").replace("_", " "), _seconds_text(name, spec[name]))
@@ -299,6 +305,10 @@ def _seconds_text(name: str, value: int) -> str:
     if not name.endswith("_seconds"):
         return str(value)
     return duration_text(value)
+
+
+def _data_text(need: Mapping[str, Any]) -> str:
+    return f"{need['read']} of {need['name']}" if need["read"] else str(need["name"])
 
 
 def _tier_text(tier: Mapping[str, Any]) -> str:
@@ -340,6 +350,7 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
             domain=" / ".join(part for part in attempt.domain.split("/") if part),
             unit_price=attempt.unit_price,
             currency=attempt.currency,
+            estimate=estimate_of_attempt(attempt),
             namespace=attempt.namespace,
             reserved_at=attempt.reserved_at,
             started_at=attempt.started_at,

@@ -18,6 +18,7 @@ from federation.engine.feasibility import never_fits
 from federation.engine.fleet import FleetIndex, sees
 from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
 from federation.engine.policies import Policy
+from federation.queries.data import refuse_unknown_data
 from federation.queries.offered import offered
 from federation.queries.policies import policy_at
 from foundation.clock import monotonic
@@ -65,12 +66,13 @@ _memory = _Memory()
 def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     """Returns if the job could run some day, or if nobody can tell because there is no cluster yet.
 
-    Raises NotFound for a cluster named in the constraints that the tenant does not have (a foreign one looks the same),
+    Raises NotFound for a cluster or a dataset that it names and the tenant does not have (a foreign one looks the same),
     NeverFits with the reason on each cluster, or QuotaExceededForGood with the limit in the way.
     """
     slot = (tenant_id, request.shape)
     if _memory.hopeful.get(slot, 0.0) > monotonic():
         return
+    refuse_unknown_data(request)
     fleet = clusters.queries.fleet()
     visible = [view for view in fleet if sees(request.tenant_path, view.owner_path)]
     _refuse_unknown_clusters(request, visible)

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from billing.queries import egress_rates
 from federation.engine.fleet import FleetIndex
 from federation.engine.model import JobRequest, Runtime, Snapshot
 from federation.engine.quotes import Capacity, Outlook, Quote, capacity
 from federation.engine.runtimes import Groups, groups_of
 from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
+from federation.queries.data import with_data
 from federation.queries.policies import load_policies, policy_at
 from federation.queries.prospects import refuse_hopeless
 from federation.queries.reviews import Draft, has_hooks, review
@@ -78,7 +80,14 @@ class _Desk:
             at = clock.now()
             queue = load_queue(at, QUEUE_DEPTH)
             snapshot = with_times(
-                Snapshot(now=at, clusters=load_fleet(at), queue=queue, limits=load_limits(), policies=load_policies())
+                Snapshot(
+                    now=at,
+                    clusters=load_fleet(at),
+                    queue=queue,
+                    limits=load_limits(),
+                    policies=load_policies(),
+                    egress=egress_rates(at),
+                )
             )
             self._outlook = Outlook(snapshot, self.index, depth=QUEUE_DEPTH)
             self._seen_at = began
@@ -132,6 +141,7 @@ def _asked(tenant: Tenant, spec: JobSpec) -> tuple[JobRequest, Groups]:
     stored = spec_json(spec)
     groups = groups_of(tenant.id, stored)
     request = request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored), kind=groups.job)
+    [request] = with_data([request])
     return request, groups
 
 

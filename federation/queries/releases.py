@@ -25,6 +25,7 @@ COUNTED = [AttemptState.RESERVED, AttemptState.CREATED, AttemptState.STARTING, A
 RUNNING = """
 SELECT attempt.cluster_id, coalesce(attempt.started_at, %s), job.id, job.tenant_id, job.shape, job.name,
        (job.spec->>'estimated_seconds')::int, (job.spec->>'deadline_seconds')::int,
+       attempt.pace,
        object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib, object.assumed_nodes::text,
        (SELECT array_agg(pod.node) FROM federation_podrun AS pod
          WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> ''
@@ -73,6 +74,7 @@ class _Row:
     name: str
     estimated_seconds: int | None
     deadline_seconds: int | None
+    pace: float
     flavor: str
     units: int
     cpu_millicores: int
@@ -90,7 +92,7 @@ def _load(now: datetime) -> tuple[Release, ...]:
     found = []
     for row in rows:
         history = runtimes.get(kinds.get(row.job_id, ""))
-        runtime = best_known(history, row.estimated_seconds, row.deadline_seconds)
+        runtime = best_known(history, row.estimated_seconds, row.deadline_seconds, row.pace)
         end = expected_end(row.started_at, now, runtime)
         if end is not None:
             found.append(

@@ -27,11 +27,14 @@ def runtimes_of(kinds: Collection[Groups]) -> dict[str, Runtime]:
     return {kind: runtime for kind, runtime in found if runtime is not None}
 
 
-def runtime_of_job(job: Job) -> Runtime | None:
-    """How long a job will run, by history, else by its own estimate; None if nothing is known."""
+def runtime_of_job(job: Job, pace: float = 1.0) -> Runtime | None:
+    """How long a job will run, by history, else by its own estimate; None if nothing is known.
+
+    `pace` is how long an hour of its work takes where it runs.
+    """
     groups = groups_of(job.tenant_id, job.spec)
     history = predict(groups, _histories(groups))
-    return best_known(history, job.spec.get("estimated_seconds"), job.spec.get("deadline_seconds"))
+    return best_known(history, job.spec.get("estimated_seconds"), job.spec.get("deadline_seconds"), pace)
 
 
 def _histories(keys: Collection[str]) -> Histories:

@@ -41,6 +41,7 @@ from federation.engine.model import (
 from federation.engine.ordering import by_response_ratio
 from federation.engine.spec import request_of
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from federation.queries.data import with_data
 from federation.queries.kinds import kind_of, runtimes_of_kinds
 from federation.queries.offered import offered
 from federation.queries.policies import load_policies
@@ -77,9 +78,22 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
     queue = load_queue(now, depth)
     if not queue:
         return Snapshot(now, (), ())
-    snapshot = Snapshot(now=now, clusters=load_fleet(now), queue=queue, limits=load_limits(), policies=load_policies())
-    needs_times = _someone_is_out_of_patience(snapshot) or are_interrupted(snapshot.clusters)
-    return with_times(snapshot) if needs_times else snapshot
+    snapshot = Snapshot(
+        now=now,
+        clusters=load_fleet(now),
+        queue=queue,
+        limits=load_limits(),
+        policies=load_policies(),
+        egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
+    )
+    return with_times(snapshot) if _needs_times(snapshot) else snapshot
+
+
+def _needs_times(snapshot: Snapshot) -> bool:
+    """Whether time enters the cycle's decisions."""
+    if any(request.data or request.throughput for request in snapshot.queue):
+        return True
+    return _someone_is_out_of_patience(snapshot) or are_interrupted(snapshot.clusters)
 
 
 def with_times(snapshot: Snapshot) -> Snapshot:
@@ -121,7 +135,9 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     if missing:
         _requests.update(_read_requests(missing))
     refusals = _refusals(now, ids)
-    queue = tuple(_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests)
+    queue = with_data(
+        [_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests]
+    )
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, _times_of(queue), now)
     return queue

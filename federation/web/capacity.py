@@ -15,7 +15,8 @@ from tenancy.queries import Actor
 from tenancy.web import page
 
 from .jobs import Options, tenant_options
-from .submit import POD, whole_number, words_of
+from .submit import POD
+from .typing_in import whole_number, words_of
 
 CONTROL_OF = {
     "tenant": "tenant",

@@ -8,6 +8,7 @@ from typing import Any
 from federation.engine.decisions import Reason
 from federation.engine.interruptions import risk_text
 from federation.engine.quotes import Offer
+from federation.queries.estimates import EstimateLine, estimate_line
 from federation.queries.quotes import JobQuote, quote_of_draft
 from foundation.problems import Problem
 from tenancy.queries import Actor
@@ -26,7 +27,7 @@ class OfferLine:
     work_cost: Decimal | None
     """Of an hour of work that is not lost, where some is expected to be."""
     risk: str
-    estimated_cost: Decimal | None
+    estimate: EstimateLine
     currency: str
 
 
@@ -83,7 +84,7 @@ def _line(offer: Offer, regions: Mapping[str, str]) -> OfferLine:
         hourly_cost=placed.hourly_cost,
         work_cost=placed.risk.hourly_cost if placed.risk else None,
         risk=risk_text(placed.risk) if placed.risk else "",
-        estimated_cost=offer.estimated_cost,
+        estimate=estimate_line(offer.estimate, placed.egress.moves if placed.egress else (), placed.currency),
         currency=placed.currency,
     )
 

@@ -21,7 +21,7 @@ from tenancy.queries import Actor
 from tenancy.web import action, page
 
 from .jobs import MOST_OPTIONS, Options
-from .submit import words_of
+from .typing_in import words_of
 
 LISTS = ("strategies", "clusters", "regions", "capacity_types", "flavors")
 CONTROLS = {name: name for name in ("default_strategy", *LISTS, "weights")}

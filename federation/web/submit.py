@@ -24,8 +24,10 @@ from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
 from tenancy.web import page
 
+from .advanced import TIERS, Tier, advanced_of, is_advanced, overflow_controls, overflow_of
 from .jobs import MOST_OPTIONS, Options, cluster_options
 from .offers import Offers, offers_for, refused
+from .typing_in import pairs, whole_number, words_of
 
 POD = "pod_sets[0]"
 CONTROL_OF = {
@@ -53,6 +55,10 @@ CONTROL_OF = {
     "checkpoint_seconds": "checkpoint_minutes",
     "deadline_seconds": "deadline_minutes",
     "labels": "labels",
+    "data": "data",
+    "throughput": "throughput",
+    "constraints.overflow": "overflow_0_clusters",
+    **overflow_controls(),
 }
 DEFAULTS = {
     "count": "1",
@@ -88,6 +94,9 @@ class SubmitPage:
     tenants: Options
     models: Options
     clusters: Options
+    shows_advanced: bool
+    """Something was typed there, or is wrong there."""
+    tiers: tuple[Tier, ...] = TIERS
     offers: Offers | None = None
     kinds: Options = KINDS
     strategies: Options = STRATEGY_OPTIONS
@@ -128,7 +137,7 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
         "count": whole_number(values.get("count", "")),
         "image": values.get("image", "").strip(),
         "command": _command(values.get("command", ""), errors),
-        "env": _pairs(values.get("env", ""), f"{POD}.env", errors),
+        "env": pairs(values.get("env", ""), f"{POD}.env", errors),
         "cpu": values.get("cpu", "").strip(),
         "memory": values.get("memory", "").strip(),
     }
@@ -143,8 +152,9 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
         "priority_class": values.get("priority_class") or "normal",
         "constraints": _constraints(values),
         "topology": {"level": values.get("level") or "cluster", "mode": values.get("mode") or "preferred"},
-        "labels": _pairs(values.get("labels", ""), "labels", errors),
+        "labels": pairs(values.get("labels", ""), "labels", errors),
     }
+    spec |= advanced_of(values, errors)
     for name in ("estimated", "checkpoint", "deadline"):
         if minutes := values.get(f"{name}_minutes", "").strip():
             number = whole_number(minutes)
@@ -190,6 +200,7 @@ def _form(
         tenants=tuple((path, path) for path in _tenant_paths(actor)),
         models=tuple((name, "") for name in gpu_models(actor)),
         clusters=cluster_options(actor),
+        shows_advanced=is_advanced(form),
         offers=offers,
     )
     return show(
@@ -227,30 +238,12 @@ def _read_json(text: str) -> object:
         raise Invalid.field("spec", "malformed", f"This is not JSON that can be read: {error}.") from None
 
 
-def whole_number(text: str) -> int | str:
-    """The number that was typed, or the text as it is when it is none."""
-    text = text.strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text  # noqa: PLR2004 - far above any limit
-
-
 def _command(text: str, errors: list[FieldError]) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError:
         errors.append(FieldError(f"{POD}.command", "bad_format", "a quotation mark is not closed"))
         return []
-
-
-def _pairs(text: str, field: str, errors: list[FieldError]) -> dict[str, str]:
-    """`name=value` by line."""
-    found: dict[str, str] = {}
-    for line in filter(None, (line.strip() for line in text.splitlines())):
-        name, sign, value = line.partition("=")
-        if not (name and sign):
-            errors.append(FieldError(field, "bad_format", "one name=value a line"))
-            break
-        found[name.strip()] = value.strip()
-    return found
 
 
 def _gpu(values: Mapping[str, str]) -> dict[str, Any] | None:
@@ -267,15 +260,11 @@ def _gpu(values: Mapping[str, str]) -> dict[str, Any] | None:
             return {"count": whole_number(amount), "models": models}
 
 
-def _constraints(values: Mapping[str, str]) -> dict[str, list[str]]:
-    capacity_type = values.get("capacity_type", "")
+def _constraints(values: Mapping[str, str]) -> dict[str, Any]:
+    capacity_type, tiers = values.get("capacity_type", ""), overflow_of(values)
     return {
         "clusters": words_of(values.get("clusters", "")),
         "regions": words_of(values.get("regions", "")),
         "capacity_types": [capacity_type] if capacity_type else [],
+        **({"overflow": tiers} if tiers else {}),
     }
-
-
-def words_of(text: str) -> list[str]:
-    """What stands between commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]

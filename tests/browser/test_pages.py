@@ -12,6 +12,7 @@ NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 PATHS = [
     "/", "/jobs/", "/jobs/new/", "/jobs/new/?by=json", "/clusters/", "/clusters/register/",
     "/clusters/register/?by=parts", "/quotas/", "/quotas/set/", "/usage/", "/usage/?by=job&by=day", "/prices/",
+    "/prices/egress/", "/datasets/",
     "/tenants/", "/tokens/", "/audit/", "/capacity/", "/capacity/?gpus=x&models=%3Cb%3E&tenant=nobody",
 ]  # fmt: skip
 

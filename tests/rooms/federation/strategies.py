@@ -37,6 +37,10 @@ regions = st.lists(st.sampled_from(["eu-*", "us-east-1", "*"]), max_size=2)
 tiers = st.lists(
     st.fixed_dictionaries({}, optional={"clusters": st.lists(dns_labels, max_size=3), "regions": regions}), max_size=8
 ).map(lambda found: [{"after_seconds": 600 * number, **tier} for number, tier in enumerate(found)])
+datasets = st.fixed_dictionaries(
+    {"name": dns_labels}, optional={"read": st.none() | st.sampled_from(["1Gi", "1.5Gi", "7", "3T", "1Ei"])}
+)
+speeds = st.one_of(st.integers(1, 1000), st.decimals("0.001", 1000, places=3).map(float))
 label_keys = st.one_of(dns_labels, dns_labels.map(lambda name: f"team.example/{name}"))
 specs = st.fixed_dictionaries(
     {"name": dns_labels, "pod_sets": st.lists(pod_sets, min_size=1, max_size=4, unique_by=lambda pods: pods["name"])},
@@ -65,5 +69,7 @@ specs = st.fixed_dictionaries(
             },
         ),
         "labels": st.dictionaries(label_keys, dns_labels, max_size=4),
+        "data": st.lists(datasets, max_size=4, unique_by=lambda one: one["name"]),
+        "throughput": st.dictionaries(dns_labels, speeds, max_size=4),
     },
 )

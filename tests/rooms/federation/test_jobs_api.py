@@ -16,8 +16,8 @@ JOB_MEMBERS = {
     "exit_code", "attempt", "cost", "links",
 }  # fmt: skip
 ATTEMPT_MEMBERS = {
-    "id", "number", "job", "cluster", "state", "object", "objects", "placement", "unit_price", "reserved_at", "created_at",
-    "started_at", "finished_at", "end_reason", "end_message",
+    "id", "number", "job", "cluster", "state", "object", "objects", "placement", "unit_price", "estimate", "reserved_at",
+    "created_at", "started_at", "finished_at", "end_reason", "end_message",
 }  # fmt: skip
 
 

@@ -1,0 +1,34 @@
+"""What the forms of this room take as it is typed: numbers, currencies, days."""
+
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+from foundation.problems import FieldError
+
+PLACES = 6
+CURRENCY_LENGTH = 3
+
+
+def decimal_of(text: str) -> Decimal:
+    """The number that was typed; NaN for what is none."""
+    try:
+        return Decimal(text.strip())
+    except InvalidOperation:
+        return Decimal("NaN")
+
+
+def fault_of_currency(text: str) -> str:
+    """What is wrong with a would-be currency; empty if nothing is."""
+    is_good = len(text) == CURRENCY_LENGTH and text.isascii() and text.isalpha()
+    return "" if is_good else "three letters such as USD"
+
+
+def midnight_of(text: str, errors: list[FieldError]) -> datetime | None:
+    """Midnight UTC of the day typed; empty is now."""
+    if not text.strip():
+        return None
+    try:
+        return datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        errors.append(FieldError("effective_from", "bad_format", "a day such as 2026-12-01"))
+        return None

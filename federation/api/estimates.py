@@ -1,0 +1,86 @@
+"""What runs are expected to cost, as the API writes it: in all, and part by part."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from rest_framework import serializers
+
+from billing.api.shapes import MoneyShape
+from clusters.engine.quantities import bytes_text
+from federation.engine.data import Move
+from federation.engine.estimates import Estimate, estimate_in
+from federation.models import Attempt
+
+MONEY_STEP = Decimal("0.000001")
+
+
+class CostPartsShape(serializers.Serializer[Any]):
+    """What an expected cost is made of; null is unknown."""
+
+    run_cost = MoneyShape(allow_null=True, help_text="For as long as it is expected to run there.")
+    interruption_cost = MoneyShape(allow_null=True, help_text="For work that interruptions are expected to take.")
+    egress_cost = MoneyShape(allow_null=True, help_text="For bringing its data there, once.")
+
+
+class MoveShape(serializers.Serializer[Any]):
+    """A dataset that is not there already, and the place from which bringing it is cheapest."""
+
+    dataset = serializers.CharField()
+    from_region = serializers.CharField(help_text="Empty if nobody knows.")
+    size = serializers.CharField(allow_null=True)
+    cost = MoneyShape(allow_null=True, help_text="Null where no egress price is known.")
+
+
+class EstimateShape(serializers.Serializer[Any]):
+    """What an attempt was expected to take and cost when it was placed."""
+
+    seconds = serializers.IntegerField(allow_null=True)
+    cost = MoneyShape(allow_null=True)
+    cost_parts = CostPartsShape()
+    egress = MoveShape(many=True)
+
+
+def estimate_json(attempt: Attempt) -> dict[str, Any] | None:
+    """What an attempt was expected to cost; None for attempts from before that was kept."""
+    if not attempt.estimate:
+        return None
+    estimate, moves = estimate_in(attempt.estimate)
+    return {
+        "seconds": estimate.seconds,
+        "cost": known_money(estimate.total, attempt.currency),
+        "cost_parts": parts_json(estimate, attempt.currency),
+        "egress": moves_json(moves, attempt.currency),
+    }
+
+
+def parts_json(estimate: Estimate, currency: str) -> dict[str, Any]:
+    """Each part of an estimate."""
+    return {
+        "run_cost": known_money(estimate.run, currency),
+        "interruption_cost": known_money(estimate.interruptions, currency),
+        "egress_cost": known_money(estimate.egress, currency),
+    }
+
+
+def moves_json(moves: Iterable[Move], currency: str) -> list[dict[str, Any]]:
+    """What is brought from where."""
+    return [
+        {
+            "dataset": move.data,
+            "from_region": move.from_region,
+            "size": None if move.size_bytes is None else bytes_text(move.size_bytes),
+            "cost": known_money(move.cost, currency),
+        }
+        for move in moves
+    ]
+
+
+def known_money(amount: Decimal | None, currency: str) -> dict[str, str] | None:
+    """The amount, None while it is unknown."""
+    return None if amount is None else money_json(amount, currency)
+
+
+def money_json(amount: Decimal, currency: str) -> dict[str, str]:
+    """An amount of money, to the millionth."""
+    return {"amount": format(amount.quantize(MONEY_STEP), "f"), "currency": currency}

@@ -1,0 +1,46 @@
+"""What a run is expected to cost, as pages show it: in all, and what makes it up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from federation.engine.data import Move
+from federation.engine.egress import egress_text
+from federation.engine.estimates import Estimate, estimate_in
+from federation.engine.runtimes import rough_text
+from federation.models import Attempt
+
+PART_WORDS = {"run": "running", "interruptions": "lost to interruptions", "egress": "egress"}
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateLine:
+    """`parts` are those that arise, in words, None where unknown; `missing` names the unknown ones. `moves` tells what data is
+    brought from where.
+    """
+
+    total: Decimal | None
+    parts: tuple[tuple[str, Decimal | None], ...]
+    missing: str
+    moves: str
+    run_time: str
+
+
+def estimate_line(estimate: Estimate, moves: Sequence[Move], currency: str) -> EstimateLine:
+    """The estimate for people."""
+    each = {words: getattr(estimate, name) for name, words in PART_WORDS.items()}
+    return EstimateLine(
+        total=estimate.total,
+        parts=tuple((words, amount) for words, amount in each.items() if amount is None or amount),
+        missing="" if estimate.run is None else " and ".join(words for words, amount in each.items() if amount is None),
+        moves=egress_text(moves, currency),
+        run_time="" if estimate.seconds is None else f"about {rough_text(estimate.seconds)}",
+    )
+
+
+def estimate_of_attempt(attempt: Attempt) -> EstimateLine | None:
+    """What the attempt was expected to cost when it was placed; None for attempts from before that was kept."""
+    if not attempt.estimate:
+        return None
+    estimate, moves = estimate_in(attempt.estimate)
+    return estimate_line(estimate, moves, attempt.currency)

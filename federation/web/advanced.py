@@ -1,0 +1,88 @@
+"""The advanced part of the submit form: places that open later, data, and how fast the work goes on GPU models."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from foundation.pages import Form
+from foundation.problems import FieldError
+
+from .typing_in import pairs, whole_number, words_of
+
+NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+LEGENDS = ("Overflow: where it may run at first", "Wider after a while", "Wider still")
+"""So many tiers can be typed; more can be written as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """The names of one tier's controls. The first tier opens at once: it has no minutes."""
+
+    legend: str
+    minutes: str
+    clusters: str
+    regions: str
+
+
+def _tier(row: int) -> Tier:
+    name = f"overflow_{row}"
+    return Tier(LEGENDS[row], f"{name}_minutes" if row else "", f"{name}_clusters", f"{name}_regions")
+
+
+TIERS = tuple(_tier(row) for row in range(len(LEGENDS)))
+NAMES = (
+    "data",
+    "throughput",
+    *(name for tier in TIERS for name in (tier.minutes, tier.clusters, tier.regions) if name),
+)
+
+
+def overflow_controls() -> dict[str, str]:
+    """The control of each field of a tier."""
+    found: dict[str, str] = {}
+    for row, tier in enumerate(TIERS):
+        path = f"constraints.overflow[{row}]"
+        found |= {f"{path}.clusters": tier.clusters, f"{path}.regions": tier.regions}
+        found |= {f"{path}.after_seconds": tier.minutes or tier.clusters}
+    return found
+
+
+def is_advanced(form: Form) -> bool:
+    """Whether something was typed there, or is wrong there."""
+    return any(form.values.get(name) or form.errors.get(name) for name in NAMES)
+
+
+def overflow_of(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The tiers up to the last that says something; a row left out between them lacks its minutes, and is told so."""
+    rows = [
+        (
+            values.get(tier.minutes, "").strip(),
+            words_of(values.get(tier.clusters, "")),
+            words_of(values.get(tier.regions, "")),
+        )
+        for tier in TIERS
+    ]
+    last = max((number for number, row in enumerate(rows, 1) if any(row)), default=0)
+    return [_tier_of(number, *row) for number, row in enumerate(rows[:last])]
+
+
+def _tier_of(number: int, minutes: str, clusters: list[str], regions: list[str]) -> dict[str, Any]:
+    tier: dict[str, Any] = {"clusters": clusters, "regions": regions}
+    if not number:
+        return {"after_seconds": 0, **tier}
+    amount = whole_number(minutes)
+    return {"after_seconds": amount * 60 if isinstance(amount, int) else amount or None, **tier}
+
+
+def advanced_of(values: Mapping[str, str], errors: list[FieldError]) -> dict[str, Any]:
+    """The data and the throughput that the form's values say, where they say any."""
+    data = [_dataset(line.split()) for line in values.get("data", "").splitlines() if line.strip()]
+    speeds = pairs(values.get("throughput", ""), "throughput", errors)
+    told = {model: float(text) if NUMBER.fullmatch(text) else text for model, text in speeds.items()}
+    return {**({"data": data} if data else {}), **({"throughput": told} if told else {})}
+
+
+def _dataset(words: list[str]) -> dict[str, str]:
+    """`imagenet`, or `imagenet 20Gi` where less than all of it is read."""
+    return {"name": words[0], **({"read": " ".join(words[1:])} if words[1:] else {})}

@@ -1,0 +1,26 @@
+"""What the forms of this room take as it is typed: numbers, words between commas, pairs a line."""
+
+from foundation.problems import FieldError
+
+
+def whole_number(text: str) -> int | str:
+    """The number that was typed, or the text as it is when it is none."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text  # noqa: PLR2004 - far above any limit
+
+
+def words_of(text: str) -> list[str]:
+    """What stands between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def pairs(text: str, field: str, errors: list[FieldError]) -> dict[str, str]:
+    """`name=value` by line."""
+    found: dict[str, str] = {}
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        name, sign, value = line.partition("=")
+        if not (name and sign):
+            errors.append(FieldError(field, "bad_format", "one name=value a line"))
+            break
+        found[name.strip()] = value.strip()
+    return found
