@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2s
 from math import prod
 
@@ -23,12 +24,17 @@ _TPU_ARRANGEMENT = re.compile(r"[0-9]{1,4}(x[0-9]{1,4}){0,3}")
 _CHIPS_PER_HOST = 4
 _MOST_HOSTS = 10_000
 
+ATTRIBUTES = frozenset(
+    {"type", "productName", "profile", "deviceID", "partitionProfile", "model", "accelerator", "tpuGen", "topology"}
+    | {"chipCount"}
+)
+"""Those that are read, of any driver; what else a device has is not kept."""
 Attributes = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSeen:
-    """One device of a ResourceSlice. `attributes` are the driver's own, by plain name, of whatever type, as text.
+    """One device of a ResourceSlice. `attributes` are the driver's own in ATTRIBUTES, by plain name, of whatever type, as text.
 
     `memory` is its capacity of that name, a quantity, empty if it has none. `counters` are the sets of shared counters that
     it draws on; `is_shared` means that several claims may be allocated it at once. `node` is its own node where the slice
@@ -46,22 +52,29 @@ class DeviceSeen:
 
 def device_of(driver: str, seen: DeviceSeen) -> Device | None:
     """What a published device is, with the claim that asks for its like; None if it is no accelerator that we know."""
-    read = _READERS.get(driver)
-    found = read(seen.attributes, _memory_mib(seen.memory)) if read else None
+    told = tuple((key, value) for key, value in sorted(seen.attributes.items()) if key in ATTRIBUTES)
+    return _read(driver, told, seen.memory, is_shared=seen.is_shared)
+
+
+@lru_cache(maxsize=4096)
+def _read(driver: str, told: tuple[tuple[str, str], ...], memory: str, *, is_shared: bool) -> Device | None:
+    """Kept, since a cluster's thousands of devices are of a few kinds."""
+    attributes, read = dict(told), _READERS.get(driver)
+    found = read(attributes, _memory_mib(memory)) if read else None
     if found is None:
         return None
     device, device_class, named_by = found
-    asked = [(key, seen.attributes[key]) for key in named_by if seen.attributes.get(key)]
+    asked = [(key, attributes[key]) for key in named_by if attributes.get(key)]
     is_selectable = any(key != "type" for key, _ in asked) and all(_SELECTABLE.fullmatch(value) for _, value in asked)
     faults = (
         device.unplaceable,
         "" if is_selectable else UNSELECTABLE,
-        SHARED_BY_CAPACITY if seen.is_shared else "",
+        SHARED_BY_CAPACITY if is_shared else "",
     )
     return replace(
         device,
         model=device.model if _SELECTABLE.fullmatch(device.model) else "unknown",
-        resource=_resource(driver, device_class, asked) + ("/shared" if seen.is_shared else ""),
+        resource=_resource(driver, device_class, asked) + ("/shared" if is_shared else ""),
         device_class=device_class,
         cel=_expression(driver, asked) if is_selectable else "",
         unplaceable=next((fault for fault in faults if fault), ""),

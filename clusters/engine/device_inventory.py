@@ -41,6 +41,15 @@ class ClaimableDevices:
     apart: tuple[Device, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _There:
+    """What nodes have of claimable devices, what they announce instead, and the kinds that no one node has."""
+
+    by_node: Mapping[str, Mapping[Device, int]]
+    instead: Mapping[str, Mapping[str, Mapping[Device, int]]]
+    apart: tuple[Device, ...]
+
+
 class DeviceInventory:
     """Slices and claims of one cluster, fed with a driver's events. Not thread-safe: one loop feeds it."""
 
@@ -52,6 +61,8 @@ class DeviceInventory:
         self._stale: set[PoolKey] = set()
         self._claims: dict[str, tuple[bool, tuple[_DeviceKey, ...]]] = {}
         self._classes: frozenset[str] = frozenset()
+        self._there: _There | None = None
+        """What nodes have, until slices, classes or nodes change: claims change far more often."""
         self._listed: set[str] = set()
         self._is_closed = False
 
@@ -99,7 +110,13 @@ class DeviceInventory:
         """Takes the names of the cluster's DeviceClasses; whether they changed."""
         changed = self._classes != frozenset(names)
         self._classes = frozenset(names)
+        if changed:
+            self._there = None
         return changed
+
+    def nodes_changed(self) -> None:
+        """The nodes that the next snapshot is given are others, or say something else."""
+        self._there = None
 
     def close(self) -> bool:
         """We may not look: nothing counts until both have been listed again. Whether anything changed."""
@@ -112,7 +129,13 @@ class DeviceInventory:
         """What these nodes have, and what of it is allocated; nothing while we do not know both."""
         if not self.is_known:
             return ClaimableDevices()
-        self._reread()
+        if self._stale or self._there is None:
+            self._reread()
+            self._there = self._look(nodes)
+        used, foreign = self._allocated(self._there.instead)
+        return ClaimableDevices(self._there.by_node, used, foreign, self._there.apart)
+
+    def _look(self, nodes: Mapping[str, LabelledNode]) -> "_There":
         by_node: dict[str, dict[str, tuple[Device, int]]] = {}
         instead: dict[str, dict[str, Mapping[Device, int]]] = {}
         for reading in self._readings.values():
@@ -124,11 +147,8 @@ class DeviceInventory:
                 for device, units in offers.items():
                     if device.vendor not in instead[name]:
                         _add(by_node.setdefault(name, {}), self._judged(device, nodes[name].labels), units)
-        used, foreign = self._allocated(instead)
         apart = dict.fromkeys(device for reading in self._readings.values() for device in reading.apart)
-        return ClaimableDevices(
-            {name: dict(own.values()) for name, own in by_node.items()}, used, foreign, tuple(apart)
-        )
+        return _There({name: dict(own.values()) for name, own in by_node.items()}, instead, tuple(apart))
 
     def _note_listed(self, what: str) -> bool:
         """Whether now, for the first time, both are known."""

@@ -200,17 +200,20 @@ class ClusterInventory:
 
     def see_nodes(self, kind: EventKind, nodes: Sequence[SeenNode]) -> None:
         """Takes one event of `watch_nodes`."""
+        changed = False
         if kind == "listed":
             fresh = {node.name: node for node in nodes}
-            self._dirty |= fresh != self._nodes or not self._has_nodes
+            changed = fresh != self._nodes or not self._has_nodes
             self._nodes, self._has_nodes = fresh, True
-            return
         for node in nodes:
             if kind == "deleted":
-                self._dirty |= self._nodes.pop(node.name, None) is not None
+                changed |= self._nodes.pop(node.name, None) is not None
             elif self._nodes.get(node.name) != node:
                 self._nodes[node.name] = node
-                self._dirty = True
+                changed = True
+        if changed:
+            self._devices.nodes_changed()
+        self._dirty |= changed
 
     def see_pods(self, kind: EventKind, pods: Sequence[SeenPod]) -> None:
         """Takes one event of `watch_pods`. Our own pods are no foreign use: holds already stand for them."""

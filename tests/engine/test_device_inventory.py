@@ -288,3 +288,15 @@ def test_kept_event_by_event_it_equals_a_fresh_list_and_no_more_is_in_use_than_t
 
 def test_no_slices_are_no_pool():
     assert read_pool([]).offers == {}
+
+
+def test_what_a_node_announces_later_takes_the_place_of_what_is_published():
+    made = inventory([published()])
+    assert units(made) == {"n1": {"h100-80gb": 2}}
+    labels = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+    made.see_nodes("changed", [node(labels=labels, nvidia_com__gpu="8")])
+    assert units(made) == {"n1": {"l4": 8}}
+    made.see_nodes("listed", [node(), node("n2")])
+    assert units(made) == {"n1": {"h100-80gb": 2}, "n2": {"cpu": 0}}
+    made.see_nodes("deleted", [node()])
+    assert units(made) == {"n2": {"cpu": 0}}

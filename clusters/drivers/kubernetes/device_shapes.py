@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from clusters.engine.claimable import DRIVERS, DeviceSeen
+from clusters.engine.claimable import ATTRIBUTES, DRIVERS, DeviceSeen
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
@@ -137,7 +137,7 @@ def _device(driver: str, device: _Device) -> DeviceSeen:
     capacity = _own(driver, found.capacity).get("memory")
     return DeviceSeen(
         name=device.name,
-        attributes={key: _text(value) for key, value in _own(driver, found.attributes).items()},
+        attributes={key: _text(value) for key, value in _own(driver, found.attributes).items() if key in ATTRIBUTES},
         memory=capacity.value if capacity else "",
         node=found.node_name or "",
         is_tainted=any(taint.effect in _KEEPS_OUT for taint in found.taints or ()),

@@ -59,8 +59,9 @@ def claims_on(store: Store, pod: Pod, node: str) -> list[Claim] | None:
 
 def free(store: Store, pod: Pod) -> None:
     """Takes away the claims that were made for a pod."""
-    for claim in store.claims_of(pod.uid):
-        store.remove(claim)
+    if pod.spec.get("resourceClaims"):
+        for claim in store.claims_of(pod.uid):
+            store.remove(claim)
 
 
 def _devices_of(store: Store, node: str) -> dict[_Key, DeviceSeen]:
