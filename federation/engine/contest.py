@@ -238,7 +238,10 @@ def _hourly_cost(job: JobRequest, asked: Sequence[Rates | None], needs: Sequence
 
 
 def _foresight(ask: Ask, state: FleetState, meter: Fragmentation | None) -> Foresight | None:
-    """Single pods are looked after node by node, where the strategy or a cluster of its own mind asks for it."""
-    if len(ask.pod_sets) > 1 or ask.pod_sets[0].count > 1 or (meter is None and not state.fleet.has_spreading):
+    """Pods of one set are looked after node by node where the strategy asks for it, single ones also where a cluster of
+    its own mind does.
+    """
+    if len(ask.pod_sets) > 1:
         return None
-    return Foresight(ask, state, meter)
+    is_wanted = meter is not None or (ask.pod_sets[0].count == 1 and state.fleet.has_spreading)
+    return Foresight(ask, state, meter) if is_wanted else None

@@ -1,4 +1,4 @@
-"""For each candidate of a single-pod job: the node it would land on now, and how many GPUs that would strand.
+"""For each candidate of a job of one pod set: the nodes it would land on now, and how many GPUs that would strand.
 
 Worked out only where something changed since the last look. In a cluster that spreads pods over all its nodes as it likes
 (`FleetCluster.fills`), only the candidate with the node that its scheduler would pick is real; the rest are masked.
@@ -15,6 +15,8 @@ from .siting import Need, Site, has_room
 _NEVER = -1
 IDLE_WEIGHT = 0.2
 """Of nodes that strand equally many GPUs, the fuller one is taken: an idle node counts as much as 0.2 GPU stranded."""
+WHOLE_WEIGHT, WHOLE_IDLE_WEIGHT, SCARCITY_WEIGHT = 0.05, 0.3, 0.3
+"""Where devices are whole, fragments count little: it matters more that idle nodes stay so, and scarce models free."""
 MICRO = 1_000_000
 
 
@@ -42,6 +44,8 @@ class Foresight:
         for candidate in stale:
             self._land(candidate)
         self._seen[stale] = versions[stale]
+        if self._ask.pod_sets[0].count > 1:
+            return
         for cluster in {int(self._cluster[candidate]) for candidate in stale}:
             if self._state.fleet.clusters[cluster].fills == "spread":
                 self._mask(np.flatnonzero(is_in & (self._cluster == cluster)).tolist())
@@ -51,7 +55,7 @@ class Foresight:
         need = self._ask.needs(candidate)[0]
         state = self._state.pool(number)
         order = state.order(need)
-        if self._meter is not None and state.pool.cluster.fills == "hinted":
+        if self._meter is not None and need.count == 1 and state.pool.cluster.fills == "hinted":
             order = self._packing_order(state, number, need)
         found = state.site(need, order)
         self.sites[candidate] = found
@@ -60,7 +64,11 @@ class Foresight:
         node = found.pods[0][0]
         self._rank[candidate] = (int(order[node]), state.pool.node_names[node])
         if self._meter is not None:
-            self.stranding[candidate] = self._stranding(state, number, need, np.array([node]))[0]
+            nodes, counts = np.array(found.pods, dtype=np.int64).T
+            self.stranding[candidate] = self._stranding(state, number, need, nodes, counts).sum()
+            if state.devices is None:
+                self.stranding[candidate] += WHOLE_IDLE_WEIGHT * _idle_part(state, nodes).sum()
+                self.stranding[candidate] += SCARCITY_WEIGHT * self._meter.scarcity[number]
 
     def _mask(self, candidates: list[int]) -> None:
         landing = [candidate for candidate in candidates if self.sites[candidate] is not None]
@@ -88,34 +96,42 @@ class Foresight:
         return order
 
     def _packing_terms(self, state: PoolState, number: int, need: Need, nodes: Ints) -> Ints:
-        idle = state.free[UNITS, nodes] if state.devices is None else state.devices[:, nodes].sum(axis=0) / WHOLE
-        size = np.maximum(1, state.pool.capacity[UNITS, nodes])
-        terms = self._stranding(state, number, need, nodes) + IDLE_WEIGHT * idle / size
+        terms = self._stranding(state, number, need, nodes, np.ones_like(nodes))
+        terms += (WHOLE_IDLE_WEIGHT if state.devices is None else IDLE_WEIGHT) * _idle_part(state, nodes)
         order: Ints = np.rint(terms * MICRO).astype(np.int64)
         return order
 
-    def _stranding(self, state: PoolState, number: int, need: Need, nodes: Ints) -> Floats:
-        """GPUs that one pod would strand on each of these nodes."""
+    def _stranding(self, state: PoolState, number: int, need: Need, nodes: Ints, counts: Ints) -> Floats:
+        """GPUs that so many pods would strand on each of these nodes."""
         assert self._meter is not None
         units, cpu = state.free[UNITS, nodes], state.free[CPU, nodes]
         devices = None if state.devices is None else state.devices[:, nodes]
-        left = None if devices is None else np.concatenate([devices, devices_after(devices, need)], axis=1)
+        left = None if devices is None else np.concatenate([devices, devices_after(devices, need, counts)], axis=1)
         measured = self._meter.stranded(
             number,
-            np.concatenate([units, units - need.units]),
+            np.concatenate([units, units - need.units * counts]),
             left,
-            np.concatenate([cpu, cpu - need.cpu_millicores]),
+            np.concatenate([cpu, cpu - need.cpu_millicores * counts]),
+            WHOLE_WEIGHT if left is None else 1.0,
         )
         return measured[nodes.size :] - measured[: nodes.size]
 
 
-def devices_after(devices: Ints, need: Need) -> Ints:
-    """Devices (a row each, a column per node) when one pod has taken its share: see `PoolState`."""
+def _idle_part(state: PoolState, nodes: Ints) -> Floats:
+    """Which part of each node's devices is free."""
+    idle = state.free[UNITS, nodes] if state.devices is None else state.devices[:, nodes].sum(axis=0) / WHOLE
+    part: Floats = idle / np.maximum(1, state.pool.capacity[UNITS, nodes])
+    return part
+
+
+def devices_after(devices: Ints, need: Need, counts: Ints) -> Ints:
+    """Devices (a row each, a column per node) when so many pods have taken their shares: see `PoolState`."""
     left = devices.copy()
-    if need.part_milli:
-        tightest = np.where(devices >= need.part_milli, devices, WHOLE + 1).argmin(axis=0)
-        left[tightest, np.arange(devices.shape[1])] -= need.part_milli
-    elif need.units:
+    for taken in range(int(counts.max(initial=0)) if need.part_milli else 0):
+        nodes = np.flatnonzero(counts > taken)
+        shared = left[:, nodes]
+        left[np.where(shared >= need.part_milli, shared, WHOLE + 1).argmin(axis=0), nodes] -= need.part_milli
+    if need.units:
         whole = devices == WHOLE
-        left[whole & (np.cumsum(whole, axis=0) <= need.units)] = 0
+        left[whole & (np.cumsum(whole, axis=0) <= need.units * counts)] = 0
     return left

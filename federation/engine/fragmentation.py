@@ -18,7 +18,7 @@ import numpy as np
 from .amounts import MILLI, milli_gpu_per_unit
 from .fleet import Fleet
 from .leftovers import STEPS, Kind, usual_waste
-from .model import JobRequest, PodSetRequest, TypicalPod
+from .model import GpuRequest, JobRequest, PodSetRequest, TypicalPod
 from .pools import WHOLE, Floats, Ints, Mask
 
 BESIDE_LEFTOVERS = 0.3
@@ -54,12 +54,14 @@ class Fragmentation:
         self._parts: Ints = np.array([parts for _, parts in portions], dtype=np.int64).reshape(shape)
         self._wants_gpu: Mask = np.array([kind.pod.gpu is not None for kind in kept], dtype=np.bool_)
         self._cores_per_gpu = _cores_per_gpu(typical)
+        self.scarcity: Floats = _scarcity(fleet, typical)
+        """Per pool of whole GPUs: how many times its share of the free ones the pods want that could use it; else 0."""
         is_divisible = any(pool.devices is not None for pool in fleet.pools)
         self._by_pool: dict[int, tuple[Ints, Ints, Ints, Mask]] = {}
         self._waste: Floats = np.array(usual_waste(_sizes(typical)) if is_divisible else ()) / STEPS
 
-    def stranded(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints) -> Floats:
-        """Idle GPUs without use on each of some nodes of a pool, given what is free there.
+    def stranded(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints, weight: float = 1.0) -> Floats:
+        """Idle GPUs without use on each of some nodes of a pool, given what is free there; the first part counts `weight`.
 
         `units` and `cpu` have an entry per node; `devices` a row per device and a column per node, or None where devices
         are not divisible.
@@ -67,7 +69,7 @@ class Fragmentation:
         milli, parts = milli_gpu_per_unit(self._fleet.pools[pool].flavor)
         idle: Floats
         idle = units * np.float64(milli / parts / MILLI) if devices is None else devices.sum(axis=0) / WHOLE
-        lost = self._lost(pool, units, devices, cpu, idle)
+        lost = weight * self._lost(pool, units, devices, cpu, idle)
         if devices is not None:
             lost = BESIDE_LEFTOVERS * lost + self._waste[devices * STEPS // WHOLE].sum(axis=0)
         return lost + np.maximum(0.0, idle - cpu / self._cores_per_gpu)
@@ -92,6 +94,24 @@ class Fragmentation:
             size, needed = np.where(parts > 0, parts, WHOLE)[:, None], np.where(parts > 0, 1, wanted)
             known = self._by_pool[pool] = (wanted, size, needed, self._wants_gpu[:, None] & (wanted >= 0))
         return known
+
+
+def _scarcity(fleet: Fleet, typical: Sequence[TypicalPod]) -> Floats:
+    """Each kind's GPUs, spread over all that are free and would serve it; as shares, so that the queue's length is nothing."""
+    wanted: Counter[GpuRequest] = Counter()
+    for kind in typical:
+        gpu = kind.pod.gpu
+        if gpu is not None and not gpu.mig and not gpu.fraction_milli:
+            wanted[gpu] += gpu.count * kind.weight
+    is_whole = fleet.has_gpu & np.array([pool.flavor.sharing == "whole" for pool in fleet.pools], dtype=np.bool_)
+    free = np.where(is_whole, fleet.size * fleet.free_share, 0.0)
+    scarcity: Floats = np.zeros(len(fleet.pools))
+    for gpu, count in wanted.items():
+        serving = is_whole & (fleet.serving(gpu)[0] >= 0)
+        supply = free[serving].sum()
+        if supply:
+            scarcity[serving] += count / wanted.total() * free.sum() / supply
+    return scarcity
 
 
 def _most_frequent(typical: Sequence[TypicalPod]) -> list[TypicalPod]:

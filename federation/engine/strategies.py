@@ -3,7 +3,7 @@
     price          how much dearer than the cheapest candidate, per hour of work (`work`): 0.25 = a quarter dearer
     free           which part of the flavor's devices is free in the cluster: 0 none, 1 all (negative: the emptier the better)
     cluster_free   the same over all devices of the cluster
-    stranding      how many GPUs would lose their use for the pods that usually come (`fragmentation`); for single pods
+    stranding      how many GPUs would lose their use for the pods that usually come (`fragmentation`); for jobs of one pod set
 
 The lowest sum wins; equal sums keep the order of cluster ids and flavor names. Before all else comes what has a price,
 then what has none or data whose way there has none, then pods without a GPU on nodes that have some.

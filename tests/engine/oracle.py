@@ -6,7 +6,7 @@ inside one domain; no node and no quota limit overbooked. Flavors are whole GPUs
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ortools.sat.python import cp_model
@@ -37,6 +37,17 @@ def most_gpus(snapshot: Snapshot) -> int:
     model = _model_of(snapshot)
     model.solver.maximize(sum(model.gpus))
     return _solved(model)
+
+
+def let_in_order(snapshot: Snapshot) -> tuple[JobRequest, ...]:
+    """The jobs that run if each in its turn is let in whenever it can run beside all that were let in before it, wherever
+    those would have to be. What no scheduler that obeys the queue's order can do better for the jobs at its head.
+    """
+    let_in: tuple[JobRequest, ...] = ()
+    for job in snapshot.queue:
+        if least_cents(replace(snapshot, queue=(*let_in, job))) >= 0:
+            let_in = (*let_in, job)
+    return let_in
 
 
 def least_cents(snapshot: Snapshot) -> int:

@@ -2,15 +2,20 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from federation.engine.cycle import decide
 from federation.engine.fleet import FleetIndex
+from federation.engine.foresight import devices_after
 from federation.engine.fragmentation import Fragmentation, typical_of
+from federation.engine.ledger import FleetState
 from federation.engine.leftovers import STEPS, usual_waste
+from federation.engine.model import Topology
+from federation.engine.siting import need_of
 from federation.engine.strategies import STRATEGIES
 
-from .fleets import cluster, flavor, job, node, pods, snapshot, uniform
+from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot, uniform
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "strategies.md"
 
@@ -52,6 +57,32 @@ def test_packing_keeps_cores_for_the_devices_that_need_them():
     usual = [job(pods(1, 1, cpu=10_000), id=None) for _ in range(9)]
     decisions = decide(snapshot([poor, rich], [job(asked, strategy="pack"), *usual]))
     assert decisions.placements[0].cluster == "c2"
+
+
+def test_packing_leaves_the_model_that_others_name_to_them():
+    fleet = [uniform(1, 1, flavor(H100)), uniform(2, 1, flavor(A100))]
+    queue = [job(pods(1, 2), strategy="pack"), job(pods(2, 2), strategy="pack"), job(pods(1, 8, models=[H100]))]
+    assert [placement.cluster for placement in decide(snapshot(fleet, queue)).placements] == ["c2", "c2", "c1"]
+
+
+def test_packing_breaks_no_idle_node_for_a_gang_that_fits_elsewhere():
+    of = flavor()
+    idle = cluster(1, [node("idle", of, 8, 8), node("full", of, 8, 0)], [of])
+    begun = cluster(2, [node("a", of, 8, 4), node("b", of, 8, 4)], [of])
+    assert chosen("pack", [idle, begun], pods(2, 2)) == "c2"
+
+
+@pytest.mark.parametrize("portion", [(0, 300), (1, 0)])
+def test_a_gang_is_foreseen_as_it_is_taken(portion):
+    of = flavor(sharing="divisible")
+    free = (1000, 700, 650, 1000, 1000)
+    fleet = FleetIndex().fleet([cluster(1, [node(n, of, 5, 3, device_free_milli={of.name: free}) for n in "ab"], [of])])
+    state = FleetState(fleet).pool(0)
+    need = need_of(pods(3, 1), portion, Topology())
+    foreseen = devices_after(state.devices, need, np.array([2, 1]))
+    state.take(0, need, 2)
+    state.take(1, need, 1)
+    assert foreseen.tolist() == state.devices.tolist()
 
 
 def test_packing_leaves_whole_devices_whole():
