@@ -34,7 +34,7 @@ def estimate_line(estimate: Estimate, moves: Sequence[Move], currency: str) -> E
         parts=tuple((words, amount) for words, amount in each.items() if amount is None or amount),
         missing="" if estimate.run is None else " and ".join(words for words, amount in each.items() if amount is None),
         moves=egress_text(moves, currency),
-        run_time="" if estimate.seconds is None else f"about {rough_text(estimate.seconds)}",
+        run_time="" if estimate.seconds is None else f"runs about {rough_text(estimate.seconds)}",
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from federation.engine.model import Runtime
 from federation.engine.runtimes import Groups, Histories, RunHistory, best_known, groups_of, predict
-from federation.models import Job, RunGroup
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, RunGroup
 from foundation.clock import monotonic
 
 FRESH_SECONDS = 30.0
@@ -27,14 +27,21 @@ def runtimes_of(kinds: Collection[Groups]) -> dict[str, Runtime]:
     return {kind: runtime for kind, runtime in found if runtime is not None}
 
 
-def runtime_of_job(job: Job, pace: float = 1.0) -> Runtime | None:
+def runtime_of_job(job: Job) -> Runtime | None:
     """How long a job will run, by history, else by its own estimate; None if nothing is known.
 
-    `pace` is how long an hour of its work takes where it runs.
+    One that tells how fast GPU models are: where it runs, and on the slowest of them while it waits.
     """
     groups = groups_of(job.tenant_id, job.spec)
     history = predict(groups, _histories(groups))
-    return best_known(history, job.spec.get("estimated_seconds"), job.spec.get("deadline_seconds"), pace)
+    return best_known(history, job.spec.get("estimated_seconds"), job.spec.get("deadline_seconds"), _pace(job))
+
+
+def _pace(job: Job) -> float:
+    if not job.spec.get("throughput"):
+        return 1.0
+    live = Attempt.objects.filter(job_id=job.id, state__in=LIVE_ATTEMPT_STATES)
+    return live.values_list("pace", flat=True).first() or 1.0
 
 
 def _histories(keys: Collection[str]) -> Histories:

@@ -16,7 +16,7 @@ pytestmark = [
 
 def test_a_dataset_is_recorded_priced_named_and_forgotten(window, admin):
     Cluster.objects.filter(name="north").update(region="eu-1")
-    w = window().sign_in(admin)
+    w = window(width=390).sign_in(admin)
     w.open("/datasets/")
     w.page.get_by_label("Tenant").select_option("acme/research")
     w.page.get_by_label("Name").fill("imagenet")
@@ -38,6 +38,7 @@ def test_a_dataset_is_recorded_priced_named_and_forgotten(window, admin):
     w.page.get_by_label("Data it reads").fill("imagenet")
     w.page.locator("#offers").get_by_text("150Gi of imagenet from us-east for 3.00 USD").wait_for()
     assert w.page.get_by_label("Throughput by GPU model").is_visible()
+    assert w.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     w.page.get_by_role("button", name="Submit the job").click()
     w.page.get_by_role("status").filter(has_text="is queued").wait_for()
     assert Job.objects.get().spec["data"] == [{"name": "imagenet", "read": None}]

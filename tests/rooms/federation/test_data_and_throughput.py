@@ -128,7 +128,7 @@ def test_the_round_takes_what_the_quote_offered_and_keeps_what_it_expected(call,
     client.force_login(user)
     page = client.get(f"/jobs/{made['id']}/").content.decode()
     assert "Expected cost" in page
-    assert "about 4 h" in page or data
+    assert ("runs about 4 h" in page) == ("about 4 h, by its own estimate" in page) == (not data)
     assert ("2Ti of imagenet" in page) == bool(data)
 
 
