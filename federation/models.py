@@ -180,6 +180,11 @@ class RemoteObject(models.Model):
     topology_label = models.CharField(
         max_length=316, blank=True, help_text="The label by which nodes there tell the level that the job asked for."
     )
+    stretches = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Nodes and domains in the order of its pods' indices (`engine.ranks`); empty = in any order.",
+    )
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
     ended_at = models.DateTimeField(null=True)

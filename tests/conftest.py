@@ -2,6 +2,10 @@
 
 import pytest
 from django.db.backends.base.operations import BaseDatabaseOperations as DatabaseOperations
+from hypothesis import settings
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -173,6 +173,12 @@ class GuardedDriver:
         """See ClusterDriver."""
         return await self._guarded(lambda: self._driver.list_pods(namespace, job_name))
 
+    async def open_gate(
+        self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """See ClusterDriver."""
+        return await self._guarded(lambda: self._driver.open_gate(namespace, pod, uid, gate, wishes))
+
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
         """See ClusterDriver."""
         return await self._guarded(

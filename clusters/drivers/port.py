@@ -86,7 +86,7 @@ class PodSeen:
     """A Pod, ours or a stranger's. `requests` sums its containers' requests (init containers as Kubernetes counts them).
 
     `started_at`/`finished_at` are the pod's start (status.startTime) and its last container's end; `exit_code` is the
-    first non-zero one, else 0 once all have ended.
+    first non-zero one, else 0 once all have ended. `gates` are the names of what still keeps it from being scheduled.
     """
 
     namespace: str
@@ -101,6 +101,7 @@ class PodSeen:
     finished_at: datetime | None
     exit_code: int | None
     is_terminating: bool
+    gates: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,14 @@ class ClusterDriver(Protocol):
 
     async def list_pods(self, namespace: str, job_name: str) -> Sequence[PodSeen]:
         """The pods of one Job."""
+
+    async def open_gate(
+        self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Takes a scheduling gate from the pod with this uid (Stale if another has the name, NotThere if gone), and in the
+        same step has it prefer the nodes that `wishes` say: preferred terms of a node affinity, in place of those it has.
+        Cheap to repeat: a pod that has no such gate any more and is told no wishes stays as it is.
+        """
 
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
         """The end of a pod's log."""

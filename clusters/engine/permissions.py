@@ -44,7 +44,7 @@ def _rights(group: str, resource: str, verbs: str) -> frozenset[Right]:
 ROLE: frozenset[Right] = frozenset().union(
     _rights("", "nodes", "get list watch"),
     _rights("", "namespaces", "get list create"),
-    _rights("", "pods", "get list watch"),
+    _rights("", "pods", "get list watch patch"),
     _rights("", "pods/log", "get"),
     _rights("", "events", "list"),
     _rights("batch", "jobs", "create get list watch patch delete"),

@@ -27,13 +27,17 @@ class Domains:
 
         Empty if the node is gone, or nobody has said in which domain of that level it stands.
         """
-        found = self._nodes.get(node)
-        path = None if found is None else _path(level, found)
+        path = self.path(level, node)
         if path is None:
             return ()
         if level not in self._selectors:
             self._selectors[level] = self._of_level(level)
         return self._selectors[level][path]
+
+    def path(self, level: str, node: str) -> Path | None:
+        """The domain of that level in which a node stands; None if the node is gone or nobody has said."""
+        found = self._nodes.get(node)
+        return None if found is None else _path(level, found)
 
     def label(self, level: str, node: str) -> str:
         """The label by which the node tells its domain of that level, or itself (`node`); empty if it does not."""

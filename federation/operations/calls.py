@@ -14,18 +14,26 @@ from clusters.drivers import (
     DriverError,
     JobSeen,
     NotThere,
+    PodSeen,
     Refused,
     Stale,
 )
 from clusters.drivers.connections import run
+from clusters.engine.permissions import Right
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
+from federation.engine.ranks import GATE, INDEX_LABEL, wishes_of
 from federation.engine.rendering import namespace_labels
 from federation.queries.visits import Visit, VisitedObject
 
 from .endings import REFUSED
 
 CALLS_SECONDS = 18.0
+MOST_DIGITS = 9
+AT_ONCE = 16
+"""Pods of one gang that are let through at the same time, in the order of their indices."""
+PATCH_PODS = Right("", "pods", "patch")
+OWNER_UID = "batch.kubernetes.io/controller-uid"
 FORBIDDEN = 403
 MOST_TIMES_FORBIDDEN = 8
 """With growing pauses, about two minutes."""
@@ -45,6 +53,21 @@ class Released:
 
     attempt_id: UUID
     cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """None of the attempt's pods is kept from being scheduled any more."""
+
+    attempt_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """Some of its pods do not exist yet: look again."""
+
+    attempt_id: UUID
+    tries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +103,7 @@ class Failed:
     error: DriverError
 
 
-Outcome = Created | Released | Stopping | Stopped | Unwelcome | Failed
+Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Unwelcome | Failed
 Call = Callable[[ClusterDriver, Visit], Awaitable[Outcome]]
 
 
@@ -92,6 +115,11 @@ def create_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
 def release_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
     """Unsuspends every object of every attempt."""
     return _each(driver, visits, _release)
+
+
+def order_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
+    """Tells every pod of every attempt, as far as they exist, where its index should stand, and lets it be scheduled."""
+    return _each(driver, visits, _order)
 
 
 def stop_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
@@ -119,8 +147,10 @@ async def _guarded(driver: ClusterDriver, visit: Visit, call: Call) -> Outcome:
 async def _create(driver: ClusterDriver, visit: Visit) -> Outcome:
     uids = {}
     try:
+        # without the right to open it again, no gate: the pods then stand in any order
+        is_gated = visit.is_ordered and await driver.may(PATCH_PODS, visit.namespace)
         for item in visit.objects:
-            uids[item.id] = item.uid or await _create_or_adopt(driver, visit, item)
+            uids[item.id] = item.uid or await _create_or_adopt(driver, visit, item, is_gated=is_gated)
         if visit.is_gang:
             await driver.put_network_policy(visit.gang_policy(uids))
     except AlreadyExists as error:
@@ -137,10 +167,10 @@ def _may_pass(visit: Visit, error: Refused) -> bool:
     return error.status == FORBIDDEN and visit.tries < MOST_TIMES_FORBIDDEN
 
 
-async def _create_or_adopt(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> str:
+async def _create_or_adopt(driver: ClusterDriver, visit: Visit, item: VisitedObject, *, is_gated: bool) -> str:
     """The uid of our object: made now, or found where an earlier try of this very attempt has left it."""
     try:
-        return await _create_in_namespace(driver, visit, item)
+        return await _create_in_namespace(driver, visit, item, is_gated=is_gated)
     except AlreadyExists:
         seen = await driver.get_job(visit.namespace, item.name)
         if not _is_ours(visit, seen):
@@ -150,9 +180,9 @@ async def _create_or_adopt(driver: ClusterDriver, visit: Visit, item: VisitedObj
         return seen.uid
 
 
-async def _create_in_namespace(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> str:
+async def _create_in_namespace(driver: ClusterDriver, visit: Visit, item: VisitedObject, *, is_gated: bool) -> str:
     """The created Job's uid."""
-    manifest = visit.manifest(item)
+    manifest = visit.manifest(item, is_gated=is_gated)
     try:
         await _prepare_namespace(driver, visit, item)
         return await driver.create_job(manifest)
@@ -187,6 +217,49 @@ async def _release(driver: ClusterDriver, visit: Visit) -> Outcome:
                 return Failed(visit.attempt_id, error)
             return Unwelcome(visit.attempt_id, error.reason)
     return Released(visit.attempt_id, visit.cluster)
+
+
+async def _order(driver: ClusterDriver, visit: Visit) -> Outcome:
+    is_whole = True
+    try:
+        for item in visit.objects:
+            if item.stretches:
+                is_whole &= await _let_through(driver, visit, item)
+    except Refused as error:
+        if _may_pass(visit, error):
+            return Failed(visit.attempt_id, error)
+        return Unwelcome(visit.attempt_id, error.reason)
+    return Ordered(visit.attempt_id) if is_whole else Ordering(visit.attempt_id, visit.tries)
+
+
+async def _let_through(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> bool:
+    """Opens the gates of the pods there are; whether these are all. Those that an earlier try opened are left alone."""
+    seen = await driver.list_pods(visit.namespace, item.name)
+    pods = [pod for pod in seen if pod.labels.get(OWNER_UID) == item.uid and not pod.is_terminating]
+    gated = sorted((pod for pod in pods if GATE in pod.gates), key=_index)
+    for first in range(0, len(gated), AT_ONCE):
+        await asyncio.gather(*(_open_gate(driver, item, pod) for pod in gated[first : first + AT_ONCE]))
+    count: int = visit.spec["pod_sets"][item.position]["count"]
+    return len(pods) >= count
+
+
+async def _open_gate(driver: ClusterDriver, item: VisitedObject, pod: PodSeen) -> None:
+    """Where the cluster does not take the wishes, the pod goes without them."""
+    try:
+        try:
+            await driver.open_gate(pod.namespace, pod.name, pod.uid, GATE, wishes_of(item.stretches, _index(pod)))
+        except (NotThere, Stale):
+            raise
+        except Refused:
+            await driver.open_gate(pod.namespace, pod.name, pod.uid, GATE)
+    except (NotThere, Stale):
+        return  # it is gone, and its Job has failed
+
+
+def _index(pod: PodSeen) -> int:
+    """The pod's index in its Job; far behind all others where the cluster does not tell."""
+    text = pod.labels.get(INDEX_LABEL, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else 10**MOST_DIGITS
 
 
 def _vanished(visit: Visit, error: Refused) -> Stopped:

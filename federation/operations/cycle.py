@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from msgspec import json
 
 import clusters.queries
 import quotas.operations
@@ -27,7 +28,9 @@ from federation.engine.estimates import estimate_of, record_of
 from federation.engine.fleet import FleetIndex
 from federation.engine.interruptions import risk_text
 from federation.engine.lifecycle import JobState
-from federation.engine.model import PodSetRequest, Snapshot, Topology
+from federation.engine.model import LEVELS, PodSetRequest, Snapshot, Topology
+from federation.engine.pools import WIDTH_OF_LEVEL
+from federation.engine.ranks import Stretch, stretches_of
 from federation.engine.rendering import kept_levels
 from federation.engine.runtimes import runtime_of
 from federation.engine.siting import within_slice
@@ -127,6 +130,16 @@ class _Lookup:
         found = (self._domains[cluster_id].selectors(level, node) for level in levels)
         return [dict(selector) for selector in next((selectors for selectors in found if selectors), ())]
 
+    def stretches(self, cluster_id: UUID, placed: PodSetPlacement) -> list[Stretch]:
+        """In which order the pods of a set stand on its nodes; empty if they share a domain of every level that is known."""
+        own = self._domains.get(cluster_id)
+        if own is None or placed.level == "node":
+            return []
+        levels = [level for level in reversed(LEVELS) if level not in ("cluster", "node")]
+        levels = [level for level in levels if WIDTH_OF_LEVEL[level] < WIDTH_OF_LEVEL[placed.level]]
+        paths = [[own.path(level, node) for node in placed.nodes] for level in levels]
+        return stretches_of(placed.nodes, paths, lambda level, node: own.selectors(levels[level], node))
+
     def topology_label(self, cluster_id: UUID, topology: Topology, placed: PodSetPlacement) -> str:
         """The label by which the chosen nodes tell the level that the job asked for."""
         if topology.level == "cluster" or cluster_id not in self._domains:
@@ -205,6 +218,7 @@ class _Draft:
             "assumed_nodes": placed.nodes,
             "domain_selectors": self.lookup.domain_selectors(self.placement.cluster_id, topology, placed),
             "topology_label": self.lookup.topology_label(self.placement.cluster_id, asked_for, placed),
+            "stretches": self._stretches(asked, placed),
         }
 
     def event(self) -> dict[str, object]:
@@ -221,6 +235,11 @@ class _Draft:
         if placement.egress is not None and placement.egress.moves:
             told.append(egress_text(placement.egress.moves, placement.currency))
         return f"{message} ({'; '.join(told)})." if told else f"{message}."
+
+    def _stretches(self, asked: PodSetRequest, placed: PodSetPlacement) -> list[Stretch]:
+        """Only where all pods stand at the same time: which node a later one will find free, nobody can tell."""
+        found = self.lookup.stretches(self.placement.cluster_id, placed) if asked.count > 1 else []
+        return found if found and json.decode(self.job.spec)["completions"] in (None, asked.count) else []
 
 
 def _create(drafts: Sequence[_Draft]) -> None:

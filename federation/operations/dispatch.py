@@ -4,6 +4,8 @@ A start is two-phased, so that every ambiguous reply is harmless (ADR 5):
 
     claim (token, sent_at)  →  create suspended  →  store uids, commit `starting`  →  unsuspend by uid  →  `released_at`
 
+A gang whose pods are to stand in an order (`engine.ranks`) is visited on until all of them have been let through.
+
 A worker may die between any two of these steps. The next one finds the object by its name (which comes from the
 attempt), adopts it if every label agrees, and goes on. Nothing runs before `starting` is committed, and a stop that
 was requested before then wins. No transaction is open while a cluster is spoken to.
@@ -31,7 +33,21 @@ from foundation.states import advance
 from foundation.threads import kept_threads
 
 from . import figures
-from .calls import Created, Failed, Outcome, Released, Stopped, Stopping, Unwelcome, create_all, release_all, stop_all
+from .calls import (
+    Created,
+    Failed,
+    Ordered,
+    Ordering,
+    Outcome,
+    Released,
+    Stopped,
+    Stopping,
+    Unwelcome,
+    create_all,
+    order_all,
+    release_all,
+    stop_all,
+)
 from .endings import REFUSED, Ending, end_attempts
 
 BATCH = 48
@@ -39,6 +55,9 @@ CLUSTERS_AT_ONCE = 16
 LOOK_AROUND_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 1.0
+ORDER_SECONDS = 0.25
+"""After its release a gang's pods are looked for so soon, and then twice as seldom each time."""
+MOST_ORDER_SECONDS = 5.0
 
 
 def dispatch_attempts() -> int:
@@ -75,14 +94,16 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
     """Whether the cluster answered at all; if not, the rest of its queue is left for later."""
     visits = visits_of(claim.attempt_ids)
     stops = [visit for visit in visits if visit.must_stop]
-    starts = [visit for visit in visits if not visit.must_stop]
+    starts = [visit for visit in visits if not visit.must_stop and not visit.is_released]
+    ordered = [visit for visit in visits if not visit.must_stop and visit.is_released]
     try:
         driver = clusters.queries.driver_of(cluster_id)
-        outcomes = stop_all(driver, stops) + create_all(driver, [v for v in starts if v.state == AttemptState.RESERVED])
+        outcomes = stop_all(driver, stops) + order_all(driver, ordered)
+        outcomes += create_all(driver, [visit for visit in starts if visit.state == AttemptState.RESERVED])
         crash_point("created")
         with transaction.atomic():
             _record(claim, outcomes)
-            committed = _commit_starting(claim)
+            committed = _commit_starting(claim, [visit.attempt_id for visit in starts])
         crash_point("starting")
         known = {visit.attempt_id: visit for visit in starts}
         released = release_all(driver, [known[i].with_uids(uids) for i, uids in committed.items() if i in known])
@@ -105,6 +126,7 @@ def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
     _store_uids(claim, [outcome for outcome in outcomes if isinstance(outcome, Created)])
     _mark_released(claim, [outcome for outcome in outcomes if isinstance(outcome, Released)])
     _look_again(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Stopping)])
+    _note_order(claim, outcomes)
     _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Unwelcome)])
     end_attempts(_endings(claim, outcomes))
     for outcome in outcomes:
@@ -154,8 +176,8 @@ SELECT object.attempt_id, object.id, object.uid
 """
 
 
-def _commit_starting(claim: Claim) -> dict[UUID, dict[int, str]]:
-    """Uids by attempt and object of those attempts that may be released now: the commitment that they run.
+def _commit_starting(claim: Claim, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
+    """Uids by attempt and object of those of the attempts that may be released now: the commitment that they run.
 
     From `created` they get there here, unless someone asked to stop them; those already `starting` come from a worker
     that died, and are released again, which is harmless.
@@ -163,7 +185,7 @@ def _commit_starting(claim: Claim) -> dict[UUID, dict[int, str]]:
     asked: dict[str, Any] = {
         "starting": AttemptState.STARTING.value,
         "sources": list(ATTEMPT_LIFECYCLE.sources(AttemptState.STARTING)),
-        "ids": list(claim.attempt_ids),
+        "ids": list(attempt_ids),
         "token": claim.token,
     }
     found: dict[UUID, dict[int, str]] = {}
@@ -176,7 +198,10 @@ def _commit_starting(claim: Claim) -> dict[UUID, dict[int, str]]:
 
 MARK_RELEASED = """
 UPDATE federation_attempt AS attempt
-   SET released_at = now(), next_action_at = NULL, claim_expires_at = NULL, tries = 0
+   SET released_at = now(), claim_expires_at = NULL, tries = 0,
+       next_action_at = CASE WHEN EXISTS (SELECT FROM federation_remoteobject AS object
+                                           WHERE object.attempt_id = attempt.id AND object.stretches <> '[]')
+                             THEN now() + make_interval(secs => %s) END
  WHERE attempt.id = ANY(%s) AND attempt.claim_token = %s
 RETURNING extract(epoch FROM now() - attempt.reserved_at)::float
 """
@@ -186,7 +211,7 @@ def _mark_released(claim: Claim, released: Sequence[Released]) -> None:
     if not released:
         return
     with connection.cursor() as cursor:
-        cursor.execute(MARK_RELEASED, [[outcome.attempt_id for outcome in released], claim.token])
+        cursor.execute(MARK_RELEASED, [ORDER_SECONDS, [outcome.attempt_id for outcome in released], claim.token])
         for (seconds,) in cursor.fetchall():
             figures.DISPATCH_SECONDS.labels(released[0].cluster).observe(seconds)
 
@@ -197,6 +222,18 @@ def _look_again(claim: Claim, attempt_ids: Sequence[UUID]) -> None:
         Attempt.objects.filter(id__any_of=attempt_ids, claim_token=claim.token).update(
             next_action_at=_seconds_from_now(LOOK_AGAIN_SECONDS), claim_expires_at=None
         )
+
+
+def _note_order(claim: Claim, outcomes: Sequence[Outcome]) -> None:
+    """Gangs whose pods have all been let through need no further visit; the others get one."""
+    ours = Attempt.objects.filter(claim_token=claim.token, stop_requested_at=None)
+    done = [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Ordered)]
+    if done:
+        ours.filter(id__any_of=done).update(next_action_at=None, claim_expires_at=None, tries=0)
+    for outcome in outcomes:
+        if isinstance(outcome, Ordering):
+            seconds = min(ORDER_SECONDS * 2 ** min(outcome.tries, 10), MOST_ORDER_SECONDS)
+            ours.filter(id=outcome.attempt_id).update(next_action_at=_seconds_from_now(seconds), claim_expires_at=None)
 
 
 def _withdraw(claim: Claim, unwelcome: Sequence[Unwelcome]) -> None:

@@ -12,7 +12,7 @@ from django.db import connection
 from msgspec import json
 
 from clusters.models import Cluster
-from federation.engine import claims, isolation, rendering
+from federation.engine import claims, isolation, ranks, rendering
 from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES
 
@@ -33,6 +33,8 @@ class VisitedObject:
     assumed_nodes: tuple[str, ...]
     domain: tuple[Mapping[str, str], ...]
     topology_label: str
+    stretches: tuple[ranks.Stretch, ...] = ()
+    """Where its pods are to stand by index (`engine.ranks`)."""
     is_in_slice: bool = False
     """Its devices are parts of an accelerator of several nodes, which its pods must keep to."""
 
@@ -53,11 +55,17 @@ class Visit:
     identity: rendering.Identity
     spec: Mapping[str, Any]
     objects: tuple[VisitedObject, ...]
+    is_released: bool = False
 
     @property
     def must_stop(self) -> bool:
         """Somebody asked that it must not start, or must end."""
         return bool(self.stop_reason)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Some of its pods are to stand in the order of their indices. Kueue sees to that itself."""
+        return not self.has_kueue and any(item.stretches for item in self.objects)
 
     @property
     def may_have_run(self) -> bool:
@@ -95,8 +103,8 @@ class Visit:
         """The same visit after its objects' uids have become known."""
         return replace(self, objects=tuple(replace(item, uid=uids[item.id]) for item in self.objects))
 
-    def manifest(self, item: VisitedObject) -> dict[str, Any]:
-        """The suspended Job to create."""
+    def manifest(self, item: VisitedObject, *, is_gated: bool = False) -> dict[str, Any]:
+        """The suspended Job to create; its pods gated if they are to stand in an order."""
         manifest = rendering.render_job(
             self.spec,
             item.position,
@@ -107,6 +115,8 @@ class Visit:
         )
         # As it was when the attempt was made: a tenant may have been renamed since.
         manifest["metadata"]["namespace"] = self.namespace
+        if is_gated and item.stretches:
+            manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": ranks.GATE}]
         return manifest
 
     def template_patch(self, item: VisitedObject) -> dict[str, Any]:
@@ -128,7 +138,8 @@ SELECT DISTINCT attempt.cluster_id FROM federation_attempt AS attempt
 _ATTEMPTS = """
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
        attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
-       cluster.name, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec
+       cluster.name, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
+       attempt.released_at IS NOT NULL
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN federation_job AS job ON job.id = attempt.job_id
@@ -137,7 +148,7 @@ SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spe
 """
 _OBJECTS = """
 SELECT object.attempt_id, object.id, object.position, object.name, object.uid, object.capacity_type, object.gpu_units,
-       object.assumed_nodes, object.domain_selectors, object.topology_label,
+       object.assumed_nodes, object.domain_selectors, object.topology_label, object.stretches,
        flavor.vendor, flavor.resource_name, flavor.node_selector, flavor.slice_hosts, flavor.device_class, flavor.cel
   FROM federation_remoteobject AS object
   JOIN federation_attempt AS attempt ON attempt.id = object.attempt_id
@@ -166,6 +177,7 @@ class _AttemptRow(NamedTuple):
     tenant_id: UUID
     tenant_path: str
     spec: str
+    is_released: bool
 
 
 class _ObjectRow(NamedTuple):
@@ -181,6 +193,7 @@ class _ObjectRow(NamedTuple):
     assumed_nodes: str
     domain_selectors: str
     topology_label: str
+    stretches: str
     vendor: str | None
     resource_name: str | None
     node_selector: str | None
@@ -238,6 +251,7 @@ def _visit(row: _AttemptRow, objects: Sequence[VisitedObject]) -> Visit:
         ),
         spec=json.decode(row.spec),
         objects=tuple(objects),
+        is_released=row.is_released,
     )
 
 
@@ -258,5 +272,6 @@ def _object(row: _ObjectRow) -> VisitedObject:
         assumed_nodes=tuple(json.decode(row.assumed_nodes)),
         domain=tuple(json.decode(row.domain_selectors)),
         topology_label=row.topology_label,
+        stretches=tuple(json.decode(row.stretches)),
         is_in_slice=(row.slice_hosts or 1) > 1 and row.gpu_units > 0,
     )

@@ -124,6 +124,67 @@ def test_pods_report_their_node_times_and_exit_codes(world: World):
         assert 0 <= (pod.finished_at - pod.started_at).total_seconds() <= 5
 
 
+GATE, OTHERS = "switchyard.dev/topology", "example.com/other"
+
+
+def gated(namespace, *gates):
+    """A Job of two pods that wait behind gates."""
+    made = job(namespace, "train", count=2, seconds="3600")
+    made["spec"]["template"]["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
+    return made
+
+
+def wish(node, weight=100):
+    return {"weight": weight, "preference": {"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}}  # fmt: skip
+
+
+async def _pods(driver, namespace, fits):
+    """The Job's two pods by index, once both exist and `fits` holds for each."""
+
+    async def look():
+        pods = await driver.list_pods(namespace, "train")
+        return pods if len(pods) == 2 and all(map(fits, pods)) else None
+
+    return sorted(await until(look), key=lambda pod: pod.labels["batch.kubernetes.io/job-completion-index"])
+
+
+def test_gated_pods_wait_until_each_is_let_through_with_its_own_wishes(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(gated(namespace, GATE))
+        await driver.release_job(namespace, "train", uid, {})
+        pods = await _pods(driver, namespace, lambda pod: pod.gates)
+        for pod, node in zip(pods, ("gpu-1", "cpu-1"), strict=True):
+            await driver.open_gate(namespace, pod.name, pod.uid, GATE, [wish(node)])
+        landed = await _pods(driver, namespace, lambda pod: pod.node)
+        await driver.open_gate(namespace, pods[0].name, pods[0].uid, GATE)
+        with pytest.raises(Refused):
+            await driver.open_gate(namespace, pods[0].name, pods[0].uid, GATE, [wish("cpu-1", 50)])
+        await driver.delete_job(namespace, "train", uid)
+        return pods, landed
+
+    pods, landed = in_namespace(world, use)
+    assert [(pod.node, tuple(pod.gates)) for pod in pods] == [("", (GATE,))] * 2
+    assert [(pod.node, tuple(pod.gates)) for pod in landed] == [("gpu-1", ()), ("cpu-1", ())]
+
+
+def test_others_gates_stay_shut_and_only_the_pod_of_that_uid_is_touched(world: World):
+    async def use(driver, namespace):
+        uid = await driver.create_job(gated(namespace, OTHERS, GATE))
+        await driver.release_job(namespace, "train", uid, {})
+        one, two = await _pods(driver, namespace, lambda pod: pod.gates)
+        await driver.open_gate(namespace, one.name, one.uid, GATE, [wish("gpu-1")])
+        with pytest.raises(Stale):
+            await driver.open_gate(namespace, two.name, WRONG_UID, GATE)
+        with pytest.raises(NotThere):
+            await driver.open_gate(namespace, "train-9-nobody", WRONG_UID, GATE)
+        after = await _pods(driver, namespace, lambda pod: pod.gates)
+        await driver.delete_job(namespace, "train", uid)
+        return after
+
+    assert [(pod.node, tuple(pod.gates)) for pod in in_namespace(world, use)] == [("", (OTHERS,)), ("", (OTHERS, GATE))]
+
+
 def test_a_failing_pod_fails_its_job_and_says_its_code(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train", exit_code=3))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
 from devtools.trial import Gateway
+from federation.engine.ranks import GATE, INDEX_LABEL
 from tests.journeys.workload import job, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(600)]
@@ -23,10 +25,13 @@ class Landed:
 
     affinity: dict[str, Any]
     racks: list[str]
+    """Of its pods, in the order of their indices."""
     nodes: set[str]
     domain: str
     policies: dict[str, Any]
     """The NetworkPolicies around it, by name."""
+    gates: list[Any]
+    """What its pods were made to wait for."""
 
 
 def gang(gateway: Gateway, name: str, mode: str) -> str:
@@ -49,12 +54,14 @@ def landed(gateway: Gateway, plane: ControlPlane, job_id: str) -> Landed:
             return [pod for pod in found if pod["status"]["phase"] == "Running"]
 
         wait_for(lambda: len(pods()) == 8, "eight pods run")
-        nodes = [pod["spec"]["nodeName"] for pod in pods()]
+        in_order = sorted(pods(), key=lambda pod: int(pod["metadata"]["labels"][INDEX_LABEL]))
+        nodes = [pod["spec"]["nodeName"] for pod in in_order]
         racks = [http.get(f"/api/v1/nodes/{node}").json()["metadata"]["labels"][RACK] for node in nodes]
         found = http.get(f"/apis/networking.k8s.io/v1/namespaces/{where['namespace']}/networkpolicies").json()["items"]
         policies = {policy["metadata"]["name"]: policy["spec"] for policy in found}
-    affinity = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
-    return Landed(affinity, racks, set(nodes), attempt["placement"]["domain"], policies)
+    spec = made["spec"]["template"]["spec"]
+    gates, affinity = spec.get("schedulingGates", []), spec["affinity"]["nodeAffinity"]
+    return Landed(affinity, racks, set(nodes), attempt["placement"]["domain"], policies, gates)
 
 
 def values(expressions: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -110,6 +117,7 @@ def test_a_gang_lands_inside_one_rack_and_is_told_the_rack_rather_than_its_nodes
     found = landed(gateway, east, job_id)
     assert len(found.nodes) == 8
     assert len(set(found.racks)) == 1
+    assert found.gates == []
     assert found.domain == f"us-east-1a/b1/{found.racks[0]}"
     [term] = found.affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert set(term) == {"matchExpressions"}
@@ -138,6 +146,8 @@ def test_without_such_a_rack_required_waits_and_says_so_while_preferred_widens(
     wide = gang(gateway, "wide", "preferred")
     found = landed(gateway, east, wide)
     assert set(found.racks) == {"r1", "r2"}
+    assert found.gates == [{"name": GATE}]
+    assert sum(one != other for one, other in pairwise(found.racks)) == 1, found.racks
     assert found.domain == "us-east-1a/b1"
     assert not found.nodes & set(strangers)
     [term] = found.affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

@@ -23,6 +23,7 @@ from .wire import Expired, Limits, Wire, decode
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
+_STRATEGIC = "application/strategic-merge-patch+json"
 _WRITER = "fieldManager=switchyard&fieldValidation=Strict"
 _POD_SECURITY = {
     "pod-security.kubernetes.io/enforce": "restricted",
@@ -251,6 +252,17 @@ class KubernetesDriver:
             self._pods.version_of,
         )
         return cast("list[PodSeen]", await self._listed(kind))
+
+    async def open_gate(
+        self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Takes our gate alone from the pod with this uid, and gives it the wishes in the same patch."""
+        spec: dict[str, Any] = {"schedulingGates": [{"name": gate, "$patch": "delete"}]}
+        if wishes:
+            preferred = {"preferredDuringSchedulingIgnoredDuringExecution": list(wishes)}
+            spec["affinity"] = {"nodeAffinity": preferred}
+        path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}?{_WRITER}"
+        await self._wire.call("PATCH", path, {"metadata": {"uid": uid}, "spec": spec}, _STRATEGIC)
 
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
         """The end of a pod's log, at most `limit_bytes` of it."""

@@ -78,8 +78,13 @@ class _Container(Struct):
     restart_policy: str | None = None
 
 
+class _Gate(Struct):
+    name: str = ""
+
+
 class _PodSpec(Struct):
     node_name: str = ""
+    scheduling_gates: list[_Gate] | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     overhead: dict[str, str] | None = None
@@ -196,6 +201,7 @@ def pod_seen(pod: Pod) -> PodSeen:
         finished_at=finished_at,
         exit_code=exit_code,
         is_terminating=pod.metadata.deletion_timestamp is not None,
+        gates=tuple(gate.name for gate in pod.spec.scheduling_gates) if pod.spec.scheduling_gates else (),
     )
 
 

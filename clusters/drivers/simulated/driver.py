@@ -168,6 +168,23 @@ class SimulatedDriver:
         job = store.job(namespace, job_name)
         return [] if job is None else [pod.seen() for pod in store.pods_of(job.uid)]
 
+    async def open_gate(
+        self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Takes the gate from the pod with this uid and gives it the wishes."""
+        store = self._store()
+        with store.write():
+            at = self._pass_time(store)
+            found = _found(store.pod(namespace, pod), namespace, pod)
+            if found.uid != uid:
+                raise Stale(f"the object {pod} has another uid", status=409)
+            if wishes and not found.gates:
+                raise Refused("spec: Forbidden: a pod that is not gated keeps its affinity", status=422)
+            gates = [{"name": name} for name in found.gates if name != gate]
+            found.spec = _merged(found.spec, {"schedulingGates": gates, **_preferring(wishes)})
+            store.put(found)
+            life.bind(store, at)
+
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
         """What a simulated pod has to say: when it started, and when and how it ended."""
         found = _found(self._looked().pod(namespace, pod), namespace, pod)
@@ -276,6 +293,12 @@ def _found(thing: Thing | None, namespace: str, name: str) -> Thing:
     if thing is None:
         raise NotThere(f"{namespace}/{name} not found", status=404)
     return thing
+
+
+def _preferring(wishes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    if not wishes:
+        return {}
+    return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": list(wishes)}}}
 
 
 def _job_from(manifest: Mapping[str, Any]) -> Job:

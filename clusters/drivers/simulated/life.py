@@ -65,7 +65,7 @@ def remove_job(store: Store, job: Job, at: float) -> None:
 
 def bind(store: Store, at: float) -> None:
     """The scheduler's step: pending pods, oldest first, each to the fitting node that has least to spare."""
-    pending = store.pods_in("Pending")
+    pending = [pod for pod in store.pods_in("Pending") if not pod.gates]
     if not pending:
         return
     free = _free(store)
@@ -119,6 +119,7 @@ def _pod_of(job: Job, index: int, at: float) -> Pod:
             **metadata.get("labels", {}),
             "batch.kubernetes.io/job-name": job.name,
             "batch.kubernetes.io/controller-uid": job.uid,
+            "batch.kubernetes.io/job-completion-index": str(index),
         },
         requests=requests_of(spec),
         spec=spec,

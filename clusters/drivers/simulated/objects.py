@@ -68,7 +68,13 @@ class Pod(msgspec.Struct):
             finished_at=_instant(self.finished_at),
             exit_code=self.exit_code if self.is_ended else None,
             is_terminating=False,
+            gates=self.gates,
         )
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """What keeps it from being scheduled."""
+        return tuple(gate["name"] for gate in self.spec.get("schedulingGates", ()))
 
 
 class Job(msgspec.Struct):
