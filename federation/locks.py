@@ -106,3 +106,18 @@ def lock_jobs_of(attempt_ids: Collection[UUID]) -> dict[UUID, Job]:
     owners = Attempt.objects.filter(id__any_of=attempt_ids).values_list("job_id", flat=True)
     rows = Job.objects.select_for_update(no_key=True).filter(id__any_of=list(owners))
     return {job.id: job for job in rows.order_by("id")}
+
+
+RESERVATIONS_LOCK = 0x53575952  # "SWYR"
+
+
+def read_reservations() -> None:
+    """Keeps reservations as they are until commit; any number of readers go on together. To be taken before any row."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [RESERVATIONS_LOCK])
+
+
+def rewrite_reservations() -> None:
+    """Makes this transaction the only one that makes or changes reservations, or places jobs. Likewise."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [RESERVATIONS_LOCK])

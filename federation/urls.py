@@ -5,8 +5,9 @@ from django.urls import URLPattern, URLResolver, path
 from .api import jobs as api
 from .api import policies as policies_api
 from .api import quotes
+from .api import reservations as reservations_api
 from .api.metrics import metrics
-from .web import capacity, home, jobs, logs, policies, submit
+from .web import capacity, home, jobs, logs, policies, reservations, submit
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs", api.Jobs.as_view()),
@@ -19,6 +20,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
     path("quotes", quotes.Quotes.as_view()),
     path("capacity", quotes.Room.as_view()),
+    path("reservations", reservations_api.Reservations.as_view()),
+    path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
@@ -30,6 +33,10 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/cancel/", jobs.cancel, name="job-cancel"),
     path("jobs/<uuid:job_id>/logs/", logs.logs, name="job-logs"),
     path("capacity/", capacity.capacity, name="capacity"),
+    path("reservations/", reservations.reservations, name="reservations"),
+    path("reservations/new/", reservations.reserve, name="reserve"),
+    path("reservations/<uuid:reservation_id>/", reservations.reservation, name="reservation"),
+    path("reservations/<uuid:reservation_id>/cancel/", reservations.cancel, name="reservation-cancel"),
     path("tenants/<uuid:tenant_id>/policy/", policies.policy, name="policy"),
     path("tenants/<uuid:tenant_id>/policy/remove/", policies.remove, name="policy-remove"),
 ]

@@ -68,6 +68,9 @@ class ConstraintsShape(serializers.Serializer[Any]):
     overflow = serializers.ListField(
         child=TierShape(), max_length=spec.MAX_TIERS, required=False, help_text="Home first, wider later."
     )
+    reservation = serializers.CharField(
+        required=False, max_length=63, help_text="Name or id of an advance reservation: it runs there and nowhere else."
+    )
 
 
 class DataShape(serializers.Serializer[Any]):

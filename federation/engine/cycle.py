@@ -9,18 +9,17 @@ from datetime import timedelta
 
 from .backfill import Backfill
 from .decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
-from .eligibility import as_of
 from .fleet import Fleet, FleetIndex
 from .garbage import collector_paused
-from .ledger import FleetState
 from .limits import LimitBook, charge, refusing
 from .model import JobRequest, Release, Snapshot
 from .reservations import MOST_AT_ONCE, keep_room
 from .runtimes import runtime_of
-from .scopes import Choice, Scope, Scopes
+from .scopes import Choice, Scope
 from .siting import Site
 from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
-from .verdicts import WAITING_FOR_ROOM, verdict_on
+from .verdicts import WAITING_FOR_ROOM
+from .views import Views
 
 MOST_OFFERS_PER_CLUSTER = 4
 
@@ -51,27 +50,24 @@ class Cycle:
     def __init__(self, snapshot: Snapshot, index: FleetIndex) -> None:
         self._snapshot = snapshot
         self._fleet: Fleet = index.fleet(snapshot.clusters)
-        self._beginning = FleetState(self._fleet)
-        self._state = FleetState(self._fleet)
         self._book = LimitBook(snapshot.limits)
-        self._scopes = Scopes(snapshot, self._state)
-        self._lender = Backfill(snapshot, self._state, self._book, self._scopes)
+        self._views = Views(snapshot, self._fleet, self._book)
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept = 0
         """For how many jobs nodes are kept."""
 
     def consider(self, job: JobRequest) -> Placement | Wait:
         """Places the job and deducts what it takes, or says why it waits."""
-        job = as_of(job, self._snapshot.now)
-        scope = self._scopes.of(job)
+        job, view = self._views.of(job)
+        scope = view.scope(job)
         if scope.verdict is None:
             placement = self._place(job, scope)
             if placement is not None:
                 return placement
-            scope.verdict = verdict_on(job, scope.contest, scope.refusals, self._beginning)
-            placement = self._backfill(job, scope)
+            scope.verdict = view.verdict(job, scope)
+            placement = self._backfill(job, scope, view.lender)
             return placement or self._keep_room(job, scope) or Wait(job.id, *scope.verdict)
-        return self._backfill(job, scope) or Wait(job.id, *scope.verdict)
+        return self._backfill(job, scope, view.lender) or Wait(job.id, *scope.verdict)
 
     def _place(self, job: JobRequest, scope: Scope) -> Placement | None:
         choice = self._choose(job, scope)
@@ -96,7 +92,7 @@ class Cycle:
 
     def _take(self, job: JobRequest, choice: Choice) -> Placement:
         for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
-            self._state.take(pool, need, found)
+            self._views.take(pool, need, found)
         charge(choice.limits, choice.terms.amounts)
         placement = self._placement(job, choice)
         self._placed.append((job, placement))
@@ -126,25 +122,30 @@ class Cycle:
             pace=terms.stakes.pace,
         )
 
-    def _backfill(self, job: JobRequest, scope: Scope) -> Placement | None:
+    def _backfill(self, job: JobRequest, scope: Scope, lender: Backfill) -> Placement | None:
         """Places the job on nodes that are kept for others, if it ends before those need them."""
-        borrowed = self._lender.borrow(job, scope) if self._state.lendable else None
+        borrowed = lender.borrow(job, scope)
         if borrowed is None:
             return None
-        with self._lender.lending(borrowed.end):
+        with lender.lending(borrowed.end):
             return self._take(job, borrowed.choice)
 
     def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:
-        """Keeps room for a job that has waited too long for it, while few have any kept; what to tell the job."""
+        """Keeps room for a job that has waited too long for it, while few have any kept; what to tell the job.
+
+        Never on nodes that are reserved for later: by the time they came free, they might be closed to it.
+        """
         if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM or self._kept >= MOST_AT_ONCE:
             return None
         now = self._snapshot.now
         waited = now - (job.submitted_at or now)
         if waited.total_seconds() <= self._snapshot.patience_seconds:
             return None
-        kept = keep_room(self.seeker(job), self._state, self._releases(self._snapshot), now)
+        kept = keep_room(self.seeker(job), self._views.strictest.state, self._releases(self._snapshot), now)
         if kept is None:
             return None
+        for pool, nodes in kept.nodes:
+            self._views.hide(pool, nodes, None if kept.start is None else kept.start.at)
         self._kept += 1
         told = f"nodes of {self._fleet.clusters[kept.cluster].name} that come free are kept for it"
         if kept.start is not None:
@@ -167,8 +168,8 @@ class Cycle:
         The first is what `consider` would decide, and without any the wait is what it would say. Of one cluster the best
         MOST_OFFERS_PER_CLUSTER are named.
         """
-        job = as_of(job, self._snapshot.now)
-        scope = self._scopes.of(job)
+        job, view = self._views.of(job)
+        scope = view.scope(job)
         found: list[tuple[int, Placement]] = []
         if scope.verdict is None:
             trial = scope.trial()
@@ -177,8 +178,8 @@ class Cycle:
                 contest, offering = scope.contest, {cluster for cluster, _ in found}
                 others = [number for number in contest.audience.clusters if number not in offering]
                 return tuple(placed for _, placed in found), contest.reasons(job, trial.refusals, others), None
-            scope.verdict = verdict_on(job, trial.contest, trial.refusals, self._beginning)
-        borrowed = self._lender.borrow(job, scope)
+            scope.verdict = view.verdict(job, trial)
+        borrowed = view.lender.borrow(job, scope)
         if borrowed is not None:
             placed = self._placement(job, borrowed.choice)
             return (placed,), tuple(r for r in scope.verdict.per_cluster if r.cluster != placed.cluster), None
@@ -199,14 +200,14 @@ class Cycle:
 
     def lookout(self, snapshot: Snapshot) -> Timeline:
         """What comes after this cycle, by what `snapshot` tells of run times. The cycle itself stays as it is."""
-        return Timeline(self._state.copy(), self._releases(snapshot), snapshot.now, STEP)
+        return Timeline(self._views.strictest.state.copy(), self._releases(snapshot), snapshot.now, STEP)
 
     def seeker(self, job: JobRequest) -> Seeker:
         """The job with all places that could ever hold it, ranked as its contest ranks them by price."""
-        return self._scopes.seeker(job)
+        return self._views.strictest.scopes.seeker(job)
 
     def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
         """The job placed there, whether there is room now or not. Takes nothing."""
-        terms = self._scopes.terms(job, candidate)
+        terms = self._views.strictest.scopes.terms(job, candidate)
         limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
         return self._placement(job, Choice(candidate.number, terms, sites, limits))

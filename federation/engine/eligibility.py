@@ -8,6 +8,7 @@ from .model import Constraints, FleetCluster, JobRequest, Tier
 from .quantities import duration_text
 
 NOT_REACHED = "tier_not_reached"
+OUTSIDE, ELSEWHERE = "outside_reservation", "the reservation that the job names is on another cluster"
 
 
 def as_of(job: JobRequest, now: datetime) -> JobRequest:
@@ -27,9 +28,10 @@ def as_of(job: JobRequest, now: datetime) -> JobRequest:
 
 def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
     """The code of the constraint or refusal that rules the whole cluster out, or an empty string."""
-    if constraints.clusters and cluster.name not in constraints.clusters:
-        return "cluster_excluded"
-    if cluster.name in constraints.exclude_clusters:
+    if constraints.reserved_on is not None and cluster.id != constraints.reserved_on:
+        return OUTSIDE
+    is_left_out = bool(constraints.clusters) and cluster.name not in constraints.clusters
+    if is_left_out or cluster.name in constraints.exclude_clusters:
         return "cluster_excluded"
     if constraints.regions and not _is_in(cluster.region, constraints.regions):
         return "region_excluded"

@@ -22,7 +22,10 @@ _ENOUGH = 2**62
 class PoolState:
     """A pool in a cycle: its matrices, copied on the first deduction."""
 
-    __slots__ = ("bounds", "changes", "devices", "free", "hidden", "notes", "pool", "tight", "unit_rooms", "version")
+    __slots__ = (
+        "bounds", "changes", "closed", "devices", "free", "hidden", "notes", "pool", "reserved", "tight", "unit_rooms",
+        "version",
+    )  # fmt: skip
 
     def __init__(self, pool: Pool, *, is_empty: bool) -> None:
         self.pool = pool
@@ -31,6 +34,10 @@ class PoolState:
         self.tight = tightness(self.free, self.devices)
         self.hidden: dict[int, Ints] = {}
         """By node that is kept from later jobs: what is free there."""
+        self.reserved: dict[int, str] = {}
+        """Of those, the ones that advance reservations keep, with how long in words."""
+        self.closed: frozenset[int] = frozenset()
+        """Nodes that are no business of the jobs that see this state."""
         self.version = 0
         """How many deductions there were."""
         self.bounds: list[int] = (pool.largest_capacity if is_empty else pool.largest_free).tolist()
@@ -85,8 +92,13 @@ class PoolState:
         return room_for(self.free, self.devices, need)
 
     def take(self, node: int, need: Need, count: int) -> None:
-        """Deducts `count` pods from a node."""
+        """Deducts `count` pods from a node. On a hidden one it was somebody who may see it that took it."""
+        if node in self.closed:
+            return
         self._touch(node)
+        if node in self.hidden:
+            self._take_hidden(node, need, count, need.units)
+            return
         free = self.free
         free[UNITS, node] -= need.units * count
         self.tight[node] -= need.units * count * (TIGHTNESS_OF_A_UNIT * WHOLE)
@@ -96,8 +108,18 @@ class PoolState:
 
     def take_beside(self, node: int, need: Need, count: int) -> None:
         """Deducts what `count` pods on another flavor's devices take of a node that both flavors share."""
+        if node in self.closed:
+            return
         self._touch(node)
+        if node in self.hidden:
+            self._take_hidden(node, need, count, 0)
+            return
         self._take_rest(node, need, count)
+
+    def _take_hidden(self, node: int, need: Need, count: int, units: int) -> None:
+        left = self.hidden[node].copy()
+        left[[UNITS, CPU, MEMORY, PODS]] -= np.array([units, need.cpu_millicores, need.memory_mib, 1]) * count
+        self.hidden[node] = left
 
     def _touch(self, *nodes: int) -> None:
         if not self.version:
@@ -152,11 +174,25 @@ class PoolState:
             self.free[:, node] = self.hidden.pop(node)
             self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
 
-    def had_hidden(self, need: Need) -> bool:
-        """True if the pod set would have room but for hidden nodes, topology aside."""
-        if not self.hidden:
+    def reserve(self, nodes: Mapping[int, str]) -> None:
+        """Hides nodes that advance reservations keep, each with how long in words."""
+        self.hide(list(nodes))
+        self.reserved = {**self.reserved, **nodes}
+
+    def close(self, nodes: Collection[int]) -> None:
+        """Leaves nothing free on these nodes, whatever becomes of them."""
+        self._touch(*nodes)
+        self.closed |= set(nodes)
+        self.free[:, list(self.closed)] = 0
+        if self.devices is not None:
+            self.devices[:, list(self.closed)] = 0
+
+    def had_hidden(self, need: Need, *, reserved: bool) -> bool:
+        """True if the pod set would have room but for hidden nodes, topology aside: for reserved ones too, or others only."""
+        columns_of = {node: free for node, free in self.hidden.items() if reserved or node not in self.reserved}
+        if not columns_of:
             return False
-        columns = np.stack(list(self.hidden.values()), axis=1)
+        columns = np.stack(list(columns_of.values()), axis=1)
         if need.count == 1:
             return bool(has_room(columns, need).any())
         return int(room_for(columns, None, need).sum() + self.room(need).sum()) >= need.count
@@ -167,7 +203,8 @@ class PoolState:
         other.pool, other.version, other.bounds = self.pool, self.version, self.bounds
         other.free, other.tight = self.free.copy(), self.tight.copy()
         other.devices = None if self.devices is None else self.devices.copy()
-        other.hidden, other.changes = dict(self.hidden), self.changes.copy()
+        other.hidden, other.reserved, other.closed = dict(self.hidden), self.reserved, self.closed
+        other.changes = self.changes.copy()
         other.unit_rooms, other.notes = {}, {}
         return other
 
@@ -290,6 +327,16 @@ class FleetState:
         self.versions[number] += 1
         if until is not None:
             self.lendable.setdefault(number, {}).update(dict.fromkeys(nodes, until))
+
+    def reserve(self, number: int, nodes: Mapping[int, str]) -> None:
+        """Keeps nodes of a pool from every job that sees this state, and says how long in words."""
+        self.pool(number).reserve(nodes)
+        self.versions[number] += 1
+
+    def close(self, number: int, nodes: Collection[int]) -> None:
+        """Leaves nodes of a pool out."""
+        self.pool(number).close(nodes)
+        self.versions[number] += 1
 
     def lend(self, end: datetime) -> dict[int, dict[int, datetime]]:
         """Shows the kept nodes that are not needed before `end`, by pool; hand the answer to `take_back`."""

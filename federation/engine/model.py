@@ -12,6 +12,7 @@ from uuid import UUID
 
 from billing.engine.egress import EgressRate
 
+from .advance import AdvanceReservation
 from .data import DataNeed
 
 LEVELS = ("cluster", "zone", "block", "rack", "clique", "node")
@@ -75,6 +76,10 @@ class Constraints:
     """The soonest first: only places of the tiers it has reached, among those that the rest allows."""
     tiers_reached: int | None = None
     """How many of them waiting has reached (`eligibility.as_of`); None: all count, however long it waits."""
+    reservation: str = ""
+    """The id of the advance reservation that it is to run in, and nowhere else."""
+    reserved_on: UUID | None = None
+    """The cluster of that reservation, where it is known (`views`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,3 +312,5 @@ class Snapshot:
     """When what runs is expected to end, as far as anything is known of it."""
     egress: tuple[EgressRate, ...] = ()
     """What moving data between regions costs, if some job names data; those in force and those announced."""
+    reservations: tuple[AdvanceReservation, ...] = ()
+    """Those that are not over."""

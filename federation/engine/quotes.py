@@ -17,7 +17,6 @@ from .amounts import amounts_of
 from .candidates import Ask, ask_of
 from .cycle import Cycle
 from .decisions import Placement, Reason, Wait
-from .eligibility import as_of
 from .estimates import Estimate, at_start, estimate_of
 from .expectations import later_placements
 from .fleet import Fleet, FleetIndex
@@ -30,6 +29,7 @@ from .reasons import reason_on
 from .runtimes import runtime_of
 from .siting import Need
 from .strategies import weights_of
+from .views import gate_reason, seen_through, sight_of, state_seen
 
 MOST_COUNTED = 10_000
 """So many jobs that cannot be counted by looking at nodes alone are put in one by one, over all clusters."""
@@ -137,7 +137,9 @@ class Outlook:
         now = self.snapshot.now
         offers = tuple(self._offer(job, placed, now) for placed in placements)
         full = [reason.cluster for reason in why_not if not reason.is_for_good and reason.code != "quota_reached"]
-        found = later_placements(cycle, self.snapshot, job, waits, full)
+        # what it needs of its reservation nobody else gives back
+        outside = not job.constraints.reservation
+        found = later_placements(cycle, self.snapshot, job, waits, full) if outside else []
         later = tuple(self._offer(job, placed, start.at) for start, placed in found)
         return Quote(offers, why_not, wait, ahead, runtime, later)
 
@@ -173,21 +175,26 @@ def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) 
 
 def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Capacity:
     """How many more jobs like `job` the fleet has room for, as it is: the queue is not looked at."""
-    job = as_of(job, snapshot.now)
+    sight = sight_of(job, snapshot)
+    job = seen_through(sight, job, snapshot.now)
     fleet = (index or FleetIndex()).fleet(snapshot.clusters)
     audience = fleet.audience(job.tenant_path)
     ask = ask_of(fleet, job.pod_sets, job.topology, fleet.largest_free)
     policy = PolicyBook(snapshot.policies).of(job.tenant_path)
     usable = np.all((fleet.lawful(audience, job.constraints, policy) & fleet.is_open)[ask.pools], axis=1)
-    counter = _Counter(ask, FleetState(fleet), most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
+    state = state_seen(fleet, sight, snapshot.now)
+    counter = _Counter(ask, state, most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
     allowance = _Allowance(job, LimitBook(snapshot.limits), fleet, ask)
     rooms = []
     for number in audience.clusters:
         candidates = np.flatnonzero(usable & (fleet.cluster_of_pool[ask.lead] == number)).tolist()
-        count, is_at_least = counter.count(candidates)
+        count, is_at_least = counter.count(candidates) if sight.gate is None else (0, False)
         cluster = fleet.clusters[number]
         within = allowance.most(cluster.name, candidates, count)
-        why_none = None if count else reason_on(job, number, counter.state, policy)[0]
+        why_none = None
+        if not count:
+            gated = sight.gate is not None
+            why_none = gate_reason(sight, fleet, number) if gated else reason_on(job, number, state, policy)[0]
         rooms.append(ClusterRoom(cluster.id, cluster.name, count, within, why_none, is_at_least))
     total, within = sum(room.count for room in rooms), sum(room.within_quota for room in rooms)
     return Capacity(total, min(within, allowance.anywhere), tuple(rooms))

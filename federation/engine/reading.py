@@ -7,9 +7,13 @@ never repeat the values that were sent (they may be secrets).
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 MAX_FAULTS = 100
+_INSTANT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_./-]{1,80}")
 
 
@@ -130,6 +134,20 @@ class Fields:
             self.fault(name, "out_of_range", f"must lie between {least} and {most}")
             return least
         return value
+
+    def instant(self, name: str, *, required: bool = False) -> datetime | None:
+        """An instant as RFC 3339 writes it, always with its offset from UTC."""
+        before = len(self.faults.found)
+        text = self.text(name, default=None if required else "", most_bytes=40)
+        if len(self.faults.found) > before or self.values.get(name) is None:
+            return None
+        try:
+            if _INSTANT.fullmatch(text):
+                return datetime.fromisoformat(text).astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass
+        self.fault(name, "bad_format", "an instant with its offset from UTC, such as 2026-01-31T12:00:00Z")
+        return None
 
     def array(self, name: str, *, most: int, least: int = 0) -> list[Any]:
         """A list with a bounded number of items; absent and null are empty."""

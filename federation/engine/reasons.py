@@ -10,7 +10,7 @@ import numpy as np
 
 from .amounts import USUAL_VENDOR, is_wanted
 from .decisions import Reason
-from .eligibility import NOT_REACHED, exclusion, opening, tier_of
+from .eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, opening, tier_of
 from .fleet import OPEN_STATES
 from .ledger import FleetState, PoolState
 from .limits import LimitLine
@@ -19,12 +19,18 @@ from .policies import NO_POLICY, Policy
 from .pools import BARE, CPU, MEMORY, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool
 from .siting import Need, domain_room, need_of
 
+KEPT_FOR_RESERVATION = "kept_for_reservation"
 JOB_CODES = (
     "waiting_for_capacity",
     "waiting_for_quota",
     "waiting_for_budget",
     "behind_in_queue",
     "reserved_for_gang",
+    KEPT_FOR_RESERVATION,
+    "waiting_for_reservation",
+    "reservation_full",
+    "reservation_too_short",
+    "reservation_over",
     "clusters_unreachable",
     "held_by_policy",
 )
@@ -44,6 +50,11 @@ CLUSTER_CODES = (
     "topology_not_met",
     "quota_reached",
     "reserved_for_gang",
+    KEPT_FOR_RESERVATION,
+    OUTSIDE,
+    "waiting_for_reservation",
+    "reservation_too_short",
+    "reservation_over",
     "cordoned",
     "draining",
     "unreachable",
@@ -56,7 +67,15 @@ _STATE_MESSAGES = {
     "unreachable": "it does not answer",
     "auth_failed": "it refuses the gateway's credential",
 }
-_NEAREST_FIRST = ("reserved_for_gang", "topology_not_met", "fragmented", "not_enough_free", "tainted", "never_fits")
+_NEAREST_FIRST = (
+    "reserved_for_gang",
+    KEPT_FOR_RESERVATION,
+    "topology_not_met",
+    "fragmented",
+    "not_enough_free",
+    "tainted",
+    "never_fits",
+)
 MIB_PER_GIB = 1024
 REASONS_NAMED = 4
 """Every node may have a taint of its own; a sentence names the most frequent."""
@@ -153,6 +172,8 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
     if code == "region_excluded":
         wanted = ", ".join(job.constraints.regions)
         return Reason(cluster.name, code, f"is in region {cluster.region or 'unknown'}; the job wants {wanted}", True)
+    if code == OUTSIDE:
+        return Reason(cluster.name, code, ELSEWHERE, True)
     if code == "refused_by_cluster":
         said = next(refusal.message for refusal in job.constraints.refusals if refusal.cluster_id == cluster.id)
         return Reason(cluster.name, code, f"it refused the job's object and is left out for a while: {said}")
@@ -223,9 +244,8 @@ def _shortage_in(
     """What is missing in one pool. That devices are short is said in the same words to every job that wants as many."""
     units, part = portion
     hosts = state.pool.flavor.slice_hosts
-    if state.hidden and state.had_hidden(need_of(pod_set, portion, topology, hosts)):
-        message = "has room, but keeps it for a larger job that has waited longer"
-        return Shortage("reserved_for_gang", message, is_about_devices=False)
+    if state.hidden and (kept := _kept_for_others(state, need_of(pod_set, portion, topology, hosts))):
+        return kept
     if state.lacks_devices(units, part, pod_set.count):
         key = (pod_set.gpu, pod_set.count)
         note = state.notes.get(key)
@@ -238,6 +258,17 @@ def _shortage_in(
     return _too_big_for_every_node(state, pod_set) or _pods_short(
         state, pod_set, need, "slice" if hosts > 1 and need.units else topology.level
     )
+
+
+def _kept_for_others(state: PoolState, need: Need) -> Shortage | None:
+    """That there is room on nodes which are kept for a large job, or reserved, if so."""
+    if state.had_hidden(need, reserved=False):
+        message = "has room, but keeps it for a larger job that has waited longer"
+        return Shortage("reserved_for_gang", message, is_about_devices=False)
+    if state.reserved and state.had_hidden(need, reserved=True):
+        words = next(iter(state.reserved.values()))
+        return Shortage(KEPT_FOR_RESERVATION, f"has room, but it is reserved {words}", is_about_devices=False)
+    return None
 
 
 def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: int) -> Shortage:

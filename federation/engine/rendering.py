@@ -14,6 +14,7 @@ from clusters.engine.flavors import match_expressions
 from clusters.engine.taints import tolerations_for
 
 from . import names
+from .advance import Bounds
 from .claims import Claimable, claims_of
 from .model import LEVELS, Topology
 from .spec import encode
@@ -31,6 +32,7 @@ KUEUE_TOPOLOGY = {
     "preferred": "kueue.x-k8s.io/podset-preferred-topology",
 }
 CLAIM = "devices"
+NO_BOUNDS = Bounds()
 _HOSTNAME = "kubernetes.io/hostname"
 
 _POD_SECURITY = {
@@ -236,24 +238,26 @@ def template_patch(
     *,
     domain: Sequence[Mapping[str, str]] = (),
     must_keep: bool = False,
+    bounds: Bounds = NO_BOUNDS,
 ) -> dict[str, Any]:
     """What is merged into the pod template as the Job is released: where its pods may and should go.
 
     They must land on the flavor's nodes (`node_selector`, read by `clusters.engine.flavors.match_expressions` like every
     selector here) and, with `must_keep`, in the domain that any of the selectors in `domain` picks, or on the assumed
-    nodes exactly where no domain was given. Within that the cluster's scheduler is free: it is only told to prefer the
-    assumed nodes, then the domain. A suspended Job that never started takes changes of node affinity, so this costs no
-    request of its own.
+    nodes exactly where no domain was given; and within the `bounds` that reservations set. Within that the cluster's
+    scheduler is free: it is only told to prefer the assumed nodes, then the domain. A suspended Job that never started
+    takes changes of node affinity, so this costs no request of its own.
     """
     flavor = match_expressions(node_selector)
-    is_pinned = must_keep and not domain and 0 < len(assumed_nodes) <= MOST_HINTED_NODES
-    if is_pinned:
+    is_pinned = must_keep and (not domain or bool(bounds.only)) and 0 < len(assumed_nodes) <= MOST_HINTED_NODES
+    never = [_on_node("NotIn", name) for name in bounds.never]
+    if is_pinned or bounds.only:
         # by name, since a node's hostname label may say something else
-        terms = [_term(flavor, {"key": "metadata.name", "operator": "In", "values": [n]}) for n in assumed_nodes]
+        terms = [_term(flavor, _on_node("In", name)) for name in (assumed_nodes if is_pinned else bounds.only)]
     elif must_keep and domain:
-        terms = [_term([*flavor, *match_expressions(selector)]) for selector in domain]
+        terms = [_term([*flavor, *match_expressions(selector)], *never) for selector in domain]
     else:
-        terms = [_term(flavor)] if flavor else []
+        terms = [_term(flavor, *never)] if flavor or never else []
     wishes = [] if must_keep else [(DOMAIN_WEIGHT, match_expressions(selector)) for selector in domain]
     if assumed_nodes and not is_pinned:
         names = list(assumed_nodes[:MOST_HINTED_NODES])
@@ -266,6 +270,11 @@ def template_patch(
             {"weight": weight, "preference": {"matchExpressions": expressions}} for weight, expressions in wishes
         ]
     return {"spec": {"affinity": {"nodeAffinity": affinity}}} if affinity else {}
+
+
+def _on_node(operator: str, name: str) -> Mapping[str, object]:
+    """A requirement takes one name; several in a term must all hold."""
+    return {"key": "metadata.name", "operator": operator, "values": [name]}
 
 
 def _term(expressions: Sequence[Mapping[str, object]], *fields: Mapping[str, object]) -> dict[str, Any]:

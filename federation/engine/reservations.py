@@ -31,9 +31,10 @@ MOST_AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """That nodes of a cluster are kept for a job, and when they are expected to hold it, if anybody can tell."""
+    """The nodes of a cluster to keep for a job, by pool, and when they are expected to hold it, if anybody can tell."""
 
     cluster: int
+    nodes: tuple[tuple[int, tuple[int, ...]], ...]
     start: Start | None
 
 
@@ -47,7 +48,7 @@ class _Kept:
 
 
 def keep_room(seeker: Seeker, state: FleetState, releases: Iterable[Release], now: datetime) -> Keeping | None:
-    """Hides the nodes that will hold the job, and says which cluster's; None if none could hold it even when empty.
+    """The nodes that will hold the job; None if none could hold it even when empty. Takes nothing.
 
     The seeker's ask must be made of what the pools hold when empty.
     """
@@ -56,13 +57,13 @@ def keep_room(seeker: Seeker, state: FleetState, releases: Iterable[Release], no
     if fit is None:
         return _keep_nearest(seeker, state)
     candidate, sites = fit
-    for number, site in zip(candidate.ask.pools[candidate.number].tolist(), sites, strict=True):
-        state.hide(number, [node for node, _ in site.pods], timeline.now)
-    return Keeping(candidate.cluster, timeline.start_of(candidate, sites))
+    placed = zip(candidate.ask.pools[candidate.number].tolist(), sites, strict=True)
+    nodes = tuple((number, tuple(node for node, _ in site.pods)) for number, site in placed)
+    return Keeping(candidate.cluster, nodes, timeline.start_of(candidate, sites))
 
 
 def _keep_nearest(seeker: Seeker, state: FleetState) -> Keeping | None:
-    """Hides the nodes that lack least."""
+    """The nodes that lack least."""
     best: tuple[float, int] | None = None
     chosen: list[_Kept] = []
     for candidate in seeker.ranked:
@@ -74,9 +75,9 @@ def _keep_nearest(seeker: Seeker, state: FleetState) -> Keeping | None:
             best, chosen = (missing, candidate), kept
     if best is None:
         return None
-    for number, kept_nodes in zip(seeker.ask.pools[best[1]].tolist(), chosen, strict=True):
-        state.hide(number, kept_nodes.nodes)
-    return Keeping(int(seeker.cluster_of[best[1]]), None)
+    kept_nodes = zip(seeker.ask.pools[best[1]].tolist(), chosen, strict=True)
+    nodes = tuple((number, tuple(one.nodes)) for number, one in kept_nodes)
+    return Keeping(int(seeker.cluster_of[best[1]]), nodes, None)
 
 
 def _nearest(ask: Ask, candidate: int, state: FleetState) -> list[_Kept] | None:
@@ -94,6 +95,7 @@ def _nearest_in(state: PoolState, need: Need) -> _Kept | None:
     pool = state.pool
     is_open = pool.is_open_bare if need.is_bare else pool.is_open
     whole = np.where(is_open, room_for(pool.capacity, pool.whole_devices, need), 0)
+    whole[list(state.reserved)] = 0
     now = np.minimum(state.room(need), need.count)
     found = [_fullest(members, whole, now, state, need) for members in _areas(state, need)]
     return min((one for one in found if one is not None), key=lambda one: one.missing, default=None)

@@ -73,7 +73,7 @@ JOB_FIELDS = frozenset(
 POD_SET_FIELDS = frozenset(["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu"])
 GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
 GPU_VENDORS = ("nvidia", "amd", "intel", "google")
-CONSTRAINT_FIELDS = frozenset(["clusters", "exclude_clusters", "regions", "capacity_types", "overflow"])
+CONSTRAINT_FIELDS = frozenset(["clusters", "exclude_clusters", "regions", "capacity_types", "overflow", "reservation"])
 TIER_FIELDS = frozenset(["after_seconds", "clusters", "regions"])
 DATA_FIELDS = frozenset(["name", "read"])
 TOPOLOGY_FIELDS = frozenset(["level", "mode"])
@@ -147,6 +147,7 @@ def spec_json(spec: JobSpec) -> dict[str, Any]:
                 if spec.constraints.overflow
                 else {}
             ),
+            **({"reservation": spec.constraints.reservation} if spec.constraints.reservation else {}),
         },
         "topology": {"level": spec.topology.level, "mode": spec.topology.mode},
         "strategy": spec.strategy,
@@ -242,6 +243,7 @@ def request_of(
                 Tier(tier["after_seconds"], tuple(tier["clusters"]), tuple(tier["regions"]))
                 for tier in constraints.get("overflow", ())
             ),
+            reservation=constraints.get("reservation", ""),
         ),
         topology=Topology(topology["level"], topology["mode"]),
         strategy=stored["strategy"],

@@ -236,7 +236,15 @@ def _read_constraints(fields: Fields) -> Constraints:
             "capacity_types", CAPACITY_TYPES.__contains__, f"one of: {', '.join(CAPACITY_TYPES)}", most=3
         ),
         overflow=_read_overflow(given),
+        reservation=_read_reservation(given),
     )
+
+
+def _read_reservation(constraints: Fields) -> str:
+    """Name or id; whoever stores the spec puts the id there."""
+    if constraints.values.get("reservation") is None:
+        return ""
+    return constraints.checked("reservation", names.dns_label, "the name or the id of a reservation", most_bytes=63)
 
 
 def _read_overflow(constraints: Fields) -> tuple[Tier, ...]:

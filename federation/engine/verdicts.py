@@ -1,15 +1,16 @@
 """Why the jobs of one tenant and shape wait: quota, or room, in one code with one sentence, and a reason per cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from .contest import Contest, Verdict
+from .decisions import Reason
 from .eligibility import NOT_REACHED, next_opening
 from .ledger import FleetState
 from .limits import Refusal
 from .model import JobRequest
-from .reasons import nearest_message, quota_message
+from .reasons import KEPT_FOR_RESERVATION, nearest_message, quota_message
 
-WAITING_FOR_ROOM = frozenset({"waiting_for_capacity", "behind_in_queue"})
+WAITING_FOR_ROOM = frozenset({"waiting_for_capacity", "behind_in_queue", KEPT_FOR_RESERVATION})
 _NOT_ANSWERING = frozenset({"unreachable", "auth_failed", "stale"})
 
 
@@ -46,10 +47,17 @@ def _room_verdict(job: JobRequest, contest: Contest, beginning: FleetState) -> V
     if codes <= _NOT_ANSWERING:
         names = ", ".join(reason.cluster for reason in open_now)
         return Verdict("clusters_unreachable", f"could run only on clusters that do not answer: {names}", reasons)
-    if "reserved_for_gang" in codes:
-        message = "there is room, but it is kept for a larger job that has waited longer"
-        return Verdict("reserved_for_gang", message, reasons)
+    if (kept := _kept_for_others(open_now)) is not None:
+        return Verdict(*kept, reasons)
     if contest.had_room(beginning):
         message = f"jobs ahead of it take the room there was; {nearest_message(open_now)}"
         return Verdict("behind_in_queue", message, reasons)
     return Verdict("waiting_for_capacity", nearest_message(open_now), reasons)
+
+
+def _kept_for_others(open_now: Sequence[Reason]) -> tuple[str, str] | None:
+    """That there is room which others have a right to, as code and message, if so."""
+    if any(reason.code == "reserved_for_gang" for reason in open_now):
+        return "reserved_for_gang", "there is room, but it is kept for a larger job that has waited longer"
+    kept = next((reason for reason in open_now if reason.code == KEPT_FOR_RESERVATION), None)
+    return None if kept is None else (KEPT_FOR_RESERVATION, f"{kept.cluster}: {kept.message}")

@@ -12,6 +12,9 @@ from .policies import put_policy as put_policy
 from .policies import remove_policy as remove_policy
 from .reconciliation import ask_for_reconciliation as ask_for_reconciliation
 from .reconciliation import reconcile_clusters as reconcile_clusters
+from .reservations import cancel_reservation as cancel_reservation
+from .reservations import make_reservation as make_reservation
+from .reservations import shorten_reservation as shorten_reservation
 from .settlement import accrue_running as accrue_running
 from .settlement import settle_attempts as settle_attempts
 from .submission import submit_job as submit_job

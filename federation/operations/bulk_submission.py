@@ -16,6 +16,7 @@ from federation.engine.spec import request_of
 from federation.models import Job
 from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.reservations import with_reservation
 from federation.queries.reviews import Draft, Reviewed, has_hooks, review_all
 from federation.queries.submissions import field_errors, read_submission
 from foundation import clock
@@ -177,8 +178,9 @@ class _Batch:
         at = clock.now()
         for item in items:
             if item.tenant and item.reviewed:
-                job = new_job(self.submitter, item.tenant, item.reviewed.spec, at)
                 try:
+                    spec = with_reservation(item.reviewed.spec, item.tenant)
+                    job = new_job(self.submitter, item.tenant, spec, at)
                     self._refuse_hopeless(job, item.tenant)
                 except Problem as problem:
                     item.problem = problem

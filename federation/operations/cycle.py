@@ -6,7 +6,7 @@ are cancelled and limits are cut while the engine thinks.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -34,10 +34,12 @@ from federation.engine.ranks import Stretch, stretches_of
 from federation.engine.rendering import kept_levels
 from federation.engine.runtimes import runtime_of
 from federation.engine.siting import within_slice
-from federation.locks import QueuedJob, lock_queued_jobs
+from federation.engine.views import respects
+from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
 from federation.operations import figures
 from federation.queries.kinds import runtimes_of_kinds
+from federation.queries.reservations import load_reservations
 from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot
 from federation.queries.visits import spec_hash_of
 from foundation import clock
@@ -91,6 +93,7 @@ class _Lookup:
     """What the snapshot knew of jobs and flavors, by id, and how the clusters' labels select their domains."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
         self.requests = {request.id: request for request in snapshot.queue}
         self.flavors = {(c.id, flavor.name): flavor for c in snapshot.clusters for flavor in c.flavors.values()}
         self._now = snapshot.now
@@ -113,6 +116,14 @@ class _Lookup:
             found = estimate_of(job, placed, self._clusters[placed.cluster_id], runtime, self._now)
             self._estimates[alike] = record_of(found, placed.egress)
         return self._estimates[alike]
+
+    def still_lawful(self, placements: Sequence[Placement]) -> Sequence[Placement]:
+        """Those that keep to the reservations as they stand now: some may have been made or ended while the engine thought."""
+        reservations = load_reservations(self.snapshot.now)
+        if reservations == self.snapshot.reservations:
+            return placements
+        now = replace(self.snapshot, reservations=reservations)
+        return [one for one in placements if respects(self.requests[one.job_id], one, now)]
 
     @cached_property
     def _domains(self) -> Mapping[UUID, clusters.queries.Domains]:
@@ -150,6 +161,8 @@ class _Lookup:
 def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
     """The number of placements that became attempts; each with its hold, its objects and a wake-up, or not at all."""
     with transaction.atomic():
+        read_reservations()
+        placements = lookup.still_lawful(placements)
         jobs = lock_queued_jobs([placement.job_id for placement in placements])
         made = [_Draft(jobs[p.job_id], p, lookup) for p in placements if p.job_id in jobs]
         refusals = quotas.operations.take_holds([draft.hold_request for draft in made])

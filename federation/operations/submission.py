@@ -16,6 +16,7 @@ from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.models import Job
 from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.reservations import with_reservation
 from federation.queries.reviews import Draft, Reviewed, has_hooks, review
 from federation.queries.submissions import read_submission
 from foundation import clock
@@ -66,7 +67,7 @@ def submit_job(
 
     def drafted() -> tuple[Job, Reviewed]:
         final = reviewed or Reviewed(submission.under(policy_at(tenant.path)))
-        job = new_job(submitter, tenant, final.spec, clock.now())
+        job = new_job(submitter, tenant, with_reservation(final.spec, tenant), clock.now())
         refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)
         return job, final
 
@@ -89,9 +90,9 @@ def submit_job(
 
 
 def submitter_of(actor: Actor) -> User:
-    """The actor's user, known well enough to be named; PermissionDenied for the platform itself, which submits nothing."""
+    """The actor's user, known well enough to be named; PermissionDenied for the platform itself, which asks for nothing."""
     if actor.user_id is None:
-        raise PermissionDenied("Only users submit jobs.")
+        raise PermissionDenied("Only users submit jobs and reserve nodes.")
     return User(id=actor.user_id, email=actor.name)
 
 

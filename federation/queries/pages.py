@@ -17,6 +17,7 @@ from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.jobs import expected_start
+from federation.queries.reservations import names_of
 from federation.queries.runtimes import runtime_of_job
 from foundation import clock
 from foundation.paging import page_of
@@ -27,6 +28,8 @@ from tenancy.queries import Actor, permissions_at, tenant_by_path, visible_tenan
 JOBS_A_PAGE = "25"
 EVENTS_SHOWN = 200
 PODS_SHOWN = 100
+NOT_LISTS = ("overflow", "reservation")
+"""Constraints that are shown in a way of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,8 @@ class JobView:
     exit_code: int | None
     pod_sets: tuple[PodSetLine, ...]
     wishes: tuple[tuple[str, str], ...]
+    reservation: tuple[str, str] | None
+    """Id and name of the one it names."""
     run_time: str
     start: str
     spec_text: str
@@ -189,6 +194,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         exit_code=job.exit_code,
         pod_sets=tuple(_pod_set(item) for item in spec.get("pod_sets", [])),
         wishes=tuple(_wishes(spec)),
+        reservation=next(iter(names_of(_reservation_ids(spec)).items()), None),
         run_time="" if (runtime := None if is_over else runtime_of_job(job)) is None else runtime_text(runtime),
         start=str(told["message"]) if (told := expected_start(job, clock.now())) else "",
         spec_text=json.dumps(spec, indent=2, ensure_ascii=False),
@@ -203,6 +209,11 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         may_submit=Permission.SUBMIT in held,
         is_over=is_over,
     )
+
+
+def _reservation_ids(spec: Mapping[str, Any]) -> list[str]:
+    named = (spec.get("constraints") or {}).get("reservation")
+    return [named] if named else []
 
 
 def _filtered(actor: Actor, filters: Mapping[str, str]) -> QuerySet[Job]:
@@ -240,7 +251,7 @@ def line_of(job: Job) -> JobLine:
         state=job.state,
         reason_code=job.reason_code,
         reason_message=job.reason_message,
-        asks=" + ".join(_asks(item) for item in job.spec.get("pod_sets", [])),
+        asks=" + ".join(pod_set_text(item) for item in job.spec.get("pod_sets", [])),
         cluster=cluster or "",
         created_by=job.created_by.email,
         created_at=job.created_at,
@@ -249,7 +260,7 @@ def line_of(job: Job) -> JobLine:
     )
 
 
-def _asks(pod_set: Mapping[str, Any]) -> str:
+def pod_set_text(pod_set: Mapping[str, Any]) -> str:
     """`8 × 8 H100-80GB`, `4 cores, 8Gi`."""
     count = f"{pod_set.get('count', 1)} × " if pod_set.get("count", 1) != 1 else ""
     gpu = pod_set.get("gpu")
@@ -282,7 +293,7 @@ def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """What the job asks of its place, only where it asks for something."""
     constraints = spec.get("constraints") or {}
     tiers = constraints.get("overflow", ())
-    lists = {name: values for name, values in constraints.items() if values and name != "overflow"}
+    lists = {name: values for name, values in constraints.items() if values and name not in NOT_LISTS}
     found = [(name.replace("_", " "), ", ".join(values)) for name, values in lists.items()]
     found += [("overflow", "; ".join(map(_tier_text, tiers)))] * bool(tiers)
     topology = spec.get("topology") or {}

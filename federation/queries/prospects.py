@@ -6,6 +6,7 @@ says why it waits. A no is never remembered: it is always said of the fleet and 
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, product
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from federation.engine.policies import Policy
 from federation.queries.data import refuse_unknown_data
 from federation.queries.offered import offered
 from federation.queries.policies import policy_at
+from federation.queries.reservations import reserved_on
 from foundation.clock import monotonic
 from foundation.problems import FieldError, NotFound, Problem
 
@@ -73,6 +75,7 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     if _memory.hopeful.get(slot, 0.0) > monotonic():
         return
     refuse_unknown_data(request)
+    request = _on_its_cluster(request)
     fleet = clusters.queries.fleet()
     visible = [view for view in fleet if sees(request.tenant_path, view.owner_path)]
     _refuse_unknown_clusters(request, visible)
@@ -84,6 +87,26 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     if len(_memory.hopeful) >= MOST_REMEMBERED:
         _memory.hopeful.clear()
     _memory.hopeful[slot] = monotonic() + REMEMBER_SECONDS
+
+
+def refuse_unknown_clusters(request: JobRequest) -> None:
+    """NotFound for a cluster named in the constraints that the tenant does not have."""
+    _refuse_unknown_clusters(request, _visible(request))
+
+
+def refuse_beyond_limits(request: JobRequest, policy: Policy) -> None:
+    """QuotaExceededForGood for what no release of other work would make room for."""
+    _refuse_beyond_limits(request, _visible(request), policy)
+
+
+def wholes() -> list[FleetCluster]:
+    """Every cluster with nothing running on it."""
+    with _memory.lock:
+        return _memory.wholes_of(clusters.queries.fleet())
+
+
+def _visible(request: JobRequest) -> list[ClusterView]:
+    return [view for view in clusters.queries.fleet() if sees(request.tenant_path, view.owner_path)]
 
 
 def _refuse_unknown_clusters(request: JobRequest, views: Sequence[ClusterView]) -> None:
@@ -128,6 +151,14 @@ def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], pol
             FieldError(f"quota.{path}.{what}", "quota_exceeded", r.message) for (path, what), r in distinct.items()
         ]
         raise QuotaExceededForGood(f"No release of other work could help: {errors[0].detail}.", errors=errors)
+
+
+def _on_its_cluster(request: JobRequest) -> JobRequest:
+    """The request narrowed to the cluster of the reservation that it names."""
+    named = request.constraints.reservation
+    if not named:
+        return request
+    return replace(request, constraints=replace(request.constraints, reserved_on=reserved_on(named)))
 
 
 def _options(request: JobRequest, flavors: Sequence[FleetFlavor]) -> list[Mapping[str, int]]:

@@ -18,6 +18,7 @@ from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.queries.data import with_data
 from federation.queries.policies import load_policies, policy_at
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.reviews import Draft, has_hooks, review
 from federation.queries.runtimes import runtimes_of
 from federation.queries.snapshot import QUEUE_DEPTH, load_fleet, load_limits, load_queue, with_times
@@ -87,6 +88,7 @@ class _Desk:
                     limits=load_limits(),
                     policies=load_policies(),
                     egress=egress_rates(at),
+                    reservations=load_reservations(at),
                 )
             )
             self._outlook = Outlook(snapshot, self.index, depth=QUEUE_DEPTH)
@@ -138,7 +140,7 @@ def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
 
 
 def _asked(tenant: Tenant, spec: JobSpec) -> tuple[JobRequest, Groups]:
-    stored = spec_json(spec)
+    stored = spec_json(with_reservation(spec, tenant))
     groups = groups_of(tenant.id, stored)
     request = request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored), kind=groups.job)
     [request] = with_data([request])

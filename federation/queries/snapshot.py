@@ -46,6 +46,7 @@ from federation.queries.kinds import kind_of, runtimes_of_kinds
 from federation.queries.offered import offered
 from federation.queries.policies import load_policies
 from federation.queries.releases import load_releases
+from federation.queries.reservations import load_reservations
 
 REFUSED_FOR = timedelta(minutes=10)
 """How long a job is kept from a cluster whose API server has refused it for good."""
@@ -85,6 +86,7 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
         limits=load_limits(),
         policies=load_policies(),
         egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
+        reservations=load_reservations(now),
     )
     return with_times(snapshot) if _needs_times(snapshot) else snapshot
 

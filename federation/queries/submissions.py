@@ -2,21 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from django.conf import settings
 
 from federation.engine.manifest import BESIDE_MANIFEST, read_manifest
 from federation.engine.policies import Policy
 from federation.engine.reading import Fault, Faults, Fields, Refused
+from federation.engine.reservation_reading import named_shape
 from federation.engine.spec import JOB_FIELDS, JobSpec, Rules
 from federation.engine.spec_reading import read_spec
 from foundation.problems import FieldError, Invalid
 
 SUBMISSION_FIELDS = JOB_FIELDS | {"tenant"}
 MANIFEST_FIELDS = frozenset(BESIDE_MANIFEST) | {"tenant", "manifest"}
-SHAPE_NAME, SHAPE_IMAGE = "shape", "registry.example/shape:1"
-"""What stands for the name and the image of a job that nobody means to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def read_submission(body: object, *, default_tenant: str = "") -> Submission:
 
 def read_shape(body: object, *, default_tenant: str = "") -> Submission:
     """As `read_submission`, of a body in which the job's name and its pods' names and images may be missing."""
-    return _read(_named(body), default_tenant, Rules(allow_simulation=settings.ALLOW_SIMULATION))
+    return _read(named_shape(body), default_tenant, Rules(allow_simulation=settings.ALLOW_SIMULATION))
 
 
 def _read(body: object, default_tenant: str, rules: Rules) -> Submission:
@@ -68,19 +66,6 @@ def _read(body: object, default_tenant: str, rules: Rules) -> Submission:
     if spec is None or faults.found:
         raise Invalid(errors=field_errors(faults.found))
     return Submission(tenant_path, spec, values.get("strategy") is not None)
-
-
-def _named(body: object) -> object:
-    if not isinstance(body, dict) or "manifest" in body:
-        return body
-    pod_sets = body.get("pod_sets")
-    if isinstance(pod_sets, list):
-        pod_sets = [_named_pod_set(item, index) for index, item in enumerate(pod_sets)]
-    return {"name": SHAPE_NAME, **body, "pod_sets": pod_sets}
-
-
-def _named_pod_set(item: Any, index: int) -> Any:
-    return {"name": f"set-{index}", "image": SHAPE_IMAGE, **item} if isinstance(item, dict) else item
 
 
 def field_errors(faults: Iterable[Fault]) -> list[FieldError]:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -13,8 +14,11 @@ from msgspec import json
 
 from clusters.models import Cluster
 from federation.engine import claims, isolation, ranks, rendering
+from federation.engine.advance import AdvanceReservation, Bounds, bounds_of, latest_end
 from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.reservations import load_reservations
+from foundation import clock
 
 SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
@@ -55,6 +59,8 @@ class Visit:
     identity: rendering.Identity
     spec: Mapping[str, Any]
     objects: tuple[VisitedObject, ...]
+    bounds: Bounds
+    """What reservations leave it of its cluster, if it is released now."""
     is_released: bool = False
 
     @property
@@ -126,6 +132,7 @@ class Visit:
             item.assumed_nodes,
             domain=item.domain,
             must_keep=self.must_keep_domain or item.is_in_slice,
+            bounds=self.bounds,
         )
 
 
@@ -138,7 +145,7 @@ SELECT DISTINCT attempt.cluster_id FROM federation_attempt AS attempt
 _ATTEMPTS = """
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
        attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
-       cluster.name, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
+       cluster.id, cluster.name, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
        attempt.released_at IS NOT NULL
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
@@ -171,6 +178,7 @@ class _AttemptRow(NamedTuple):
     must_stop: bool
     stop_reason: str
     stop_message: str
+    cluster_id: UUID
     cluster: str
     has_kueue: bool
     job_id: UUID
@@ -214,12 +222,14 @@ def spec_hash_of(spec: str) -> str:
 
 
 def visits_of(attempt_ids: Collection[UUID]) -> list[Visit]:
-    """The claimed attempts, with their objects and how to render them. Two queries."""
+    """The claimed attempts, with their objects and how to render them. Three queries."""
     ids = list(attempt_ids)
     objects: dict[UUID, list[VisitedObject]] = defaultdict(list)
     for row in map(_ObjectRow._make, _rows(_OBJECTS, ids)):
         objects[row.attempt_id].append(_object(row))
-    return [_visit(row, objects[row.id]) for row in map(_AttemptRow._make, _rows(_ATTEMPTS, ids))]
+    now = clock.now()
+    reservations = load_reservations(now)
+    return [_visit(row, objects[row.id], reservations, now) for row in map(_AttemptRow._make, _rows(_ATTEMPTS, ids))]
 
 
 def _rows(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -229,7 +239,12 @@ def _rows(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return rows
 
 
-def _visit(row: _AttemptRow, objects: Sequence[VisitedObject]) -> Visit:
+def _visit(
+    row: _AttemptRow, objects: Sequence[VisitedObject], reservations: Sequence[AdvanceReservation], now: datetime
+) -> Visit:
+    spec = json.decode(row.spec)
+    here = [one for one in reservations if one.cluster_id == row.cluster_id]
+    named, end = spec["constraints"].get("reservation", ""), latest_end(now, spec["deadline_seconds"])
     return Visit(
         attempt_id=row.id,
         cluster=row.cluster,
@@ -249,8 +264,9 @@ def _visit(row: _AttemptRow, objects: Sequence[VisitedObject]) -> Visit:
             attempt_number=row.number,
             spec_hash=row.spec_hash,
         ),
-        spec=json.decode(row.spec),
+        spec=spec,
         objects=tuple(objects),
+        bounds=bounds_of(named, row.tenant_path, end, here, now),
         is_released=row.is_released,
     )
 

@@ -20,6 +20,8 @@ class Permission(StrEnum):
     MANAGE_JOBS = "manage_jobs"
     """Cancel anyone's jobs."""
     MANAGE_QUOTAS = "manage_quotas"
+    RESERVE = "reserve"
+    """Reserve nodes ahead of time for the tenant and everyone below it."""
     MANAGE_PRICES = "manage_prices"
     MANAGE_TENANTS = "manage_tenants"
     """Shape the tree and bind roles."""
@@ -46,6 +48,7 @@ GRANTS: dict[Role, frozenset[Permission]] = {
             Permission.SUBMIT,
             Permission.MANAGE_JOBS,
             Permission.MANAGE_QUOTAS,
+            Permission.RESERVE,
             Permission.MANAGE_TENANTS,
             Permission.VIEW_AUDIT,
         }

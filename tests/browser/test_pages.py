@@ -3,8 +3,10 @@ from datetime import timedelta
 import pytest
 
 from clusters.models import Cluster
-from federation.models import Attempt, Job, JobEvent
+from federation.models import Attempt, Job, JobEvent, Reservation
+from federation.operations import make_reservation
 from foundation.clock import now
+from foundation.plain_json import instant
 from tests.builders import actor_for, make_cluster, make_spec, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -12,7 +14,7 @@ NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 PATHS = [
     "/", "/jobs/", "/jobs/new/", "/jobs/new/?by=json", "/clusters/", "/clusters/register/",
     "/clusters/register/?by=parts", "/quotas/", "/quotas/set/", "/usage/", "/usage/?by=job&by=day", "/prices/",
-    "/prices/egress/", "/datasets/",
+    "/prices/egress/", "/datasets/", "/reservations/", "/reservations/?state=ended&cluster=x%00", "/reservations/new/",
     "/tenants/", "/tokens/", "/audit/", "/capacity/", "/capacity/?gpus=x&models=%3Cb%3E&tenant=nobody",
 ]  # fmt: skip
 
@@ -28,11 +30,19 @@ def waiting_job(user, **more):
     return job
 
 
+def reserve(user):
+    """The id of a reservation of all of acme's nodes, in force for two hours."""
+    pods = {"cpu": "8", "memory": "32Gi", "gpu": {"count": 8, "models": ["H100-80GB"]}}
+    body = {"tenant": "acme", "name": "eval", "ends_at": instant(now() + timedelta(hours=2)), "pod_sets": [pods]}
+    return make_reservation(actor_for(user), body, show=lambda row: {"id": str(row.id)}).body["id"]
+
+
 def every_path(user):
     job = waiting_job(user)
     cluster, tenant = Cluster.objects.get(name="north"), job.tenant
+    reserved = reserve(user) if not Reservation.objects.exists() else Reservation.objects.get().id
     return [*PATHS, f"/jobs/{job.id}/", f"/jobs/{job.id}/logs/", f"/clusters/{cluster.id}/", f"/tenants/{tenant.id}/",
-            f"/tenants/{tenant.id}/policy/", f"/jobs/new/?from={job.id}"]  # fmt: skip
+            f"/tenants/{tenant.id}/policy/", f"/jobs/new/?from={job.id}", f"/reservations/{reserved}/"]  # fmt: skip
 
 
 def test_every_page_opens_without_a_complaint_of_the_browser(window, admin):

@@ -22,6 +22,7 @@ def check(snapshot: Snapshot, decisions: Decisions) -> None:
         check_allowed(jobs[placement.job_id], clusters[placement.cluster_id], snapshot.now)
         check_policies(snapshot, jobs[placement.job_id], placement, clusters[placement.cluster_id])
         check_gang(jobs[placement.job_id], placement, clusters[placement.cluster_id])
+        check_reserved(snapshot, jobs[placement.job_id], placement)
     check_nodes(snapshot, decisions, jobs)
     check_limits(snapshot, decisions, jobs)
 
@@ -52,6 +53,23 @@ def check_policies(snapshot: Snapshot, job: JobRequest, placement: Placement, cl
             flavor = cluster.flavors[placed.flavor]
             assert not policy.capacity_types or flavor.capacity_type in policy.capacity_types
             assert not policy.flavors or any(fnmatchcase(flavor.name, pattern) for pattern in policy.flavors)
+
+
+def check_reserved(snapshot: Snapshot, job: JobRequest, placement: Placement) -> None:
+    """Two minutes are what it takes to hand a job over and to stop it."""
+    used = {name for placed in placement.pod_sets for name in placed.nodes}
+    seconds = float("inf") if job.deadline_seconds is None else job.deadline_seconds + 120
+    for one in snapshot.reservations:
+        if str(one.id) == job.constraints.reservation:
+            assert (job.tenant_path + "/").startswith(one.tenant_path + "/")
+            assert placement.cluster_id == one.cluster_id
+            assert used <= set(one.nodes)
+            assert one.starts_at <= snapshot.now
+            assert seconds <= (one.until_at - snapshot.now).total_seconds()
+        elif placement.cluster_id == one.cluster_id and used & set(one.nodes) and one.until_at > snapshot.now:
+            assert seconds <= (one.starts_at - snapshot.now).total_seconds()
+    named = {str(one.id) for one in snapshot.reservations}
+    assert not job.constraints.reservation or job.constraints.reservation in named
 
 
 def check_gang(job: JobRequest, placement: Placement, cluster: FleetCluster) -> None:

@@ -1,10 +1,11 @@
 """Small fleets and jobs for tests of the engine."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
+from federation.engine.advance import AdvanceReservation
 from federation.engine.model import (
     Constraints,
     FleetCluster,
@@ -119,5 +120,21 @@ def limit(tenant, resource, cap, held=0, clusters=(), number=None) -> LimitState
     return LimitState(UUID(int=number or next(_numbers)), tenant, resource, tuple(clusters), cap, held)
 
 
-def snapshot(clusters, queue, limits=(), policies=()) -> Snapshot:
-    return Snapshot(NOW, tuple(clusters), tuple(queue), tuple(limits), policies=tuple(policies))
+def reservation(number, *nodes, on=1, tenant="acme/ml", starts=0, minutes=60) -> AdvanceReservation:
+    """Nodes of cluster `on` for an hour from now, unless it starts so many minutes later or takes so long."""
+    starts_at = NOW + timedelta(minutes=starts)
+    return AdvanceReservation(
+        UUID(int=number), f"r{number}", tenant, UUID(int=on), f"c{on}", starts_at,
+        starts_at + timedelta(minutes=minutes), nodes,
+    )  # fmt: skip
+
+
+def snapshot(clusters, queue, limits=(), policies=(), reservations=()) -> Snapshot:
+    return Snapshot(
+        NOW,
+        tuple(clusters),
+        tuple(queue),
+        tuple(limits),
+        policies=tuple(policies),
+        reservations=tuple(reservations),
+    )

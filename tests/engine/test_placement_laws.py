@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from federation.engine.pools import WIDTH_OF_LEVEL
 from federation.engine.strategies import STRATEGIES
 
 from .checker import check
-from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, snapshot
+from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot
 
 FLAVORS = [
     flavor(H100, price="4"),
@@ -27,6 +28,7 @@ FLAVORS = [
     flavor("", price="0.03"),
 ]
 HOME_FIRST = (Tier(0, clusters=("c1",)), Tier(60, regions=("us-*",)), Tier(3600))
+RESERVED = [str(UUID(int=number)) for number in range(1, 4)]
 TENANTS = ["acme", "acme/ml", "acme/ml/vision", "globex/a"]
 
 
@@ -101,7 +103,25 @@ def jobs(draw):
         capacity_types=draw(st.sampled_from([(), (), ("spot",)])),
         submitted_at=draw(st.sampled_from([None, NOW, NOW - timedelta(seconds=60), NOW - timedelta(days=1)])),
         overflow=draw(st.sampled_from([(), (), HOME_FIRST])),
+        deadline_seconds=draw(st.sampled_from([None, 1000, 2000, 86_400])),
+        reservation=draw(st.sampled_from(["", "", "", *RESERVED])),
     )
+
+
+@st.composite
+def reservations(draw):
+    """Of some nodes each; those that overlap in time share none, as the database sees to."""
+    made, taken = [], []
+    for number in draw(st.lists(st.sampled_from(range(1, len(RESERVED) + 1)), unique=True)):
+        starts, minutes = draw(st.sampled_from([-60, -1, 15, 30, 45])), draw(st.sampled_from([20, 90, 5000]))
+        on = draw(st.integers(1, 3))
+        wanted = {f"n{on - 1}-{n}" for n in draw(st.sets(st.integers(0, 5)))}
+        met = [other for begin, end, where, other in taken if where == on and begin < starts + minutes and starts < end]
+        nodes = wanted.difference(*met)
+        taken.append((starts, starts + minutes, on, nodes))
+        tenant = draw(st.sampled_from(["acme", "acme/ml", "globex"]))
+        made.append(reservation(number, *sorted(nodes), on=on, tenant=tenant, starts=starts, minutes=minutes))
+    return made
 
 
 limits = st.lists(
@@ -130,7 +150,14 @@ policies = st.lists(
     max_size=2,
     unique_by=lambda one: one.tenant_path,
 )
-snapshots = st.builds(snapshot, clusters(), st.lists(jobs(), max_size=12), limits, st.one_of(st.just([]), policies))
+snapshots = st.builds(
+    snapshot,
+    clusters(),
+    st.lists(jobs(), max_size=12),
+    limits,
+    st.one_of(st.just([]), policies),
+    st.one_of(st.just([]), reservations()),
+)
 
 
 @given(snapshots)

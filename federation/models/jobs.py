@@ -9,14 +9,13 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
+from federation.engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
+from federation.engine.policies import STRATEGY_NAMES
+from federation.engine.spec import CAPACITY_TYPES
+from federation.engine.strategies import BOUNDS
 from foundation.ids import new_id
 from foundation.states import Lifecycle
 from tenancy.models import Tenant, User
-
-from .engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
-from .engine.policies import STRATEGY_NAMES
-from .engine.spec import CAPACITY_TYPES
-from .engine.strategies import BOUNDS
 
 JOB_LIFECYCLE = Lifecycle(JOB_MOVES)
 ATTEMPT_LIFECYCLE = Lifecycle(ATTEMPT_MOVES)

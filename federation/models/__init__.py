@@ -1,0 +1,16 @@
+"""State and constraints of this room: jobs and what became of them, tenants' placement policies, advance reservations."""
+
+from .jobs import ATTEMPT_LIFECYCLE as ATTEMPT_LIFECYCLE
+from .jobs import JOB_LIFECYCLE as JOB_LIFECYCLE
+from .jobs import LIVE_ATTEMPT_STATES as LIVE_ATTEMPT_STATES
+from .jobs import TERMINAL_JOB_STATES as TERMINAL_JOB_STATES
+from .jobs import Attempt as Attempt
+from .jobs import Job as Job
+from .jobs import JobEvent as JobEvent
+from .jobs import PlacementPolicy as PlacementPolicy
+from .jobs import PodRun as PodRun
+from .jobs import PolicyWeight as PolicyWeight
+from .jobs import RemoteObject as RemoteObject
+from .jobs import RunGroup as RunGroup
+from .reservations import Reservation as Reservation
+from .reservations import ReservedNode as ReservedNode

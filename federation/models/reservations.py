@@ -1,0 +1,74 @@
+"""Nodes that tenants have reserved ahead of time."""
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from clusters.models import Cluster
+from foundation.ids import new_id
+from tenancy.models import NAME_PATTERN, Tenant, User
+
+
+class Reservation(models.Model):
+    """Nodes of a cluster that a tenant has to itself from `starts_at` until `until_at` (`engine.advance`).
+
+    What was asked for and when stays as it was; only the end may come nearer, never into time that has passed (trigger).
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="reservations")
+    created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(max_length=63)
+    shape = models.JSONField(help_text="Pod sets, topology and constraints, as a job's.")
+    count = models.PositiveIntegerField(help_text="How many jobs of the shape its nodes hold at once.")
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField(help_text="As it was asked for.")
+    until_at = models.DateTimeField(
+        help_text="When it ends: sooner than asked for, once it was shortened or cancelled."
+    )
+    created_at = models.DateTimeField(db_default=Now())
+    cancelled_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(name__regex=NAME_PATTERN), name="reservation_name_is_a_dns_label"),
+            models.CheckConstraint(condition=Q(count__gte=1), name="reservation_is_for_something"),
+            models.CheckConstraint(condition=Q(ends_at__gt=F("starts_at")), name="reservation_ends_after_it_starts"),
+            models.CheckConstraint(
+                condition=Q(until_at__gte=F("starts_at"), until_at__lte=F("ends_at")),
+                name="reservation_is_kept_within_what_was_asked",
+            ),
+            models.CheckConstraint(
+                condition=Q(cancelled_at__isnull=True)
+                | Q(until_at=F("starts_at"), cancelled_at__lte=F("starts_at"))
+                | Q(until_at=F("cancelled_at")),
+                name="a_cancelled_reservation_ends_at_once",
+            ),
+            models.UniqueConstraint(
+                fields=["tenant", "name"],
+                condition=Q(cancelled_at__isnull=True),
+                name="reservation_name_is_unique_in_its_tenant",
+            ),
+        ]
+        indexes = [models.Index(fields=["until_at"], name="reservations_by_end")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ReservedNode(models.Model):
+    """A node of a reservation, with the reservation's times, which it follows; no node is reserved twice at a time (SQL)."""
+
+    id = models.BigAutoField(primary_key=True)
+    reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="reserved_nodes")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    node = models.CharField(max_length=253)
+    starts_at = models.DateTimeField()
+    until_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["reservation", "node"], name="a_node_is_in_a_reservation_once")]
+
+    def __str__(self) -> str:
+        return self.node

@@ -1,0 +1,240 @@
+"""Making, shortening and cancelling advance reservations. Placement takes no node while one is being made."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Greatest, Now
+
+from federation.engine.booking import Booking, book
+from federation.engine.decisions import Reason
+from federation.engine.model import FleetCluster, JobRequest
+from federation.engine.policies import Policy
+from federation.engine.reading import Faults, Fields, Refused
+from federation.engine.reservation_reading import Wanted, read_reservation
+from federation.engine.spec import request_of, shape_of, spec_json
+from federation.locks import rewrite_reservations
+from federation.models import Reservation, ReservedNode
+from federation.queries.policies import policy_at
+from federation.queries.prospects import NeverFits, refuse_beyond_limits, refuse_unknown_clusters, wholes
+from federation.queries.reservations import may_change, reservation_of, state_of
+from federation.queries.submissions import field_errors
+from federation.queries.vacancies import Vacancies, vacancies
+from foundation import clock
+from foundation.ids import new_id
+from foundation.outbox import announce
+from foundation.plain_json import instant
+from foundation.problems import Conflict, FieldError, Invalid, Problem
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant, User
+from tenancy.operations import Answer, answer_once, record_audit
+from tenancy.queries import Actor, NotAllowedHere, tenant_by_path
+
+from .submission import submitter_of
+
+ROUTE = "reservations"
+MOST_OPEN = 200
+"""A tenant may have so many that are not over."""
+MOST_TOLD = 10
+
+
+class NodesNotFree(Conflict):
+    """No cluster has nodes free in that time that hold what was asked."""
+
+    code, title = "nodes_not_free", "The nodes are not free"
+
+
+def make_reservation(
+    actor: Actor, body: object, *, show: Callable[[Reservation], dict[str, Any]], key: str = "", raw: bytes = b""
+) -> Answer:
+    """201 and the new reservation as `show` puts it, or the first answer to this key again.
+
+    Its nodes are chosen now, and stay the ones. Raises Invalid with every field at fault, NotFound or NotAllowedHere for
+    the tenant, NeverFits and QuotaExceededForGood for what could never be honoured, and NodesNotFree with what is missing
+    on each cluster and who holds it, as far as the actor may know.
+    """
+    now = clock.now()
+    wanted = _read(body, now)
+    tenant = tenant_by_path(actor, wanted.tenant_path, Permission.RESERVE)
+    creator = submitter_of(actor)
+
+    def produce() -> tuple[int, dict[str, Any]]:
+        rewrite_reservations()
+        _refuse_taken(tenant, wanted, now)
+        booking = _booked(actor, tenant, wanted, now)
+        row = _store(creator, tenant, wanted, booking)
+        detail = {**_times(row), "name": row.name, "cluster": booking.cluster, "nodes": list(booking.nodes)}
+        _record(actor, "reservation.create", row, detail)
+        return 201, show(reservation_of(actor, row.id))
+
+    return answer_once(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw, produce=produce)
+
+
+def _read(body: object, now: datetime) -> Wanted:
+    try:
+        return read_reservation(body, now)
+    except Refused as refused:
+        raise Invalid(errors=field_errors(refused.faults)) from None
+
+
+def _refuse_taken(tenant: Tenant, wanted: Wanted, now: datetime) -> None:
+    kept = Reservation.objects.filter(tenant=tenant, cancelled_at__isnull=True)
+    if kept.filter(name=wanted.name).exists():
+        raise Conflict(f"{tenant.path} has or had a reservation of this name.", code="reservation_name_taken")
+    if kept.filter(until_at__gt=now).count() >= MOST_OPEN:
+        raise Conflict(f"{tenant.path} has {MOST_OPEN} reservations that are not over.", code="too_many_reservations")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is wanted, in the terms of placement."""
+
+    shape: JobRequest
+    copies: int
+    policy: Policy
+
+    def on(self, clusters: Sequence[FleetCluster]) -> Booking | tuple[Reason, ...]:
+        """The nodes to take of these clusters, or why none holds it."""
+        return book(self.shape, self.copies, clusters, self.policy)
+
+    def together(self, cluster: str) -> JobRequest:
+        """All copies as one job on a cluster."""
+        pod_sets = tuple(replace(pods, count=pods.count * self.copies) for pods in self.shape.pod_sets)
+        return replace(self.shape, pod_sets=pod_sets, constraints=replace(self.shape.constraints, clusters=(cluster,)))
+
+
+def _booked(actor: Actor, tenant: Tenant, wanted: Wanted, now: datetime) -> Booking:
+    """The nodes, or the refusal."""
+    asked = _Asked(_shape_request(tenant, wanted), wanted.count, policy_at(tenant.path))
+    refuse_unknown_clusters(asked.shape)
+    free = vacancies(wanted.starts_at, wanted.ends_at, now)
+    booking = asked.on(free.clusters)
+    if not isinstance(booking, Booking):
+        raise _refusal(actor, asked, free, booking)
+    refuse_beyond_limits(asked.together(booking.cluster), asked.policy)
+    return booking
+
+
+def _shape_request(tenant: Tenant, wanted: Wanted) -> JobRequest:
+    stored = spec_json(wanted.shape)
+    return request_of(stored, job_id=new_id(), tenant_path=tenant.path, shape=shape_of(stored))
+
+
+def _refusal(actor: Actor, asked: _Asked, free: Vacancies, reasons: Sequence[Reason]) -> Problem:
+    """Why no cluster could hold it at all, or why none is free to; with those who are in the way."""
+    hopeless = asked.on(wholes())
+    if not isinstance(hopeless, Booking):
+        return NeverFits(f"No cluster could ever hold this. {_told(hopeless)}", errors=_errors(hopeless))
+    errors = [*_errors(reasons), *free.conflicts(actor, {reason.cluster for reason in reasons})]
+    return NodesNotFree(f"No cluster has the nodes free in that time. {_told(reasons)}", errors=errors)
+
+
+def _told(reasons: Sequence[Reason]) -> str:
+    return "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:MOST_TOLD]) or "There is none yet."
+
+
+def _errors(reasons: Sequence[Reason]) -> list[FieldError]:
+    return [FieldError(f"clusters.{reason.cluster}", reason.code, reason.message) for reason in reasons]
+
+
+def _store(creator: User, tenant: Tenant, wanted: Wanted, booking: Booking) -> Reservation:
+    row = Reservation.objects.create(
+        tenant=tenant,
+        created_by=creator,
+        cluster_id=booking.cluster_id,
+        name=wanted.name,
+        shape=_shape_json(wanted),
+        count=wanted.count,
+        starts_at=wanted.starts_at,
+        ends_at=wanted.ends_at,
+        until_at=wanted.ends_at,
+    )
+    ReservedNode.objects.bulk_create(
+        ReservedNode(
+            reservation=row,
+            cluster_id=booking.cluster_id,
+            node=node,
+            starts_at=wanted.starts_at,
+            until_at=wanted.ends_at,
+        )
+        for node in booking.nodes
+    )
+    return row
+
+
+def _shape_json(wanted: Wanted) -> dict[str, Any]:
+    stored = spec_json(wanted.shape)
+    asked = ("name", "count", "cpu", "memory", "gpu")
+    pod_sets = [{part: pods[part] for part in asked} for pods in stored["pod_sets"]]
+    return {"pod_sets": pod_sets, "topology": stored["topology"], "constraints": stored["constraints"]}
+
+
+def shorten_reservation(actor: Actor, reservation_id: UUID, body: object) -> Reservation:
+    """The reservation with its end moved nearer: `{"ends_at": …}`. Jobs that run past that go on where they are.
+
+    Raises NotFound, NotAllowedHere, Invalid, and Conflict when it is over.
+    """
+    ends_at = _read_end(body)
+    with transaction.atomic():
+        return _shorten(actor, reservation_id, ends_at)
+
+
+def _shorten(actor: Actor, reservation_id: UUID, ends_at: datetime) -> Reservation:
+    rewrite_reservations()
+    row = _changeable(actor, reservation_id)
+    was = row.until_at
+    if not max(clock.now(), row.starts_at) < ends_at <= was:
+        told = (
+            "must come after now and after the start, and no later than the reservation ends: it can only be shortened"
+        )
+        raise Invalid.field("ends_at", "out_of_range", told)
+    if ends_at != was:
+        Reservation.objects.filter(id=row.id).update(until_at=ends_at)
+        row = reservation_of(actor, reservation_id)
+        _record(actor, "reservation.shorten", row, {**_times(row), "before": instant(was)})
+    return row
+
+
+def cancel_reservation(actor: Actor, reservation_id: UUID) -> None:
+    """Gives its nodes back at once; the row stays as history. Jobs that run there go on.
+
+    Raises NotFound, NotAllowedHere, and Conflict when it is over.
+    """
+    with transaction.atomic():
+        rewrite_reservations()
+        row = _changeable(actor, reservation_id)
+        was = row.until_at
+        Reservation.objects.filter(id=row.id).update(until_at=Greatest(Now(), F("starts_at")), cancelled_at=Now())
+        row.refresh_from_db()
+        _record(actor, "reservation.cancel", row, {**_times(row), "before": instant(was)})
+
+
+def _read_end(body: object) -> datetime:
+    faults = Faults()
+    ends_at = Fields(body, "", faults, frozenset(["ends_at"])).instant("ends_at", required=True)
+    if ends_at is None or faults.found:
+        raise Invalid(errors=field_errors(faults.found))
+    return ends_at
+
+
+def _changeable(actor: Actor, reservation_id: UUID) -> Reservation:
+    row = reservation_of(actor, reservation_id)
+    if not may_change(actor, row):
+        raise NotAllowedHere(row.tenant, Permission.RESERVE)
+    state = state_of(row, clock.now())
+    if state in ("ended", "cancelled"):
+        raise Conflict(f"The reservation is {state}.", code="state_conflict")
+    return row
+
+
+def _times(row: Reservation) -> dict[str, Any]:
+    return {"starts_at": instant(row.starts_at), "ends_at": instant(row.until_at)}
+
+
+def _record(actor: Actor, action: str, row: Reservation, detail: dict[str, Any]) -> None:
+    record_audit(actor, action, object_kind="reservation", object_id=row.id, tenant_id=row.tenant_id, detail=detail)
+    announce("cycle")

@@ -1,0 +1,272 @@
+"""Advance reservations as placement needs them, and as their tenants see them."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Exists, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Concat
+
+from clusters.models import Flavor
+from clusters.queries import fleet
+from federation.engine.advance import AdvanceReservation, longest_inside
+from federation.engine.policies import prefixes_of
+from federation.engine.spec import JobSpec
+from federation.models import LIVE_ATTEMPT_STATES, Reservation
+from foundation import clock
+from foundation.problems import FieldError, Invalid, NotFound
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
+from tenancy.queries import Actor, permissions_at, tenant_by_path, visible_tenants
+
+RESERVATION_FILTERS = ("tenant", "cluster", "state")
+STATES = ("scheduled", "active", "ended", "cancelled")
+
+OPEN = """
+SELECT reservation.id, reservation.name, tenant.path, reservation.cluster_id, cluster.name, reservation.starts_at,
+       reservation.until_at,
+       (SELECT array_agg(reserved.node ORDER BY reserved.node) FROM federation_reservednode AS reserved
+         WHERE reserved.reservation_id = reservation.id)
+  FROM federation_reservation AS reservation
+  JOIN tenancy_tenant AS tenant ON tenant.id = reservation.tenant_id
+  JOIN clusters_cluster AS cluster ON cluster.id = reservation.cluster_id
+ WHERE reservation.until_at > %s AND reservation.until_at > reservation.starts_at
+ ORDER BY reservation.starts_at, reservation.id
+"""
+
+
+def load_reservations(now: datetime) -> tuple[AdvanceReservation, ...]:
+    """Those that are not over, the soonest first. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(OPEN, [now])
+        rows = cursor.fetchall()
+    return tuple(
+        AdvanceReservation(row_id, name, path, cluster_id, cluster, starts_at, until_at, tuple(nodes or ()))
+        for row_id, name, path, cluster_id, cluster, starts_at, until_at, nodes in rows
+    )
+
+
+def with_reservation(spec: JobSpec, tenant: Tenant) -> JobSpec:
+    """The spec with the id of the reservation that it names, by name or id: of the tenant, or of the nearest one above it.
+
+    Raises NotFound where there is none that is not over, Invalid for a job that its deadline leaves no time to run in it.
+    """
+    wanted = spec.constraints.reservation
+    if not wanted:
+        return spec
+    now = clock.now()
+    found = _named(wanted, tenant.path, now)
+    if found is None:
+        error = FieldError("constraints.reservation", "not_found", "this tenant has no such reservation, or it is over")
+        raise NotFound("The constraints name a reservation that this tenant does not have.", errors=[error])
+    longest = longest_inside(found, now)
+    if spec.deadline_seconds > longest:
+        told = f"the reservation {found.name} leaves a job that starts with it at most {longest} seconds"
+        raise Invalid.field("deadline_seconds", "out_of_range", told)
+    return replace(spec, constraints=replace(spec.constraints, reservation=str(found.id)))
+
+
+def _named(wanted: str, tenant_path: str, now: datetime) -> AdvanceReservation | None:
+    serving = [one for one in load_reservations(now) if one.serves(tenant_path)]
+    by_id = next((one for one in serving if str(one.id) == wanted), None)
+    named = [one for one in serving if one.name == wanted]
+    return by_id or max(named, key=lambda one: len(one.tenant_path), default=None)
+
+
+def reserved_on(reservation_id: str) -> UUID | None:
+    """The cluster of a reservation."""
+    return Reservation.objects.filter(id=reservation_id).values_list("cluster_id", flat=True).first()
+
+
+def visible_reservations(actor: Actor) -> QuerySet[Reservation]:
+    """Reservations of the tenants that the actor may see, and of those above them, which serve them."""
+    seen = visible_tenants(actor)
+    below = seen.filter(path__startswith=Concat(OuterRef("tenant__path"), Value("/")))
+    rows = Reservation.objects.filter(Q(tenant__in=seen) | Exists(below))
+    return rows.select_related("tenant", "created_by", "cluster").prefetch_related("reserved_nodes")
+
+
+def reservation_of(actor: Actor, reservation_id: UUID) -> Reservation:
+    """The reservation; NotFound when there is none or the actor may not see it."""
+    row = visible_reservations(actor).filter(id=reservation_id).first()
+    if row is None:
+        raise NotFound
+    return row
+
+
+def filtered_reservations(actor: Actor, query: Mapping[str, str]) -> QuerySet[Reservation]:
+    """Visible reservations narrowed by `RESERVATION_FILTERS`: those that serve a tenant or one below it, a cluster's name,
+    states (comma-separated).
+    """
+    rows = visible_reservations(actor)
+    if "tenant" in query:
+        path = tenant_by_path(actor, query["tenant"]).path
+        rows = rows.filter(Q(tenant__path__in=prefixes_of(path)) | Q(tenant__path__startswith=f"{path}/"))
+    if "cluster" in query:
+        rows = rows.filter(cluster__name=query["cluster"])
+    if "state" in query:
+        rows = rows.filter(_in_states(query["state"].split(","), clock.now()))
+    return rows
+
+
+def _in_states(states: Iterable[str], now: datetime) -> Q:
+    kept = Q(cancelled_at__isnull=True)
+    conditions = {
+        "scheduled": kept & Q(starts_at__gt=now),
+        "active": kept & Q(starts_at__lte=now, until_at__gt=now),
+        "ended": kept & Q(until_at__lte=now),
+        "cancelled": ~kept,
+    }
+    wanted = Q(pk__in=[])
+    for state in states:
+        if state not in conditions:
+            raise Invalid.field("state", "unknown_value", f"one or more of: {', '.join(STATES)}")
+        wanted |= conditions[state]
+    return wanted
+
+
+def state_of(row: Reservation, now: datetime) -> str:
+    """One of STATES: it follows from the times alone, so a reservation ends by itself."""
+    if row.cancelled_at is not None:
+        return "cancelled"
+    if row.until_at <= now:
+        return "ended"
+    return "scheduled" if row.starts_at > now else "active"
+
+
+def may_change(actor: Actor, row: Reservation) -> bool:
+    """Whether the actor may shorten or cancel it."""
+    return Permission.RESERVE in permissions_at(actor, row.tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStanding:
+    """A reserved node: why it cannot be used, empty if it can."""
+
+    name: str
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Devices, cores in thousandths, MiB."""
+
+    gpus: int = 0
+    cpu_millicores: int = 0
+    memory_mib: int = 0
+
+    def plus(self, other: "Amounts", times: int = 1) -> "Amounts":
+        """The sum."""
+        return Amounts(
+            self.gpus + other.gpus * times,
+            self.cpu_millicores + other.cpu_millicores * times,
+            self.memory_mib + other.memory_mib * times,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReservationView:
+    """A reservation with its nodes as they are now, and what its jobs use of them.
+
+    `room` is what the nodes that can be used have in all, `used` what jobs of the reservation take of it, `idle_nodes` how
+    many of them run nothing of it.
+    """
+
+    row: Reservation
+    state: str
+    nodes: tuple[NodeStanding, ...]
+    room: Amounts
+    used: Amounts
+    jobs: int
+    idle_nodes: int
+
+    @property
+    def unused(self) -> Amounts:
+        """What jobs leave of the room; nothing, where nodes went down under them."""
+        left = self.room.plus(self.used, times=-1)
+        return Amounts(max(0, left.gpus), max(0, left.cpu_millicores), max(0, left.memory_mib))
+
+    @property
+    def shortage(self) -> str:
+        """`2 of 4 nodes are down`; empty while none is."""
+        down = [node for node in self.nodes if node.trouble]
+        are = "is" if len(down) == 1 else "are"
+        return f"{len(down)} of {len(self.nodes)} nodes {are} down" if down else ""
+
+
+USED = """
+SELECT job.spec->'constraints'->>'reservation', attempt.id, object.gpu_units, object.cpu_millicores, object.memory_mib,
+       object.assumed_nodes::text
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.outcome = ''
+ WHERE attempt.state = ANY(%s) AND attempt.cluster_id = ANY(%s)
+   AND job.spec->'constraints'->>'reservation' = ANY(%s)
+"""
+
+
+@dataclass(slots=True)
+class _Use:
+    amounts: Amounts
+    attempts: set[UUID]
+    nodes: set[str]
+
+
+def views_of(rows: Sequence[Reservation], now: datetime) -> list[ReservationView]:
+    """The reservations as they stand now. A few queries, however many there are."""
+    going = [row for row in rows if state_of(row, now) in ("scheduled", "active")]
+    uses = _uses(going) if going else {}
+    known = {view.id: {node.name: node for node in view.nodes} for view in fleet()} if going else {}
+    gpu_flavors = set(
+        Flavor.objects.filter(cluster__in={row.cluster_id for row in going})
+        .exclude(gpu_model="")
+        .values_list("cluster_id", "name")
+    )
+    return [_view(row, now, uses.get(str(row.id)), known.get(row.cluster_id, {}), gpu_flavors) for row in rows]
+
+
+def _view(
+    row: Reservation, now: datetime, use: _Use | None, known: Mapping[str, Any], gpu_flavors: set[tuple[UUID, str]]
+) -> ReservationView:
+    state, use = state_of(row, now), use or _Use(Amounts(), set(), set())
+    names = sorted(reserved.node for reserved in row.reserved_nodes.all())
+    if state in ("ended", "cancelled"):
+        return ReservationView(row, state, tuple(NodeStanding(name, "") for name in names), Amounts(), Amounts(), 0, 0)
+    standings: list[NodeStanding] = []
+    room = Amounts()
+    for name in names:
+        node = known.get(name)
+        trouble = "it is gone from its cluster" if node is None else "" if node.is_usable else node.why_unusable
+        standings.append(NodeStanding(name, trouble))
+        if node is not None and not trouble:
+            gpus = sum(units for flavor, units in node.devices.items() if (row.cluster_id, flavor) in gpu_flavors)
+            room = room.plus(Amounts(gpus, node.cpu_millicores, node.memory_mib))
+    usable = {standing.name for standing in standings if not standing.trouble}
+    idle = len(usable - use.nodes)
+    return ReservationView(row, state, tuple(standings), room, use.amounts, len(use.attempts), idle)
+
+
+def _uses(rows: Sequence[Reservation]) -> Mapping[str, _Use]:
+    """By reservation, what the live attempts of jobs that name it take."""
+    uses: dict[str, _Use] = defaultdict(lambda: _Use(Amounts(), set(), set()))
+    with connection.cursor() as cursor:
+        ids = [str(row.id) for row in rows]
+        cursor.execute(USED, [LIVE_ATTEMPT_STATES, list({row.cluster_id for row in rows}), ids])
+        for reservation, attempt, *each, assumed in cursor.fetchall():
+            use, nodes = uses[reservation], json.loads(assumed)
+            use.amounts = use.amounts.plus(Amounts(*map(int, each)), sum(nodes.values()))
+            use.attempts.add(attempt)
+            use.nodes |= set(nodes)
+    return uses
+
+
+def names_of(reservation_ids: Iterable[str]) -> Mapping[str, str]:
+    """Names by id. One query, or none."""
+    ids = list(reservation_ids)
+    rows = Reservation.objects.filter(id__in=ids).values_list("id", "name") if ids else ()
+    return {str(row_id): name for row_id, name in rows}

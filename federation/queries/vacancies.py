@@ -1,0 +1,149 @@
+"""Which nodes could be reserved for a time, and what stands in the way on the others."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+
+import clusters.queries
+from clusters.queries import NodeView
+from federation.engine.advance import TURNOVER, AdvanceReservation, latest_end
+from federation.engine.lifecycle import AttemptState
+from federation.engine.model import FleetCluster, FleetNode
+from federation.engine.timeline import instant_text
+from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.reservations import load_reservations, visible_reservations
+from federation.queries.snapshot import load_fleet
+from foundation.problems import FieldError
+from tenancy.queries import Actor, visible_tenants
+
+RESERVED = "reserved for others in that time"
+BUSY = "held by jobs that may run past its start"
+MOST_NAMED = 10
+
+LIVE = """
+SELECT attempt.cluster_id, attempt.state, attempt.released_at, job.id, job.name, tenant.path,
+       (job.spec->>'deadline_seconds')::int, object.assumed_nodes::text,
+       (SELECT array_agg(pod.node) FROM federation_podrun AS pod
+         WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> ''
+           AND pod.finished_at IS NULL AND NOT pod.is_gone)
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.outcome = ''
+ WHERE attempt.state = ANY(%s)
+ ORDER BY attempt.id, object.position
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupation:
+    """Nodes that a job stands on, and until when at the latest; None if nobody can tell."""
+
+    cluster_id: UUID
+    job_id: UUID
+    job: str
+    tenant_path: str
+    until: datetime | None
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Vacancies:
+    """The clusters as they would be with none of our jobs on them, nodes that are not free in time marked unusable."""
+
+    clusters: tuple[FleetCluster, ...]
+    reserved: tuple[AdvanceReservation, ...]
+    """Those that overlap."""
+    busy: tuple[Occupation, ...]
+    """Jobs that may run past the start."""
+    now: datetime
+
+    def conflicts(self, actor: Actor, names: Collection[str]) -> list[FieldError]:
+        """Who holds nodes of the clusters of these names, as far as the actor may know; what they may not see is counted."""
+        shown = set(visible_reservations(actor).values_list("id", flat=True))
+        paths = set(visible_tenants(actor).values_list("path", flat=True))
+        found = []
+        for cluster in (one for one in self.clusters if one.name in names):
+            reserved = [one for one in self.reserved if one.cluster_id == cluster.id]
+            busy = [one for one in self.busy if one.cluster_id == cluster.id]
+            told = [_reserved_text(one, self.now) for one in reserved if one.id in shown]
+            hidden = sum(len(one.nodes) for one in reserved if one.id not in shown)
+            found += _told(f"clusters.{cluster.name}.reservations", "reserved", told, hidden, "reserved for others")
+            told = [_busy_text(one, self.now) for one in busy if one.tenant_path in paths]
+            hidden = len(frozenset().union(*(one.nodes for one in busy if one.tenant_path not in paths)))
+            found += _told(f"clusters.{cluster.name}.jobs", "busy", told, hidden, "held by others' jobs")
+        return found
+
+
+def vacancies(starts_at: datetime, until_at: datetime, now: datetime) -> Vacancies:
+    """What could be reserved from one instant to another."""
+    reserved = tuple(one for one in load_reservations(now) if one.starts_at < until_at and starts_at < one.until_at)
+    busy = tuple(one for one in _occupations(now) if one.until is None or one.until > starts_at)
+    why: dict[tuple[UUID, str], str] = {(one.cluster_id, node): BUSY for one in busy for node in one.nodes}
+    why |= {(one.cluster_id, node): RESERVED for one in reserved for node in one.nodes}
+    views = {view.id: view.nodes for view in clusters.queries.fleet()}
+    found = (replace(one, nodes=_vacant(one.id, views.get(one.id, ()), why)) for one in load_fleet(now))
+    return Vacancies(tuple(found), reserved, busy, now)
+
+
+def _occupations(now: datetime) -> Iterable[Occupation]:
+    with connection.cursor() as cursor:
+        cursor.execute(LIVE, [LIVE_ATTEMPT_STATES])
+        rows = cursor.fetchall()
+    for cluster_id, state, released_at, job_id, job, path, deadline_seconds, assumed, seen in rows:
+        # one that nobody hears from may be released whenever its cluster comes back
+        is_lost = released_at is None and state == AttemptState.UNKNOWN
+        until = None if is_lost else latest_end(released_at or now, deadline_seconds)
+        if until is not None and until <= now:
+            until = now + TURNOVER  # overdue, and still there
+        yield Occupation(cluster_id, job_id, job, path, until, frozenset(json.loads(assumed)) | frozenset(seen or ()))
+
+
+def _vacant(cluster_id: UUID, nodes: Sequence[NodeView], why: Mapping[tuple[UUID, str], str]) -> tuple[FleetNode, ...]:
+    return tuple(_vacant_node(node, why.get((cluster_id, node.name), "")) for node in nodes)
+
+
+def _vacant_node(node: NodeView, why_not: str) -> FleetNode:
+    return FleetNode(
+        name=node.name,
+        domain=node.domain,
+        clique=node.clique,
+        total=node.devices,
+        free={name: max(0, units - node.foreign_devices.get(name, 0)) for name, units in node.devices.items()},
+        cpu_millicores=node.cpu_millicores,
+        memory_mib=node.memory_mib,
+        pods=node.pods,
+        free_cpu_millicores=max(0, node.cpu_millicores - node.foreign_cpu_millicores),
+        free_memory_mib=max(0, node.memory_mib - node.foreign_memory_mib),
+        free_pods=max(0, node.pods - node.foreign_pods),
+        is_usable=node.is_usable and not why_not,
+        why_unusable=node.why_unusable or why_not,
+        repels=node.repels,
+    )
+
+
+def _reserved_text(one: AdvanceReservation, now: datetime) -> str:
+    times = f"{instant_text(one.starts_at, now)} to {instant_text(one.until_at, now)}"
+    return f"reservation {one.name} of {one.tenant_path} holds {_nodes(len(one.nodes))} from {times}"
+
+
+def _busy_text(one: Occupation, now: datetime) -> str:
+    until = "for nobody knows how long" if one.until is None else f"until {instant_text(one.until, now)}"
+    return f"job {one.job} ({one.job_id}) of {one.tenant_path} may run {until} on {_nodes(len(one.nodes))}"
+
+
+def _told(field: str, code: str, told: Sequence[str], hidden: int, by_others: str) -> list[FieldError]:
+    counted = Counter(told)
+    found = [FieldError(field, code, text) for text in list(counted)[:MOST_NAMED]]
+    if len(counted) > MOST_NAMED:
+        found.append(FieldError(field, code, f"and {len(counted) - MOST_NAMED} more"))
+    return found + [FieldError(field, code, f"{_nodes(hidden)} {by_others}")] * bool(hidden)
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"

@@ -1,0 +1,69 @@
+"""Reserving nodes by hand: the form, the list, the reservation's page, and the job that runs in it."""
+
+from datetime import timedelta
+
+import pytest
+
+from federation.models import Reservation
+from foundation.clock import now
+from tests.browser.test_pages import reserve
+from tests.builders import actor_for, make_spec, submit
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def local(minutes):
+    """What a date and time control holds."""
+    return f"{now() + timedelta(minutes=minutes):%Y-%m-%dT%H:%M}"
+
+
+def test_nodes_are_reserved_shortened_and_given_back(window, admin):
+    page = window().sign_in(admin).page
+    page.get_by_role("link", name="Reservations", exact=True).click()
+    page.get_by_role("link", name="Reserve nodes").click()
+    page.get_by_label("Name").fill("eval-week")
+    page.get_by_label("For the tenant").select_option("acme/research")
+    page.get_by_label("From, in UTC").fill(local(60))
+    page.get_by_label("Until, in UTC").fill(local(240))
+    page.get_by_label("GPU models").fill("H100-80GB")
+    page.get_by_role("button", name="Reserve").click()
+    assert "eval-week is reserved on north." in page.get_by_role("status").all_inner_texts()
+    row = Reservation.objects.get()
+    assert page.get_by_role("table", name="Nodes").get_by_text(row.reserved_nodes.get().node).is_visible()
+    page.get_by_label("New end, in UTC").fill(local(400))
+    page.get_by_role("button", name="Shorten").click()
+    assert "it can only be shortened" in page.locator("#e-ends_at").inner_text()
+    page.get_by_label("New end, in UTC").fill(local(120))
+    page.get_by_role("button", name="Shorten").click()
+    assert page.get_by_text("Asked for until").is_visible()
+    page.get_by_text("Cancel it").click()
+    page.get_by_role("button", name="Cancel the reservation").click()
+    assert page.locator(".state").first.inner_text().strip() == "cancelled"
+    page.get_by_role("link", name="Reservations", exact=True).first.click()
+    assert page.get_by_text("No reservation here").is_visible()
+
+
+def test_what_cannot_be_reserved_is_told_beside_the_form(window, admin):
+    reserve(admin)
+    page = window().sign_in(admin).page
+    page.goto(f"{page.url.split('/login')[0].rstrip('/')}/reservations/new/")
+    page.get_by_label("Name").fill("ÜBER")
+    page.get_by_label("Until, in UTC").fill(local(-5))
+    page.get_by_role("button", name="Reserve").click()
+    assert page.locator("#e-name").is_visible()
+    assert page.locator("#e-ends_at").is_visible()
+    page.get_by_label("Name").fill("second")
+    page.get_by_label("Until, in UTC").fill(local(60))
+    page.get_by_role("button", name="Reserve").click()
+    assert "No cluster has the nodes free in that time." in page.get_by_role("alert").inner_text()
+    assert "reservation eval of acme holds 1 node" in page.get_by_role("alert").inner_text()
+
+
+def test_a_job_shows_its_reservation(window, admin):
+    reserved = reserve(admin)
+    spec = make_spec(deadline_seconds=600, constraints={"reservation": "eval"})
+    job = submit(actor_for(admin), {"tenant": "acme/research", **spec})
+    w = window().sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    w.page.get_by_role("link", name="eval", exact=True).click()
+    assert w.page.url.endswith(f"/reservations/{reserved}/")
