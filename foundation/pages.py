@@ -63,6 +63,11 @@ def typed(request: HttpRequest) -> dict[str, str]:
     }
 
 
+def asked(request: HttpRequest) -> dict[str, str]:
+    """What the query string says, one value per name, without NUL characters."""
+    return {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
+
+
 def is_poll(request: HttpRequest) -> bool:
     """Whether htmx asks for a live part of a page."""
     return request.headers.get("HX-Request") == "true"

@@ -12,7 +12,7 @@ from billing.engine.egress import MOST_EGRESS_PRICE, REGION, is_region
 from billing.operations.egress import NewEgressPrice, create_egress_price, end_egress_price
 from billing.queries.egress import EgressLine, egress_lines
 from clusters.queries import visible_clusters
-from foundation.pages import Form, show, typed
+from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
@@ -38,7 +38,7 @@ class EgressPage:
 def egress(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Every egress price the viewer may see; those who manage prices set a new one here."""
     if request.method != "POST":
-        return _page(request, actor, Form(values={"currency": "USD", **request.GET.dict()}))
+        return _page(request, actor, Form(values={"currency": "USD", **asked(request)}))
     values = typed(request)
     try:
         price = create_egress_price(actor, _wanted(values))

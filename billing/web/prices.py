@@ -13,7 +13,7 @@ from billing.operations.prices import NewPrice, create_price
 from billing.queries.pages import PriceLine, price_lines
 from clusters.models import Flavor
 from clusters.queries import visible_clusters
-from foundation.pages import Form, show, typed
+from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
@@ -49,7 +49,7 @@ class PricesPage:
 def prices(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Every price of the clusters the viewer may see; those who manage prices set a new one here."""
     if request.method != "POST":
-        return _page(request, actor, Form(values={"currency": "USD", **request.GET.dict()}))
+        return _page(request, actor, Form(values={"currency": "USD", **asked(request)}))
     values = typed(request)
     try:
         price = create_price(actor, _wanted(values))

@@ -12,7 +12,7 @@ from clusters.engine.datasets import DATASET_NAME, MOST_PLACES, REGION, BadSize,
 from clusters.operations.datasets import Location, create_dataset, remove_dataset, update_dataset
 from clusters.queries import visible_clusters
 from clusters.queries.datasets import DatasetLine, dataset_by_id, dataset_lines, line_of
-from foundation.pages import Form, show, typed
+from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, permissions_at, visible_tenants
@@ -44,7 +44,7 @@ class DatasetPage:
 def datasets(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Every dataset the viewer may see; those who manage a tenant record one here."""
     if request.method != "POST":
-        return _list(request, actor, Form(values=request.GET.dict()))
+        return _list(request, actor, Form(values=asked(request)))
     values = typed(request)
     try:
         size_bytes, locations = _read(values, is_new=True)

@@ -12,7 +12,7 @@ from clusters.models import Cluster
 from clusters.operations import cordon_cluster, drain_cluster, probe_cluster, uncordon_cluster
 from clusters.queries.pages import ClusterView, Fleet, cluster_view, fleet_view
 from clusters.queries.visible import cluster_by_id
-from foundation.pages import show
+from foundation.pages import asked, show
 from foundation.problems import Conflict, NotFound
 from tenancy.queries import Actor
 from tenancy.web import action, page
@@ -45,7 +45,7 @@ def fleet(request: HttpRequest, actor: Actor) -> HttpResponse:
 @page
 def cluster(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
     """One cluster with its flavors, nodes and events."""
-    view = cluster_view(actor, cluster_by_id(actor, cluster_id), request.GET.dict())
+    view = cluster_view(actor, cluster_by_id(actor, cluster_id), asked(request))
     return show(request, "clusters/cluster.html", ClusterPage(view, bool(request.GET.get("cursor"))))
 
 

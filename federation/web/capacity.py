@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from federation.engine.quotes import Capacity
 from federation.queries.pages import gpu_models
 from federation.queries.quotes import capacity_of
-from foundation.pages import Form, show
+from foundation.pages import Form, asked, show
 from foundation.problems import Problem
 from tenancy.queries import Actor
 from tenancy.web import page
@@ -45,7 +45,7 @@ class CapacityPage:
 def capacity(request: HttpRequest, actor: Actor) -> HttpResponse:
     """How many more jobs of a shape fit, in all and by cluster."""
     tenants = tenant_options(actor)
-    given = {name: str(value).strip() for name, value in request.GET.dict().items() if name in FIELDS}
+    given = {name: str(value).strip() for name, value in asked(request).items() if name in FIELDS}
     leaf = max((path for path, _ in tenants), key=lambda path: path.count("/"), default="")
     values = {**DEFAULTS, "tenant": leaf, "models": "", **given}
     form, found = Form(values=values), None

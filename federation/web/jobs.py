@@ -13,7 +13,7 @@ from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
 from federation.operations.cancellation import request_cancellation
 from federation.queries.pages import JobList, JobView, job_list, job_view
-from foundation.pages import Form, show
+from foundation.pages import Form, asked, show
 from foundation.problems import Conflict
 from tenancy.queries import Actor, visible_tenants
 from tenancy.web import action, page
@@ -47,7 +47,7 @@ class JobPage:
 @page
 def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Jobs of every tenant the viewer may see, newest first, filtered by what the query string says."""
-    found = job_list(actor, request.GET.dict())
+    found = job_list(actor, asked(request))
     shown = JobsPage(
         list=found,
         form=Form(values=found.filters),

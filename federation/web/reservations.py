@@ -23,7 +23,7 @@ from federation.queries.reservations import (
 )
 from foundation import clock
 from foundation.ids import new_id
-from foundation.pages import Form, show, typed
+from foundation.pages import Form, asked, show, typed
 from foundation.problems import Conflict, Problem
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
@@ -94,7 +94,7 @@ class ReservationPage:
 @page
 def reservations(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Reservations that serve tenants of the viewer's, newest first."""
-    state, cluster = request.GET.get("state", NOT_OVER), request.GET.get("cluster", "").replace("\x00", "").strip()[:63]
+    state, cluster = request.GET.get("state", NOT_OVER), asked(request).get("cluster", "").strip()[:63]
     state = state if state in {value for value, _ in STATE_OPTIONS} else NOT_OVER
     query = {"state": state} | ({"cluster": cluster} if cluster else {})
     rows = list(filtered_reservations(actor, query).order_by("starts_at", "id")[: MOST_SHOWN + 1])

@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 
 from foundation.clock import now
-from foundation.pages import Form, show, typed
+from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from tenancy.engine.roles import Scope
 from tenancy.operations import create_token, revoke_token
@@ -100,7 +100,7 @@ def revoke(request: HttpRequest, actor: Actor, token_id: UUID) -> HttpResponse:
 @page
 def audit(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The trail of the tenants where the viewer may read it, newest first."""
-    entries = audit_page(actor, request.GET.dict())
+    entries = audit_page(actor, asked(request))
     return show(
         request,
         "tenancy/audit.html",

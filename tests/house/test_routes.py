@@ -87,3 +87,44 @@ def test_a_parameter_nobody_declared_is_refused_on_every_route(client):
             response = client.get(f"{made_up(route)}?no_such_parameter=1", headers=headers)
             assert response.status_code == 422, (route, response.content)
             assert response.json()["errors"][0]["code"] == "unknown_filter", route
+
+
+def pages():
+    """The route of every page without an id in its path."""
+    found = []
+
+    def walk(patterns, prefix):
+        for pattern in patterns:
+            route = prefix + str(pattern.pattern)
+            if not isinstance(pattern, URLPattern):
+                walk(pattern.url_patterns, route)
+            elif "<" not in route and "(" not in route and not route.startswith(("/api/", "/admin/")):
+                found.append(route)
+
+    walk(get_resolver().url_patterns, "/")
+    return sorted(set(found))
+
+
+def test_a_nul_in_the_query_string_breaks_no_page(client):
+    user = make_user()
+    bind(user, "acme", "admin")
+    client.force_login(user)
+    assert "/jobs/" in pages()
+    names = (
+        "tenant",
+        "state",
+        "cluster",
+        "label",
+        "q",
+        "cursor",
+        "actor",
+        "action",
+        "object",
+        "month",
+        "limit",
+        "from",
+        "path",
+    )
+    for route in pages():
+        for name in names:
+            assert client.get(route, {name: "a\x00"}).status_code < 500, (route, name)
