@@ -140,6 +140,7 @@ _DUE_CLUSTERS = """
 SELECT DISTINCT attempt.cluster_id FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
  WHERE attempt.next_action_at <= now() AND attempt.state = ANY(%s) AND cluster.health <> ALL(%s)
+   AND (attempt.claim_expires_at IS NULL OR attempt.claim_expires_at < now())
  ORDER BY attempt.cluster_id
 """
 _ATTEMPTS = """
@@ -211,7 +212,7 @@ class _ObjectRow(NamedTuple):
 
 
 def due_clusters() -> list[UUID]:
-    """Clusters that answer and have attempts due for a visit."""
+    """Clusters that answer and have attempts due for a visit that nobody else is making."""
     return [cluster_id for (cluster_id,) in _rows(_DUE_CLUSTERS, list(LIVE_ATTEMPT_STATES), SILENT)]
 
 

@@ -14,7 +14,7 @@ from federation.models import Attempt, Job, RemoteObject
 from federation.operations.endings import Ending, end_attempts
 from federation.operations.reconciliation import reconcile_clusters
 from federation.queries.snapshot import REFUSED_FOR
-from federation.queries.visits import visits_of
+from federation.queries.visits import due_clusters, visits_of
 from foundation.clock import now
 from quotas.models import Hold
 from tests.builders import submit
@@ -177,8 +177,10 @@ def test_a_stale_worker_cannot_write(cluster, submitter):
 
 def test_a_claimed_attempt_is_not_claimed_twice(cluster, submitter):
     place(submitter)
+    assert due_clusters() == [cluster.id]
     assert len(claim_due_attempts(cluster.id, 10).attempt_ids) == 1
     assert claim_due_attempts(cluster.id, 10).attempt_ids == ()
+    assert due_clusters() == []  # nobody turns in circles while another holds the claim
 
 
 def test_a_stop_requested_before_the_start_wins_and_nothing_ever_runs(cluster, submitter):
