@@ -16,6 +16,7 @@ from federation.engine.spec import CAPACITY_TYPES, PRIORITIES, STRATEGIES
 from federation.models import Job
 from federation.operations.submission import submit_job
 from federation.queries.pages import gpu_models, job_view
+from federation.queries.reservations import filtered_reservations
 from foundation import strict_json
 from foundation.ids import new_id
 from foundation.pages import Form, show, typed
@@ -57,6 +58,7 @@ CONTROL_OF = {
     "labels": "labels",
     "data": "data",
     "throughput": "throughput",
+    "constraints.reservation": "reservation",
     "constraints.overflow": "overflow_0_clusters",
     **overflow_controls(),
 }
@@ -94,6 +96,7 @@ class SubmitPage:
     tenants: Options
     models: Options
     clusters: Options
+    reservations: Options
     shows_advanced: bool
     """Something was typed there, or is wrong there."""
     tiers: tuple[Tier, ...] = TIERS
@@ -200,6 +203,7 @@ def _form(
         tenants=tuple((path, path) for path in _tenant_paths(actor)),
         models=tuple((name, "") for name in gpu_models(actor)),
         clusters=cluster_options(actor),
+        reservations=_reservation_options(actor),
         shows_advanced=is_advanced(form),
         offers=offers,
     )
@@ -215,6 +219,12 @@ def _created(job: Job) -> dict[str, Any]:
 def _tenant_paths(actor: Actor) -> Sequence[str]:
     tenants = visible_tenants(actor, Permission.SUBMIT).order_by("path")
     return list(tenants.values_list("path", flat=True)[:MOST_OPTIONS])
+
+
+def _reservation_options(actor: Actor) -> Options:
+    """Names of the reservations that jobs may still name, with where they are."""
+    rows = filtered_reservations(actor, {"state": "scheduled,active"}).order_by("name")[:MOST_OPTIONS]
+    return tuple((row.name, f"{row.tenant.path}, on {row.cluster.name}") for row in rows)
 
 
 def _first_tenant(actor: Actor) -> str:
@@ -262,9 +272,11 @@ def _gpu(values: Mapping[str, str]) -> dict[str, Any] | None:
 
 def _constraints(values: Mapping[str, str]) -> dict[str, Any]:
     capacity_type, tiers = values.get("capacity_type", ""), overflow_of(values)
+    reservation = values.get("reservation", "").strip()
     return {
         "clusters": words_of(values.get("clusters", "")),
         "regions": words_of(values.get("regions", "")),
         "capacity_types": [capacity_type] if capacity_type else [],
         **({"overflow": tiers} if tiers else {}),
+        **({"reservation": reservation} if reservation else {}),
     }

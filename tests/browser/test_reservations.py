@@ -67,3 +67,16 @@ def test_a_job_shows_its_reservation(window, admin):
     w.open(f"/jobs/{job.id}/")
     w.page.get_by_role("link", name="eval", exact=True).click()
     assert w.page.url.endswith(f"/reservations/{reserved}/")
+
+
+def test_the_form_submits_into_a_reservation(window, admin):
+    reserved = reserve(admin)
+    w = window().sign_in(admin)
+    w.open("/jobs/new/?tenant=acme/research")
+    w.page.get_by_label("Name").fill("inside")
+    w.page.get_by_label("Image").fill("registry.example/train:1")
+    w.page.get_by_label("In the reservation").fill("eval")
+    w.page.get_by_label("Stopped after, minutes").fill("10")
+    w.page.get_by_role("button", name="Submit the job").click()
+    w.page.get_by_role("link", name="eval", exact=True).click()
+    assert w.page.url.endswith(f"/reservations/{reserved}/")
