@@ -31,16 +31,24 @@ DEVICES = "/apis/resource.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
-def plane(root: Path) -> Iterator[ControlPlane]:
-    (root / "claimed.yaml").write_text(FLEET)
-    planes = start_fleet(["claimed"], root / "fleet", fleet_file=root / "claimed.yaml")
+def own(root: Path) -> Path:
+    """A folder of its own: what is left in a gateway's home is what the next gateway there starts with."""
+    folder = root / "claimed"
+    folder.mkdir(mode=0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plane(own: Path) -> Iterator[ControlPlane]:
+    (own / "fleet.yaml").write_text(FLEET)
+    planes = start_fleet(["claimed"], own / "fleet", fleet_file=own / "fleet.yaml")
     yield planes[0]
     stop_fleet(planes)
 
 
 @pytest.fixture(scope="module")
-def gateway(root: Path, plane: ControlPlane) -> Iterator[Gateway]:
-    running = start_gateway(root / "home")
+def gateway(own: Path, plane: ControlPlane) -> Iterator[Gateway]:
+    running = start_gateway(own / "home")
     try:
         running.register(plane)
         prepare(running)
