@@ -28,6 +28,8 @@ PAGES = {
     "capacity": "/capacity/?gpus=8&count=2",
     "register": "/clusters/register/",
     "register-parts": "/clusters/register/?by=parts",
+    "reservations": "/reservations/",
+    "reserve": "/reservations/new/",
     "quotas": "/quotas/",
     "quota-edit": "/quotas/set/",
     "usage": "/usage/?by=tenant&by=flavor",

@@ -15,8 +15,8 @@ PART_WORDS = {"run": "running", "interruptions": "lost to interruptions", "egres
 
 @dataclass(frozen=True, slots=True)
 class EstimateLine:
-    """`parts` are those that arise, in words, None where unknown; `missing` names the unknown ones. `moves` tells what data is
-    brought from where.
+    """`parts` are those that arise, in words, None where unknown; `missing` names the unknown ones. While the run's own cost is
+    unknown nothing but egress is told beside it. `moves` tells what data is brought from where.
     """
 
     total: Decimal | None
@@ -28,13 +28,16 @@ class EstimateLine:
 
 def estimate_line(estimate: Estimate, moves: Sequence[Move], currency: str) -> EstimateLine:
     """The estimate for people."""
-    each = {words: getattr(estimate, name) for name, words in PART_WORDS.items()}
+    names = PART_WORDS if estimate.run is not None else ("egress",)
+    each = {PART_WORDS[name]: getattr(estimate, name) for name in names}
     return EstimateLine(
         total=estimate.total,
         parts=tuple((words, amount) for words, amount in each.items() if amount is None or amount),
         missing="" if estimate.run is None else " and ".join(words for words, amount in each.items() if amount is None),
         moves=egress_text(moves, currency),
-        run_time="" if estimate.seconds is None else f"runs about {rough_text(estimate.seconds)}",
+        run_time="its run time is unknown"
+        if estimate.seconds is None
+        else f"runs about {rough_text(estimate.seconds)}",
     )
 
 
