@@ -13,22 +13,23 @@ VERBS = ("get", "post", "put", "patch", "delete")
 OPEN_TO_ALL_USERS = {"schema", "docs"}
 
 
+def walk(patterns=None, prefix="/"):
+    """(path with its parameters, pattern) of everything that has an address."""
+    for pattern in get_resolver().url_patterns if patterns is None else patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLPattern):
+            yield route, pattern
+        else:
+            yield from walk(pattern.url_patterns, route)
+
+
 def routes():
-    """(path with made-up ids, verb, whether it names a thing) of every API view."""
+    """(path with its parameters, verb, whether it names a thing) of every API view."""
     found = []
-
-    def walk(patterns, prefix):
-        for pattern in patterns:
-            route = prefix + str(pattern.pattern)
-            if not isinstance(pattern, URLPattern):
-                walk(pattern.url_patterns, route)
-            elif (
-                issubclass(view := getattr(pattern.callback, "cls", type), APIView)
-                and pattern.name not in OPEN_TO_ALL_USERS
-            ):
-                found.extend((route, verb, "<" in route) for verb in VERBS if hasattr(view, verb))
-
-    walk(get_resolver().url_patterns, "/")
+    for route, pattern in walk():
+        view = getattr(pattern.callback, "cls", type)
+        if issubclass(view, APIView) and pattern.name not in OPEN_TO_ALL_USERS:
+            found.extend((route, verb, "<" in route) for verb in VERBS if hasattr(view, verb))
     return sorted(found)
 
 
@@ -91,18 +92,7 @@ def test_a_parameter_nobody_declared_is_refused_on_every_route(client):
 
 def pages():
     """The route of every page without an id in its path."""
-    found = []
-
-    def walk(patterns, prefix):
-        for pattern in patterns:
-            route = prefix + str(pattern.pattern)
-            if not isinstance(pattern, URLPattern):
-                walk(pattern.url_patterns, route)
-            elif "<" not in route and "(" not in route and not route.startswith(("/api/", "/admin/")):
-                found.append(route)
-
-    walk(get_resolver().url_patterns, "/")
-    return sorted(set(found))
+    return sorted({r for r, _ in walk() if "<" not in r and "(" not in r and not r.startswith(("/api/", "/admin/"))})
 
 
 def test_a_nul_in_the_query_string_breaks_no_page(client):

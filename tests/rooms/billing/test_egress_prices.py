@@ -1,6 +1,5 @@
 """Egress prices: which one holds, over HTTP and on their page, and the database as their last judge."""
 
-import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -18,7 +17,7 @@ from billing.queries import egress_rates
 from foundation.clock import now
 from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM
-from tests.builders import bearer, bind, make_cluster, make_flavor, make_tenant, make_user
+from tests.builders import bind, make_cluster, make_flavor, make_tenant, make_user
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -59,16 +58,6 @@ def test_the_order_of_the_prices_never_matters(pairs, random):
     rates = [rate(*pair, price=str(number)) for number, pair in enumerate(pairs)]
     shuffled = random.sample(rates, len(rates))
     assert held(rates) == held(shuffled)
-
-
-@pytest.fixture
-def call(client):
-    def send(user, verb, path, body=None, **headers):
-        raw = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
-        answer = getattr(client, verb)(f"/api/v1{path}", **raw, headers=bearer(user) | headers)
-        return answer.status_code, answer.json() if answer.content else None
-
-    return send
 
 
 def person(role, path="acme"):

@@ -1,7 +1,6 @@
 """Datasets over HTTP and on their pages, and the database as their last judge."""
 
 import contextlib
-import json
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -14,20 +13,10 @@ from clusters.models import Dataset
 from clusters.queries.datasets import known_data
 from foundation.clock import now
 from tenancy.models import AuditEntry
-from tests.builders import bearer, bind, make_cluster, make_tenant, make_user
+from tests.builders import bind, make_cluster, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db
 LIES = [{"region": "eu-west-1"}, {"cluster": "north"}]
-
-
-@pytest.fixture
-def call(client):
-    def send(user, verb, path, body=None, **headers):
-        raw = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
-        answer = getattr(client, verb)(f"/api/v1{path}", **raw, headers=bearer(user) | headers)
-        return answer.status_code, answer.json() if answer.content else None
-
-    return send
 
 
 @pytest.fixture

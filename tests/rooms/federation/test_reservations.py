@@ -11,7 +11,7 @@ from federation.queries.visits import visits_of
 from foundation import clock
 from foundation.plain_json import instant
 from tenancy.models import AuditEntry
-from tests.builders import bearer, bind, make_cluster, make_flavor, make_limit, make_node, make_spec, make_tenant
+from tests.builders import bind, make_cluster, make_flavor, make_limit, make_node, make_spec, make_tenant
 from tests.builders import make_user as new_user
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quotes_look_anew")]
@@ -37,16 +37,6 @@ def north():
     make_tenant("acme/ml/vision")
     make_tenant("acme/ops")
     return cluster
-
-
-@pytest.fixture
-def call(client):
-    def send(user, verb, path, body=None, **headers):
-        raw = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
-        answer = getattr(client, verb)(f"/api/v1{path}", **raw, headers=bearer(user) | headers)
-        return answer.status_code, answer.json() if answer.content else None
-
-    return send
 
 
 def person(role, path="acme/ml"):
