@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
+from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
-from devtools.trial import Gateway, start_gateway
-from tests.journeys.workload import Run, job, prepare, wait_for
+from devtools.trial import Gateway
+from tests.journeys.workload import Run, alone, job, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(300)]
 FLEET = """
@@ -31,30 +31,19 @@ DEVICES = "/apis/resource.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
-def own(root: Path) -> Path:
-    """A folder of its own: what is left in a gateway's home is what the next gateway there starts with."""
-    folder = root / "claimed"
-    folder.mkdir(mode=0o755)
-    return folder
+def installation(root: Path) -> Iterator[tuple[Gateway, ControlPlane]]:
+    with alone(root / "claimed", FLEET) as both:
+        yield both
 
 
 @pytest.fixture(scope="module")
-def plane(own: Path) -> Iterator[ControlPlane]:
-    (own / "fleet.yaml").write_text(FLEET)
-    planes = start_fleet(["claimed"], own / "fleet", fleet_file=own / "fleet.yaml")
-    yield planes[0]
-    stop_fleet(planes)
+def gateway(installation: tuple[Gateway, ControlPlane]) -> Gateway:
+    return installation[0]
 
 
 @pytest.fixture(scope="module")
-def gateway(own: Path, plane: ControlPlane) -> Iterator[Gateway]:
-    running = start_gateway(own / "home")
-    try:
-        running.register(plane)
-        prepare(running)
-        yield running
-    finally:
-        running.stop()
+def plane(installation: tuple[Gateway, ControlPlane]) -> ControlPlane:
+    return installation[1]
 
 
 def found(plane: ControlPlane, resource: str) -> list[dict]:

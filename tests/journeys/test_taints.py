@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
+from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
-from devtools.trial import Gateway, start_gateway
-from tests.journeys.workload import job, prepare, wait_for
+from devtools.trial import Gateway
+from tests.journeys.workload import alone, job, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(300)]
 FLEET = """
@@ -30,22 +30,19 @@ clusters:
 
 
 @pytest.fixture(scope="module")
-def plane(root: Path) -> Iterator[ControlPlane]:
-    (root / "tainted.yaml").write_text(FLEET)
-    planes = start_fleet(["tainted"], root / "fleet", fleet_file=root / "tainted.yaml")
-    yield planes[0]
-    stop_fleet(planes)
+def installation(root: Path) -> Iterator[tuple[Gateway, ControlPlane]]:
+    with alone(root / "tainted", FLEET) as both:
+        yield both
 
 
 @pytest.fixture(scope="module")
-def gateway(root: Path, plane: ControlPlane) -> Iterator[Gateway]:
-    running = start_gateway(root / "home")
-    try:
-        running.register(plane)
-        prepare(running)
-        yield running
-    finally:
-        running.stop()
+def gateway(installation: tuple[Gateway, ControlPlane]) -> Gateway:
+    return installation[0]
+
+
+@pytest.fixture(scope="module")
+def plane(installation: tuple[Gateway, ControlPlane]) -> ControlPlane:
+    return installation[1]
 
 
 def submitted(gateway: Gateway, name: str, cpu: str, **more) -> str:

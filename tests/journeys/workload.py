@@ -1,12 +1,15 @@
 """Jobs of every kind for whole-gateway tests, and what each must come to."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.oracle import Verdict, Witness, judge, judge_usage
-from devtools.trial import Gateway
+from devtools.trial import Gateway, start_gateway
 
 TEAM = "acme/research/vision"
 PATIENCE_SECONDS = 240
@@ -133,3 +136,24 @@ class Run:
 def _rows(report: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     rows: Iterable[Mapping[str, Any]] = report["items"]
     return rows
+
+
+@contextmanager
+def alone(folder: Path, fleet: str) -> Iterator[tuple[Gateway, ControlPlane]]:
+    """A gateway in front of the one cluster of a fleet file, called like the folder, which is made: a gateway's home keeps
+    what it knew, and the next one there would start with it.
+    """
+    folder.mkdir(mode=0o755)
+    fleet_file = folder / "fleet.yaml"
+    fleet_file.write_text(fleet)
+    planes = start_fleet([folder.name], folder / "fleet", fleet_file=fleet_file)
+    try:
+        gateway = start_gateway(folder / "home")
+        try:
+            gateway.register(planes[0])
+            prepare(gateway)
+            yield gateway, planes[0]
+        finally:
+            gateway.stop()
+    finally:
+        stop_fleet(planes)

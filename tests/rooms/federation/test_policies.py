@@ -1,13 +1,11 @@
 """Placement policies over HTTP, at submission, in rounds; and the database as their last judge."""
 
-import json
-
 import pytest
 
 from federation.models import Attempt, Job, PlacementPolicy
 from federation.operations import put_policy, run_scheduling_cycle
 from tenancy.models import AuditEntry
-from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_node, make_spec, make_tenant
+from tests.builders import actor_for, bind, make_cluster, make_flavor, make_node, make_spec, make_tenant
 from tests.builders import make_user as new_user
 from tests.rooms.federation.test_constraints import attack
 
@@ -22,16 +20,6 @@ def team():
         make_flavor(cluster)
         make_node(cluster)
     return make_tenant("acme/team")
-
-
-@pytest.fixture
-def call(client):
-    def send(user, verb, path, body=None):
-        raw = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
-        answer = getattr(client, verb)(f"/api/v1{path}", **raw, headers=bearer(user))
-        return answer.status_code, answer.json() if answer.content else None
-
-    return send
 
 
 def person(role, path="acme/team"):
