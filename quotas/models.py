@@ -2,11 +2,18 @@
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Greatest, Now
+from django.db.models.lookups import Exact
 
 from foundation.ids import new_id
 from tenancy.models import Tenant
+
+WHOLE_AMOUNTS = (
+    '$.keyvalue() ? (!(@.key like_regex "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$") || @.value.type() != "number"'
+    " || @.value < 0 || @.value > 1000000000000000 || @.value != @.value.floor())"
+)
+"""A JSON path that finds every entry of a hold's amounts that is not a whole number of base units of a known resource."""
 
 
 class QuotaLimit(models.Model):
@@ -77,7 +84,20 @@ class Hold(models.Model):
                 condition=Q(state="pending", ended_at__isnull=True)
                 | Q(state__in=["posted", "voided"], ended_at__isnull=False),
                 name="hold_ends_with_a_time",
-            )
+            ),
+            models.CheckConstraint(condition=Q(ended_at__gte=F("created_at")), name="hold_ends_after_it_began"),
+            models.CheckConstraint(
+                condition=Exact(Func(F("amounts"), function="jsonb_typeof", output_field=models.TextField()), "object")
+                & ~Q(
+                    Func(
+                        F("amounts"),
+                        Value(WHOLE_AMOUNTS),
+                        template="jsonb_path_exists(%(expressions)s::jsonpath)",
+                        output_field=models.BooleanField(),
+                    )
+                ),
+                name="hold_amounts_are_whole",
+            ),
         ]
         indexes = [models.Index(fields=["tenant"], condition=Q(state="pending"), name="pending_holds_by_tenant")]
 

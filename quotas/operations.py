@@ -153,20 +153,19 @@ def _refused_before_counting(
 
 
 def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
+    """In one statement, at whose end the database judges that each hold takes wherever it must."""
     if not granted:
         return
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state)"
+            "WITH held AS ("
+            " INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state)"
             " SELECT holder_id, tenant_id, cluster_name, amounts, 'pending' FROM json_to_recordset(%s::json)"
-            " AS hold(holder_id uuid, tenant_id uuid, cluster_name text, amounts jsonb)",
-            [_json_text(granted)],
-        )
-        cursor.execute(
-            "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
+            " AS hold(holder_id uuid, tenant_id uuid, cluster_name text, amounts jsonb))"
+            " INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
             " SELECT holder_id, limit_id, 'take', amount FROM json_to_recordset(%s::json)"
             " AS take(holder_id uuid, limit_id uuid, amount bigint)",
-            [_json_text(takes)],
+            [_json_text(granted), _json_text(takes)],
         )
 
 

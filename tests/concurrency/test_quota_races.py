@@ -1,10 +1,11 @@
 """Many takers at once, with real commits: what is held never exceeds a limit, and nobody waits for each other in a ring."""
 
 import threading
+import time
 from collections import Counter
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 
 from foundation.ids import new_id
 from quotas.models import Hold
@@ -129,4 +130,87 @@ def test_limits_put_while_work_comes_and_goes_count_all_of_it():
     at_once([work] * 8 + [cut_and_raise] * 2)
 
     assert len(limit_states()) == 3
+    assert discrepancies() == ()
+
+
+TAKE_BY_HAND = (
+    "WITH held AS (INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state)"
+    " VALUES (%(holder)s, %(tenant)s, 'north', '{\"gpu\": 1000}', 'pending'))"
+    " INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount) VALUES (%(holder)s, %(limit)s, 'take', 1000)"
+)
+
+
+@pytest.fixture
+def uncommitted_take():
+    """Takes a GPU of acme/research/vision in raw SQL on a connection of its own, and commits when it is told to."""
+    limit, tenant = make_limit("acme", nominal="8"), make_tenant("acme/research/vision")
+    taken, go_on = threading.Event(), threading.Event()
+
+    def take():
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(TAKE_BY_HAND, {"holder": new_id(), "tenant": tenant.id, "limit": limit.id})
+                taken.set()
+                assert go_on.wait(DEADLINE_SECONDS)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    assert taken.wait(DEADLINE_SECONDS)
+    yield go_on
+    go_on.set()
+    thread.join(DEADLINE_SECONDS)
+
+
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
+
+
+def refused_once_it_waited(attack, values, go_on):
+    """The name of the constraint that refuses the attack, which must wait for the uncommitted take."""
+
+    def release_when_blocked():
+        with connection.cursor() as cursor:
+            deadline = time.monotonic() + DEADLINE_SECONDS
+            while time.monotonic() < deadline:
+                cursor.execute(BLOCKED)
+                if cursor.fetchone()[0]:
+                    break
+                time.sleep(0.02)
+            else:
+                raise AssertionError("the attack did not wait")
+        go_on.set()
+
+    def strike():
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(attack, values)
+        except IntegrityError as error:
+            return error.__cause__.diag.constraint_name
+        finally:
+            go_on.set()
+        return "accepted"
+
+    return at_once([strike, release_when_blocked])[0]
+
+
+@pytest.mark.parametrize("moved", ["acme/research/vision", "acme/research"])
+def test_a_tenant_is_not_moved_under_a_take_that_is_not_committed_yet(uncommitted_take, moved):
+    other = make_tenant("other")
+    attack = "UPDATE tenancy_tenant SET parent_id = %(other)s WHERE id = %(moved)s"
+
+    refused = refused_once_it_waited(attack, {"other": other.id, "moved": make_tenant(moved).id}, uncommitted_take)
+
+    assert refused == "tenant_with_pending_holds_stays"
+    assert discrepancies() == ()
+
+
+def test_a_limit_does_not_start_empty_over_a_take_that_is_not_committed_yet(uncommitted_take):
+    attack = (
+        "INSERT INTO quotas_quotalimit (id, tenant_id, resource, clusters, nominal, cap, held, updated_at)"
+        " VALUES (%(limit)s, %(tenant)s, 'gpu', '{}', 5000, 5000, 0, now())"
+    )
+    values = {"limit": new_id(), "tenant": make_tenant("acme/research").id}
+
+    assert refused_once_it_waited(attack, values, uncommitted_take) == "limit_counts_what_is_held"
     assert discrepancies() == ()

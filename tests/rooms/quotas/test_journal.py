@@ -42,13 +42,16 @@ def attack(statements, values):
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 
-NEW_HOLD = (
+BARE_HOLD = (
     "INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state)"
-    " VALUES (%(fresh)s, %(tenant)s, 'north', '{{\"gpu\": {0}}}', 'pending');"
+    " VALUES (%(fresh)s, %(tenant)s, 'north', '{0}', 'pending')"
 )
+NEW_HOLD = "WITH held AS (" + BARE_HOLD.format('{{"gpu": {0}}}') + ") "
+"""To be followed by its takes: a hold and its takes come in one statement."""
 TAKE = "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount) VALUES (%(fresh)s, %(limit)s, 'take', {0})"
 END = "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount) VALUES (%(hold)s, %(limit)s, 'end', {0})"
-FINISH = "; UPDATE quotas_hold SET state = '{0}', ended_at = now() WHERE holder_id = %(hold)s"
+ALSO_AT = ", (%(fresh)s, %({1})s, 'take', {0})"
+FINISH = "; UPDATE quotas_hold SET state = '{0}', ended_at = statement_timestamp() WHERE holder_id = %(hold)s"
 ATTACKS = {
     "held written by hand": (
         "UPDATE quotas_quotalimit SET held = 0 WHERE id = %(limit)s",
@@ -112,10 +115,52 @@ ATTACKS = {
     "take beyond the cap": (NEW_HOLD.format(3001) + TAKE.format(3001), "quota_is_never_exceeded"),
     "take of more than was asked": (NEW_HOLD.format(1) + TAKE.format(2), "take_is_what_was_asked"),
     "take of nothing": (NEW_HOLD.format(0) + TAKE.format(0), "takes_add_and_ends_subtract"),
-    "negative take": (NEW_HOLD.format(-5) + TAKE.format(-5), "takes_add_and_ends_subtract"),
+    "negative take": (NEW_HOLD.format(5) + TAKE.format(-5), "takes_add_and_ends_subtract"),
     "take at a stranger's limit": (
-        NEW_HOLD.format(5) + TAKE.format(5).replace("%(limit)s", "%(neighbour)s"),
+        NEW_HOLD.format(5) + TAKE.format(5) + ALSO_AT.format(5, "neighbour"),
         "take_is_what_was_asked",
+    ),
+    "hold that takes nowhere": (BARE_HOLD.format('{"gpu": 1}'), "pending_hold_is_counted"),
+    "hold that takes afterwards": (
+        BARE_HOLD.format('{"gpu": 1}') + ";" + TAKE.format(1),
+        "pending_hold_is_counted",
+    ),
+    "fraction of a unit": (BARE_HOLD.format('{"cpu": 0.5}'), "hold_amounts_are_whole"),
+    "negative amount": (BARE_HOLD.format('{"cpu": -1}'), "hold_amounts_are_whole"),
+    "amount as text": (BARE_HOLD.format('{"cpu": "1"}'), "hold_amounts_are_whole"),
+    "amount beyond any fleet": (BARE_HOLD.format('{"cpu": 1e300}'), "hold_amounts_are_whole"),
+    "amount of nothing": (BARE_HOLD.format('{"cpu": null}'), "hold_amounts_are_whole"),
+    "amount of an unknown resource": (BARE_HOLD.format('{"disk": 1}'), "hold_amounts_are_whole"),
+    "amounts in a list": (BARE_HOLD.format('[{"cpu": 1}]'), "hold_amounts_are_whole"),
+    "amounts that are a number": (BARE_HOLD.format("3"), "hold_amounts_are_whole"),
+    "hold begun in 1970": (
+        BARE_HOLD.format("{}").replace("state)", "state, created_at)").replace("'pending')", "'pending', 'epoch')"),
+        "hold_begins_now",
+    ),
+    "hold begun tomorrow": (
+        BARE_HOLD.format("{}")
+        .replace("state)", "state, created_at)")
+        .replace("'pending')", "'pending', now() + '1d')"),
+        "hold_begins_now",
+    ),
+    "line dated 1970": (
+        NEW_HOLD.format(1) + TAKE.format(1).replace("amount)", "amount, at)").replace(", 1)", ", 1, 'epoch')"),
+        "journal_line_is_dated_now",
+    ),
+    "limit that starts empty over held work": (
+        (
+            "INSERT INTO quotas_quotalimit (id, tenant_id, resource, clusters, nominal, cap, held, updated_at)"
+            " VALUES (%(fresh)s, %(tenant)s, 'gpu', '{}', 5, 5, 0, now())"
+        ),
+        "limit_counts_what_is_held",
+    ),
+    "hold ended in 1970": (
+        END.format(-1000) + FINISH.format("posted").replace("statement_timestamp()", "'epoch'"),
+        "hold_ends_now",
+    ),
+    "hold ended tomorrow": (
+        END.format(-1000) + FINISH.format("posted").replace("statement_timestamp()", "now() + '1d'"),
+        "hold_ends_now",
     ),
     "second take of one hold": (
         "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount) VALUES (%(hold)s, %(limit)s, 'take', 1000)",
@@ -210,7 +255,7 @@ def test_a_removed_limit_takes_nothing_and_does_not_return(books):
 def test_a_scoped_limit_takes_nothing_from_other_clusters(books):
     scoped = make_limit("acme", "gpu", "4", clusters=("south",))
     with pytest.raises(IntegrityError) as refused:
-        attack(NEW_HOLD.format(5) + TAKE.format(5), books | {"limit": scoped.id})
+        attack(NEW_HOLD.format(5) + TAKE.format(5) + ALSO_AT.format(5, "scoped"), books | {"scoped": scoped.id})
     assert refused.value.__cause__.diag.constraint_name == "take_is_what_was_asked"
 
 
