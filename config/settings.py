@@ -2,11 +2,11 @@
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
 from config import environment as env
+from config.database import read_database_url
 from federation.engine.isolation import NEVER_REACHED
 from federation.engine.reviewing import check_token, read_hook_url
 
@@ -87,30 +87,14 @@ TEMPLATES = [
 ]
 
 
-def _database(url: str) -> dict[str, object]:
-    parts = urlsplit(url)
-    if parts.scheme not in {"postgres", "postgresql"} or not parts.path.strip("/"):
-        raise ImproperlyConfigured("DATABASE_URL must look like postgresql://user:password@host:port/name")
-    return {
-        "ENGINE": "foundation.postgres",
-        "NAME": parts.path.lstrip("/"),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": parts.port or "",
-        "CONN_MAX_AGE": 600,
-        "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {
-            "application_name": "switchyard",
-            # The same few statements come again and again; parsing and planning them was half of the server's work.
-            "server_side_binding": True,
-            "prepare_threshold": 5 if PREPARED_STATEMENTS else None,
-            "options": "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000",
-        },
-    }
+def _database(name: str) -> dict[str, Any]:
+    try:
+        return read_database_url(env.text(name), prepare=PREPARED_STATEMENTS)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} {error}") from None
 
 
-DATABASES = {"default": _database(env.text("DATABASE_URL"))}
+DATABASES = {"default": _database("DATABASE_URL")}
 REDIS_URL = env.text("REDIS_URL")
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "swy"}
