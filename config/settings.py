@@ -29,6 +29,7 @@ POLICY_CA = env.checked("SWITCHYARD_POLICY_CA", "", env.check_authorities)
 POLICY_SECONDS = env.number("SWITCHYARD_POLICY_SECONDS", 2, least=1, most=20)
 POLICY_FAILS = env.choice("SWITCHYARD_POLICY_FAILS", "closed", ("closed", "open"))
 QUEUE_ORDER = env.choice("SWITCHYARD_QUEUE_ORDER", "ratio", ("ratio", "submitted"))
+MOST_QUEUED = env.number("SWITCHYARD_MOST_QUEUED", 100_000, least=1)
 PREPARED_STATEMENTS = env.switch("SWITCHYARD_PREPARED_STATEMENTS", default=True)
 METRICS_TOKEN = env.text("SWITCHYARD_METRICS_TOKEN", "")
 CLUSTER_LOST_SECONDS = env.number("SWITCHYARD_CLUSTER_LOST_SECONDS", 40, least=1)
@@ -87,14 +88,14 @@ TEMPLATES = [
 ]
 
 
-def _database(name: str) -> dict[str, Any]:
+def _database(url: str) -> dict[str, Any]:
     try:
-        return read_database_url(env.text(name), prepare=PREPARED_STATEMENTS)
+        return read_database_url(url, prepare=PREPARED_STATEMENTS)
     except ValueError as error:
-        raise ImproperlyConfigured(f"{name} {error}") from None
+        raise ImproperlyConfigured(f"DATABASE_URL {error}") from None
 
 
-DATABASES = {"default": _database("DATABASE_URL")}
+DATABASES = {"default": _database(env.text("DATABASE_URL"))}
 REDIS_URL = env.text("REDIS_URL")
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "swy"}

@@ -56,6 +56,9 @@ class Job(models.Model):
         ]
         indexes = [
             models.Index(fields=["-priority", "id"], condition=Q(state="queued"), name="job_queue"),
+            models.Index(
+                fields=["tenant", "shape", "-priority", "id"], condition=Q(state="queued"), name="job_queue_of_tenant"
+            ),
             models.Index(fields=["tenant", "-id"], name="jobs_of_tenant"),
             models.Index(fields=["-id"], name="jobs_newest_first"),
         ]

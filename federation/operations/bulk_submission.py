@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from federation.engine.spec import request_of
 from federation.models import Job
 from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.queue import refuse_when_full
 from federation.queries.reservations import with_reservation
 from federation.queries.reviews import Draft, Reviewed, has_hooks, review_all
 from federation.queries.submissions import field_errors, read_submission
@@ -176,9 +177,11 @@ class _Batch:
     def judge_all(self, items: Sequence[_Item]) -> None:
         """Makes jobs of those that could run some day."""
         at = clock.now()
+        admitted: Counter[UUID] = Counter()
         for item in items:
             if item.tenant and item.reviewed:
                 try:
+                    refuse_when_full(item.tenant, admitted[item.tenant.id] + 1)
                     spec = with_reservation(item.reviewed.spec, item.tenant)
                     job = new_job(self.submitter, item.tenant, spec, at)
                     self._refuse_hopeless(job, item.tenant)
@@ -186,6 +189,7 @@ class _Batch:
                     item.problem = problem
                 else:
                     item.job = job
+                    admitted[item.tenant.id] += 1
 
     def _tenant(self, path: str) -> Tenant:
         if path not in self.tenants:

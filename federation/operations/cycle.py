@@ -39,8 +39,9 @@ from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
 from federation.operations import figures
 from federation.queries.kinds import runtimes_of_kinds
+from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
-from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot
+from federation.queries.snapshot import load_snapshot
 from federation.queries.visits import spec_hash_of
 from foundation import clock
 from foundation.ids import new_id

@@ -17,7 +17,8 @@ from federation.engine.expectations import expected_starts
 from federation.engine.fleet import FleetIndex
 from federation.engine.model import Snapshot
 from federation.engine.timeline import start_text
-from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot, with_times
+from federation.queries.queue import QUEUE_DEPTH
+from federation.queries.snapshot import load_snapshot, with_times
 from foundation import clock
 from foundation.clock import monotonic
 from foundation.plain_json import instant

@@ -16,6 +16,7 @@ from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.models import Job
 from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
+from federation.queries.queue import refuse_when_full
 from federation.queries.reservations import with_reservation
 from federation.queries.reviews import Draft, Reviewed, has_hooks, review
 from federation.queries.submissions import read_submission
@@ -52,8 +53,8 @@ def submit_job(
     """201 and the new job as `show` puts it, or the first answer to this key again.
 
     `body` is `{"tenant": path, …spec}` or `{"tenant": path, "manifest": {…}}`, and `raw` the same as it was sent. Raises
-    Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `review` and `refuse_hopeless`
-    raise. Policy hooks are asked before the transaction, and not again once the key has its answer.
+    Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `refuse_when_full`, `review` and
+    `refuse_hopeless` raise. Policy hooks are asked before the transaction, and not again once the key has its answer.
     """
     submitter, submission = submitter_of(actor), read_submission(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
@@ -66,6 +67,7 @@ def submit_job(
         reviewed = review(actor, Draft(tenant.path, submission.under(policy), policy))
 
     def drafted() -> tuple[Job, Reviewed]:
+        refuse_when_full(tenant)
         final = reviewed or Reviewed(submission.under(policy_at(tenant.path)))
         job = new_job(submitter, tenant, with_reservation(final.spec, tenant), clock.now())
         refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)

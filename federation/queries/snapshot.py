@@ -7,14 +7,13 @@ objects, so the engine's arrays for them cost nothing.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
 
-import msgspec
 from django.conf import settings
 from django.db import connection
 
@@ -26,34 +25,22 @@ from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView, NodeView
 from federation.engine.fleet import OPEN_STATES
 from federation.engine.interruptions import are_interrupted
-from federation.engine.lifecycle import JobState
 from federation.engine.model import (
-    ClusterRefusal,
     FleetCluster,
     FleetFlavor,
     FleetNode,
-    JobRequest,
     LimitState,
     PriceChange,
-    Runtime,
     Snapshot,
 )
-from federation.engine.ordering import by_response_ratio
-from federation.engine.spec import request_of
-from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
-from federation.queries.data import with_data
-from federation.queries.kinds import kind_of, runtimes_of_kinds
+from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.offered import offered
 from federation.queries.policies import load_policies
+from federation.queries.queue import load_queue, times_of
 from federation.queries.releases import load_releases
 from federation.queries.reservations import load_reservations
 
-REFUSED_FOR = timedelta(minutes=10)
-"""How long a job is kept from a cluster whose API server has refused it for good."""
-MOST_REQUESTS_KEPT = 200_000
 SPOT = "spot"
-QUEUE_DEPTH = 20_000
-"""How many jobs a round considers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +87,7 @@ def _needs_times(snapshot: Snapshot) -> bool:
 
 def with_times(snapshot: Snapshot) -> Snapshot:
     """The snapshot with how long its jobs will run, and when what runs will end, as far as history tells."""
-    return replace(snapshot, runtimes=_times_of(snapshot.queue), releases=load_releases(snapshot.now))
-
-
-def _times_of(queue: Iterable[JobRequest]) -> Mapping[str, Runtime]:
-    return runtimes_of_kinds({request.kind for request in queue})
+    return replace(snapshot, runtimes=times_of(snapshot.queue), releases=load_releases(snapshot.now))
 
 
 def _someone_is_out_of_patience(snapshot: Snapshot) -> bool:
@@ -119,66 +102,6 @@ def load_limits() -> tuple[LimitState, ...]:
         LimitState(limit.id, limit.tenant_path, limit.resource, limit.clusters, limit.cap, limit.held)
         for limit in quotas.queries.limit_states()
     )
-
-
-_requests: dict[UUID, JobRequest] = {}
-
-
-def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
-    """Waiting jobs, the most urgent first, then the oldest, or as SWITCHYARD_QUEUE_ORDER says.
-
-    A job's request is parsed once a process.
-    """
-    rows = Job.objects.filter(state=JobState.QUEUED).order_by("-priority", "id")
-    ids = list(rows.values_list("id", flat=True)[:depth])
-    if len(_requests) > MOST_REQUESTS_KEPT:
-        _requests.clear()
-    missing = [job_id for job_id in ids if job_id not in _requests]
-    if missing:
-        _requests.update(_read_requests(missing))
-    refusals = _refusals(now, ids)
-    queue = with_data(
-        [_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests]
-    )
-    if settings.QUEUE_ORDER == "ratio":
-        return by_response_ratio(queue, _times_of(queue), now)
-    return queue
-
-
-QUEUED = """
-SELECT job.id, job.tenant_id, tenant.path, job.spec::text, job.shape, job.created_at
-  FROM federation_job AS job
-  JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
- WHERE job.id = ANY(%s)
-"""
-
-
-def _read_requests(job_ids: list[UUID]) -> Iterator[tuple[UUID, JobRequest]]:
-    with connection.cursor() as cursor:
-        cursor.execute(QUEUED, [job_ids])
-        rows = cursor.fetchall()
-    for job_id, tenant_id, path, text, shape, created_at in rows:
-        spec = msgspec.json.decode(text)
-        kind = kind_of(tenant_id, spec, shape)
-        yield job_id, request_of(spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind)
-
-
-def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
-    """By job, what each cluster said that has refused it lately."""
-    found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
-    recent = Attempt.objects.filter(
-        job_id__any_of=ids, end_reason="refused_by_cluster", finished_at__gt=now - REFUSED_FOR
-    )
-    for job_id, cluster_id, message in recent.values_list("job_id", "cluster_id", "end_message").order_by("id"):
-        found[job_id][cluster_id] = ClusterRefusal(cluster_id, message or "it did not say why")
-    return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
-
-
-def _kept_from(request: JobRequest, refusals: Sequence[ClusterRefusal]) -> JobRequest:
-    if not refusals:
-        return request
-    constraints = replace(request.constraints, refusals=tuple(refusals))
-    return replace(request, constraints=constraints, shape=f"{request.shape} refused {refusals}")
 
 
 _built: dict[UUID, tuple[tuple[ClusterView, Use, object, Freshness], FleetCluster]] = {}

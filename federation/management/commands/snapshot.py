@@ -7,7 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from federation.engine.recording import snapshot_text
-from federation.queries.snapshot import QUEUE_DEPTH, load_snapshot
+from federation.queries.queue import QUEUE_DEPTH
+from federation.queries.snapshot import load_snapshot
 from foundation import clock
 from foundation.files import write_whole
 

@@ -9,8 +9,8 @@ from django.test.utils import CaptureQueriesContext
 
 from federation.models import Attempt, Job, RemoteObject
 from federation.operations import foretell_starts, foretelling, run_scheduling_cycle
+from federation.queries import queue as queue_queries
 from federation.queries import releases
-from federation.queries import snapshot as snapshot_queries
 from foundation.clock import now
 from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_node, make_user, submit
 
@@ -103,7 +103,7 @@ def test_a_round_without_anybody_out_of_patience_asks_nothing_about_what_runs(us
         run_scheduling_cycle()
     assert not any("assumed_nodes" in sql and "estimated_seconds" in sql for sql in statements(patient))
     Job.objects.filter(id=waiting.id).update(created_at=now() - timedelta(hours=1))
-    snapshot_queries._requests.clear()
+    queue_queries._requests.clear()
     with CaptureQueriesContext(connection) as impatient:
         run_scheduling_cycle()
     assert any("assumed_nodes" in sql and "estimated_seconds" in sql for sql in statements(impatient))

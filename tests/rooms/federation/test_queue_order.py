@@ -4,7 +4,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from config import environment
-from federation.queries.snapshot import QUEUE_DEPTH, load_queue
+from federation.queries.queue import QUEUE_DEPTH, load_queue
 from foundation import clock
 from tests.builders import actor_for, bind, make_cluster, make_flavor, make_node, make_spec, make_user, submit
 

@@ -1,0 +1,146 @@
+"""The queue as a cycle sees it: the most urgent first, then the oldest, or as SWITCHYARD_QUEUE_ORDER says.
+
+A queue longer than a cycle's depth is looked at tenant by tenant and shape by shape (`engine.heads`).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+from django.conf import settings
+from django.db import connection
+
+from federation.engine.heads import heads
+from federation.engine.lifecycle import JobState
+from federation.engine.model import ClusterRefusal, JobRequest, Runtime
+from federation.engine.ordering import by_response_ratio
+from federation.engine.spec import request_of
+from federation.models import Attempt, Job
+from federation.queries.data import with_data
+from federation.queries.kinds import kind_of, runtimes_of_kinds
+from foundation.clock import monotonic
+from foundation.problems import RateLimited
+from tenancy.models import Tenant
+
+QUEUE_DEPTH = 20_000
+"""How many jobs a round considers."""
+REFUSED_FOR = timedelta(minutes=10)
+"""How long a job is kept from a cluster whose API server has refused it for good."""
+MOST_REQUESTS_KEPT = 200_000
+COUNTED_FOR_SECONDS = 1.0
+"""How long a process believes how many jobs of a tenant wait: the bound may be passed by what arrives meanwhile."""
+RETRY_SECONDS = 30
+
+_requests: dict[UUID, JobRequest] = {}
+
+
+def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
+    """At most `depth` waiting jobs, in order. A job's request is parsed once a process."""
+    ids = _first(depth)
+    if len(_requests) > MOST_REQUESTS_KEPT:
+        _requests.clear()
+    missing = [job_id for job_id in ids if job_id not in _requests]
+    if missing:
+        _requests.update(_read_requests(missing))
+    refusals = _refusals(now, ids)
+    queue = with_data(
+        [_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests]
+    )
+    if settings.QUEUE_ORDER == "ratio":
+        return by_response_ratio(queue, times_of(queue), now)
+    return queue
+
+
+def times_of(queue: Iterable[JobRequest]) -> Mapping[str, Runtime]:
+    """How long runs like these take, by kind."""
+    return runtimes_of_kinds({request.kind for request in queue})
+
+
+_counted: dict[UUID, tuple[float, int]] = {}
+"""By tenant, when its waiting jobs were counted, and how many there were."""
+
+
+def refuse_when_full(tenant: Tenant, more: int = 1) -> None:
+    """Returns when so many more jobs of the tenant may wait; else raises RateLimited `queue_full`."""
+    most, at = settings.MOST_QUEUED, monotonic()
+    counted_at, waiting = _counted.get(tenant.id, (float("-inf"), 0))
+    if at - counted_at > COUNTED_FOR_SECONDS:
+        if len(_counted) > MOST_REQUESTS_KEPT:
+            _counted.clear()
+        # Counted no further than the bound, by the index of waiting jobs alone.
+        waiting = Job.objects.filter(state=JobState.QUEUED, tenant_id=tenant.id)[: most + 1].count()
+        _counted[tenant.id] = at, waiting
+    if waiting + more > most:
+        raise RateLimited(
+            f"{tenant.path} has {most} jobs waiting, the most it may have here. Submit more once some have started.",
+            code="queue_full",
+            retry_after_seconds=RETRY_SECONDS,
+        )
+
+
+WAITING = """
+SELECT tenant_id, shape, count(*) FROM federation_job WHERE state = 'queued' GROUP BY tenant_id, shape
+"""
+HEADS = """
+SELECT head.id FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
+       LATERAL (SELECT job.id, job.priority FROM federation_job AS job
+                 WHERE job.state = 'queued' AND job.tenant_id = wanted.tenant_id AND job.shape = wanted.shape
+                 ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
+ ORDER BY head.priority DESC, head.id
+"""
+
+
+def _first(depth: int) -> list[UUID]:
+    """Ids of all waiting jobs by priority and age, or of the heads of every tenant's queue where there are too many."""
+    rows = Job.objects.filter(state=JobState.QUEUED).order_by("-priority", "id")
+    ids = list(rows.values_list("id", flat=True)[: depth + 1])
+    if len(ids) <= depth:
+        return ids
+    with connection.cursor() as cursor:
+        cursor.execute(WAITING)
+        waiting: dict[UUID, dict[str, int]] = defaultdict(dict)
+        for tenant_id, shape, count in cursor.fetchall():
+            waiting[tenant_id][shape] = count
+        chosen = heads(depth, waiting)
+        wanted = [(tenant, shape, most) for tenant, shapes in chosen.items() for shape, most in shapes.items() if most]
+        cursor.execute(HEADS, [[row[column] for row in wanted] for column in range(3)])
+        return [row[0] for row in cursor.fetchall()]
+
+
+QUEUED = """
+SELECT job.id, job.tenant_id, tenant.path, job.spec::text, job.shape, job.created_at
+  FROM federation_job AS job
+  JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
+ WHERE job.id = ANY(%s)
+"""
+
+
+def _read_requests(job_ids: list[UUID]) -> Iterator[tuple[UUID, JobRequest]]:
+    with connection.cursor() as cursor:
+        cursor.execute(QUEUED, [job_ids])
+        rows = cursor.fetchall()
+    for job_id, tenant_id, path, text, shape, created_at in rows:
+        spec = msgspec.json.decode(text)
+        kind = kind_of(tenant_id, spec, shape)
+        yield job_id, request_of(spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind)
+
+
+def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
+    """By job, what each cluster said that has refused it lately."""
+    found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
+    recent = Attempt.objects.filter(
+        job_id__any_of=ids, end_reason="refused_by_cluster", finished_at__gt=now - REFUSED_FOR
+    )
+    for job_id, cluster_id, message in recent.values_list("job_id", "cluster_id", "end_message").order_by("id"):
+        found[job_id][cluster_id] = ClusterRefusal(cluster_id, message or "it did not say why")
+    return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
+
+
+def _kept_from(request: JobRequest, refusals: Sequence[ClusterRefusal]) -> JobRequest:
+    if not refusals:
+        return request
+    constraints = replace(request.constraints, refusals=tuple(refusals))
+    return replace(request, constraints=constraints, shape=f"{request.shape} refused {refusals}")
