@@ -3,10 +3,20 @@
 import time
 from datetime import UTC, datetime
 
+from django.db import connection
+
 
 def now() -> datetime:
     """The present instant in UTC."""
     return datetime.now(UTC)  # noqa: TID251 - this is the place
+
+
+def database_now() -> datetime:
+    """The present instant by the database's clock: the only one to compare instants with that the database has written."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        instant: datetime = cursor.fetchone()[0]
+        return instant
 
 
 def monotonic() -> float:

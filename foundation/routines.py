@@ -14,7 +14,7 @@ from typing import Any
 from django.db import Error, connection
 
 from . import advisory
-from .clock import monotonic
+from .clock import database_now, monotonic
 
 log = logging.getLogger(__name__)
 BACK_TO_BACK_SECONDS = 20.0
@@ -50,7 +50,7 @@ def _run_once(name: str, work: Callable[[], Any]) -> _Run | None:
     with advisory.held(advisory.Kind.ROUTINE, name) as is_ours:
         if not is_ours:
             return None
-        began_at, start = _database_time(), monotonic()
+        began_at, start = database_now(), monotonic()
         try:
             work()
         except Exception as error:
@@ -63,13 +63,6 @@ def _safe(error: Exception) -> str:
     """The error's class and first line: the further lines of a database error repeat the values of a row."""
     first = (str(error).splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}"[:ERROR_LENGTH]
-
-
-def _database_time() -> datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        instant: datetime = cursor.fetchone()[0]
-        return instant
 
 
 def _record(name: str, run: _Run) -> bool:

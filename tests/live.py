@@ -7,14 +7,17 @@ from typing import Any
 
 from django.db import connections as django_connections
 
+from clusters.drivers import connections
 from clusters.drivers.simulated import node_from_manifest
 from clusters.models import Cluster
 from clusters.operations import register_simulated
+from clusters.queries import driver_of
 from devtools.localfleet.fleetfile import ClusterSpec, NodeGroup, node_objects
 from federation import operations
 from federation.models import Attempt, Job, PodRun
 from federation.observer.process import Observer
-from tests.builders import make_tenant
+from tenancy.queries import Actor
+from tests.builders import make_tenant, submit
 
 DEADLINE_SECONDS = 30
 H100 = {
@@ -86,3 +89,15 @@ def gpu_job(name: str = "train", *, count: int = 1, gpus: int = 8, seconds: int 
     }
     labels = {"sim.switchyard.dev/run-seconds": str(seconds), "sim.switchyard.dev/exit-code": str(exit_code)}
     return {"tenant": "acme/research/vision", "name": name, "pod_sets": [pods], "labels": labels}
+
+
+def place(submitter: Actor, **fields: Any) -> tuple[Job, Attempt]:
+    """A placed job that nobody has dispatched yet."""
+    job = submit(submitter, gpu_job(**fields))
+    operations.run_scheduling_cycle()
+    return job, Attempt.objects.get(job=job, finished_at=None)
+
+
+def call(cluster: Cluster, what: str, *arguments: Any) -> Any:
+    """One call of the cluster's driver."""
+    return connections.run(getattr(driver_of(cluster.id), what)(*arguments), 5)

@@ -30,7 +30,8 @@ class Buffer:
             self._forget(uids, self._known_jobs, self._jobs, self._gone_jobs)
             return
         if event.kind == "listed":
-            self._forget(self._known_jobs - uids, self._known_jobs, self._jobs, self._gone_jobs)
+            # What a list lacks is not gone for that: reconciliation, which every new list wakes, asks for each by its uid.
+            self._known_jobs.clear()
         self._known_jobs |= uids
         # Until a Job has ended, what it says of itself is what we told it.
         self._jobs.update((job.uid, job) for job in jobs if job.outcome)

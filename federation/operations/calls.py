@@ -26,14 +26,18 @@ from federation.engine.ranks import GATE, INDEX_LABEL, wishes_of
 from federation.engine.rendering import namespace_labels
 from federation.queries.visits import Visit, VisitedObject
 
-from .endings import REFUSED
+from .endings import OBJECT_DELETED, REFUSED
+from .evidence import OWNER_UID, Standing, require_same_cluster, standing_of, started_pods
 
 CALLS_SECONDS = 18.0
 MOST_DIGITS = 9
 AT_ONCE = 16
 """Pods of one gang that are let through at the same time, in the order of their indices."""
 PATCH_PODS = Right("", "pods", "patch")
-OWNER_UID = "batch.kubernetes.io/controller-uid"
+RECALLS = frozenset({"did_not_start", "cluster_draining"})
+"""Reasons to stop an attempt that hold only as long as none of its pods has started."""
+ENDS_BY_STOP = {"cancelled": AttemptState.CANCELLED, OBJECT_DELETED: AttemptState.FAILED}
+"""How an attempt ends that was stopped for this reason; for any other it is preempted, and its job may run again."""
 FORBIDDEN = 403
 MOST_TIMES_FORBIDDEN = 8
 """With growing pauses, about two minutes."""
@@ -88,11 +92,21 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True)
-class Unwelcome:
-    """The cluster will not start what it holds: take it back, so that the job can go elsewhere."""
+class Withdrawn:
+    """It cannot go on there: what exists of it is taken back first, and only then does it end, as `stop_reason` says."""
 
     attempt_id: UUID
-    reason: str
+    stop_reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """It was asked back because it did not seem to start; it has, as these pods show."""
+
+    attempt_id: UUID
+    stop_reason: str
+    pods: Sequence[PodSeen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +117,7 @@ class Failed:
     error: DriverError
 
 
-Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Unwelcome | Failed
+Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Withdrawn | Underway | Failed
 Call = Callable[[ClusterDriver, Visit], Awaitable[Outcome]]
 
 
@@ -207,15 +221,20 @@ def _is_ours(visit: Visit, seen: JobSeen) -> bool:
 
 
 async def _release(driver: ClusterDriver, visit: Visit) -> Outcome:
+    """A refused or repeated release is judged by what the object is now: what runs already is left to run."""
+    may_have_run = visit.may_have_run
     for item in visit.objects:
         try:
             await driver.release_job(visit.namespace, item.name, item.uid, visit.template_patch(item))
-        except (NotThere, Stale) as error:
-            return _vanished(visit, error)
         except Refused as error:
-            if _may_pass(visit, error):
-                return Failed(visit.attempt_id, error)
-            return Unwelcome(visit.attempt_id, error.reason)
+            standing = await standing_of(driver, visit.cluster_identity, visit.namespace, item.name, item.uid)
+            if standing == Standing.GONE:
+                return _vanished(visit, error, may_have_run=may_have_run)
+            if standing == Standing.SUSPENDED:
+                if isinstance(error, NotThere | Stale) or _may_pass(visit, error):
+                    return Failed(visit.attempt_id, error)
+                return Withdrawn(visit.attempt_id, REFUSED, error.reason)
+        may_have_run = True
     return Released(visit.attempt_id, visit.cluster)
 
 
@@ -228,7 +247,7 @@ async def _order(driver: ClusterDriver, visit: Visit) -> Outcome:
     except Refused as error:
         if _may_pass(visit, error):
             return Failed(visit.attempt_id, error)
-        return Unwelcome(visit.attempt_id, error.reason)
+        return Withdrawn(visit.attempt_id, REFUSED, error.reason)
     return Ordered(visit.attempt_id) if is_whole else Ordering(visit.attempt_id, visit.tries)
 
 
@@ -262,32 +281,40 @@ def _index(pod: PodSeen) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else 10**MOST_DIGITS
 
 
-def _vanished(visit: Visit, error: Refused) -> Stopped:
-    """Someone deleted the object. If an earlier release may have reached it, it may have run: then it is not run again."""
-    if visit.may_have_run:
-        return Stopped(
-            visit.attempt_id, AttemptState.FAILED, "object_deleted", "Its object was deleted on the cluster."
-        )
-    return Stopped(
-        visit.attempt_id,
-        AttemptState.PREEMPTED,
-        "object_deleted",
-        f"Its object was deleted before it ran: {error.reason}",
-    )
+def _vanished(visit: Visit, error: Refused, *, may_have_run: bool) -> Outcome:
+    """Someone deleted the object. If any of the attempt may have run, it is not run again, and the rest is stopped first."""
+    if not may_have_run:
+        message = f"Its object was deleted before it ran: {error.reason}"
+        return Stopped(visit.attempt_id, AttemptState.PREEMPTED, OBJECT_DELETED, message)
+    if len(visit.objects) > 1:
+        return Withdrawn(visit.attempt_id, OBJECT_DELETED, "One of its objects was deleted on the cluster.")
+    return Stopped(visit.attempt_id, AttemptState.FAILED, OBJECT_DELETED, "Its object was deleted on the cluster.")
 
 
 async def _stop(driver: ClusterDriver, visit: Visit) -> Outcome:
-    if visit.was_sent and not await _delete_objects(driver, visit):
-        return Stopping(visit.attempt_id)
+    if visit.was_sent:
+        if visit.stop_reason in RECALLS and (pods := await _started(driver, visit)):
+            return Underway(visit.attempt_id, visit.stop_reason, pods)
+        if not await _delete_objects(driver, visit):
+            return Stopping(visit.attempt_id)
     if visit.state in (AttemptState.RESERVED, AttemptState.CREATED):
         return _abandoned(visit, visit.stop_reason, visit.stop_message)
-    state = AttemptState.CANCELLED if visit.stop_reason == "cancelled" else AttemptState.PREEMPTED
+    state = ENDS_BY_STOP.get(visit.stop_reason, AttemptState.PREEMPTED)
     return Stopped(visit.attempt_id, state, visit.stop_reason, visit.stop_message)
+
+
+async def _started(driver: ClusterDriver, visit: Visit) -> list[PodSeen]:
+    """Pods of the attempt that run or have run, whatever was observed of them."""
+    found: list[PodSeen] = []
+    for item in visit.objects:
+        if item.uid:
+            found += await started_pods(driver, visit.namespace, item.name, item.uid)
+    return found
 
 
 async def _delete_objects(driver: ClusterDriver, visit: Visit) -> bool:
     """Whether nothing of the attempt exists any more. Objects that are not ours are never touched."""
-    gone = True
+    gone, missing = True, False
     for item in visit.objects:
         try:
             seen = await driver.get_job(visit.namespace, item.name)
@@ -297,7 +324,9 @@ async def _delete_objects(driver: ClusterDriver, visit: Visit) -> bool:
             if not seen.is_terminating:
                 await driver.delete_job(visit.namespace, item.name, seen.uid)
         except (NotThere, Stale):
-            continue
+            missing = True
+    if missing:
+        await require_same_cluster(driver, visit.cluster_identity)
     return gone
 
 

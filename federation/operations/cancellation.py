@@ -19,7 +19,7 @@ from tenancy.queries import Actor, require
 def request_cancellation(actor: Actor, job_id: UUID) -> Job:
     """The job, `cancelled` if nothing of it had been sent anywhere, else `cancelling` until its cluster has confirmed.
 
-    Asking twice is harmless. A job that has ended otherwise cannot be cancelled any more (409 `state_conflict`).
+    Asking twice is harmless, and has its cluster visited at once. A job that has ended otherwise cannot be cancelled any more (409 `state_conflict`).
     """
     with transaction.atomic():
         job = lock_job(job_id)
@@ -28,12 +28,20 @@ def request_cancellation(actor: Actor, job_id: UUID) -> Job:
         owns = job.created_by_id == actor.user_id
         require(actor, job.tenant, Permission.SUBMIT if owns else Permission.MANAGE_JOBS)
         if job.state in (JobState.CANCELLING, JobState.CANCELLED):
+            _remind(job)
             return job
         if job.state in JOB_LIFECYCLE.terminal:
             raise Conflict(f"The job has already {job.state}.", code="state_conflict")
         _cancel(job, actor)
         record_audit(actor, "job.cancel", object_kind="job", object_id=str(job.id), tenant_id=job.tenant_id)
     return job
+
+
+def _remind(job: Job) -> None:
+    """Whatever became of the wake-up of the first request, there is one now."""
+    live = Attempt.objects.filter(job=job, state__in=LIVE_ATTEMPT_STATES, stop_requested_at__isnull=False)
+    if live.update(next_action_at=Now()):
+        announce("dispatch")
 
 
 def _cancel(job: Job, actor: Actor) -> None:

@@ -36,7 +36,7 @@ def sweep() -> None:
 
 def lose_sight() -> int:
     """The number of attempts that may run on clusters which have been silent for too long: they are `unknown` now."""
-    lost_since = clock.now() - timedelta(seconds=settings.CLUSTER_LOST_SECONDS)
+    lost_since = Now() - timedelta(seconds=settings.CLUSTER_LOST_SECONDS)
     silent = list(Cluster.objects.filter(silent_since__lt=lost_since).values_list("id", "name"))
     return sum(_lose(cluster_id, name) for cluster_id, name in silent)
 
@@ -85,12 +85,15 @@ def _tell(affected: Sequence[tuple[UUID, UUID]], kind: str, message: str) -> Non
 
 
 def recall_unstarted() -> int:
-    """How many attempts were asked back: released long ago without a single pod having started, or on a draining cluster."""
+    """How many attempts were asked back: released long ago without a pod seen to start, or on a draining cluster.
+
+    Not having seen a pod proves nothing: dispatch asks the cluster for the pods before it takes anything back.
+    """
     released = Attempt.objects.filter(
         state__in=[*NEVER_RELEASED, AttemptState.STARTING], stop_requested_at=None, pods__started_at=None
     )
     never_ran = released.exclude(pods__started_at__isnull=False)
-    late = never_ran.filter(released_at__lt=clock.now() - START_PATIENCE)
+    late = never_ran.filter(released_at__lt=Now() - START_PATIENCE)
     draining = never_ran.filter(cluster__wish=Cluster.Wish.DRAINING)
     return _recall(late, "did_not_start") + _recall(draining, "cluster_draining")
 
@@ -104,7 +107,7 @@ def _recall(attempts: QuerySet[Attempt], reason: str) -> int:
 
 def explain_unstarted() -> int:
     """How many jobs got a new text because their pods wait on the cluster, in the cluster's own words."""
-    waiting = Attempt.objects.filter(state=AttemptState.STARTING, released_at__lt=clock.now() - timedelta(seconds=20))
+    waiting = Attempt.objects.filter(state=AttemptState.STARTING, released_at__lt=Now() - timedelta(seconds=20))
     told = 0
     for attempt in waiting.exclude(pods__started_at__isnull=False).prefetch_related("pods")[:500]:
         words = next((pod.reason for pod in attempt.pods.all() if pod.reason), "its pods have not started yet")

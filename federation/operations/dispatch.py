@@ -42,13 +42,15 @@ from .calls import (
     Released,
     Stopped,
     Stopping,
-    Unwelcome,
+    Underway,
+    Withdrawn,
     create_all,
     order_all,
     release_all,
     stop_all,
 )
-from .endings import REFUSED, Ending, end_attempts
+from .endings import Ending, end_attempts
+from .observation import Observations, record_observations
 
 BATCH = 48
 CLUSTERS_AT_ONCE = 16
@@ -101,6 +103,9 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
         outcomes = stop_all(driver, stops) + order_all(driver, ordered)
         outcomes += create_all(driver, [visit for visit in starts if visit.state == AttemptState.RESERVED])
         crash_point("created")
+        # Before they are left to run: a sweep that has not seen these pods would ask them back again.
+        if pods := [pod for outcome in outcomes if isinstance(outcome, Underway) for pod in outcome.pods]:
+            record_observations(cluster_id, Observations(pods=pods))
         with transaction.atomic():
             _record(claim, outcomes)
             committed = _commit_starting(claim, [visit.attempt_id for visit in starts])
@@ -127,7 +132,8 @@ def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
     _mark_released(claim, [outcome for outcome in outcomes if isinstance(outcome, Released)])
     _look_again(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Stopping)])
     _note_order(claim, outcomes)
-    _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Unwelcome)])
+    _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Withdrawn)])
+    _let_run(claim, [outcome for outcome in outcomes if isinstance(outcome, Underway)])
     end_attempts(_endings(claim, outcomes))
     for outcome in outcomes:
         if isinstance(outcome, Failed):
@@ -199,7 +205,9 @@ def _commit_starting(claim: Claim, attempt_ids: Sequence[UUID]) -> dict[UUID, di
 MARK_RELEASED = """
 UPDATE federation_attempt AS attempt
    SET released_at = now(), claim_expires_at = NULL, tries = 0,
-       next_action_at = CASE WHEN EXISTS (SELECT FROM federation_remoteobject AS object
+       -- A stop that was asked for while the cluster was being told to start has its visit still to come.
+       next_action_at = CASE WHEN attempt.stop_requested_at IS NOT NULL THEN now()
+                             WHEN EXISTS (SELECT FROM federation_remoteobject AS object
                                            WHERE object.attempt_id = attempt.id AND object.stretches <> '[]')
                              THEN now() + make_interval(secs => %s) END
  WHERE attempt.id = ANY(%s) AND attempt.claim_token = %s
@@ -236,14 +244,22 @@ def _note_order(claim: Claim, outcomes: Sequence[Outcome]) -> None:
             ours.filter(id=outcome.attempt_id).update(next_action_at=_seconds_from_now(seconds), claim_expires_at=None)
 
 
-def _withdraw(claim: Claim, unwelcome: Sequence[Unwelcome]) -> None:
-    for outcome in unwelcome:
+def _withdraw(claim: Claim, withdrawn: Sequence[Withdrawn]) -> None:
+    for outcome in withdrawn:
         Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_requested_at=None).update(
             stop_requested_at=Now(),
-            stop_reason=REFUSED,
-            stop_message=outcome.reason,
+            stop_reason=outcome.stop_reason,
+            stop_message=outcome.message,
             next_action_at=Now(),
             claim_expires_at=None,
+        )
+
+
+def _let_run(claim: Claim, underway: Sequence[Underway]) -> None:
+    """Takes back that they were asked back; a cancel that came meanwhile stands."""
+    for outcome in underway:
+        Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_reason=outcome.stop_reason).update(
+            stop_requested_at=None, stop_reason="", stop_message="", next_action_at=None, claim_expires_at=None
         )
 
 

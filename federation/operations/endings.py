@@ -27,6 +27,7 @@ from .learning import remember_runs
 MOST_REFUSALS = 3
 """A job that this many clusters' API servers have refused for good fails instead of wandering on."""
 REFUSED = "refused_by_cluster"
+OBJECT_DELETED = "object_deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,16 +22,19 @@ from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, RemoteObject
-from foundation import clock
+from foundation.clock import database_now
 from foundation.outbox import announce
 
 from .endings import end_attempts
+from .evidence import Standing, require_same_cluster, standing_of
 from .observation import Observations, record_observations, vanished_endings
 
 logger = logging.getLogger(__name__)
 LIST_SECONDS = 60.0
 MOST_ORPHANS = 20
 MOST_ORPHANS_SHARE = 0.05
+MOST_VANISHED = 3
+MOST_VANISHED_SHARE = 0.05
 KEPT = {AttemptState.SUCCEEDED, AttemptState.FAILED}
 """Ends whose objects stay for a while, so that people can read logs; all others are removed at once."""
 
@@ -68,14 +71,21 @@ def reconcile_clusters() -> int:
 
 
 def _reconcile(cluster_id: UUID) -> None:
-    listed_at = clock.now()
+    listed_at = database_now()
     driver = clusters.queries.driver_of(cluster_id)
-    seen = run(driver.list_jobs(), timeout_seconds=LIST_SECONDS)
+    identity = Cluster.objects.values_list("identity", flat=True).get(id=cluster_id)
+    seen = run(_list(driver, identity), timeout_seconds=LIST_SECONDS)
     rows = _rows(seen)
     record_observations(cluster_id, Observations(jobs=seen))
-    _notice_vanished(cluster_id, seen, listed_at)
-    run(_delete_all(driver, _unwanted(cluster_id, seen, rows)), timeout_seconds=LIST_SECONDS)
+    _notice_vanished(cluster_id, driver, identity, seen, listed_at)
+    run(_delete_all(driver, _unwanted(cluster_id, seen, rows, listed_at)), timeout_seconds=LIST_SECONDS)
     _confirm_removed(cluster_id, seen, listed_at)
+
+
+async def _list(driver: ClusterDriver, identity: str) -> Sequence[JobSeen]:
+    """All our Jobs there. Raises Ambiguous where another cluster answers: what it lacks says nothing about ours."""
+    await require_same_cluster(driver, identity)
+    return await driver.list_jobs()
 
 
 def _attempt_of(job: JobSeen) -> UUID | None:
@@ -102,7 +112,7 @@ def _rows(seen: Sequence[JobSeen]) -> Mapping[UUID, _Row]:
     }
 
 
-def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row]) -> list[JobSeen]:
+def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row], at: datetime) -> list[JobSeen]:
     """What must go: objects of ended attempts whose time is up, zombies, and orphans (unless suspiciously many)."""
     leftovers, orphans = [], []
     for job in seen:
@@ -111,7 +121,7 @@ def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Ro
             continue
         if row is None or row.cluster_id != cluster_id:
             orphans.append(job)
-        elif _is_leftover(job, row):
+        elif _is_leftover(job, row, at):
             leftovers.append(job)
     if len(orphans) > max(MOST_ORPHANS, MOST_ORPHANS_SHARE * len(seen)):
         clusters.operations.record_event(
@@ -123,16 +133,18 @@ def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Ro
     return leftovers + orphans
 
 
-def _is_leftover(job: JobSeen, row: _Row) -> bool:
+def _is_leftover(job: JobSeen, row: _Row, at: datetime) -> bool:
     if row.state not in ATTEMPT_LIFECYCLE.terminal:
         return False
-    if row.state not in KEPT or (job.uid in row.uids and not job.outcome and not job.suspended and _is_old(row, 60)):
+    if row.state not in KEPT or (
+        job.uid in row.uids and not job.outcome and not job.suspended and _is_old(row, at, 60)
+    ):
         return True
-    return row.settled_at is not None and _is_old(row, settings.KEEP_FINISHED_SECONDS)
+    return row.settled_at is not None and _is_old(row, at, settings.KEEP_FINISHED_SECONDS)
 
 
-def _is_old(row: _Row, seconds: int) -> bool:
-    return row.finished_at is not None and clock.now() - row.finished_at > timedelta(seconds=seconds)
+def _is_old(row: _Row, at: datetime, seconds: int) -> bool:
+    return row.finished_at is not None and at - row.finished_at > timedelta(seconds=seconds)
 
 
 async def _delete_all(driver: ClusterDriver, jobs: Sequence[JobSeen]) -> None:
@@ -145,16 +157,38 @@ async def _delete_all(driver: ClusterDriver, jobs: Sequence[JobSeen]) -> None:
     await asyncio.gather(*(delete(job) for job in jobs))
 
 
-def _notice_vanished(cluster_id: UUID, seen: Sequence[JobSeen], listed_at: datetime) -> None:
-    """Attempts released before the list was made, and absent from it, have lost their object."""
+def _notice_vanished(
+    cluster_id: UUID, driver: ClusterDriver, identity: str, seen: Sequence[JobSeen], listed_at: datetime
+) -> None:
+    """Ends attempts that were released before the list was made, are absent from it, and whose object is gone when asked for.
+
+    When suspiciously many are absent (a control plane restored from a backup), none is ended.
+    """
     uids = {job.uid for job in seen}
     released = RemoteObject.objects.filter(
-        attempt__cluster_id=cluster_id, attempt__finished_at=None, attempt__released_at__lt=listed_at
+        attempt__cluster_id=cluster_id, attempt__finished_at=None, attempt__released_at__lt=listed_at, outcome=""
     ).exclude(uid="")
-    absent = {attempt_id for attempt_id, uid in released.values_list("attempt_id", "uid") if uid not in uids}
-    if absent:
+    rows = list(released.values_list("attempt_id", "attempt__namespace", "name", "uid"))
+    absent = [row for row in rows if row[3] not in uids]
+    if len(absent) > max(MOST_VANISHED, MOST_VANISHED_SHARE * len(rows)):
+        clusters.operations.record_event(
+            cluster_id,
+            "too_many_vanished",
+            f"{len(absent)} of {len(rows)} released objects are not there any more (a control plane restored from a backup?)."
+            " No job was ended for it: find out what runs there, then cancel the jobs that do not.",
+        )
+        return
+    if gone := run(_gone(driver, identity, absent), timeout_seconds=LIST_SECONDS):
         with transaction.atomic():
-            end_attempts(vanished_endings(absent))
+            end_attempts(vanished_endings(gone))
+
+
+async def _gone(driver: ClusterDriver, identity: str, absent: Sequence[tuple[UUID, str, str, str]]) -> set[UUID]:
+    """Attempts of which the cluster confirms that an object does not exist."""
+    standings = await asyncio.gather(
+        *(standing_of(driver, identity, namespace, name, uid) for _, namespace, name, uid in absent)
+    )
+    return {row[0] for row, standing in zip(absent, standings, strict=True) if standing == Standing.GONE}
 
 
 def _confirm_removed(cluster_id: UUID, seen: Sequence[JobSeen], listed_at: datetime) -> None:

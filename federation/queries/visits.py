@@ -49,6 +49,8 @@ class Visit:
 
     attempt_id: UUID
     cluster: str
+    cluster_identity: str
+    """Who answered when the cluster was registered: the uid of its kube-system namespace."""
     has_kueue: bool
     state: AttemptState
     stop_reason: str
@@ -146,7 +148,7 @@ SELECT DISTINCT attempt.cluster_id FROM federation_attempt AS attempt
 _ATTEMPTS = """
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
        attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
-       cluster.id, cluster.name, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
+       cluster.id, cluster.name, cluster.identity, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
        attempt.released_at IS NOT NULL
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
@@ -181,6 +183,7 @@ class _AttemptRow(NamedTuple):
     stop_message: str
     cluster_id: UUID
     cluster: str
+    cluster_identity: str
     has_kueue: bool
     job_id: UUID
     tenant_id: UUID
@@ -249,6 +252,7 @@ def _visit(
     return Visit(
         attempt_id=row.id,
         cluster=row.cluster,
+        cluster_identity=row.cluster_identity,
         has_kueue=row.has_kueue,
         state=AttemptState(row.state),
         stop_reason=(row.stop_reason or "cancelled") if row.must_stop else "",

@@ -5,27 +5,20 @@ from datetime import timedelta
 import pytest
 from django.db import transaction
 
-from clusters.drivers import connections
-from clusters.drivers.simulated import network_policies
-from clusters.queries import driver_of
+from clusters.drivers import Refused
+from clusters.drivers.simulated import SimulatedDriver, network_policies
 from federation import operations
 from federation.locks import claim_due_attempts
 from federation.models import Attempt, Job, RemoteObject
 from federation.operations.endings import Ending, end_attempts
 from federation.operations.reconciliation import reconcile_clusters
-from federation.queries.snapshot import REFUSED_FOR
-from federation.queries.visits import due_clusters, visits_of
+from federation.queries.queue import REFUSED_FOR
+from federation.queries.visits import due_clusters
 from foundation.clock import now
 from quotas.models import Hold
-from tests.builders import submit
-from tests.live import gpu_job, observe_until
+from tests.live import call, observe_until, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-def call(cluster, what, *arguments):
-    """One call of the cluster's driver."""
-    return connections.run(getattr(driver_of(cluster.id), what)(*arguments), 5)
 
 
 def foreign_job(namespace: str, name: str, **labels: str) -> dict:
@@ -44,13 +37,6 @@ def foreign_job(namespace: str, name: str, **labels: str) -> dict:
             },
         },
     }
-
-
-def place(submitter, **fields) -> tuple[Job, Attempt]:
-    """A placed job that nobody has dispatched yet."""
-    job = submit(submitter, gpu_job(**fields))
-    operations.run_scheduling_cycle()
-    return job, Attempt.objects.get(job=job, finished_at=None)
 
 
 def test_a_foreign_object_of_our_name_is_left_untouched_and_the_job_runs_under_another(cluster, submitter):
@@ -85,13 +71,13 @@ def test_a_job_that_a_cluster_refused_says_so_in_the_clusters_words_and_is_kept_
     assert Attempt.objects.filter(job=job, finished_at=None).exists()
 
 
-def test_what_a_cluster_said_when_it_would_not_release_an_object_is_kept(cluster, submitter):
+def test_what_a_cluster_said_when_it_would_not_release_an_object_is_kept(cluster, submitter, monkeypatch):
     job, attempt = place(submitter)
-    [visit] = visits_of([attempt.id])
-    early = visit.manifest(visit.objects[0])
-    early["spec"] |= {"suspend": False}
-    call(cluster, "ensure_namespace", attempt.namespace, {})
-    call(cluster, "create_job", early)
+
+    async def refuse(*_):
+        raise Refused("spec.template: field is immutable", status=422)
+
+    monkeypatch.setattr(SimulatedDriver, "release_job", refuse)
     operations.dispatch_attempts()
     attempt.refresh_from_db()
     assert (attempt.stop_reason, attempt.stop_message) == ("refused_by_cluster", "spec.template: field is immutable")
