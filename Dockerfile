@@ -18,7 +18,7 @@ COPY templates templates
 COPY static static
 # No secret is needed to collect static files, only settings that parse.
 RUN SWITCHYARD_SECRET_KEY=build SWITCHYARD_KEY_RING=build:YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE= \
-    DATABASE_URL=postgresql://build@localhost/build REDIS_URL=redis://localhost \
+    DATABASE_URL=postgresql://build@localhost/build REDIS_URL=redis://:build@localhost \
     .venv/bin/python manage.py collectstatic --noinput --verbosity 0
 
 FROM python:3.12-slim-bookworm

@@ -3,35 +3,43 @@
 import os
 from typing import Any
 
-from celery import Celery, signals
+from celery import Celery, bootsteps, signals
 from kombu import Exchange, Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 from django.conf import settings
 from django.db import close_old_connections
+from kombu.transport import TRANSPORT_ALIASES
 
+from config.redis_url import broker_url
 from foundation.processes import die_with_parent
 
 app = Celery("switchyard")
+ALIVE_SECONDS = 20
 QUEUES = ("cycle", "dispatch", "observe", "bill", "notify")
-# Above twice the time limit: a message is never handed to a second worker while the first may still be at it.
-VISIBILITY_TIMEOUT_SECONDS = 300
+TRANSPORT_ALIASES["rings"] = "foundation.rings:Transport"
 app.conf.update(
-    broker_url=settings.REDIS_URL,
+    broker_url=broker_url(settings.REDIS_URL, "rings"),
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={
-        "visibility_timeout": VISIBILITY_TIMEOUT_SECONDS,
         # Apart from the cache, which may be cleared at any time.
         "global_keyprefix": "swy-broker-",
+        # What a worker had in hand when it was killed is not kept in Redis: the bell rings again.
+        "ack_emulation": False,
         "socket_timeout": 5,
         "socket_connect_timeout": 5,
         # The bell must learn quickly that the broker is gone: it then does the work itself.
         "max_retries": 1,
     },
     task_serializer="json",
+    result_serializer="json",
+    event_serializer="json",
     accept_content=["json"],
+    result_accept_content=["json"],
+    # Commands to workers come without a sender: whoever can write to Redis could stop them or read their settings.
+    worker_enable_remote_control=False,
     task_ignore_result=True,
     task_acks_late=True,
     task_reject_on_worker_lost=True,
@@ -64,3 +72,18 @@ def _tidy_connections(**_: Any) -> None:
 def _die_with_the_parent(**_: Any) -> None:
     """A worker killed with SIGKILL cannot stop its pool; the kernel then does."""
     die_with_parent()
+
+
+class Alive(bootsteps.StartStopStep):
+    """Touches a file as long as the worker's loop turns: a probe looks at its age."""
+
+    requires = ("celery.worker.components:Timer",)
+
+    def start(self, parent: Any) -> None:
+        """Called by the worker when it starts."""
+        file = settings.HOME / "worker.alive"
+        file.touch()
+        parent.timer.call_repeatedly(ALIVE_SECONDS, file.touch)
+
+
+app.steps["worker"].add(Alive)

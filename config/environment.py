@@ -50,7 +50,7 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
     return word
 
 
-def checked(name: str, default: str, check: Callable[[str], object]) -> str:
+def checked(name: str, default: str | None, check: Callable[[str], object]) -> str:
     """A text that `check` accepts, or the default; `check` raises ValueError with words that do not repeat the text."""
     value = text(name, default).strip()
     if value != default:

@@ -7,6 +7,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from config import environment as env
 from config.database import read_database_url
+from config.redis_url import check_redis_url
 from federation.engine.isolation import NEVER_REACHED
 from federation.engine.reviewing import check_token, read_hook_url
 
@@ -96,10 +97,19 @@ def _database(url: str) -> dict[str, Any]:
 
 
 DATABASES = {"default": _database(env.text("DATABASE_URL"))}
-REDIS_URL = env.text("REDIS_URL")
+REDIS_URL = env.checked("REDIS_URL", None, check_redis_url)
 CACHES = {
-    "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "KEY_PREFIX": "swy"}
+    "default": {
+        "BACKEND": "foundation.cache.NumberCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "swy",
+        # Whoever waits for a number that only guards something must not wait long.
+        "OPTIONS": {"socket_timeout": 2, "socket_connect_timeout": 2},
+    }
 }
+# Sessions are rows, signed and in JSON: nothing of them lies in Redis.
+SESSION_ENGINE = "django.contrib.sessions.backends.db"
+SESSION_SERIALIZER = "django.contrib.sessions.serializers.JSONSerializer"
 
 CELERY_APP = "config.celery.app"
 # What runs again and again: rung by announcements of the same name, and at the latest every so many seconds. `inline` is

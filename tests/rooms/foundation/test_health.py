@@ -20,7 +20,7 @@ def test_a_migrated_database_is_ready(client):
 
 
 def test_redis_is_told_but_not_needed(client, settings):
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    settings.REDIS_URL = "redis://:x@127.0.0.1:1/0"
     response = client.get("/readyz")
     assert (response.status_code, response.json()["redis"]) == (200, "unreachable")
 

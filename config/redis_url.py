@@ -1,0 +1,57 @@
+"""Redis' address: nobody gets in without a password, or without the rights to a socket."""
+
+import stat
+from pathlib import Path
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+FORMS = (
+    "must look like redis://:password@host:port/0, rediss://:password@host:port/0 (TLS) or unix:///path/of/socket?db=0"
+)
+OPEN_TO_ALL = (
+    "has no password: whoever reaches Redis could then forge its messages. Set one there (`requirepass`, or a user of its"
+    " own by ACL) and name it: redis://:password@host:port/0"
+)
+OPEN_SOCKET = "names a socket without a password that other users of this machine may enter: set one, or close the folder (chmod 700)"
+UNVERIFIED = "must verify the server's certificate: name its authority by ssl_ca_certs instead of ssl_cert_reqs"
+FOR_OTHERS = stat.S_IRWXO
+
+
+def check_redis_url(url: str) -> None:
+    """ValueError for an address that lets strangers in; the message never repeats it."""
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        raise ValueError(FORMS) from None
+    if parts.scheme == "unix":
+        _check_socket(parts.path, has_password=bool(parts.password))
+    elif parts.scheme not in {"redis", "rediss"} or not parts.hostname or not has_port:
+        raise ValueError(FORMS)
+    elif not parts.password:
+        raise ValueError(OPEN_TO_ALL)
+    if dict(parse_qsl(parts.query)).get("ssl_cert_reqs", "required") != "required":
+        raise ValueError(UNVERIFIED)
+
+
+def _check_socket(path: str, *, has_password: bool) -> None:
+    if not path.startswith("/") or path == "/":
+        raise ValueError(FORMS)
+    socket = Path(path)
+    if has_password or not socket.exists():
+        return
+    if socket.stat().st_mode & FOR_OTHERS and socket.parent.stat().st_mode & FOR_OTHERS:
+        raise ValueError(OPEN_SOCKET)
+
+
+def broker_url(url: str, scheme: str) -> str:
+    """The same server in Celery's words, where `scheme` names the transport."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    if parts.scheme == "unix":
+        number = query.pop("db", "0")
+        return urlunsplit(
+            (f"{scheme}+socket", parts.netloc, parts.path, urlencode({"virtual_host": number, **query}), "")
+        )
+    if parts.scheme == "rediss":
+        query = {"ssl_cert_reqs": "required", "ssl_check_hostname": "true", **query}
+    return urlunsplit((scheme, parts.netloc, parts.path, urlencode(query), ""))

@@ -1,0 +1,182 @@
+"""Starting servers and other programs as children that die with their parent, and the files they leave in a home."""
+
+import importlib.util
+import json
+import os
+import pwd
+import random
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+START_SECONDS = 60
+LOWEST_PORT = 10_240
+
+
+class Unavailable(Exception):  # noqa: N818 - reads as what happened
+    """An embedded server cannot run; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A server that can be started, and started again, at the same address with the same data."""
+
+    name: str
+    url: str = field(repr=False)
+    port: int
+    argv: Sequence[str]
+    log: Path
+    is_ready: Callable[[], bool]
+    user: str | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """The running process, once it answers."""
+        process = spawn(self.argv, log=self.log, user=self.user)
+        try:
+            self._wait(process)
+        except BaseException:
+            stop(process, first=signal.SIGKILL)
+            raise
+        return process
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self.is_ready():
+            if process.poll() is not None:
+                raise Unavailable(f"{self.name} ended while starting:\n{tail(self.log)}")
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{self.name} did not answer within {START_SECONDS} s:\n{tail(self.log)}")
+            time.sleep(0.05)
+
+
+def free_port() -> int:
+    """A TCP port that was free on loopback a moment ago."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports that were free on loopback a moment ago, below those that the kernel hands to outgoing connections.
+
+    A server that is killed and started again keeps its port: no client's connection can have taken it meanwhile.
+    """
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    candidates = iter(random.sample(range(LOWEST_PORT, max(below, LOWEST_PORT + 4096)), k=4096))
+    found: list[int] = []
+    while len(found) < count:
+        port = next(candidates)
+        if is_free(port):
+            found.append(port)
+    return found
+
+
+def is_free(port: int) -> bool:
+    """Whether the port can be bound on loopback (connections of a former server that linger do not count)."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    env: dict[str, str] | None = None,
+    user: str | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Starts a program that is killed by the kernel when the thread that called this ends (call from the main thread)."""
+    if shutil.which("setpriv") is None:
+        raise Unavailable("setpriv is missing: install util-linux")
+    # A log is for whoever started the program: the demo's tells a password.
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as sink:
+        return subprocess.Popen(
+            [*as_user(user), "--pdeathsig", "KILL", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+        )
+
+
+def as_user(user: str | None) -> list[str]:
+    """The words before a command that is to run as this user."""
+    if user is None:
+        return ["setpriv"]
+    record = pwd.getpwnam(user)
+    return ["setpriv", "--reuid", str(record.pw_uid), "--regid", str(record.pw_gid), "--clear-groups"]
+
+
+def stop(
+    process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIGTERM, grace_seconds: float = 10
+) -> None:
+    """Asks the process to end, and kills it if it will not."""
+    if process.poll() is not None:
+        return
+    process.send_signal(first)
+    try:
+        process.wait(grace_seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def tail(log: Path, lines: int = 30) -> str:
+    """The last lines of a log, for error messages."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else "(no log)"
+
+
+def wheel(package: str) -> Path:
+    """The folder of an installed package, found without running its code."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise Unavailable(f"{package} is not installed: run `make setup`, or set DATABASE_URL and REDIS_URL")
+    return Path(found.origin).parent
+
+
+def port_of(home: Path, name: str) -> int:
+    """The port this home's server had last time, if it is still free: addresses stay as they were."""
+    file = home / "ports.json"
+    ports: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+    if name not in ports or not is_free(ports[name]):
+        ports[name] = free_port()
+        file.write_text(json.dumps(ports))
+    return ports[name]
+
+
+def make_home(home: Path) -> None:
+    """The folder, closed to others when it is new; root's lets the servers' own users pass through, and look at nothing."""
+    if not home.exists():
+        home.mkdir(parents=True)
+        home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+
+
+def kept_secret(file: Path, make: Callable[[], str] = lambda: secrets.token_urlsafe(24)) -> str:
+    """What the file holds; made on first use."""
+    if not file.exists():
+        write_private(file, make())
+    return file.read_text(encoding="ascii").strip()
+
+
+def write_private(file: Path, content: str) -> None:
+    """Never half-written, never readable by others: a lost key ring would be a lost credential of every cluster."""
+    partial = file.with_name(f"{file.name}.partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.rename(file)
