@@ -8,6 +8,8 @@ from django.core.exceptions import ImproperlyConfigured
 from config import environment as env
 from config.database import read_database_url
 from config.redis_url import check_redis_url
+from config.table_rights import OWNERS_TRIGGERS as OWNERS_TRIGGERS
+from config.table_rights import TABLE_RIGHTS as TABLE_RIGHTS
 from federation.engine.isolation import NEVER_REACHED
 from federation.engine.reviewing import check_token, read_hook_url
 
@@ -89,14 +91,26 @@ TEMPLATES = [
 ]
 
 
-def _database(url: str) -> dict[str, Any]:
+def _database(name: str, url: str) -> dict[str, Any]:
     try:
         return read_database_url(url, prepare=PREPARED_STATEMENTS)
     except ValueError as error:
-        raise ImproperlyConfigured(f"DATABASE_URL {error}") from None
+        raise ImproperlyConfigured(f"{name} {error}") from None
 
 
-DATABASES = {"default": _database(env.text("DATABASE_URL"))}
+def _owner(url: str) -> dict[str, Any]:
+    """Whom `migrate` connects as; nothing where there is one role for all."""
+    if not url:
+        return {}
+    owner = _database("SWITCHYARD_OWNER_DATABASE_URL", url)
+    if owner["NAME"] != DATABASES["default"]["NAME"]:
+        raise ImproperlyConfigured("SWITCHYARD_OWNER_DATABASE_URL must name the database that DATABASE_URL names")
+    return {name: owner[name] for name in ("USER", "PASSWORD", "HOST", "PORT", "OPTIONS")}
+
+
+DATABASES = {"default": _database("DATABASE_URL", env.text("DATABASE_URL"))}
+PROCESSES_ROLE = DATABASES["default"]["USER"]
+OWNER_DATABASE = _owner(env.text("SWITCHYARD_OWNER_DATABASE_URL", ""))
 REDIS_URL = env.checked("REDIS_URL", None, check_redis_url)
 CACHES = {
     "default": {

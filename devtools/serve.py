@@ -29,6 +29,7 @@ from devtools.embedded import (
     is_free,
     kept_secret,
     make_home,
+    runtime_url,
     services,
     spawn,
     stop,
@@ -43,6 +44,7 @@ STEADY_SECONDS = 10
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
 GRACE_SECONDS = 20
+OWNER_URL = "SWITCHYARD_OWNER_DATABASE_URL"
 MANAGE = (sys.executable, "manage.py")
 ROLES: dict[str, Sequence[str]] = {
     "web": (sys.executable, "-m", "gunicorn", "--config", "python:config.gunicorn", "--name", "web"),
@@ -105,6 +107,8 @@ class Supervisor:
     home: Path
     environment: dict[str, str]
     with_demo: bool
+    owner: dict[str, str] = field(default_factory=dict, repr=False)
+    """The database owner's address, for `migrate` alone."""
     servers: list[Child] = field(default_factory=list)
     roles: list[Child] = field(default_factory=list)
 
@@ -117,7 +121,7 @@ class Supervisor:
         """Starts everything and keeps it running until interrupted."""
         self._start_servers()
         write_private(self.home / "environment.json", json.dumps(self.environment, indent=1))
-        self._manage("migrate", "--noinput")
+        self._manage("migrate", "--noinput", **self.owner)
         self._manage("collectstatic", "--noinput", "--verbosity", "0")
         login = self._manage("seed_demo") if self.with_demo else ""
         for role in ROLES:
@@ -137,7 +141,11 @@ class Supervisor:
             child = Child(service.name, service.log, _launcher(service), service.stop_signal)
             self.servers.append(child)
             child.process, child.started_at = service.start(), time.monotonic()
-            self.environment[variable] = service.url
+            if variable == "DATABASE_URL":
+                self.environment[variable] = runtime_url(self.home, service.url)
+                self.owner = {OWNER_URL: service.url}
+            else:
+                self.environment[variable] = service.url
 
     def _log(self, name: str) -> Path:
         return self.home / f"{name}.log"
@@ -145,12 +153,12 @@ class Supervisor:
     def _launch(self, role: str) -> subprocess.Popen[bytes]:
         return spawn(ROLES[role], log=self._log(role), env=self.environment, cwd=PROJECT)
 
-    def _manage(self, *arguments: str) -> str:
-        """What the management command prints."""
+    def _manage(self, *arguments: str, **further: str) -> str:
+        """What the management command prints; `further` settings are for it alone."""
         say(f"running {arguments[0]}")
         log = self._log(arguments[0])
-        log.write_bytes(b"")
-        process = spawn([*MANAGE, *arguments], log=log, env=self.environment, cwd=PROJECT)
+        log.unlink(missing_ok=True)
+        process = spawn([*MANAGE, *arguments], log=log, env={**self.environment, **further}, cwd=PROJECT)
         try:
             code = process.wait()
         finally:
@@ -271,7 +279,8 @@ def main() -> int:
         with _only_one(home):
             environment = _environment(home, with_demo=options.demo)
             _check_port(environment)
-            supervisor = Supervisor(home, environment, options.demo)
+            owner = {name: environment.pop(name) for name in (OWNER_URL, f"{OWNER_URL}_FILE") if name in environment}
+            supervisor = Supervisor(home, environment, options.demo, owner)
             try:
                 supervisor.run()
             finally:

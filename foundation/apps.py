@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.core import checks
 from django.db.models import Field, ForeignObject
 
 
@@ -7,7 +8,9 @@ class FoundationConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from .checks import role_has_no_excess  # noqa: PLC0415 - models can be imported only now
         from .lookups import AnyOf  # noqa: PLC0415 - models can be imported only now
 
+        checks.register(role_has_no_excess, checks.Tags.database)
         for kind in (Field, ForeignObject):
             kind.register_lookup(AnyOf)

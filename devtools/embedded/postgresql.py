@@ -159,7 +159,15 @@ def _make_database(url: str) -> bool:
     return True
 
 
-def runtime_url(home: Path, owner_url: str) -> str:
+def runtime_url(home: Path, url: str) -> str:
     """The same database for the gateway's processes: as a role that owns nothing. `manage.py migrate` makes it."""
-    password = kept_secret(home / "postgres.runtime.password")
-    return f"postgresql://{RUNTIME}:{password}@{owner_url.rpartition('@')[2]}"
+    return _address(RUNTIME, kept_secret(home / "postgres.runtime.password"), url)
+
+
+def owner_url(home: Path, url: str) -> str:
+    """The same database for whoever migrates or looks into it by hand."""
+    return _address(OWNER, kept_secret(home / "postgres.password"), url)
+
+
+def _address(role: str, password: str, url: str) -> str:
+    return f"postgresql://{role}:{password}@{url.rpartition('@')[2]}"

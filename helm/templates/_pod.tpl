@@ -50,7 +50,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
-{{/* dict root component resources command [ports] [probes] [restartPolicy] */}}
+{{/* dict root component resources command [environment] [ports] [probes] [restartPolicy] */}}
 {{- define "switchyard.pod" -}}
 metadata:
   labels:
@@ -84,6 +84,9 @@ spec:
       command: {{ toJson .command }}
       env:
         {{- include "switchyard.environment" .root | nindent 8 }}
+        {{- with .environment }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- with .ports }}
       ports:
         {{- toYaml . | nindent 8 }}

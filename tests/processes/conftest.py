@@ -17,7 +17,7 @@ import psutil
 import psycopg
 import pytest
 
-from devtools.embedded import free_port
+from devtools.embedded import free_port, owner_url
 from devtools.serve import PROJECT
 
 ROLES = ("web", "worker", "beat", "observer")
@@ -72,8 +72,8 @@ class Served:
             return False
 
     def ask(self, statement: str) -> list[tuple]:
-        """Rows from the gateway's database; none while it does not answer."""
-        address = json.loads((self.home / "environment.json").read_text())["DATABASE_URL"]
+        """Rows from the gateway's database, asked as its owner; none while it does not answer."""
+        address = owner_url(self.home, json.loads((self.home / "environment.json").read_text())["DATABASE_URL"])
         try:
             with psycopg.connect(address, autocommit=True, connect_timeout=2) as connection:
                 cursor = connection.execute(statement)

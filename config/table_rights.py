@@ -1,0 +1,35 @@
+"""What the gateway's processes may do with each table, besides reading it. The one list that grants are made from.
+
+A table that is not named here may be read, added to, changed and deleted from. Nothing may be truncated or altered.
+"""
+
+from collections.abc import Mapping
+
+ALL = ("SELECT", "INSERT", "UPDATE", "DELETE")
+READ = ("SELECT",)
+GROWS = ("SELECT", "INSERT")
+KEPT = ("SELECT", "INSERT", "UPDATE")
+
+TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
+    # Written by migrations.
+    "django_migrations": READ,
+    "django_content_type": READ,
+    "auth_permission": READ,
+    # Written by a trigger of the owner's at commit.
+    "tenancy_auditlink": READ,
+    "tenancy_auditentry": GROWS,
+    "django_admin_log": GROWS,
+    "quotas_holdmovement": GROWS,
+    "quotas_hold": KEPT,
+    "billing_usagesegment": GROWS,
+    "billing_meter": KEPT,
+    "federation_jobevent": GROWS,
+    "federation_job": KEPT,
+    "federation_attempt": KEPT,
+    "federation_remoteobject": KEPT,
+    "federation_podrun": KEPT,
+    "federation_reservation": KEPT,
+    "federation_reservednode": KEPT,
+}
+# Triggers that write what the processes may only read. They run as their owner, who alone may change them.
+OWNERS_TRIGGERS = ("tenancy_audit_chain",)
