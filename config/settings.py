@@ -5,12 +5,12 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from clusters.engine.addresses import NEVER_REACHED
 from config import environment as env
 from config.database import read_database_url
 from config.redis_url import check_redis_url
 from config.table_rights import OWNERS_TRIGGERS as OWNERS_TRIGGERS
 from config.table_rights import TABLE_RIGHTS as TABLE_RIGHTS
-from federation.engine.isolation import NEVER_REACHED
 from federation.engine.reviewing import check_token, read_hook_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from ipaddress import (
     AddressValueError,
     IPv4Address,
-    IPv4Network,
     IPv6Address,
-    IPv6Network,
     ip_address,
     ip_network,
 )
 
 from foundation.problems import Invalid
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+from .addresses import METADATA, NOT_PUBLIC, TRANSLATED, Address, Network
+
 MAX_URL_LENGTH = 500
 MAX_PORT = 65_535
 HTTPS_PORT = 443
@@ -29,36 +27,6 @@ _URL = re.compile(r"https://(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?P<port>
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LOOKS_NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 MAX_NAME_LENGTH = 253
-METADATA = frozenset(
-    ip_address(address)
-    for address in (
-        "169.254.169.254",  # AWS, Azure, Google, OpenStack and most others
-        "169.254.170.2",  # AWS container credentials
-        "168.63.129.16",  # Azure's wire server; a public address by number
-        "100.100.100.200",  # Alibaba
-        "192.0.0.192",  # Oracle
-        "fd00:ec2::254",  # AWS over IPv6
-    )
-)
-# Not every Python release counts these as non-public.
-_NEVER_PUBLIC = tuple(
-    ip_network(block)
-    for block in (
-        "0.0.0.0/8",
-        "100.64.0.0/10",
-        "192.0.0.0/24",
-        "192.88.99.0/24",
-        "198.18.0.0/15",
-        "240.0.0.0/4",
-        "::/96",
-        "64:ff9b:1::/48",
-        "100::/64",
-        "2001::/23",
-        "2002::/16",
-        "fec0::/10",
-    )
-)
-_TRANSLATED = IPv6Network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +133,7 @@ def _unwrapped(address: Address) -> Address:
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
-        if address in _TRANSLATED:
+        if address in TRANSLATED:
             return IPv4Address(int(address) & 0xFFFFFFFF)
     return address
 
@@ -189,13 +157,4 @@ def _why_not(address: Address, port: int, networks: Sequence[Network], own: Coll
 
 
 def _is_public(address: Address) -> bool:
-    special = (
-        address.is_private
-        or address.is_loopback
-        or address.is_link_local
-        or address.is_multicast
-        or address.is_reserved
-        or address.is_unspecified
-        or any(network.version == address.version and address in network for network in _NEVER_PUBLIC)
-    )
-    return address.is_global and not special
+    return not any(network.version == address.version and address in network for network in NOT_PUBLIC)

@@ -8,36 +8,17 @@ to take a thing back that another one allows.
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 from typing import Any
 
-from clusters.engine.egress import METADATA
+from clusters.engine.addresses import NEVER_REACHED, NOT_PUBLIC, Network
 
 from . import names
 from .rendering import Identity
 
-Network = IPv4Network | IPv6Network
 POLICY_NAME = "switchyard"
 NODE_LOCAL_DNS = "169.254.20.10/32"
 """Where Kubernetes' own add-on listens for names on each node: link-local, but no metadata service."""
-NEVER_REACHED: tuple[Network, ...] = (
-    ip_network("169.254.0.0/16"),
-    ip_network("fe80::/10"),
-    *sorted((ip_network(address) for address in METADATA), key=str),
-)
-"""What no setting opens."""
-_PRIVATE: tuple[Network, ...] = tuple(
-    ip_network(block)
-    for block in (
-        "0.0.0.0/8",
-        "10.0.0.0/8",
-        "100.64.0.0/10",
-        "127.0.0.0/8",
-        "172.16.0.0/12",
-        "192.168.0.0/16",
-        "fc00::/7",
-    )
-)
 _DNS = {
     "to": [
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}},
@@ -88,7 +69,7 @@ def _policy(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, A
 def _block(allowed: Network) -> dict[str, Any]:
     """The allowed block without the closed ones inside it. A private block that is named itself is open."""
     closed: list[Network] = []
-    for block in (*NEVER_REACHED, *_PRIVATE):
+    for block in (*NEVER_REACHED, *NOT_PUBLIC):
         if block != allowed and _is_inside(block, allowed) and not any(_is_inside(block, wider) for wider in closed):
             closed = [narrower for narrower in closed if not _is_inside(narrower, block)] + [block]
     parts: dict[str, Any] = {"cidr": str(allowed)}

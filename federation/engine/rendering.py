@@ -99,6 +99,11 @@ class Devices:
     claimable: Claimable | None = None
 
     @property
+    def are_given_by_nvidias_plugin(self) -> bool:
+        """Whether NVIDIA's device plugin tells the container by a variable which devices it has."""
+        return self.vendor == "nvidia" and self.units > 0 and self.claimable is None
+
+    @property
     def claims(self) -> list[tuple[str, str]]:
         """A pod's claims by name, each with the template that it is made from."""
         asked = claims_of(self.claimable, self.units) if self.claimable else []
@@ -193,7 +198,9 @@ def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices)
     container: dict[str, Any] = {
         "name": pod_set["name"],
         "image": pod_set["image"],
-        "env": _environment(pod_set["env"], identity, has_gpu=devices.units > 0),
+        # for digests too: only then does the kubelet ask the registry whether this namespace may have what a node has kept
+        "imagePullPolicy": "Always",
+        "env": _environment(pod_set["env"], identity, leaves_it_to_plugin=devices.are_given_by_nvidias_plugin),
         "resources": {
             "limits": {**amounts, "ephemeral-storage": EPHEMERAL_STORAGE_LIMIT},
             # without a request of its own the whole limit would be asked of the node
@@ -208,15 +215,16 @@ def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices)
     return container
 
 
-def _environment(given: Mapping[str, str], identity: Identity, *, has_gpu: bool) -> list[dict[str, str]]:
+def _environment(given: Mapping[str, str], identity: Identity, *, leaves_it_to_plugin: bool) -> list[dict[str, str]]:
     ours = {
         "SWITCHYARD_JOB_ID": str(identity.job_id),
         "SWITCHYARD_ATTEMPT": str(identity.attempt_number),
         "SWITCHYARD_ATTEMPT_ID": str(identity.attempt_id),
         "SWITCHYARD_TENANT": identity.tenant_path,
     }
-    if not has_gpu:
-        # images may set it to `all`, which the GPU runtime would honour without any GPU having been asked for
+    if not leaves_it_to_plugin:
+        # Images may set it to `all`, which NVIDIA's runtime would honour beside what was claimed, or with nothing asked for.
+        # Claimed devices come by CDI, whatever this says; NVIDIA's own driver says `void` there for the same reason.
         ours["NVIDIA_VISIBLE_DEVICES"] = "void"
     return [{"name": name, "value": value} for name, value in {**given, **ours}.items()]
 

@@ -31,7 +31,11 @@ def test_a_pod_claims_what_it_takes_and_asks_for_no_extended_resource():
     assert resources["claims"] == [{"name": "devices-0"}]
     assert set(resources["requests"]) == set(resources["limits"]) == {"cpu", "memory", "ephemeral-storage"}
     assert {entry["key"] for entry in pod["tolerations"]} >= {"nvidia.com/gpu"}
-    assert "NVIDIA_VISIBLE_DEVICES" not in {entry["name"] for entry in pod["containers"][0]["env"]}
+
+
+def test_a_pod_sees_the_claimed_devices_alone_whatever_its_image_says():
+    pod = pod_of(Devices("nvidia", "on_demand", "claim/gpu.nvidia.com/h100-1", 8, H100))
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in pod["containers"][0]["env"]
 
 
 def test_a_pod_that_takes_none_claims_none_even_where_devices_are_claimed():

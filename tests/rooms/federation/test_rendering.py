@@ -106,6 +106,18 @@ def test_gpus_are_asked_for_by_the_flavors_resource_and_hidden_from_pods_without
     assert "tolerations" not in pod_of(without)
 
 
+def test_only_what_nvidias_own_plugin_gives_is_left_to_its_runtime():
+    amd = Devices("amd", "on_demand", "amd.com/gpu", 8)
+    rendered = render_job(stored(pod={"gpu": {"count": 8}}), 0, identity(), amd)
+    assert environment_of(rendered)["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+@pytest.mark.parametrize("image", ["registry.example/train:1", f"registry.example/train@sha256:{'0' * 64}"])
+def test_the_registry_is_asked_each_time_whether_the_tenant_may_have_the_image(image):
+    [container] = pod_of(render_job(stored(pod={"image": image}), 0, identity(), NOTHING))["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == (image, "Always")
+
+
 def test_nothing_is_rerun_silently():
     job = render_job(stored(), 0, identity(), NOTHING)["spec"]
     assert job["podReplacementPolicy"] == "Failed"
