@@ -69,6 +69,25 @@ def make_certificate(*names: str, days: int = 1) -> tuple[str, str]:
     )
 
 
+def confined(path: str, body: dict[str, Any]) -> tuple[int, str]:
+    """How the published admission policies answer a dry run, told by what the rehearsals turn."""
+    metadata, text = body["metadata"], msgspec.json.encode(body).decode()
+    where = metadata.get("namespace", metadata["name"])
+    opens = ('"hostPID"', '"serviceAccountName"', '"tolerations"', '"ingress"', '"All"', '"privileged":true')
+    is_labelled = path != "/api/v1/namespaces" or '"pod-security.kubernetes.io/enforce":"restricted"' in text
+    if where.startswith("swy-") and is_labelled and not any(word in text for word in opens):
+        return 201, ""
+    return 403, "ValidatingAdmissionPolicy denied request"
+
+
+def before_the_policies(path: str, body: dict[str, Any]) -> tuple[int, str]:
+    """How a cluster with the first manifest answers: it looks at names alone, and has no namespace for the probe."""
+    where = body["metadata"].get("namespace", body["metadata"]["name"])
+    if not where.startswith("swy-"):
+        return 403, "ValidatingAdmissionPolicy denied request"
+    return (404, 'namespaces "swy-probe" not found') if where == "swy-probe" else (201, "")
+
+
 class ApiServer:
     """What the server says. Change the attributes, or put a function into `answers` by path (without its query)."""
 
@@ -82,6 +101,8 @@ class ApiServer:
         self.is_incomplete = False
         self.allowed: Callable[[dict[str, str]], bool] = lambda _: False
         """Decides each SelfSubjectAccessReview by its resource attributes."""
+        self.dry_run: Callable[[str, dict[str, Any]], tuple[int, str]] = confined
+        """Answers each dry run, by its path and body: a status, and what is said with it."""
         self.clock_offset = timedelta()
         self.answers: dict[str, Answer] = {}
         self.seen: list[tuple[str, str, dict[str, str]]] = []
@@ -112,6 +133,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.take()
 
+    def do_PATCH(self) -> None:
+        self.take()
+
     def take(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         self.sent = self.rfile.read(length)
@@ -126,7 +150,15 @@ class Handler(BaseHTTPRequestHandler):
             self.usual(path)
 
     def usual(self, path: str) -> None:
-        if path == "/version":
+        if "dryRun=All" in self.path:
+            status, told = self.api.dry_run(path, msgspec.json.decode(self.sent))
+            reason = "Forbidden" if status == 403 else ""
+            self.say(status, {"kind": "Status", "message": told, "reason": reason, "code": status})
+        elif path.endswith("/pods"):
+            self.say(200, {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "strange"}}]})
+        elif path == "/apis/resource.k8s.io":
+            self.say(200, {"versions": [{"version": "v1"}]})
+        elif path == "/version":
             self.say(200, {"gitVersion": "v1.36.2"})
         elif path == "/apis":
             self.say(200, {"kind": "APIGroupList", "groups": [{"name": name} for name in self.api.groups]})

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import Right
 from foundation.clock import monotonic
 
@@ -134,6 +135,14 @@ class GuardedDriver:
     async def api_groups(self) -> frozenset[str]:
         """See ClusterDriver."""
         return await self._guarded(self._driver.api_groups)
+
+    async def rehearse(self, rehearsal: Rehearsal) -> Answered:
+        """See ClusterDriver."""
+        return await self._guarded(lambda: self._driver.rehearse(rehearsal))
+
+    async def any_pod(self, namespace: str) -> str:
+        """See ClusterDriver."""
+        return await self._guarded(lambda: self._driver.any_pod(namespace))
 
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import Right
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
@@ -155,6 +156,12 @@ class ClusterDriver(Protocol):
 
     async def api_groups(self) -> frozenset[str]:
         """The API groups that the cluster serves, such as `batch`."""
+
+    async def rehearse(self, rehearsal: Rehearsal) -> Answered:
+        """Whether the cluster would do this with our credential; nothing is changed (a dry run, of verbs that the role has)."""
+
+    async def any_pod(self, namespace: str) -> str:
+        """The name of some pod there, empty if there is none."""
 
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()

@@ -65,6 +65,7 @@ ORIGIN_OF: Mapping[str, str] = MappingProxyType(
         "clock_skew": "clock",
         "missing_permission": "access",
         "excess_permission": "access",
+        "unproven_permission": "access",
         "devices_closed": "devices",
         "nodes_not_ready": "inventory",
         "implausible_capacity": "inventory",

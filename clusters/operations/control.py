@@ -22,7 +22,7 @@ from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
 from .health import record_auth_failure, record_contact, record_event, record_findings, record_silence
-from .probing import Probe, ProbeRefused, access_findings, as_problem, probe_registered
+from .probing import Probe, ProbeRefused, access_findings, as_problem, probe_registered, probe_renewed
 from .registration import probe_connection, store_credential
 
 Wish = Cluster.Wish
@@ -54,7 +54,7 @@ def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
     """The cluster as changed. A new credential is probed first, outside any transaction, and must reach the same cluster."""
     cluster = cluster_by_id(actor, cluster_id)
     require_at_owner(actor, cluster)
-    connection = _new_connection(cluster, changes.access) if changes.touches_access else None
+    connection, probe = _new_connection(cluster, changes.access) if changes.touches_access else (None, None)
     columns = changes.plain | ({"ca_pem": connection.ca_pem} if connection else {})
     with transaction.atomic():
         locked = _locked(cluster_id)
@@ -71,13 +71,14 @@ def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
             detail={"fields": sorted(changes.plain) + (["credential"] if connection else [])},
         )
         announce("cycle", "observe")
-    if connection is not None:
+    if probe is not None:
         record_contact(cluster_id)
+        record_findings(cluster_id, "access", access_findings(probe))
     return cluster_by_id(actor, cluster_id)
 
 
-def _new_connection(cluster: Cluster, access: ConnectionFields) -> Connection:
-    """What the cluster would be reached with, probed. The server stays: a cluster elsewhere is another cluster."""
+def _new_connection(cluster: Cluster, access: ConnectionFields) -> tuple[Connection, Probe]:
+    """What the cluster would be reached with, and its probe. The server stays: a cluster elsewhere is another cluster."""
     if cluster.driver == Cluster.Driver.SIMULATED:
         raise Conflict("A simulated cluster has no credential.", code="state_conflict")
     connection = Connection(
@@ -85,10 +86,10 @@ def _new_connection(cluster: Cluster, access: ConnectionFields) -> Connection:
         ca_pem=read_authorities(access.ca_pem) or cluster.ca_pem,
         secret=_new_secret(cluster, access),
     )
-    probe = probe_connection(cluster.id, cluster.name, connection)
+    probe = probe_connection(cluster.id, cluster.name, connection, probe_renewed)
     if probe.identity != cluster.identity:
         raise ProbeRefused("Another cluster answers there now (its kube-system uid differs).", code="identity_changed")
-    return connection
+    return connection, probe
 
 
 def _new_secret(cluster: Cluster, access: ConnectionFields) -> Secret:
@@ -131,7 +132,7 @@ def _record_probe(cluster: Cluster, probe: Probe) -> None:
         kubernetes_version=probe.kubernetes_version,
         has_kueue=probe.has_kueue,
     )
-    record_findings(cluster.id, "access", access_findings(probe.rights))
+    record_findings(cluster.id, "access", access_findings(probe))
 
 
 def cordon_cluster(actor: Actor, cluster_id: UUID) -> Cluster:

@@ -1,13 +1,15 @@
 """Asking a cluster who it is, what our credential may do there, and what time it has. Never inside a transaction."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from clusters.drivers import AuthFailed, ClusterDriver, DriverError, Refused, TlsFailed, connections
 from clusters.drivers.address import ClusterAddress
 from clusters.drivers.resolve import AddressRefused
+from clusters.engine.escapes import Confinement, confinement_findings
 from clusters.engine.health import Reason, clock_findings
 from clusters.engine.permissions import (
+    FORMERLY,
     REVIEWED_NAMESPACES,
     ROLE,
     TELLTALES,
@@ -19,10 +21,14 @@ from clusters.engine.permissions import (
 )
 from foundation.problems import FieldError, Invalid, Problem
 
+from .escapes import find_escapes
+
 PROBE_SECONDS = 30
+PAUSES = 5
 KUEUE = "kueue.x-k8s.io"
 MOST_SENSITIVE_NAMESPACE = "kube-system"
 MOST_RIGHTS_TOLD = 50
+UNKNOWN = Confinement()
 HOW_TO_GRANT = "Apply docs/reference/cluster-access.yaml and use a token of its ServiceAccount."
 
 
@@ -42,15 +48,37 @@ class Probe:
     rights: Comparison
     has_kueue: bool
     """Whether Kueue's API is served there."""
+    confinement: Confinement = UNKNOWN
+    """What a thief of the credential could do; nothing is known of that where a right is missing."""
 
 
 def probe_new(address: ClusterAddress) -> Probe:
     """The probe of a cluster that may not be registered yet; ProbeRefused or Invalid unless it fits in every respect."""
+    probe = _asked(address)
+    _require_fitting_rights(probe.rights)
+    _require_confinement(probe)
+    return _with_fitting_clock(probe)
+
+
+def probe_renewed(address: ClusterAddress) -> Probe:
+    """The probe of a registered cluster with another credential. What earlier manifests granted, and that they confined it
+    less, is no ground to refuse it: that is held against the cluster, which goes on working.
+    """
+    probe = _asked(address)
+    rights = probe.rights
+    _require_fitting_rights(replace(rights, excess=tuple(right for right in rights.excess if right not in FORMERLY)))
+    return _with_fitting_clock(probe)
+
+
+def _asked(address: ClusterAddress) -> Probe:
     try:
-        probe = connections.run(_questions(lambda: connections.open_driver(address), close=True), PROBE_SECONDS)
+        asked = _questions(lambda: connections.open_driver(address), close=True, pauses=PAUSES)
+        return connections.run(asked, PROBE_SECONDS)
     except DriverError as error:
         raise as_problem(error) from None
-    _require_fitting_rights(probe.rights)
+
+
+def _with_fitting_clock(probe: Probe) -> Probe:
     late = clock_findings(probe.clock_skew_ms)
     if late:
         raise ProbeRefused(f"{late[0].message} At most 60 s are accepted; set both by NTP.", code="clock_skew")
@@ -59,7 +87,7 @@ def probe_new(address: ClusterAddress) -> Probe:
 
 def probe_registered(driver: ClusterDriver) -> Probe:
     """The probe over a registered cluster's own driver; DriverError when it does not answer as one should."""
-    return connections.run(_questions(lambda: driver, close=False), PROBE_SECONDS)
+    return connections.run(_questions(lambda: driver, close=False, pauses=0), PROBE_SECONDS)
 
 
 def as_problem(error: DriverError) -> Problem:
@@ -75,8 +103,17 @@ def as_problem(error: DriverError) -> Problem:
             return ProbeRefused(f"The cluster did not answer as expected: {error.reason}", code="unreachable")
 
 
-def access_findings(rights: Comparison) -> list[Reason]:
-    """What is held against a credential whose rights are not the published ones."""
+def access_findings(probe: Probe) -> list[Reason]:
+    """What is held against a credential whose rights are not the published ones, or that a thief could do harm with."""
+    found = [*_rights_findings(probe.rights), *confinement_findings(probe.confinement, probe.kubernetes_version)]
+    by_code: dict[str, Reason] = {}
+    for reason in found:
+        before = by_code.get(reason.code)
+        by_code[reason.code] = Reason(reason.code, f"{before.message} {reason.message}") if before else reason
+    return list(by_code.values())
+
+
+def _rights_findings(rights: Comparison) -> list[Reason]:
     findings = []
     if rights.missing:
         findings.append(Reason("missing_permission", f"The credential may not: {_listed(rights.missing)}."))
@@ -89,7 +126,7 @@ def access_findings(rights: Comparison) -> list[Reason]:
 
 def _require_fitting_rights(rights: Comparison) -> None:
     """Both lists are told at once, so that one look at the refusal is enough to put it right."""
-    findings = access_findings(rights)
+    findings = _rights_findings(rights)
     if findings:
         raise ProbeRefused(
             f"{' '.join(finding.message for finding in findings)} {HOW_TO_GRANT}",
@@ -97,6 +134,24 @@ def _require_fitting_rights(rights: Comparison) -> None:
             errors=[
                 *_errors("missing_permission", "missing", rights.missing),
                 *_errors("excess_permission", "too much", rights.excess),
+            ],
+        )
+
+
+def _require_confinement(probe: Probe) -> None:
+    findings = confinement_findings(probe.confinement, probe.kubernetes_version)
+    if findings:
+        found = probe.confinement
+        raise ProbeRefused(
+            " ".join(finding.message for finding in findings),
+            code=findings[0].code,
+            errors=[
+                *(FieldError("credential", "excess_permission", f"a thief may: {what}") for what in found.open),
+                *(
+                    FieldError("credential", "unproven_permission", f"no clear answer: {what}")
+                    for what in found.unclear
+                ),
+                *(FieldError("credential", "missing_permission", f"refused: {what}") for what in found.hindered),
             ],
         )
 
@@ -111,7 +166,7 @@ def _listed(rights: Sequence[Right]) -> str:
     return f"{told} and {rest} more" if rest > 0 else told
 
 
-async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool) -> Probe:
+async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool, pauses: int) -> Probe:
     driver = open_driver()
     try:
         version = await driver.version()
@@ -120,10 +175,12 @@ async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool) -
         rights = await _rights(driver, needed(groups))
         # Who may not read namespaces cannot be asked who it is; the missing right is the answer then.
         identity = "" if rights.missing else await driver.identity()
+        # ... and who may not create anything is refused everything, which proves nothing.
+        confinement = UNKNOWN if rights.missing else await find_escapes(driver, groups, pauses=pauses)
     finally:
         if close:
             await driver.close()
-    return Probe(identity, version, skew_ms, rights, KUEUE in groups)
+    return Probe(identity, version, skew_ms, rights, KUEUE in groups, confinement)
 
 
 async def _rights(driver: ClusterDriver, needs: Collection[Right]) -> Comparison:

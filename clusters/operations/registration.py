@@ -1,6 +1,6 @@
 """Registering a cluster: read what was given, guard, probe with no transaction open, then store in one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from clusters.drivers import DriverError
+from clusters.drivers.address import ClusterAddress
 from clusters.drivers.resolve import address_for, key_ring
 from clusters.drivers.simulated import SCHEME, found_cluster, path_of
 from clusters.drivers.simulated.objects import Node as SimulatedNode
@@ -59,7 +60,7 @@ def examine(actor: Actor, wanted: Wanted) -> Examined:
     """Reads, guards and probes a cluster to be registered. Writes nothing; call it with no transaction open.
 
     Raises Invalid (fields, address), ProbeRefused (unreachable, tls_failed, not_authorized, missing_permission,
-    excess_permission, clock_skew), Conflict (name taken), PermissionDenied or NotFound (tenant).
+    excess_permission, unproven_permission, clock_skew), Conflict (name taken), PermissionDenied or NotFound (tenant).
     """
     owner = owner_for_registration(actor, wanted.tenant)
     connection = read_any_connection(wanted.fields, wanted.kubeconfig)
@@ -152,13 +153,15 @@ def read_any_connection(fields: ConnectionFields, kubeconfig: str) -> Connection
     return read_kubeconfig(kubeconfig)
 
 
-def probe_connection(cluster_id: UUID, name: str, connection: Connection) -> Probe:
+def probe_connection(
+    cluster_id: UUID, name: str, connection: Connection, probe: Callable[[ClusterAddress], Probe] = probe_new
+) -> Probe:
     """The probe of a connection, its address checked and pinned first."""
     try:
         address = address_for(cluster_id, name, connection)
     except DriverError as error:
         raise as_problem(error) from None
-    return probe_new(address)
+    return probe(address)
 
 
 def store_credential(cluster_id: UUID, secret: Secret) -> None:

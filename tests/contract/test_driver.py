@@ -6,10 +6,12 @@ import re
 import pytest
 
 from clusters.drivers import AlreadyExists, NotThere, Refused, Stale
+from clusters.engine.escapes import PROBE_NAMESPACE, duties, escapes, judged
 from clusters.engine.permissions import ROLE, TELLTALES, Right
 
 from .worlds import INSTALL, World, fresh_name, job, until, watching
 
+WHOSE = {"switchyard.dev/tenant": "vision"}
 WRONG_UID = "00000000-0000-4000-8000-000000000000"
 
 
@@ -19,7 +21,7 @@ def in_namespace(world: World, use):
     async def body():
         driver = world.driver()
         namespace = fresh_name("swy-ns")
-        await driver.ensure_namespace(namespace, {"team": "vision"})
+        await driver.ensure_namespace(namespace, WHOSE)
         try:
             return await use(driver, namespace)
         finally:
@@ -85,6 +87,47 @@ def test_each_right_of_the_published_role_is_confirmed_and_no_telltale_is(world:
     assert not may_read_secrets
 
 
+def test_the_published_manifest_lets_the_gateway_work_and_a_thief_do_nothing(world: World):
+    groups = {"resource.k8s.io"}
+
+    async def use(driver, namespace):
+        await driver.create_job(job(namespace, "train"))
+        foreign = [("default", name) for name in [await driver.any_pod("default")] if name]
+        working = [await driver.rehearse(rehearsal) for rehearsal in duties(groups, "contract")]
+        return [await driver.rehearse(rehearsal) for rehearsal in escapes(groups, "contract", foreign)], working
+
+    escaping, working = in_namespace(world, use)
+    assert {answer.rehearsal.what: answer.would for answer in escaping if answer.would is not False} == {}
+    assert [answer.reason for answer in working if answer.would is not True] == []
+    assert all(answer.reason for answer in escaping)
+    assert judged(escaping, working).holds
+
+
+def test_what_is_rehearsed_does_not_happen(world: World):
+    async def use(driver, namespace):
+        for rehearsal in duties({"resource.k8s.io"}, "nothing"):
+            await driver.rehearse(rehearsal)
+        return await driver.list_jobs(), await asyncio.to_thread(world.network_policies, PROBE_NAMESPACE)
+
+    jobs, policies = in_namespace(world, use)
+    assert not [found for found in jobs if found.namespace == PROBE_NAMESPACE]
+    assert policies == {}
+
+
+def test_any_pod_of_a_namespace_is_named_where_there_is_one(world: World):
+    async def use(driver, namespace):
+        before = await driver.any_pod(namespace)
+        uid = await driver.create_job(job(namespace, "train", seconds="never"))
+        await driver.release_job(namespace, "train", uid, {})
+        [pod] = await until(lambda: driver.list_pods(namespace, "train"))
+        found = await driver.any_pod(namespace)
+        await driver.delete_job(namespace, "train", uid)
+        return before, found, pod
+
+    before, found, pod = in_namespace(world, use)
+    assert (before, found) == ("", pod.name)
+
+
 def test_a_job_created_suspended_does_nothing_until_it_is_released(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train"))
@@ -128,9 +171,14 @@ GATE, OTHERS = "switchyard.dev/topology", "example.com/other"
 
 
 def gated(namespace, *gates):
-    """A Job of two pods that wait behind gates."""
+    """A Job of two pods that wait behind gates; the gateway itself renders none but its own."""
     made = job(namespace, "train", count=2, seconds="3600")
     made["spec"]["template"]["spec"]["schedulingGates"] = [{"name": gate} for gate in gates]
+    return made
+
+
+def _released(made):
+    made["spec"]["suspend"] = False
     return made
 
 
@@ -170,8 +218,8 @@ def test_gated_pods_wait_until_each_is_let_through_with_its_own_wishes(world: Wo
 
 def test_others_gates_stay_shut_and_only_the_pod_of_that_uid_is_touched(world: World):
     async def use(driver, namespace):
-        uid = await driver.create_job(gated(namespace, OTHERS, GATE))
-        await driver.release_job(namespace, "train", uid, {})
+        await asyncio.to_thread(world.make_foreign_job, _released(gated(namespace, OTHERS, GATE)))
+        uid = (await driver.get_job(namespace, "train")).uid
         one, two = await _pods(driver, namespace, lambda pod: pod.gates)
         await driver.open_gate(namespace, one.name, one.uid, GATE, [wish("gpu-1")])
         with pytest.raises(Stale):
@@ -288,7 +336,11 @@ def test_names_cannot_leave_their_path(world: World):
 def test_releasing_twice_is_the_same_as_once(world: World):
     async def use(driver, namespace):
         uid = await driver.create_job(job(namespace, "train", seconds="never"))
-        patch = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "gpu-1"}}}
+        terms = {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]}]
+        }
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        patch = {"spec": {"affinity": {"nodeAffinity": required}}}
         await driver.release_job(namespace, "train", uid, patch)
         await driver.release_job(namespace, "train", uid, patch)
 
@@ -404,70 +456,79 @@ def test_a_namespace_may_be_asked_for_again_but_not_if_it_is_a_strangers(world: 
     world.make_foreign_namespace(strange)
 
     async def use(driver, namespace):
-        await driver.ensure_namespace(namespace, {"team": "vision"})
+        await driver.ensure_namespace(namespace, WHOSE)
         with pytest.raises(Refused):
             await driver.ensure_namespace(strange, {})
 
     in_namespace(world, use)
 
 
-def policy(namespace: str, name: str, port: int = 53, owners: tuple[tuple[str, str], ...] = ()) -> dict:
-    """A NetworkPolicy that lets every pod send to one port."""
-    owned = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": uid} for owner, uid in owners]
+def wall(namespace: str, block: str = "1.0.0.0/8") -> dict:
+    """The NetworkPolicy around a namespace, which lets every pod send to one block."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": name, "namespace": namespace, **({"ownerReferences": owned} if owned else {})},
+        "metadata": {"name": "switchyard", "namespace": namespace, "labels": {"switchyard.dev/install": INSTALL}},
         "spec": {
             "podSelector": {},
             "policyTypes": ["Ingress", "Egress"],
-            "egress": [{"ports": [{"protocol": "TCP", "port": port}]}],
+            "egress": [{"to": [{"ipBlock": {"cidr": block}}]}],
         },
     }
+
+
+def mates(namespace: str, name: str, owners: tuple[tuple[str, str], ...] = ()) -> dict:
+    """The NetworkPolicy that lets the pods of one attempt talk to each other."""
+    owned = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": uid} for owner, uid in owners]
+    found = wall(namespace)
+    found["metadata"] |= {"name": name, **({"ownerReferences": owned} if owned else {})}
+    ours = {"podSelector": {"matchLabels": {"switchyard.dev/attempt": name}}}
+    found["spec"] |= {**ours, "ingress": [{"from": [ours]}], "egress": [{"to": [ours]}]}
+    return found
 
 
 def test_a_namespace_gets_its_policies_and_keeps_them_as_they_were_last_asked_for(world: World):
     name = fresh_name("swy-walled")
 
     async def use(driver, namespace):
-        for port in (53, 53, 80):
-            await driver.ensure_namespace(name, {"team": "vision"}, [policy(name, "one", port), policy(name, "two")])
+        for block in ("1.0.0.0/8", "1.0.0.0/8", "8.0.0.0/8"):
+            await driver.ensure_namespace(name, WHOSE, [wall(name, block), mates(name, "swy-two")])
         # one that was there before its policies were asked for
-        await driver.ensure_namespace(namespace, {"team": "vision"}, [policy(namespace, "late")])
+        await driver.ensure_namespace(namespace, WHOSE, [wall(namespace)])
         return namespace
 
     namespace = in_namespace(world, use)
     found = world.network_policies(name)
-    assert set(found) == {"one", "two"}
-    assert found["one"]["spec"] == policy(name, "one", 80)["spec"]
-    assert set(world.network_policies(namespace)) == {"late"}
+    assert set(found) == {"switchyard", "swy-two"}
+    assert found["switchyard"]["spec"] == wall(name, "8.0.0.0/8")["spec"]
+    assert set(world.network_policies(namespace)) == {"switchyard"}
 
 
 def test_a_policy_goes_when_the_last_of_the_jobs_that_own_it_goes(world: World):
     async def use(driver, namespace):
         uids = [(name, await driver.create_job(job(namespace, name))) for name in ("one", "two")]
-        await driver.put_network_policy(policy(namespace, "gang", owners=tuple(uids)))
-        await driver.put_network_policy(policy(namespace, "gang", owners=tuple(uids)))
-        await driver.put_network_policy(policy(namespace, "free"))
+        await driver.put_network_policy(mates(namespace, "swy-gang", tuple(uids)))
+        await driver.put_network_policy(mates(namespace, "swy-gang", tuple(uids)))
+        await driver.put_network_policy(mates(namespace, "swy-free"))
         await driver.delete_job(namespace, *uids[0])
         between = await asyncio.to_thread(world.network_policies, namespace)
         await driver.delete_job(namespace, *uids[1])
 
         async def gone():
             left = await asyncio.to_thread(world.network_policies, namespace)
-            return left if "gang" not in left else None
+            return left if "swy-gang" not in left else None
 
         return between, await until(gone)
 
     between, after = in_namespace(world, use)
-    assert set(between) == {"gang", "free"}
-    assert set(after) == {"free"}
+    assert set(between) == {"swy-gang", "swy-free"}
+    assert set(after) == {"swy-free"}
 
 
 def test_a_policy_in_a_namespace_that_does_not_exist_is_not_there(world: World):
     async def use(driver, namespace):
         with pytest.raises(NotThere):
-            await driver.put_network_policy(policy(fresh_name("swy-absent"), "one"))
+            await driver.put_network_policy(wall(fresh_name("swy-absent")))
 
     in_namespace(world, use)
 
@@ -513,8 +574,8 @@ def test_a_watch_of_pods_sees_ours_and_strangers(world: World):
     async def use(driver, namespace):
         async with watching(driver.watch_pods()) as watcher:
             await watcher.find("listed")
-            for name, install in (("ours", INSTALL), ("theirs", None)):
-                made = job(namespace, name, install=install, seconds="never", suspend=False)
+            for name, install, seconds in (("ours", INSTALL, "never"), ("theirs", None, "1")):
+                made = job(namespace, name, install=install, seconds=seconds, suspend=False)
                 await asyncio.to_thread(world.make_foreign_job, made)
                 uid = (await driver.get_job(namespace, name)).uid
 
@@ -526,8 +587,11 @@ def test_a_watch_of_pods_sees_ours_and_strangers(world: World):
                 assert seen.node
                 assert seen.requests["memory"] == "64Mi"
                 assert ("switchyard.dev/install" in seen.labels) == (install is not None)
-                await driver.delete_job(namespace, name, uid)
-                await watcher.find("deleted", made.name)
+                if install is None:
+                    await watcher.find("changed", made.name, lambda found: found.phase == "Succeeded")
+                else:
+                    await driver.delete_job(namespace, name, uid)
+                    await watcher.find("deleted", made.name)
 
     in_namespace(world, use)
 

@@ -250,11 +250,13 @@ def job(  # every fact of a Job that some test turns
     deadline_seconds: int | None = None,
     template: str = "",
 ) -> dict[str, Any]:
-    """A Job under pod security `restricted`, like those that the gateway renders."""
-    labels = {"switchyard.dev/install": install} if install else {}
+    """A Job under pod security `restricted`, like those that the gateway renders; others are not let in."""
+    whose = {f"switchyard.dev/{what}": "contract" for what in ("tenant", "job", "attempt", "spec-hash")}
+    labels = whose | ({"switchyard.dev/install": install} if install else {})
     amounts = {"cpu": "500m", "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    profile = {"seccompProfile": {"type": "RuntimeDefault"}}
     annotations = {"sim.switchyard.dev/run-seconds": seconds, "sim.switchyard.dev/exit-code": str(exit_code)}
-    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, **profile}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -266,25 +268,30 @@ def job(  # every fact of a Job that some test turns
             "completionMode": "Indexed",
             "backoffLimit": 0,
             "podReplacementPolicy": "Failed",
-            **({"activeDeadlineSeconds": deadline_seconds} if deadline_seconds else {}),
+            "activeDeadlineSeconds": deadline_seconds or 3600,
             "template": {
                 "metadata": {"labels": labels, "annotations": annotations},
                 "spec": {
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "terminationGracePeriodSeconds": 30,
                     **({"resourceClaims": [{"name": "d", "resourceClaimTemplateName": template}]} if template else {}),
                     "securityContext": {
                         "runAsNonRoot": True,
                         "runAsUser": 1000,
-                        "seccompProfile": {"type": "RuntimeDefault"},
+                        "runAsGroup": 1000,
+                        "fsGroup": 1000,
+                        **profile,
                     },
                     "containers": [
                         {
                             "name": "main",
                             "image": "registry.example/main:1",
+                            "imagePullPolicy": "Always",
                             "resources": {
-                                "requests": amounts,
-                                "limits": amounts,
+                                "requests": {**amounts, "ephemeral-storage": "0"},
+                                "limits": {**amounts, "ephemeral-storage": "64Gi"},
                                 **({"claims": [{"name": "d"}]} if template else {}),
                             },
                             "securityContext": security,

@@ -1,17 +1,25 @@
 """Real control planes for the whole test run. Each test takes a namespace, or a name, of its own."""
 
+import asyncio
 import itertools
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from clusters.drivers.kubernetes import KubernetesDriver
+from clusters.engine.escapes import Confinement
+from clusters.operations.escapes import find_escapes
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.localfleet.admin import apply_file, mint_token
+from tests.contract.worlds import address_of
 
 ACCESS_MANIFEST = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cluster-access.yaml"
+HEEDED_SECONDS = 60
 _numbers = itertools.count(1)
 
 
@@ -44,9 +52,27 @@ def namespace_name() -> str:
 
 
 def gateway_token(plane: ControlPlane) -> str:
-    """The token of a ServiceAccount that has the published least-privilege role and nothing more."""
+    """The token of a ServiceAccount that has the published least-privilege role and nothing more, once it is confined."""
     apply_file(plane, ACCESS_MANIFEST)
-    return mint_token(plane, "switchyard-system", "switchyard")
+    token = mint_token(plane, "switchyard-system", "switchyard")
+    with ThreadPoolExecutor(1) as another:  # the caller may have a loop of its own
+        confinement = another.submit(asyncio.run, _heeded(plane, token)).result()
+    assert confinement.holds, confinement
+    return token
+
+
+async def _heeded(plane: ControlPlane, token: str) -> Confinement:
+    """An API server takes a moment to heed policies that were applied just now."""
+    driver = KubernetesDriver(address_of(plane, token), "fixture")
+    deadline = time.monotonic() + HEEDED_SECONDS
+    try:
+        while True:
+            found = await find_escapes(driver, {"resource.k8s.io"}, pauses=0)
+            if found.holds or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(0.3)
+    finally:
+        await driver.close()
 
 
 def gateway_tokens(planes: Sequence[ControlPlane]) -> dict[str, str]:

@@ -39,7 +39,7 @@ def test_a_frozen_server_is_given_up_in_time_and_used_again_when_it_thaws(plane)
     async def body():
         driver = driver_of(plane)
         namespace = fresh_name("swy-frozen")
-        await driver.ensure_namespace(namespace, {})
+        await driver.ensure_namespace(namespace, {"switchyard.dev/tenant": "vision"})
         plane.pause("kube-apiserver")
         try:
             before = time.monotonic()
@@ -62,7 +62,7 @@ def test_a_watch_outlives_a_killed_server(plane):
     async def body():
         driver = driver_of(plane)
         namespace = fresh_name("swy-killed")
-        await driver.ensure_namespace(namespace, {})
+        await driver.ensure_namespace(namespace, {"switchyard.dev/tenant": "vision"})
         async with watching(driver.watch_jobs()) as before:
             await before.find("listed")
             await driver.create_job(job(namespace, "before"))
@@ -90,7 +90,7 @@ def test_a_watch_takes_up_again_by_itself_after_a_short_freeze(plane):
     async def body():
         driver = driver_of(plane)
         namespace = fresh_name("swy-short")
-        await driver.ensure_namespace(namespace, {})
+        await driver.ensure_namespace(namespace, {"switchyard.dev/tenant": "vision"})
         async with watching(driver.watch_jobs()) as watcher:
             await watcher.find("listed")
             plane.pause("kube-apiserver")

@@ -2,8 +2,10 @@
 
 import base64
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
 from clusters.drivers import connections
 from clusters.models import Cluster
@@ -16,8 +18,10 @@ from .conftest import ACCESS_MANIFEST, gateway_token
 
 pytestmark = [pytest.mark.kube, pytest.mark.django_db]
 URL = "/api/v1/clusters"
-POLICIES = "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies"
-JOBS = "/apis/batch/v1/namespaces/{}/jobs"
+DRY = {"dryRun": "All"}
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+EARLIER_MANIFEST = Path(__file__).parent / "manifests" / "cluster_access_before_bounds.yaml"
+ACCOUNT = ("switchyard-system", "switchyard")
 DEADLINE_SECONDS = 60
 
 
@@ -163,13 +167,25 @@ def test_attack_11_the_same_cluster_twice_is_a_conflict(bare_clusters, post):
     assert Cluster.everything.count() == 1
 
 
+def revocable_token(plane):
+    """A token of the published account that is valid for as long as a Secret stands, and that Secret's path."""
+    gateway_token(plane)
+    folder = "/api/v1/namespaces/switchyard-system"
+    secret = {"metadata": {"name": "lease"}}
+    with cluster_client(plane) as admin:
+        uid = admin.post(f"{folder}/secrets", json=secret).raise_for_status().json()["metadata"]["uid"]
+        bound = {"kind": "Secret", "apiVersion": "v1", "name": "lease", "uid": uid}
+        body = {"spec": {"boundObjectRef": bound, "expirationSeconds": 3600}}
+        answer = admin.post(f"{folder}/serviceaccounts/switchyard/token", json=body).raise_for_status()
+    return answer.json()["status"]["token"], f"{folder}/secrets/lease"
+
+
 def test_attack_12_a_revoked_token_turns_the_cluster_auth_failed(bare_clusters, post, client, headers):
     plane = bare_clusters[1]
-    apply_file(plane, ACCESS_MANIFEST)
-    apply(plane, service_account("temporary", "switchyard"))
-    cluster_id = post(plane, mint_token(plane, "default", "temporary")).json()["id"]
+    token, lease = revocable_token(plane)
+    cluster_id = post(plane, token).json()["id"]
     with cluster_client(plane) as admin:
-        admin.delete("/api/v1/namespaces/default/serviceaccounts/temporary").raise_for_status()
+        admin.delete(lease).raise_for_status()
 
     def probe():
         return client.post(f"{URL}/{cluster_id}/probe", headers=headers).json()["state"]
@@ -189,54 +205,85 @@ def test_a_credential_of_another_cluster_does_not_replace_this_ones(bare_cluster
     assert address_of_registered(Cluster.objects.get().id).ca_pem == here.ca_pem
 
 
-def test_attack_74_a_stolen_token_writes_to_the_gateways_namespaces_only(bare_clusters, namespace_name):
+def test_attack_74_an_account_that_the_policies_are_not_for_is_refused_although_its_role_fits(bare_clusters, post):
     plane = bare_clusters[0]
-    token = gateway_token(plane)
-    ours, label = f"swy-{namespace_name}", {"switchyard.dev/install": "thief"}
-    job = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": "thief"},
-        "spec": {
-            "suspend": True,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
-        },
-    }
-    with cluster_client(plane, token) as thief, cluster_client(plane) as admin:
-        # The API server takes a moment to heed a new policy.
-        eventually(
-            lambda: thief.post(JOBS.format("kube-system"), json=job, params={"dryRun": "All"}).status_code == 403
+    gateway_token(plane)
+    apply(plane, service_account("unconfined", "switchyard"))
+    answer = post(plane, mint_token(plane, "default", "unconfined"))
+    assert (answer.status_code, answer.json()["code"]) == (422, "excess_permission")
+    assert "create a namespace of privileged pods" in answer.json()["detail"]
+    assert not Cluster.everything.exists()
+
+
+@pytest.fixture
+def with_the_earlier_manifest(bare_clusters):
+    """A cluster that nobody has applied the present manifest to."""
+    plane = bare_clusters[1]
+    gateway_token(plane)
+    with cluster_client(plane) as admin:
+        for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            for found in admin.get(f"{ADMISSION}/{kind}").json()["items"]:
+                admin.delete(f"{ADMISSION}/{kind}/{found['metadata']['name']}").raise_for_status()
+        admin.delete("/apis/rbac.authorization.k8s.io/v1/clusterroles/switchyard").raise_for_status()
+    apply_file(plane, EARLIER_MANIFEST)
+    with cluster_client(plane, mint_token(plane, *ACCOUNT)) as thief:
+        privileged = {"metadata": {"name": "swy-open", "labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}
+        strange = {"metadata": {"name": "strange"}}
+
+        def is_as_it_was():
+            told = [
+                thief.post("/api/v1/namespaces", json=made, params=DRY).status_code for made in (privileged, strange)
+            ]
+            return told == [201, 403]
+
+        eventually(is_as_it_was)
+    yield plane
+    gateway_token(plane)
+
+
+def test_the_earlier_manifest_is_named_as_too_powerful(with_the_earlier_manifest, post):
+    plane = with_the_earlier_manifest
+    answer = post(plane, mint_token(plane, *ACCOUNT))
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "excess_permission")
+    assert {error["detail"] for error in problem["errors"]} >= {"too much: list events", "too much: get pods"}
+    with cluster_client(plane) as admin:
+        role = next(
+            found for found in yaml.safe_load_all(ACCESS_MANIFEST.read_text()) if found["kind"] == "ClusterRole"
         )
-        admin.post(JOBS.format("default"), json=job).raise_for_status()
-        refused = [
-            thief.post("/api/v1/namespaces", json={"metadata": {"name": namespace_name}}),
-            thief.post("/api/v1/namespaces", json={"metadata": {"name": namespace_name, "labels": label}}),
-            thief.post(JOBS.format("default"), json=job),
-            thief.patch(
-                f"{JOBS.format('default')}/thief",
-                json={"spec": {"suspend": False}},
-                headers={"Content-Type": "application/merge-patch+json"},
-            ),
-            thief.delete(f"{JOBS.format('default')}/thief"),
-            thief.patch(
-                f"{POLICIES.format('default')}/open",
-                json={
-                    "apiVersion": "networking.k8s.io/v1",
-                    "kind": "NetworkPolicy",
-                    "metadata": {"name": "open"},
-                    "spec": {"podSelector": {}},
-                },
-                headers={"Content-Type": "application/apply-patch+yaml"},
-                params={"fieldManager": "thief"},
-            ),
-            thief.delete(f"{POLICIES.format(ours)}/switchyard"),
-            thief.get("/api/v1/secrets"),
-            thief.get("/api/v1/namespaces/kube-system/secrets"),
-            thief.post("/api/v1/namespaces/default/serviceaccounts/default/token", json={"spec": {}}),
-        ]
-        assert [answer.status_code for answer in refused] == [403] * 10
-        for name, labels in ((ours, {}), (f"{ours}-labelled", label)):
-            made = thief.post("/api/v1/namespaces", json={"metadata": {"name": name, "labels": labels}})
-            assert made.status_code == 201
-            assert thief.post(JOBS.format(name), json=job).status_code == 201
-            assert thief.delete(f"{JOBS.format(name)}/thief").status_code == 200
+        admin.put("/apis/rbac.authorization.k8s.io/v1/clusterroles/switchyard", json=role).raise_for_status()
+    eventually(lambda: "a thief may" in post(plane, mint_token(plane, *ACCOUNT)).content.decode())
+    problem = post(plane, mint_token(plane, *ACCOUNT)).json()
+    assert problem["code"] == "excess_permission"
+    assert "kubectl apply -f docs/reference/cluster-access.yaml" in problem["detail"]
+    assert {error["detail"] for error in problem["errors"] if error["code"] == "excess_permission"} == {
+        "a thief may: create a namespace of privileged pods",
+        "a thief may: create a namespace without labels",
+        "a thief may: create a Job of privileged pods that see the whole node",
+        "a thief may: create a Job that runs as any ServiceAccount",
+        "a thief may: create a Job on control-plane nodes",
+        "a thief may: open a tenant's namespace by a NetworkPolicy",
+        "a thief may: claim all devices of a class",
+    }
+    assert not Cluster.everything.exists()
+
+
+def test_a_registered_cluster_shows_that_its_manifest_is_an_earlier_one_and_goes_on(
+    bare_clusters, post, client, headers, request
+):
+    plane = bare_clusters[1]
+    cluster_id = post(plane, gateway_token(plane)).json()["id"]
+    request.getfixturevalue("with_the_earlier_manifest")
+
+    def is_held_against_it(shown):
+        [reason] = shown["reasons"]
+        assert "create a namespace of privileged pods" in reason["message"]
+        return (shown["state"], reason["code"]) == ("degraded", "excess_permission")
+
+    assert is_held_against_it(client.post(f"{URL}/{cluster_id}/probe", headers=headers).json())
+    body = {"token": mint_token(plane, *ACCOUNT)}
+    renewed = client.patch(f"{URL}/{cluster_id}", body, content_type="application/json", headers=headers)
+    assert renewed.status_code == 200, renewed.content
+    assert is_held_against_it(renewed.json())
+    gateway_token(plane)
+    eventually(lambda: client.post(f"{URL}/{cluster_id}/probe", headers=headers).json()["state"] == "ready")

@@ -7,12 +7,16 @@ import pytest
 
 from devtools.localfleet.admin import apply, client
 from federation.engine import names
-from federation.engine.claims import Claimable
+from federation.engine.claims import Claimable, claim_templates
+from federation.engine.isolation import gang_policy, namespace_policies
+from federation.engine.ranks import GATE
 from federation.engine.rendering import Devices, Identity, namespace_labels, render_job, spec_hash, template_patch
 from federation.engine.spec import Rules, spec_json
 from federation.engine.spec_reading import read_spec
 from foundation.ids import new_id
 from tests.builders import make_spec
+
+from .conftest import gateway_token
 
 pytestmark = pytest.mark.kube
 STRICT = {"fieldValidation": "Strict"}
@@ -80,9 +84,9 @@ def rendered(case, whose):
 
 @pytest.mark.parametrize("case", CASES)
 def test_jobs_and_their_pods_pass_strict_validation_and_the_level_restricted(plane, whose, case):
-    with client(plane) as http:
+    with client(plane) as http, client(plane, gateway_token(plane)) as gateway:
         for job in rendered(case, whose):
-            answer = http.post(f"/apis/batch/v1/namespaces/{whose.namespace}/jobs", params=DRY, json=job)
+            answer = gateway.post(f"/apis/batch/v1/namespaces/{whose.namespace}/jobs", params=DRY, json=job)
             assert answer.status_code == 201, answer.text
             assert "Warning" not in answer.headers
             pod = {"apiVersion": "v1", "kind": "Pod", **job["spec"]["template"]}
@@ -121,7 +125,7 @@ def test_placement_hints_are_taken_in_the_patch_that_releases(plane, whose, must
         ],
         must_keep=must_keep,
     )
-    with client(plane) as http:
+    with client(plane, gateway_token(plane)) as http:
         made = http.post(path, params=STRICT, json=job).raise_for_status().json()
         patch = {"metadata": {"uid": made["metadata"]["uid"]}, "spec": {"suspend": False, "template": hints}}
         answer = http.patch(
@@ -135,6 +139,39 @@ def test_placement_hints_are_taken_in_the_patch_that_releases(plane, whose, must
     assert released["suspend"] is False
     affinity = released["template"]["spec"]["affinity"]["nodeAffinity"]
     assert affinity == hints["spec"]["affinity"]["nodeAffinity"]
+
+
+def test_the_published_policies_let_in_what_stands_around_jobs(plane, whose):
+    claimable = Claimable("gpu.nvidia.com", "true")
+    allowed = ("0.0.0.0/0", "::/0", "10.0.0.0/8", "fd00::/8", "64:ff9b::/96")
+    made = [
+        *(("networking.k8s.io", policy) for policy in namespace_policies(whose.namespace, "test", allowed)),
+        *(("networking.k8s.io", policy) for policy in namespace_policies(whose.namespace, "test", ())),
+        ("networking.k8s.io", gang_policy(whose.namespace, whose, {"swy-a": "uid-a", "swy-b": "uid-b"})),
+        *(("resource.k8s.io", template) for template in claim_templates(whose.namespace, "test", claimable, 40)),
+    ]
+    folders = {"NetworkPolicy": "networkpolicies", "ResourceClaimTemplate": "resourceclaimtemplates"}
+    with client(plane, gateway_token(plane)) as http:
+        for group, manifest in made:
+            folder = f"/apis/{group}/v1/namespaces/{whose.namespace}/{folders[manifest['kind']]}"
+            answer = http.patch(
+                f"{folder}/{manifest['metadata']['name']}",
+                params={**DRY, "fieldManager": "switchyard", "force": "true"},
+                json=manifest,
+                headers={"Content-Type": "application/apply-patch+yaml"},
+            )
+            assert answer.is_success, answer.text
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd", "google", "intel"])
+@pytest.mark.parametrize("bought", ["on_demand", "spot", "reserved"])
+def test_the_published_policies_let_in_every_toleration_that_is_rendered(plane, whose, vendor, bought):
+    stored = spec_json(read_spec(make_spec(pod={"gpu": {"count": 1}}), Rules()))
+    job = render_job(stored, 0, whose, Devices(vendor, bought, f"{vendor}.com/gpu", 1), kueue_label="")
+    job["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+    with client(plane, gateway_token(plane)) as http:
+        answer = http.post(f"/apis/batch/v1/namespaces/{whose.namespace}/jobs", params=DRY, json=job)
+    assert answer.status_code == 201, answer.text
 
 
 def test_an_object_is_known_by_its_labels_and_its_name(plane, whose):

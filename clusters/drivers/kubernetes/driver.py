@@ -10,11 +10,13 @@ import msgspec
 
 from clusters.drivers.address import ClusterAddress
 from clusters.drivers.port import AlreadyExists, Ambiguous, JobSeen, NotThere, PodSeen, Refused, RulesSeen, WatchEvent
+from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import Right
 from foundation import clock
 
 from .device_api import DeviceApi
+from .dry_runs import DryRuns
 from .ensured import Ensured
 from .reflector import Kind, Reflector, list_all
 from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
@@ -81,6 +83,7 @@ class KubernetesDriver:
         self._install_id = install_id
         self._ensured = Ensured()
         self._devices = DeviceApi(self._wire)
+        self._dry_runs = DryRuns(self._wire, self._devices)
         ours = f"{INSTALL_LABEL}={install_id}"
         self._nodes = Kind(
             "/api/v1/nodes", "", _node_pages, _node_decoder, node_seen, lambda node: node.metadata.resource_version
@@ -143,6 +146,14 @@ class KubernetesDriver:
         """The API groups that the cluster serves."""
         groups = decode(_groups_decoder, await self._wire.call("GET", "/apis")).groups
         return frozenset(group.name for group in groups)
+
+    async def rehearse(self, rehearsal: Rehearsal) -> Answered:
+        """What the server answers to a dry run."""
+        return await self._dry_runs.rehearse(rehearsal)
+
+    async def any_pod(self, namespace: str) -> str:
+        """The name of the first pod there."""
+        return await self._dry_runs.any_pod(_safe(namespace))
 
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()

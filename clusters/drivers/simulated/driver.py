@@ -19,12 +19,13 @@ from clusters.drivers.port import (
     Unreachable,
     WatchEvent,
 )
+from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import ROLE, Right
 from clusters.engine.quantities import Implausible
 from foundation import clock
 
-from . import allocation, life
+from . import allocation, confinement, life
 from .objects import Job, Pod
 from .store import KindName, Object, Store
 
@@ -78,6 +79,16 @@ class SimulatedDriver:
         """Those of the objects that can be made in it."""
         self._store()
         return frozenset({"batch", "networking.k8s.io", "resource.k8s.io"})
+
+    async def rehearse(self, rehearsal: Rehearsal) -> Answered:
+        """What the published admission policies would say."""
+        self._store()
+        why_not = confinement.why_not(rehearsal)
+        return Answered(rehearsal, would=not why_not, reason=why_not)
+
+    async def any_pod(self, namespace: str) -> str:
+        """The name of the first pod there."""
+        return next((pod.name for pod in self._looked().pods() if pod.namespace == namespace), "")
 
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()

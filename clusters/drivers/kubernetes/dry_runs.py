@@ -1,0 +1,59 @@
+"""Asking an API server what it would do, and reading its no apart from every other answer."""
+
+from typing import Any
+
+import msgspec
+
+from clusters.drivers.port import AlreadyExists, Ambiguous, Refused
+from clusters.engine.escapes import DEVICES, Answered, Rehearsal
+
+from .device_api import DeviceApi
+from .shapes import Bare, Page
+from .wire import Wire, decode
+
+_FORBIDDEN = 403
+_QUERY = "dryRun=All&fieldManager=switchyard&fieldValidation=Strict"
+_pods = msgspec.json.Decoder(Page[Bare])
+
+
+class DryRuns:
+    """What one API server would do, and does not."""
+
+    def __init__(self, wire: Wire, devices: DeviceApi) -> None:
+        self._wire = wire
+        self._devices = devices
+
+    async def rehearse(self, rehearsal: Rehearsal) -> Answered:
+        """Its answer to one. Only a plain `Forbidden` is a no; what is wrong with a write in another way, and a server
+        that is in trouble, leaves open what becomes of the next one. Raises DriverError when it cannot be asked at all.
+        """
+        try:
+            await self._ask(rehearsal)
+        except AlreadyExists:
+            # names are looked for last, when everything else has agreed
+            return Answered(rehearsal, would=True)
+        except (Refused, Ambiguous) as error:
+            return Answered(rehearsal, would=False if error.status == _FORBIDDEN else None, reason=error.reason)
+        return Answered(rehearsal, would=True)
+
+    async def any_pod(self, namespace: str) -> str:
+        """The name of the first pod of a list."""
+        page = decode(_pods, await self._wire.call("GET", f"/api/v1/namespaces/{namespace}/pods?limit=1"))
+        return next((pod.metadata.name for pod in page.items or ()), "")
+
+    async def _ask(self, rehearsal: Rehearsal) -> None:
+        body: Any = rehearsal.manifest
+        root = f"/apis/{rehearsal.api}" if "/" in rehearsal.api else f"/api/{rehearsal.api}"
+        folder = f"{root}/namespaces/{rehearsal.namespace}" if rehearsal.namespace else root
+        target = f"{folder}/{rehearsal.resource}"
+        match rehearsal.verb:
+            case "create":
+                await self._wire.call("POST", f"{target}?{_QUERY}", body)
+            case "apply":
+                path = f"{target}/{rehearsal.name}"
+                if rehearsal.api.startswith(DEVICES):
+                    path, body = await self._devices.claim_template(body)
+                await self._wire.call("PATCH", f"{path}?{_QUERY}&force=true", body, "application/apply-patch+yaml")
+            case "change":
+                kind = "application/merge-patch+json"
+                await self._wire.call("PATCH", f"{target}/{rehearsal.name}?{_QUERY}", body, kind)

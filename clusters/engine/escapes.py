@@ -1,0 +1,276 @@
+"""What whoever steals a credential must not be able to do with it, as writes that a cluster is asked about and does not do.
+
+A role alone does not keep a thief in: who may create namespaces and Jobs may have the Jobs run as anything, anywhere. The
+admission policies of `docs/reference/cluster-access.yaml` keep them in, and whether those are there, are the present ones and
+count for this very credential shows only in what the cluster answers.
+"""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .health import Reason
+from .inventory import INSTALL_LABEL
+
+PREFIX = "swy-"
+"""What the names of our namespaces begin with."""
+PROBE_NAMESPACE = "swy-probe"
+"""One that the manifest makes and nothing runs in: what the policies say of Jobs shows only where Jobs may be."""
+FOREIGN_NAMESPACES = ("kube-system", "default")
+DEVICES = "resource.k8s.io"
+TENANT_LABEL = "switchyard.dev/tenant"
+OLDEST_WITH_POLICIES = (1, 31)
+APPLY = "Run `kubectl apply -f docs/reference/cluster-access.yaml` on the cluster again, then use a token of its ServiceAccount"
+_LABELS = {
+    INSTALL_LABEL: "probe",
+    TENANT_LABEL: "probe",
+    "switchyard.dev/job": "probe",
+    "switchyard.dev/attempt": "probe",
+    "switchyard.dev/spec-hash": "probe",
+}
+_POD_SECURITY = "pod-security.kubernetes.io/enforce"
+_MOST_TOLD = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """A write that a cluster is only asked about. `what` it would do, in words that follow `may`; `api` is the group and
+    version of the manifest, whose name says which object. A `change` is a merge patch of an object that exists.
+    """
+
+    what: str
+    verb: Literal["create", "apply", "change"]
+    api: str
+    resource: str
+    manifest: Mapping[str, Any]
+
+    @property
+    def namespace(self) -> str:
+        """Where, empty for a namespace itself."""
+        return str(self.manifest["metadata"].get("namespace", ""))
+
+    @property
+    def name(self) -> str:
+        """Of which object."""
+        return str(self.manifest["metadata"]["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """How a cluster took a rehearsal: it `would` do it, it would not, or (None) it said neither. `reason` in its words."""
+
+    rehearsal: Rehearsal
+    would: bool | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What the rehearsals showed, in words: escapes that are `open`, answers that are `unclear`, work that is `hindered`."""
+
+    open: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
+    hindered: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether a thief stays where we are, and we can work."""
+        return not (self.open or self.unclear or self.hindered)
+
+
+def escapes(groups: Collection[str], code: str, foreign_pods: Sequence[tuple[str, str]] = ()) -> list[Rehearsal]:
+    """What must be refused on a cluster that serves these API groups. `code` makes names that nobody has; `foreign_pods`
+    (namespace, name) are some that stand there.
+    """
+    name = f"{PREFIX}probe-{code}"
+    found = [
+        _namespace("create a namespace of privileged pods", name, {**_namespace_labels(), _POD_SECURITY: "privileged"}),
+        _namespace("create a namespace without labels", name, {}),
+        _namespace("create a namespace that is not named after it", f"probe-{code}", _namespace_labels()),
+        *(_job(f"create Jobs in {where}", where, name) for where in FOREIGN_NAMESPACES),
+        _job("create a Job of privileged pods that see the whole node", PROBE_NAMESPACE, name, pod=_privileged()),
+        _job(
+            "create a Job that runs as any ServiceAccount", PROBE_NAMESPACE, name, pod={"serviceAccountName": "probe"}
+        ),
+        _job(
+            "create a Job on control-plane nodes", PROBE_NAMESPACE, name, pod={"tolerations": [{"operator": "Exists"}]}
+        ),
+        _policy("open foreign pods by a NetworkPolicy", FOREIGN_NAMESPACES[0], name, {"ingress": [{}]}),
+        _policy("open a tenant's namespace by a NetworkPolicy", PROBE_NAMESPACE, "switchyard", {"ingress": [{}]}),
+        *(_touched(where, pod) for where, pod in foreign_pods),
+    ]
+    if DEVICES in groups:
+        found.append(_template("claim all devices of a class", PROBE_NAMESPACE, f"{PREFIX}claim-{code}", "All"))
+    return found
+
+
+def duties(groups: Collection[str], code: str) -> list[Rehearsal]:
+    """What must be accepted there: each kind of object as the gateway writes it."""
+    name = f"{PREFIX}probe-{code}"
+    found = [
+        _namespace("create namespaces", name, _namespace_labels()),
+        _job("create Jobs", PROBE_NAMESPACE, name),
+        _policy("write NetworkPolicies", PROBE_NAMESPACE, "switchyard", {}),
+    ]
+    if DEVICES in groups:
+        found.append(_template("write ResourceClaimTemplates", PROBE_NAMESPACE, f"{PREFIX}claim-{code}", "ExactCount"))
+    return found
+
+
+def judged(escaping: Sequence[Answered], working: Sequence[Answered]) -> Confinement:
+    """What the answers amount to. Only a plain no to an escape and a plain yes to a duty count as such."""
+    return Confinement(
+        open=tuple(answer.rehearsal.what for answer in escaping if answer.would),
+        unclear=tuple(_told(answer) for answer in (*escaping, *working) if answer.would is None),
+        hindered=tuple(_told(answer) for answer in working if answer.would is False),
+    )
+
+
+def confinement_findings(found: Confinement, kubernetes_version: str) -> list[Reason]:
+    """What is held against a credential that is not confined, or not provably, or that is confined too much to work."""
+    if found.open:
+        told = f"Whoever steals the credential may {', '.join(found.open)}. {_why_open(kubernetes_version)}"
+        return [Reason("excess_permission", told)]
+    reasons = []
+    if found.unclear:
+        told = (
+            "It could not be shown that a stolen credential does no harm, since the cluster gave no clear answer to dry runs: "
+            f"may it {'; '.join(found.unclear)}. {APPLY}; a webhook that does not support dry runs must be excepted from it."
+        )
+        reasons.append(Reason("unproven_permission", told))
+    if found.hindered:
+        told = f"The cluster refuses what the gateway must do there, to {'; '.join(found.hindered)}. {APPLY}."
+        reasons.append(Reason("missing_permission", told))
+    return reasons
+
+
+def has_policies(kubernetes_version: str) -> bool:
+    """Whether Kubernetes of this version has all that the manifest's admission policies need; yes where it says none."""
+    numbers = re.match(r"v?(\d{1,4})\.(\d{1,4})", kubernetes_version)
+    return numbers is None or (int(numbers[1]), int(numbers[2])) >= OLDEST_WITH_POLICIES
+
+
+def _why_open(kubernetes_version: str) -> str:
+    if not has_policies(kubernetes_version):
+        needed = ".".join(map(str, OLDEST_WITH_POLICIES))
+        return (
+            f"Only ValidatingAdmissionPolicies keep it from that, and this cluster runs Kubernetes {kubernetes_version}: "
+            f"it needs {needed} or later. Upgrade it. {APPLY}."
+        )
+    return (
+        "The cluster has an older manifest without the admission policies that keep it from that, or they are not for this "
+        f"account. {APPLY}; policies that were applied just now take some seconds."
+    )
+
+
+def _told(answer: Answered) -> str:
+    reason = answer.reason[:_MOST_TOLD].rstrip(".")
+    return f"{answer.rehearsal.what} ({reason})" if reason else answer.rehearsal.what
+
+
+def _namespace_labels() -> dict[str, str]:
+    return {
+        INSTALL_LABEL: "probe",
+        TENANT_LABEL: "probe",
+        _POD_SECURITY: "restricted",
+        f"{_POD_SECURITY}-version": "latest",
+    }
+
+
+def _namespace(what: str, name: str, labels: Mapping[str, str]) -> Rehearsal:
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(labels)}}
+    return Rehearsal(what, "create", "v1", "namespaces", manifest)
+
+
+def _job(what: str, namespace: str, name: str, *, pod: Mapping[str, Any] | None = None) -> Rehearsal:
+    """A suspended Job as the gateway renders it (federation.engine.rendering; a test holds the two together)."""
+    amounts = {"cpu": "1", "memory": "1Mi", "ephemeral-storage": "64Gi"}
+    container = {
+        "name": "probe",
+        "image": "registry.example/probe:1",
+        "imagePullPolicy": "Always",
+        "env": [{"name": "SWITCHYARD_JOB_ID", "value": "probe"}],
+        "resources": {"limits": amounts, "requests": {**amounts, "ephemeral-storage": "0"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "runAsGroup": 1000,
+            "fsGroup": 1000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        **(pod or {}),
+    }
+    manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": _LABELS},
+        "spec": {
+            "suspend": True,
+            "parallelism": 1,
+            "completions": 1,
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "activeDeadlineSeconds": 60,
+            "template": {"metadata": {"labels": _LABELS}, "spec": spec},
+        },
+    }
+    return Rehearsal(what, "create", "batch/v1", "jobs", manifest)
+
+
+def _privileged() -> dict[str, Any]:
+    container = {
+        "name": "probe",
+        "image": "registry.example/probe:1",
+        "securityContext": {"privileged": True},
+        "volumeMounts": [{"name": "node", "mountPath": "/node"}],
+    }
+    return {
+        "hostPID": True,
+        "hostNetwork": True,
+        "containers": [container],
+        "volumes": [{"name": "node", "hostPath": {"path": "/"}}],
+    }
+
+
+def _policy(what: str, namespace: str, name: str, opening: Mapping[str, Any]) -> Rehearsal:
+    manifest = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": namespace, "labels": {INSTALL_LABEL: "probe"}},
+        "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], **opening},
+    }
+    return Rehearsal(what, "apply", "networking.k8s.io/v1", "networkpolicies", manifest)
+
+
+def _template(what: str, namespace: str, name: str, mode: str) -> Rehearsal:
+    exactly = {"deviceClassName": "probe", "allocationMode": mode, **({"count": 1} if mode == "ExactCount" else {})}
+    request = {"name": "devices", "exactly": exactly}
+    labels = {INSTALL_LABEL: "probe"}
+    manifest = {
+        "apiVersion": f"{DEVICES}/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"metadata": {"labels": labels}, "spec": {"devices": {"requests": [request]}}},
+    }
+    return Rehearsal(what, "apply", f"{DEVICES}/v1", "resourceclaimtemplates", manifest)
+
+
+def _touched(namespace: str, pod: str) -> Rehearsal:
+    change = {"metadata": {"name": pod, "namespace": namespace, "annotations": {"switchyard.dev/probe": "1"}}}
+    return Rehearsal(f"change pods in {namespace}", "change", "v1", "pods", change)

@@ -1,0 +1,52 @@
+"""Trying, with a credential itself and without changing anything, what whoever steals it would try."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from secrets import token_hex
+
+from clusters.drivers import ClusterDriver, Refused
+from clusters.engine.escapes import (
+    FOREIGN_NAMESPACES,
+    Answered,
+    Confinement,
+    Rehearsal,
+    duties,
+    escapes,
+    judged,
+)
+
+PAUSE_SECONDS = 1.0
+"""An API server heeds policies that were applied just now about so late."""
+
+
+async def find_escapes(driver: ClusterDriver, groups: Collection[str], *, pauses: int) -> Confinement:
+    """How the cluster confines the driver's credential. What it would let through is asked again after up to `pauses`."""
+    code = token_hex(5)
+    working = await _ask(driver, duties(groups, code))
+    escaping = await _ask(driver, escapes(groups, code, await _foreign_pods(driver)))
+    for _ in range(pauses):
+        let_through = [answer.rehearsal for answer in escaping if answer.would]
+        if not let_through:
+            break
+        await asyncio.sleep(PAUSE_SECONDS)
+        kept = [answer for answer in escaping if not answer.would]
+        escaping = kept + await _ask(driver, let_through)
+    return judged(escaping, working)
+
+
+async def _ask(driver: ClusterDriver, rehearsals: Sequence[Rehearsal]) -> list[Answered]:
+    """One after the other: nothing is left hanging when one fails."""
+    return [await driver.rehearse(rehearsal) for rehearsal in rehearsals]
+
+
+async def _foreign_pods(driver: ClusterDriver) -> list[tuple[str, str]]:
+    """A pod of each foreign namespace that has any; to patch one that does not exist would prove nothing."""
+    found = []
+    for namespace in FOREIGN_NAMESPACES:
+        try:
+            name = await driver.any_pod(namespace)
+        except Refused:
+            continue
+        if name:
+            found.append((namespace, name))
+    return found
