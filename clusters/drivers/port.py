@@ -88,6 +88,7 @@ class PodSeen:
 
     `started_at`/`finished_at` are the pod's start (status.startTime) and its last container's end; `exit_code` is the
     first non-zero one, else 0 once all have ended. `gates` are the names of what still keeps it from being scheduled.
+    `owner` is the uid of the batch/v1 Job that controls it, empty where none does, and `index` its index in that Job.
     """
 
     namespace: str
@@ -103,6 +104,8 @@ class PodSeen:
     exit_code: int | None
     is_terminating: bool
     gates: Sequence[str] = ()
+    owner: str = ""
+    index: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What observers and probes report about a cluster: each report is one short transaction, and an event only on change."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from foundation.clock import now
 from foundation.outbox import announce
 
 Health = Cluster.Health
+LIES_TOLD_EVERY = timedelta(hours=1)
 
 
 def record_contact(
@@ -87,7 +88,16 @@ def record_device_access(cluster_id: UUID, refusal: str) -> bool:
 
 def record_event(cluster_id: UUID, kind: str, message: str) -> None:
     """One line in the cluster's history."""
-    ClusterEvent.objects.create(cluster_id=cluster_id, at=now(), kind=kind, message=message[:2000])
+    told = "".join(letter if letter.isprintable() else " " for letter in message[:2000])
+    ClusterEvent.objects.create(cluster_id=cluster_id, at=now(), kind=kind, message=told)
+
+
+def record_lie(cluster_id: UUID, fault: str, message: str) -> None:
+    """An event of security: the cluster reported what cannot be. At most one of a fault an hour, however much it reports."""
+    at, kind = now(), f"security.{fault}"[:60]
+    known = ClusterEvent.objects.filter(cluster_id=cluster_id, kind=kind, at__gt=at - LIES_TOLD_EVERY)
+    if not known.exists():
+        record_event(cluster_id, kind, message)
 
 
 def _record_loss(cluster_id: UUID, health: str, reason: Reason) -> bool:

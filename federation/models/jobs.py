@@ -3,10 +3,11 @@
 from functools import reduce
 from operator import or_
 
-from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.constraints import ExclusionConstraint
+from django.contrib.postgres.fields import ArrayField, BigIntegerRangeField, DateTimeRangeField, RangeOperators
 from django.db import models
-from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models import Case, F, Func, Q, Value, When
+from django.db.models.functions import Greatest, Now
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
@@ -168,6 +169,7 @@ class RemoteObject(models.Model):
     flavor = models.CharField(max_length=120)
     capacity_type = models.CharField(max_length=20)
     pods = models.PositiveIntegerField(help_text="How many run at the same time.")
+    completions = models.PositiveIntegerField(null=True, help_text="How many run in all, where that is said.")
     gpu_units = models.PositiveIntegerField(help_text="Devices a pod, in units of the flavor.")
     cpu_millicores = models.PositiveBigIntegerField(help_text="A pod.")
     memory_mib = models.PositiveBigIntegerField(help_text="A pod.")
@@ -187,6 +189,7 @@ class RemoteObject(models.Model):
         blank=True,
         help_text="Nodes and domains in the order of its pods' indices (`engine.ranks`); empty = in any order.",
     )
+    cluster_id = models.UUIDField(null=True, help_text="The attempt's cluster, from when it has told the uid on.")
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
     ended_at = models.DateTimeField(null=True)
@@ -194,18 +197,47 @@ class RemoteObject(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["attempt", "position"], name="one_object_per_pod_set_of_an_attempt"),
-            models.UniqueConstraint(fields=["uid"], condition=~Q(uid=""), name="an_object_serves_one_attempt"),
+            models.UniqueConstraint(
+                fields=["cluster_id", "uid"], condition=~Q(uid=""), name="an_object_serves_one_attempt"
+            ),
+            models.CheckConstraint(
+                condition=Q(uid="") | Q(cluster_id__isnull=False), name="a_uid_is_known_with_its_cluster"
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
 
 
+def _only(field: str) -> Func:
+    """A whole number as a range of one, so that GiST can compare it for equality without an extension."""
+    return Func(F(field), F(field), Value("[]"), function="int8range", output_field=BigIntegerRangeField())
+
+
+def _held() -> Func:
+    """While a pod has its place: from its start until it was seen to be over, which its end may have been long before."""
+    over_at = Case(
+        When(finished_at__isnull=False, then=Greatest("started_at", "finished_at", "observed_at")),
+        When(is_gone=True, then=Greatest("started_at", "observed_at")),
+    )
+    return Func(F("started_at"), over_at, function="tstzrange", output_field=DateTimeRangeField())
+
+
 class PodRun(models.Model):
-    """A pod of an attempt as observed. Instants are the cluster's, clamped to [released, observed]."""
+    """A pod of an attempt as observed, and counted (`engine.sightings`). Instants are the cluster's, clamped to
+    [released, observed]; `is_estimated` where they had to be. What it is, and whose, never changes (trigger).
+    """
 
     id = models.BigAutoField(primary_key=True)
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="pods")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="pods", db_index=False)
+    cluster_id = models.UUIDField(help_text="The attempt's (trigger): a uid means something on its cluster alone.")
+    remote_object = models.ForeignKey(
+        RemoteObject, null=True, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
+    index = models.PositiveIntegerField(default=0, help_text="Its index in its Job.")
+    place = models.PositiveIntegerField(
+        null=True, help_text="Which of the object's pods that run at the same time it is (trigger: below `pods`)."
+    )
     uid = models.CharField(max_length=64)
     name = models.CharField(max_length=253)
     position = models.PositiveSmallIntegerField(default=0, help_text="The pod set's position.")
@@ -216,11 +248,21 @@ class PodRun(models.Model):
     finished_at = models.DateTimeField(null=True)
     exit_code = models.IntegerField(null=True)
     is_gone = models.BooleanField(default=False)
+    is_estimated = models.BooleanField(default=False, db_default=False)
     observed_at = models.DateTimeField()
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["uid"], name="one_row_per_observed_pod"),
+            models.UniqueConstraint(fields=["cluster_id", "uid"], name="one_row_per_observed_pod"),
+            ExclusionConstraint(
+                name="one_pod_at_a_time_has_a_place",
+                expressions=[
+                    (_only("remote_object_id"), RangeOperators.OVERLAPS),
+                    (_only("place"), RangeOperators.OVERLAPS),
+                    (_held(), RangeOperators.OVERLAPS),
+                ],
+                condition=Q(started_at__isnull=False, place__isnull=False),
+            ),
             models.CheckConstraint(
                 condition=Q(finished_at__isnull=True)
                 | Q(started_at__isnull=True)
@@ -228,6 +270,7 @@ class PodRun(models.Model):
                 name="pod_ends_after_it_starts",
             ),
         ]
+        indexes = [models.Index(fields=["attempt", "position", "index"], name="pods_of_attempts")]
 
     def __str__(self) -> str:
         return self.name

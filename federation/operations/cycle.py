@@ -226,6 +226,7 @@ class _Draft:
             "flavor": placed.flavor,
             "capacity_type": flavor.capacity_type,
             "pods": asked.count,
+            "completions": json.decode(self.job.spec)["completions"],
             "gpu_units": units_per_pod(asked.gpu, flavor) or 0,
             "cpu_millicores": asked.cpu_millicores,
             "memory_mib": asked.memory_mib,

@@ -149,7 +149,7 @@ def _note_refused_credentials(cluster_id: UUID, failed: Sequence[Failed]) -> Non
 
 STORE_UIDS = """
 UPDATE federation_remoteobject AS object
-   SET uid = seen.uid
+   SET uid = seen.uid, cluster_id = attempt.cluster_id
   FROM unnest(%s::bigint[], %s::text[]) AS seen(id, uid), federation_attempt AS attempt
  WHERE object.id = seen.id AND object.uid = '' AND attempt.id = object.attempt_id AND attempt.claim_token = %s
 """

@@ -9,8 +9,6 @@ from enum import StrEnum
 
 from clusters.drivers import Ambiguous, ClusterDriver, NotThere, PodSeen
 
-OWNER_UID = "batch.kubernetes.io/controller-uid"
-
 
 class Standing(StrEnum):
     """What became of an object."""
@@ -44,4 +42,4 @@ async def require_same_cluster(driver: ClusterDriver, identity: str) -> None:
 async def started_pods(driver: ClusterDriver, namespace: str, name: str, uid: str) -> Sequence[PodSeen]:
     """The pods of the Job with this uid that have started. Raises DriverError where they cannot be looked at."""
     seen = await driver.list_pods(namespace, name)
-    return [pod for pod in seen if pod.labels.get(OWNER_UID) == uid and pod.started_at is not None]
+    return [pod for pod in seen if pod.owner == uid and pod.started_at is not None]

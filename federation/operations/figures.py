@@ -17,3 +17,8 @@ DISPATCH_SECONDS = Histogram(
     buckets=FAST,
 )
 SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs taken in: singly or in bulk.", ["way"])
+REFUSED_REPORTS = Counter(
+    "switchyard_refused_reports",
+    "Reports of a cluster that count for nothing, by cluster and fault (events of security).",
+    ["cluster", "fault"],
+)

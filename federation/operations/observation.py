@@ -4,28 +4,38 @@ An observation counts when the object's uid is the one we stored for an attempt 
 prove nothing. Observations may come late, twice and in any order: terminal states absorb, instants are kept once known.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.conf import settings
+from django.db import IntegrityError, connection, transaction
+from django.db.models import BooleanField, Case, F, Q, Value, When
+from django.db.models.functions import Coalesce, Now
 
+import clusters.operations
 from clusters.drivers import JobSeen, PodSeen
 from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.sightings import (
+    TOLD,
+    WRONG_JOB,
+    Asked,
+    Run,
+    Sighting,
+    admit,
+    fault_of,
+    is_uid,
+)
 from federation.locks import lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, JOB_LIFECYCLE, Attempt, JobEvent, PodRun, RemoteObject
 from foundation import clock
 from foundation.rows import insert_rows
 
+from . import figures
 from .endings import Ending, end_attempts
-
-TOLERANCE = timedelta(seconds=2)
-"""Kubernetes writes whole seconds, and clocks differ a little: instants this far outside our own bounds are believed."""
-OWNER_UID = "batch.kubernetes.io/controller-uid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +48,23 @@ class Observations:
     gone_pods: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    object_id: int
-    attempt_id: UUID
-    position: int
-    committed_at: datetime | None
-
-
 def record_observations(cluster_id: UUID, seen: Observations) -> int:
-    """The number of attempts concerned."""
-    uids = {job.uid for job in seen.jobs} | set(seen.gone_jobs) | {_owner(pod) for pod in seen.pods}
+    """The number of attempts concerned. What does not count is told as an event of security."""
+    try:
+        return _record(cluster_id, seen)
+    except IntegrityError:
+        # Somebody else wrote down a pod for the same place meanwhile: what is known of it now decides.
+        return _record(cluster_id, seen)
+
+
+def _record(cluster_id: UUID, seen: Observations) -> int:
+    uids = {job.uid for job in seen.jobs} | set(seen.gone_jobs) | {pod.owner for pod in seen.pods}
     known = _known_objects(cluster_id, uids)
+    at = clock.now()
     with transaction.atomic():
-        _record_pods(known, seen.pods)
-        _mark_gone(cluster_id, seen.gone_pods)
-        _record_outcomes(known, seen.jobs)
+        _mark_gone(cluster_id, seen.gone_pods, at)
+        refused = _record_pods(cluster_id, known, seen, at)
+        refused.update(_record_outcomes(known, seen.jobs))
         concerned = {item.attempt_id for item in known.values()}
         begun = _begun(concerned)
         gone = {known[uid].attempt_id for uid in seen.gone_jobs if uid in known}
@@ -61,87 +72,147 @@ def record_observations(cluster_id: UUID, seen: Observations) -> int:
         lock_jobs_of({*begun, *(ending.attempt_id for ending in endings)})
         _start(begun)
         end_attempts(endings)
+    _tell_refused(cluster_id, refused)
     return len(concerned)
 
 
-def _owner(pod: PodSeen) -> str:
-    return pod.labels.get(OWNER_UID, "")
+def _known_objects(cluster_id: UUID, uids: Iterable[str]) -> dict[str, Asked]:
+    rows = RemoteObject.objects.filter(cluster_id=cluster_id, uid__any_of={uid for uid in uids if is_uid(uid)})
+    columns = rows.values_list(
+        "uid",
+        "id",
+        "attempt_id",
+        "attempt__job_id",
+        "position",
+        "attempt__namespace",
+        "name",
+        "attempt__spec_hash",
+        "pods",
+        Coalesce("completions", "pods"),
+        "attempt__starting_at",
+        Case(When(attempt__settled_at=None, then=False), default=True, output_field=BooleanField()),
+    )
+    return {uid: Asked(*rest) for uid, *rest in columns}
 
 
-def _known_objects(cluster_id: UUID, uids: Iterable[str]) -> dict[str, _Known]:
-    rows = RemoteObject.objects.filter(uid__any_of=set(uids) - {""}, attempt__cluster_id=cluster_id)
-    columns = rows.values_list("uid", "id", "attempt_id", "position", "attempt__starting_at")
-    return {
-        uid: _Known(object_id, attempt_id, position, starting_at)
-        for uid, object_id, attempt_id, position, starting_at in columns
-    }
-
-
+KNOWN_RUNS = """
+SELECT pod.remote_object_id, pod.uid, pod.index, pod.place,
+       CASE WHEN pod.finished_at IS NOT NULL OR pod.is_gone
+            THEN greatest(pod.started_at, pod.finished_at, pod.observed_at) END
+  FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS asked(attempt_id, position, index)
+  JOIN federation_podrun AS pod ON pod.attempt_id = asked.attempt_id AND pod.position = asked.position
+   AND (pod.index = asked.index OR asked.index IS NULL)
+"""
 UPSERT_PODS = """
 INSERT INTO federation_podrun AS pod
-       (attempt_id, position, uid, name, node, phase, reason, started_at, finished_at, exit_code, is_gone, observed_at)
-SELECT seen.attempt_id, seen.position, seen.uid, seen.name, seen.node, seen.phase, seen.reason,
-       seen.started_at, seen.finished_at, seen.exit_code, false, now()
-  FROM unnest(%s::uuid[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-              %s::timestamptz[], %s::timestamptz[], %s::int[])
-       AS seen(attempt_id, position, uid, name, node, phase, reason, started_at, finished_at, exit_code)
-ON CONFLICT (uid) DO UPDATE
+       (cluster_id, attempt_id, remote_object_id, position, index, place, uid, name, node, phase, reason,
+        started_at, finished_at, exit_code, is_estimated, is_gone, observed_at)
+SELECT %s, seen.attempt_id, seen.object_id, seen.position, seen.index, seen.place, seen.uid, seen.name, seen.node,
+       seen.phase, seen.reason, seen.started_at, seen.finished_at, seen.exit_code, seen.is_estimated, seen.is_gone, %s
+  FROM unnest(%s::uuid[], %s::bigint[], %s::int[], %s::int[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[],
+              %s::text[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::boolean[], %s::boolean[])
+       AS seen(attempt_id, object_id, position, index, place, uid, name, node, phase, reason,
+               started_at, finished_at, exit_code, is_estimated, is_gone)
+ON CONFLICT (cluster_id, uid) DO UPDATE
    SET node = coalesce(nullif(excluded.node, ''), pod.node),
        phase = excluded.phase,
        reason = excluded.reason,
-       started_at = coalesce(pod.started_at, excluded.started_at),
-       finished_at = excluded.finished_at,
+       started_at = coalesce(pod.started_at, CASE WHEN pod.is_gone THEN least(excluded.started_at, pod.observed_at)
+                                                  ELSE excluded.started_at END),
+       finished_at = CASE WHEN excluded.finished_at IS NULL THEN NULL
+                          WHEN pod.is_gone THEN greatest(least(excluded.finished_at, pod.observed_at), pod.started_at)
+                          ELSE greatest(excluded.finished_at, pod.started_at) END,
        exit_code = excluded.exit_code,
-       observed_at = excluded.observed_at
- WHERE pod.finished_at IS NULL
+       is_estimated = pod.is_estimated OR excluded.is_estimated,
+       observed_at = CASE WHEN pod.is_gone THEN pod.observed_at ELSE excluded.observed_at END
+ WHERE pod.finished_at IS NULL AND pod.attempt_id = excluded.attempt_id AND pod.position = excluded.position
    AND (pod.phase, pod.node, pod.reason, pod.started_at, pod.finished_at)
        IS DISTINCT FROM (excluded.phase, excluded.node, excluded.reason, excluded.started_at, excluded.finished_at)
 """
 
 
-def _record_pods(known: dict[str, _Known], pods: Sequence[PodSeen]) -> None:
-    """Writes the pods of known objects; a pod seen to have ended is never changed again."""
-    newest = {pod.uid: pod for pod in pods if _owner(pod) in known}
-    if not newest:
-        return
-    rows = [_row(known[_owner(pod)], pod) for _, pod in sorted(newest.items())]
+def _record_pods(cluster_id: UUID, known: Mapping[str, Asked], seen: Observations, at: datetime) -> Counter[str]:
+    """Writes down the pods that count, and says why the others do not. One seen to have ended is never changed again."""
+    refused: Counter[str] = Counter()
+    by_object: dict[Asked, dict[str, PodSeen]] = defaultdict(dict)
+    for pod in seen.pods:
+        asked = known.get(pod.owner)
+        fault = fault_of(pod, asked, settings.INSTALL_ID)
+        if fault or asked is None:
+            refused[fault] += 1
+        else:
+            by_object[asked][pod.uid] = pod
+    if not by_object:
+        return refused
+    gone = set(seen.gone_pods)
+    runs = _known_runs(by_object)
+    counted: list[tuple[Asked, Sighting]] = []
+    for asked, pods in by_object.items():
+        sightings, faults = admit(asked, list(pods.values()), runs.get(asked.object_id, ()), at)
+        refused.update(faults)
+        counted += [(asked, sighting) for sighting in sightings]
+    if counted:
+        # A pod's end comes before the start of the one that takes its place; else in one order, against deadlocks.
+        counted.sort(key=lambda each: (each[1].is_new, each[1].uid))
+        rows = [_row(asked, sighting, is_gone=sighting.uid in gone) for asked, sighting in counted]
+        with connection.cursor() as cursor:
+            cursor.execute(UPSERT_PODS, [cluster_id, at, *(list(column) for column in zip(*rows, strict=True))])
+    return refused
+
+
+def _known_runs(by_object: Mapping[Asked, Mapping[str, PodSeen]]) -> dict[int, list[Run]]:
+    """What is known of these pods' indices, or of all pods of an object that has more indices than places."""
+    wanted = {
+        (asked.attempt_id, asked.position, None if asked.indices > asked.places else pod.index)
+        for asked, pods in by_object.items()
+        for pod in pods.values()
+    }
+    found: dict[int, list[Run]] = defaultdict(list)
     with connection.cursor() as cursor:
-        cursor.execute(UPSERT_PODS, [list(column) for column in zip(*rows, strict=True)])
+        cursor.execute(KNOWN_RUNS, [list(column) for column in zip(*wanted, strict=True)])
+        for object_id, *run in cursor.fetchall():
+            found[object_id].append(Run(*run))
+    return found
 
 
-def _row(known: _Known, pod: PodSeen) -> tuple[object, ...]:
-    started_at, finished_at = _believable(known, pod)
+def _row(asked: Asked, pod: Sighting, *, is_gone: bool) -> tuple[Any, ...]:
     return (
-        known.attempt_id, known.position, pod.uid, pod.name, pod.node, pod.phase, pod.reason[:300],
-        started_at, finished_at, pod.exit_code,
+        asked.attempt_id, asked.object_id, asked.position, pod.index, pod.place, pod.uid, pod.name, pod.node, pod.phase,
+        pod.reason, pod.started_at, pod.finished_at, pod.exit_code, pod.is_estimated, is_gone,
     )  # fmt: skip
 
 
-def _believable(known: _Known, pod: PodSeen) -> tuple[datetime | None, datetime | None]:
-    """The pod's instants, clamped to between our release and now: a cluster with a wrong clock cannot bill the past."""
-    latest = clock.now() + TOLERANCE
-    earliest = (known.committed_at or latest) - TOLERANCE
-    started_at = None if pod.started_at is None else min(max(pod.started_at, earliest), latest)
-    if pod.finished_at is None:
-        return started_at, None
-    return started_at, max(min(pod.finished_at, latest), started_at or earliest)
-
-
-def _mark_gone(cluster_id: UUID, uids: Sequence[str]) -> None:
+def _mark_gone(cluster_id: UUID, uids: Sequence[str], at: datetime) -> None:
     """A pod that vanished without having been seen to end: its end is unknown, the latest moment it can be is now."""
-    if uids:
-        PodRun.objects.filter(uid__any_of=uids, attempt__cluster_id=cluster_id, is_gone=False).update(
-            is_gone=True, observed_at=Now()
+    named = [uid for uid in uids if is_uid(uid)]
+    if named:
+        there = PodRun.objects.filter(cluster_id=cluster_id, uid__any_of=named, is_gone=False)
+        there.update(is_gone=True, observed_at=Case(When(finished_at=None, then=Value(at)), default=F("observed_at")))
+
+
+def _tell_refused(cluster_id: UUID, refused: Mapping[str, int]) -> None:
+    for fault, reports in refused.items():
+        figures.REFUSED_REPORTS.labels(str(cluster_id), fault).inc(reports)
+        clusters.operations.record_lie(
+            cluster_id, fault, f"It reported {reports} {TOLD[fault]}; they count for nothing."
         )
 
 
-def _record_outcomes(known: dict[str, _Known], jobs: Sequence[JobSeen]) -> None:
+def _record_outcomes(known: Mapping[str, Asked], jobs: Sequence[JobSeen]) -> Counter[str]:
+    """Outcomes count for the object that has this uid, where we made it and as we named it."""
+    refused: Counter[str] = Counter()
     alike: dict[str, list[int]] = defaultdict(list)
     for job in jobs:
-        if job.outcome and job.uid in known:
-            alike[job.outcome].append(known[job.uid].object_id)
+        asked = known.get(job.uid)
+        if not job.outcome or asked is None:
+            continue
+        if (job.namespace, job.name) == (asked.namespace, asked.name):
+            alike[job.outcome].append(asked.object_id)
+        else:
+            refused[WRONG_JOB] += 1
     for outcome, ids in alike.items():
         RemoteObject.objects.filter(id__any_of=ids, outcome="").update(outcome=outcome, ended_at=Now())
+    return refused
 
 
 def _begun(attempt_ids: set[UUID]) -> list[UUID]:

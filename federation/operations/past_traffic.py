@@ -115,8 +115,9 @@ def _attempt(past: PastJob, job: Job) -> Attempt:
 def _pods(past: PastJob, attempt: Attempt) -> list[PodRun]:
     pod_set = past.spec.pod_sets[0]
     name = names.object_name(attempt.id, 0)
-    RemoteObject.objects.create(
+    remote = RemoteObject.objects.create(
         attempt=attempt,
+        cluster_id=attempt.cluster_id,
         position=0,
         name=name,
         flavor=past.flavor.name,
@@ -139,6 +140,10 @@ def _pods(past: PastJob, attempt: Attempt) -> list[PodRun]:
     return PodRun.objects.bulk_create(
         PodRun(
             attempt=attempt,
+            cluster_id=attempt.cluster_id,
+            remote_object=remote,
+            index=index,
+            place=index,
             uid=str(uuid4()),
             name=f"{name}-{index}-{attempt.id.hex[-5:]}",
             node=node,

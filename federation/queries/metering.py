@@ -92,7 +92,7 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
         started_at=pod.started_at,
         until_at=until or pod.finished_at or max(pod.observed_at, pod.started_at),
         is_final=until is None,
-        is_estimated=until is None and pod.finished_at is None,
+        is_estimated=pod.is_estimated or (until is None and pod.finished_at is None),
         workload_name=job.name,
         user_name=job.created_by.email,
         memory_mib=remote.memory_mib,
@@ -112,7 +112,7 @@ SELECT attempt.cluster_id, pod.uid, job.tenant_id, job.created_by_id, job.id, at
             WHEN pod.is_gone OR attempt.finished_at IS NOT NULL OR attempt.state = 'unknown'
                  OR cluster.silent_since IS NOT NULL THEN greatest(pod.started_at, pod.observed_at)
             ELSE greatest(pod.started_at, %(at)s) END,
-       false, false, job.name, submitter.email, object.memory_mib
+       false, pod.is_estimated, job.name, submitter.email, object.memory_mib
   FROM unsettled AS attempt
   JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id AND pod.started_at IS NOT NULL
   JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.position = pod.position

@@ -17,11 +17,26 @@ from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.quantities import Implausible, parse, written
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
+_INDEX = "batch.kubernetes.io/job-completion-index"
+_MOST_DIGITS = 9
 Requests = Mapping[str, str]
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
     """Structs of plain values: the garbage collector need not look at them."""
+
+
+class _Owner(Struct):
+    api_version: str = ""
+    kind: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Annotations(Struct):
+    """Of all annotations only the one that is read; labels say the same since Kubernetes 1.28."""
+
+    index: str = msgspec.field(default="", name="batch.kubernetes.io/job-completion-index")
 
 
 class Meta(Struct):
@@ -31,6 +46,11 @@ class Meta(Struct):
     resource_version: str = ""
     labels: dict[str, str] | None = None
     deletion_timestamp: datetime | None = None
+
+
+class _PodMeta(Meta):
+    owner_references: list[_Owner] | None = None
+    annotations: _Annotations | None = None
 
 
 class Bare(Struct):
@@ -113,7 +133,7 @@ class _PodStatus(Struct):
 
 
 class Pod(Struct):
-    metadata: Meta
+    metadata: _PodMeta
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
@@ -187,12 +207,13 @@ def job_seen(job: Job) -> JobSeen:
 def pod_seen(pod: Pod) -> PodSeen:
     """The port's view of a Pod. A stranger's labels are left out: nobody reads them, and there may be 100,000 of them."""
     labels = pod.metadata.labels or _NO_LABELS
+    is_known = INSTALL_LABEL in labels
     finished_at, exit_code = _ending(pod.status)
     return PodSeen(
         namespace=_shared(pod.metadata.namespace),
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        labels=labels if INSTALL_LABEL in labels else _NO_LABELS,
+        labels=labels if is_known else _NO_LABELS,
         node=_shared(pod.spec.node_name),
         phase=_shared(pod.status.phase),
         reason=_line(pod.status.reason, 100),
@@ -202,7 +223,22 @@ def pod_seen(pod: Pod) -> PodSeen:
         exit_code=exit_code,
         is_terminating=pod.metadata.deletion_timestamp is not None,
         gates=tuple(gate.name for gate in pod.spec.scheduling_gates) if pod.spec.scheduling_gates else (),
+        owner=_controlling_job(pod.metadata) if is_known else "",
+        index=_index(pod.metadata) if is_known else None,
     )
+
+
+def _controlling_job(metadata: _PodMeta) -> str:
+    """The uid of the Job that controls the pod: the API server lets an object have one controller at most."""
+    for owner in metadata.owner_references or ():
+        if owner.controller:
+            return owner.uid if (owner.api_version, owner.kind) == ("batch/v1", "Job") else ""
+    return ""
+
+
+def _index(metadata: _PodMeta) -> int | None:
+    text = (metadata.labels or {}).get(_INDEX) or (metadata.annotations.index if metadata.annotations else "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def _line(text: str, longest: int) -> str:

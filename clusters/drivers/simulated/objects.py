@@ -69,6 +69,8 @@ class Pod(msgspec.Struct):
             exit_code=self.exit_code if self.is_ended else None,
             is_terminating=False,
             gates=self.gates,
+            owner=self.job_uid,
+            index=self.index if self.job_uid else None,
         )
 
     @property

@@ -1,10 +1,13 @@
 """The database judges: each constraint of this room attacked in raw SQL."""
 
+from datetime import timedelta
+
 import pytest
 from django.db import DatabaseError, connection, transaction
 
 from federation.models import Attempt, Job, JobEvent, RemoteObject
 from foundation.clock import now
+from foundation.ids import new_id
 from tests.builders import make_cluster, make_spec, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +30,7 @@ def attack(statement: str, *values: object) -> str:
     """The refusal, in the database's words."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(statement, values)
+            cursor.execute(statement, values[0] if values and isinstance(values[0], dict) else values)
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     except DatabaseError as refusal:
         return str(refusal)
@@ -87,10 +90,10 @@ def test_a_job_is_never_in_a_state_that_cannot_be(job: Job, change: str, constra
     assert constraint in attack(f"UPDATE federation_job SET {change} WHERE id = %s", job.id)
 
 
-def make_object(attempt: Attempt, position: int, uid: str) -> RemoteObject:
+def make_object(attempt: Attempt, position: int, uid: str, pods: int = 1) -> RemoteObject:
     return RemoteObject.objects.create(
-        attempt=attempt, position=position, name="o", uid=uid, flavor="f", capacity_type="spot", pods=1, gpu_units=0,
-        cpu_millicores=1, memory_mib=1,
+        attempt=attempt, position=position, name="o", uid=uid, flavor="f", capacity_type="spot", pods=pods, gpu_units=0,
+        cpu_millicores=1, memory_mib=1, cluster_id=attempt.cluster_id if uid else None,
     )  # fmt: skip
 
 
@@ -98,16 +101,65 @@ def test_an_objects_uid_is_written_once_and_serves_one_attempt(attempt: Attempt)
     first = make_object(attempt, 0, "u1")
     second = make_object(attempt, 1, "")
     assert "already has uid" in attack("UPDATE federation_remoteobject SET uid = 'u2' WHERE id = %s", first.id)
-    told = attack("UPDATE federation_remoteobject SET uid = 'u1' WHERE id = %s", second.id)
+    told = attack(
+        "UPDATE federation_remoteobject SET uid = 'u1', cluster_id = %s WHERE id = %s", attempt.cluster_id, second.id
+    )
     assert "an_object_serves_one_attempt" in told
 
 
+def test_a_uid_is_known_with_the_cluster_that_told_it(attempt: Attempt):
+    remote = make_object(attempt, 0, "")
+    update = "UPDATE federation_remoteobject SET uid = 'u1', cluster_id = %s WHERE id = %s"
+    assert "a_uid_is_known_with_its_cluster" in attack(update, None, remote.id)
+    assert "is not on cluster" in attack(update, make_cluster().id, remote.id)
+
+
+INSERT_POD = """
+INSERT INTO federation_podrun (attempt_id, cluster_id, remote_object_id, uid, name, position, index, place, node, phase, reason,
+                               started_at, finished_at, is_gone, observed_at)
+VALUES (%(attempt)s, %(cluster)s, %(object)s, %(uid)s, 'p', 0, 0, %(place)s, '', 'Running', '',
+        now() - interval '1 hour', %(until)s, %(gone)s, now())
+"""
+
+
+def pod(remote: RemoteObject, **given: object) -> dict[str, object]:
+    said = {"uid": "p1", "place": 0, "until": None, "gone": False, "cluster": remote.attempt.cluster_id}
+    return {"attempt": remote.attempt_id, "object": remote.id, **said, **given}
+
+
+def test_two_pods_never_have_one_place_at_the_same_time(attempt: Attempt):
+    remote = make_object(attempt, 0, "u1", pods=2)
+    with connection.cursor() as cursor:
+        cursor.execute(INSERT_POD, pod(remote))
+        cursor.execute(INSERT_POD, pod(remote, uid="p2", place=1))
+    for lie in ({}, {"gone": True}, {"until": now()}):
+        assert "one_pod_at_a_time_has_a_place" in attack(INSERT_POD, pod(remote, uid="p3", **lie))
+    # an end that the cluster dates back frees nothing of the time in which the pod was seen
+    back = "UPDATE federation_podrun SET finished_at = started_at, observed_at = now() WHERE uid = 'p1'"
+    with connection.cursor() as cursor:
+        cursor.execute(back)
+    assert "one_pod_at_a_time_has_a_place" in attack(INSERT_POD, pod(remote, uid="p3"))
+
+
+@pytest.mark.parametrize(
+    "lie", [{"place": 1}, {"place": -1}, {"place": None}, {"cluster": new_id()}, {"object": 0}, {"attempt": new_id()}]
+)
+def test_a_pod_has_a_place_of_its_object_on_its_cluster(attempt: Attempt, lie: dict[str, object]):
+    told = attack(INSERT_POD, pod(make_object(attempt, 0, "u1"), **lie))
+    assert "fits no object" in told or "place" in told
+
+
+def test_a_pod_is_known_once_on_a_cluster_and_stays_what_it_is(attempt: Attempt):
+    first, second = make_object(attempt, 0, "u1", pods=2), make_object(attempt, 1, "u2")
+    with connection.cursor() as cursor:
+        cursor.execute(INSERT_POD, pod(first))
+    assert "one_row_per_observed_pod" in attack(INSERT_POD, pod(first, place=1))
+    for change in ("uid = 'p9'", "place = 1", "index = 7", "position = 1", f"remote_object_id = {second.id}"):
+        assert "never changes" in attack(f"UPDATE federation_podrun SET {change} WHERE uid = %s", "p1")
+
+
 def test_a_pod_never_ends_before_it_starts(attempt: Attempt):
-    told = attack(
-        "INSERT INTO federation_podrun (attempt_id, uid, name, position, node, phase, reason, started_at, finished_at, is_gone,"
-        " observed_at) VALUES (%s, 'p', 'p', 0, '', 'Failed', '', now(), now() - interval '1 second', false, now())",
-        attempt.id,
-    )
+    told = attack(INSERT_POD, pod(make_object(attempt, 0, "u1"), until=now() - timedelta(hours=2)))
     assert "pod_ends_after_it_starts" in told
 
 

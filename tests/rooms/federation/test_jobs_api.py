@@ -56,7 +56,7 @@ def make_attempt(job, number=1, **fields):
     attempt = Attempt.objects.create(job=job, number=number, cluster=cluster, **(given | fields))
     RemoteObject.objects.create(
         attempt=attempt, position=0, name=f"swy-{attempt.id.hex[-8:]}", flavor="h100", capacity_type="on_demand",
-        pods=1, gpu_units=1, cpu_millicores=1000, memory_mib=1024, uid="uid-" + attempt.id.hex,
+        pods=1, gpu_units=1, cpu_millicores=1000, memory_mib=1024, uid="uid-" + attempt.id.hex, cluster_id=cluster.id,
     )  # fmt: skip
     return attempt
 
@@ -316,7 +316,10 @@ def test_logs_of_a_job_without_attempt_are_empty(api):
 def test_logs_that_cannot_be_had_say_why(api):
     job = make_job(api)
     attempt = make_attempt(job, cluster=make_cluster("acme", "east", server="https://127.0.0.1:1"))
-    PodRun.objects.create(attempt=attempt, uid="u", name="pod-0", node="n1", phase="Running", observed_at=now())
+    PodRun.objects.create(
+        attempt=attempt, cluster_id=attempt.cluster_id, remote_object=attempt.remote_objects.get(), place=0, uid="u",
+        name="pod-0", node="n1", phase="Running", observed_at=now(),
+    )  # fmt: skip
     status, logs = api("get", f"/jobs/{job.id}/logs")
     assert (status, logs["cluster"], logs["pods"]) == (200, "east", 1)
     [log] = logs["items"]

@@ -5,6 +5,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 
 from clusters.drivers import JobSeen, PodSeen
 from federation.models import Attempt, Job, PodRun, RemoteObject
@@ -31,20 +32,26 @@ def attempt() -> Attempt:
         released_at=at, next_action_at=None,
     )  # fmt: skip
     RemoteObject.objects.create(
-        attempt=attempt, position=0, name="o", uid=str(uuid4()), flavor="h100", capacity_type="on_demand", pods=1, gpu_units=1,
+        attempt=attempt, cluster_id=attempt.cluster_id, position=0, name="o", uid=str(uuid4()), flavor="h100", capacity_type="on_demand", pods=1, gpu_units=1,
         cpu_millicores=1, memory_mib=1,
     )  # fmt: skip
     return attempt
 
 
 def pod_of(attempt: Attempt, **fields) -> PodSeen:
-    uid = attempt.remote_objects.get().uid
+    owner = attempt.remote_objects.get().uid
+    labels = {
+        "switchyard.dev/install": settings.INSTALL_ID,
+        "switchyard.dev/job": str(attempt.job_id),
+        "switchyard.dev/attempt": str(attempt.id),
+        "switchyard.dev/spec-hash": attempt.spec_hash,
+    }
     started_at = (now() - timedelta(minutes=3)).replace(microsecond=0)
     pod = PodSeen(
         "n",
         "p",
         str(uuid4()),
-        {"batch.kubernetes.io/controller-uid": uid},
+        labels,
         "node",
         "Running",
         "",
@@ -53,6 +60,8 @@ def pod_of(attempt: Attempt, **fields) -> PodSeen:
         None,
         None,
         False,
+        owner=owner,
+        index=0,
     )
     return replace(pod, **fields)
 
@@ -78,9 +87,7 @@ def test_a_cluster_speaks_only_for_its_own_attempts(attempt):
 
 
 def test_a_pod_with_our_labels_and_another_owner_counts_for_nothing(attempt):
-    forged = pod_of(
-        attempt, labels={"switchyard.dev/attempt": str(attempt.id), "batch.kubernetes.io/controller-uid": "x"}
-    )
+    forged = pod_of(attempt, owner="x")
     record_observations(attempt.cluster_id, Observations(pods=[forged]))
     assert PodRun.objects.count() == 0
 

@@ -46,13 +46,13 @@ def running_job(user, cluster, *, pods=1, state="running", tenant="acme/research
         job=job, number=1, cluster=cluster, state=state, flavor="h100", namespace="swy-x", spec_hash="0" * 32,
         started_at=START, next_action_at=None,
     )  # fmt: skip
-    RemoteObject.objects.create(
+    remote = RemoteObject.objects.create(
         attempt=attempt, position=0, name="swy-o", flavor="h100", capacity_type="on_demand", pods=pods, gpu_units=2,
         cpu_millicores=1000, memory_mib=1024,
     )  # fmt: skip
     for number in range(pods):
         PodRun.objects.create(
-            attempt=attempt, uid=str(new_id()), name=f"p{number}", node="n1", phase="Running", started_at=START,
+            attempt=attempt, cluster_id=cluster.id, remote_object=remote, index=number, place=number, uid=str(new_id()), name=f"p{number}", node="n1", phase="Running", started_at=START,
             observed_at=START + HOUR,
         )  # fmt: skip
     return job, attempt

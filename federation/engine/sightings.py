@@ -1,0 +1,260 @@
+"""Which reported pods count: those of objects that we made, where we made them, and never more than we asked for.
+
+An object's pods have `places`: as many as run at the same time. A pod takes one for its index, and no two pods have one
+place at the same moment. Where a Job has more indices than places, a pod takes any that is free.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol
+from uuid import UUID
+
+from .names import LABEL_ATTEMPT, LABEL_INSTALL, LABEL_JOB, LABEL_SPEC_HASH
+
+TOLERANCE = timedelta(seconds=2)
+"""Kubernetes writes whole seconds, and clocks differ a little: instants this far outside our own bounds are believed."""
+MOST_RUNS = 100
+"""Pods that one index may have had: where Kueue takes quota back, a Job's pods are made anew."""
+PHASES = frozenset({"Pending", "Running", "Succeeded", "Failed", "Unknown"})
+LONGEST_REASON = 300
+_UID = re.compile(r"[!-~]{1,64}").fullmatch
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
+_MOST_EXIT_CODE = 2**31 - 1
+
+MALFORMED = "malformed"
+UNKNOWN_OWNER = "unknown_owner"
+WRONG_PLACE = "wrong_namespace"
+WRONG_LABELS = "wrong_labels"
+NOT_RELEASED = "not_released"
+SETTLED = "settled"
+NO_SUCH_INDEX = "no_such_index"
+PLACE_TAKEN = "place_taken"
+TOO_MANY_RUNS = "too_many_runs"
+ALREADY_ANOTHERS = "already_anothers"
+WRONG_JOB = "wrong_job"
+TOLD: Mapping[str, str] = {
+    MALFORMED: "pods whose name, uid or node is none that Kubernetes gives",
+    UNKNOWN_OWNER: "pods with our labels that no Job of ours on that cluster controls",
+    WRONG_PLACE: "pods in another namespace than their Job's",
+    WRONG_LABELS: "pods whose labels are not those of their Job",
+    NOT_RELEASED: "pods of Jobs that were not released",
+    SETTLED: "pods that were first seen after their attempt was settled",
+    NO_SUCH_INDEX: "pods with an index that their Job does not have",
+    PLACE_TAKEN: "pods beside one that has their index, or beyond how many may run at once",
+    TOO_MANY_RUNS: "pods of an index that has had too many",
+    ALREADY_ANOTHERS: "pods that were of another index before",
+    WRONG_JOB: "ended Jobs with the uid of one of ours and another name or namespace",
+}
+"""What reports that do not count are of, by fault."""
+
+
+class Pod(Protocol):
+    """A pod as a driver reports it."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def started_at(self) -> datetime | None: ...
+    @property
+    def finished_at(self) -> datetime | None: ...
+    @property
+    def exit_code(self) -> int | None: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def index(self) -> int | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An object of ours as we asked for it: `indices` pods in all, `places` of them at the same time."""
+
+    object_id: int
+    attempt_id: UUID
+    job_id: UUID
+    position: int
+    namespace: str
+    name: str
+    spec_hash: str
+    places: int
+    indices: int
+    committed_at: datetime | None
+    is_settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A pod that counts, or counted. `until_at` is when nobody sees it run any more, None while it runs."""
+
+    uid: str
+    index: int
+    place: int | None
+    until_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What is written down of a pod that counts. `is_estimated`: the cluster told instants that cannot be."""
+
+    uid: str
+    name: str
+    node: str
+    phase: str
+    reason: str
+    index: int
+    place: int
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit_code: int | None
+    is_estimated: bool
+    is_new: bool
+
+
+def is_uid(text: str) -> bool:
+    """Whether this can be an object's uid; anything else must not even be looked for."""
+    return _UID(text) is not None
+
+
+def fault_of(pod: Pod, asked: Asked | None, install: str) -> str:
+    """Why the pod is none of that object, whatever else is known; empty if it is one."""
+    if asked is None:
+        return UNKNOWN_OWNER
+    if _NAME(pod.name) is None or _UID(pod.uid) is None or (pod.node and _NAME(pod.node) is None):
+        return MALFORMED
+    if pod.namespace != asked.namespace:
+        return WRONG_PLACE
+    labels = pod.labels
+    if (
+        labels.get(LABEL_ATTEMPT) != str(asked.attempt_id)
+        or labels.get(LABEL_JOB) != str(asked.job_id)
+        or labels.get(LABEL_SPEC_HASH) != asked.spec_hash
+        or labels.get(LABEL_INSTALL) != install
+    ):
+        return WRONG_LABELS
+    if pod.index is None or not 0 <= pod.index < asked.indices:
+        return NO_SUCH_INDEX
+    return "" if asked.committed_at else NOT_RELEASED
+
+
+def admit(asked: Asked, pods: Sequence[Pod], runs: Sequence[Run], now: datetime) -> tuple[list[Sighting], list[str]]:
+    """What is written down of an object's pods (of which none has a fault), and why the others do not count.
+
+    `runs` are those already known of the pods' indices, and of all indices where there are more of them than places.
+    """
+    known = {run.uid: run for run in runs}
+    so_far = list(runs)
+    counted: list[Sighting] = []
+    refused: list[str] = []
+    for pod in sorted(pods, key=lambda pod: (pod.uid not in known, _order(pod))):
+        run = known.get(pod.uid)
+        if run is not None:
+            if run.index != pod.index:
+                refused.append(ALREADY_ANOTHERS)
+                continue
+            counted.append(_sighting(asked, pod, run.place or 0, None, now, is_new=False))
+            ended_at = now if counted[-1].finished_at else None
+            so_far = [replace(each, until_at=each.until_at or ended_at) if each is run else each for each in so_far]
+            continue
+        verdict = _place_for(asked, pod, so_far)
+        if isinstance(verdict, str):
+            refused.append(verdict)
+            continue
+        free_since = _free_since(so_far, sighting_index(pod), verdict)
+        sighting = _sighting(asked, pod, verdict, free_since, now, is_new=True)
+        counted.append(sighting)
+        so_far.append(Run(pod.uid, sighting.index, verdict, now if sighting.finished_at else None))
+    return counted, refused
+
+
+def sighting_index(pod: Pod) -> int:
+    """The index of a pod that has one."""
+    assert pod.index is not None
+    return pod.index
+
+
+def _order(pod: Pod) -> tuple[bool, float, str]:
+    """Pods that have ended first, then by their start: a successor comes after the one it replaces."""
+    at = pod.started_at
+    return pod.finished_at is None, at.timestamp() if at is not None else float("inf"), pod.uid
+
+
+def _place_for(asked: Asked, pod: Pod, runs: Sequence[Run]) -> int | str:
+    """The place that a new pod takes, or why it gets none."""
+    index = sighting_index(pod)
+    of_index = [run for run in runs if run.index == index]
+    if asked.is_settled:
+        return SETTLED
+    if len(of_index) >= MOST_RUNS:
+        return TOO_MANY_RUNS
+    if any(run.until_at is None for run in of_index):
+        return PLACE_TAKEN
+    if asked.indices <= asked.places:
+        return index
+    taken = {run.place for run in runs if run.until_at is None}
+    return next((place for place in range(asked.places) if place not in taken), PLACE_TAKEN)
+
+
+def _free_since(runs: Sequence[Run], index: int, place: int) -> datetime | None:
+    """When the last pod there, and the last of that index, was seen to be over."""
+    return max(
+        (run.until_at for run in runs if run.until_at and (run.place == place or run.index == index)), default=None
+    )
+
+
+def _sighting(
+    asked: Asked, pod: Pod, place: int, free_since: datetime | None, now: datetime, *, is_new: bool
+) -> Sighting:
+    started_at, finished_at, is_estimated = believable(asked.committed_at or now, free_since, pod, now)
+    return Sighting(
+        uid=pod.uid,
+        name=pod.name,
+        node=pod.node,
+        phase=pod.phase if pod.phase in PHASES else "Unknown",
+        reason=_line(pod.reason),
+        index=sighting_index(pod),
+        place=place,
+        started_at=started_at,
+        finished_at=finished_at,
+        exit_code=pod.exit_code if pod.exit_code is not None and abs(pod.exit_code) <= _MOST_EXIT_CODE else None,
+        is_estimated=is_estimated,
+        is_new=is_new,
+    )
+
+
+def believable(
+    committed_at: datetime, free_since: datetime | None, pod: Pod, now: datetime
+) -> tuple[datetime | None, datetime | None, bool]:
+    """The pod's instants, clamped to between our release and now, and whether they had to be.
+
+    A cluster with a wrong clock, or one that lies, can bill neither the past nor the future. What replaces a pod counts
+    from when that one was seen to be over, for until then its place was metered.
+    """
+    latest = now + TOLERANCE
+    earliest = committed_at - TOLERANCE
+    started_at = None if pod.started_at is None else min(max(pod.started_at, earliest), latest)
+    is_estimated = started_at != pod.started_at
+    if started_at is not None and free_since is not None:
+        started_at = max(started_at, free_since)
+    if pod.finished_at is None:
+        return started_at, None, is_estimated
+    finished_at = max(min(pod.finished_at, latest), started_at or earliest)
+    return started_at, finished_at, is_estimated or finished_at != pod.finished_at
+
+
+def _line(text: str) -> str:
+    cut = text[:LONGEST_REASON]
+    return cut if cut.isprintable() else "".join(letter if letter.isprintable() else " " for letter in cut)
