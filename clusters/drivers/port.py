@@ -1,5 +1,6 @@
 """The port itself: values that come from clusters, errors, and the protocol both drivers fulfil."""
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,6 +9,8 @@ from typing import Any, Literal, Protocol
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import Right
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
+
+_IDENTITY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 class DriverError(Exception):
@@ -47,6 +50,10 @@ class Throttled(DriverError):  # noqa: N818 - says what happened
         self.retry_after_seconds = retry_after_seconds
 
 
+class IdentityRefused(Refused):
+    """The cluster says that it is something that no cluster can be: the uid of its kube-system namespace is none."""
+
+
 class Unreachable(DriverError):  # noqa: N818 - says what happened
     """No connection could be made: nothing was sent, so nothing was changed."""
 
@@ -57,6 +64,13 @@ class TlsFailed(Unreachable):
 
 class Ambiguous(DriverError):  # noqa: N818 - says what happened
     """The request may or may not have taken effect (time-out, cut reply, 5xx). Look before acting."""
+
+
+def checked_identity(uid: str) -> str:
+    """The uid of a kube-system namespace, or IdentityRefused."""
+    if _IDENTITY.fullmatch(uid) is None:
+        raise IdentityRefused("the uid of its kube-system namespace is none that Kubernetes gives", status=200)
+    return uid
 
 
 @dataclass(frozen=True, slots=True)

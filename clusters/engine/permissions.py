@@ -3,11 +3,16 @@
 `docs/reference/cluster-access.yaml` holds the same role for `kubectl apply`; a test keeps the two equal.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import islice, product
 from typing import Any
 
+MOST_RULES = 1000
+MOST_TERMS = 20_000
+"""Groups, resources, verbs and names in the rules of one review. The published role has about fifty."""
+LONGEST_TERM = 400
+MOST_EXCESS = 200
 NAMESPACE = "switchyard-system"
 SERVICE_ACCOUNT = "switchyard"
 REVIEWED_NAMESPACES = (NAMESPACE, "default", "kube-system")
@@ -31,10 +36,16 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the credential lacks and what it has too much of, both sorted; both empty means it fits."""
+    """What the credential lacks and what it has too much of, both sorted; all empty means it fits.
+
+    Of the excess only the first `MOST_EXCESS` are named, and there are `more_excess` besides. `unreadable` says why a list of
+    rules was not judged at all; a credential with such a list has too much.
+    """
 
     missing: tuple[Right, ...]
     excess: tuple[Right, ...]
+    more_excess: int = 0
+    unreadable: str = ""
 
 
 def _rights(group: str, resource: str, verbs: str) -> frozenset[Right]:
@@ -104,31 +115,92 @@ def compare_asked(
     listed = compare(reviews)
     missing = frozenset(needs) - frozenset(allowed)
     excess = {*listed.excess, *(TELLTALES & frozenset(allowed))}
-    return Comparison(tuple(sorted(missing)), tuple(sorted(excess)))
+    return replace(listed, missing=tuple(sorted(missing)), excess=tuple(sorted(excess)))
 
 
 def compare(reviews: Iterable[Sequence[Mapping[str, Any]]], needs: Collection[Right] = ROLE) -> Comparison:
     """The published role against the resource rules that SelfSubjectRulesReview gave, one review a namespace. Only what it
     `needs` can be missing; all of the role may be there.
+
+    A rule stands for every combination of its terms, which a few kilobytes make billions of: it is judged by its terms.
     """
     missing: set[Right] = set()
     excess: set[Right] = set()
+    more = 0
     for rules in reviews:
-        granted = {right for rule in rules for right in _granted(rule)}
-        missing |= {right for right in needs if not _covers(granted, right)}
-        excess |= granted - ROLE - EVERY_ACCOUNT_HAS
-    return Comparison(tuple(sorted(missing)), tuple(sorted(excess)))
+        granted, unreadable = _read(rules)
+        if unreadable:
+            return Comparison((), (), unreadable=unreadable)
+        missing |= {right for right in needs if not any(rule.covers(right) for rule in granted)}
+        for rule in granted:
+            named = list(islice(rule.beyond(_ALLOWED), MOST_EXCESS))
+            more += rule.count_beyond(_ALLOWED) - len(named)
+            excess.update(named)
+    told = sorted(excess)
+    return Comparison(tuple(sorted(missing)), tuple(told[:MOST_EXCESS]), more + len(told[MOST_EXCESS:]))
 
 
-def _granted(rule: Mapping[str, Any]) -> Iterable[Right]:
-    names = rule.get("resourceNames") or ("",)
-    parts = (rule.get("apiGroups") or ("",), rule.get("resources") or (), rule.get("verbs") or (), names)
-    return (Right(str(group), str(resource), str(verb), str(name)) for group, resource, verb, name in product(*parts))
+_ALLOWED = ROLE | EVERY_ACCOUNT_HAS
 
 
-def _covers(granted: set[Right], wanted: Right) -> bool:
-    """Whether one of the rights, wildcards included, allows `wanted` on every object."""
-    return any(
-        Right(group, resource, verb) in granted
-        for group, resource, verb in product((wanted.group, "*"), (wanted.resource, "*"), (wanted.verb, "*"))
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A rule's terms. It grants all their combinations."""
+
+    groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...]
+
+    def covers(self, wanted: Right) -> bool:
+        """Whether it allows `wanted` on every object, wildcards included."""
+        return (
+            "" in self.names
+            and (wanted.group in self.groups or "*" in self.groups)
+            and (wanted.resource in self.resources or "*" in self.resources)
+            and (wanted.verb in self.verbs or "*" in self.verbs)
+        )
+
+    def beyond(self, allowed: Collection[Right]) -> Iterator[Right]:
+        """What it grants and is not allowed, one after the other."""
+        parts = product(self.groups, self.resources, self.verbs, self.names)
+        return (right for part in parts if (right := Right(*part)) not in allowed)
+
+    def count_beyond(self, allowed: Collection[Right]) -> int:
+        """How much that is, without looking at each."""
+        granted = len(self.groups) * len(self.resources) * len(self.verbs) * len(self.names)
+        return granted - sum(
+            right.group in self.groups
+            and right.resource in self.resources
+            and right.verb in self.verbs
+            and right.name in self.names
+            for right in allowed
+        )
+
+
+def _read(rules: Sequence[Mapping[str, Any]]) -> tuple[list[_Rule], str]:
+    """The rules, or in words why nobody should read them."""
+    if len(rules) > MOST_RULES:
+        return [], f"the cluster lists {len(rules)} rules for it, and the gateway reads {MOST_RULES} at most"
+    found = [_rule(rule) for rule in rules]
+    terms = sum(len(rule.groups) + len(rule.resources) + len(rule.verbs) + len(rule.names) for rule in found)
+    if terms > MOST_TERMS:
+        return [], f"the cluster lists rules of {terms} terms for it, and the gateway reads {MOST_TERMS} at most"
+    longest = max((len(term) for rule in found for part in astuple(rule) for term in part), default=0)
+    if longest > LONGEST_TERM:
+        return [], f"the cluster lists a rule with a term of {longest} characters, which no rule of Kubernetes has"
+    return found, ""
+
+
+def _rule(rule: Mapping[str, Any]) -> _Rule:
+    return _Rule(
+        _terms(rule.get("apiGroups")) or ("",),
+        _terms(rule.get("resources")),
+        _terms(rule.get("verbs")),
+        _terms(rule.get("resourceNames")) or ("",),
     )
+
+
+def _terms(said: Any) -> tuple[str, ...]:
+    """Each once, in the order in which they were listed."""
+    return tuple(dict.fromkeys(str(term) for term in said)) if isinstance(said, list | tuple) else ()

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from clusters.drivers import AuthFailed, DriverError
+from clusters.drivers import AuthFailed, DriverError, IdentityRefused
 from clusters.drivers.resolve import unsealed_credential
 from clusters.engine.connection import Connection, ConnectionFields, Secret, read_authorities, read_secret
 from clusters.engine.egress import read_server
@@ -110,6 +110,8 @@ def probe_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
         probe = probe_registered(driver_of(cluster_id))
     except AuthFailed as error:
         record_auth_failure(cluster_id, error.reason)
+    except IdentityRefused as error:
+        record_silence(cluster_id, f"Something else answers at this address: {error.reason}.", code="identity_changed")
     except DriverError as error:
         record_silence(cluster_id, error.reason)
     else:

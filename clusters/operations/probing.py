@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from clusters.drivers import AuthFailed, ClusterDriver, DriverError, Refused, TlsFailed, connections
+from clusters.drivers import AuthFailed, ClusterDriver, DriverError, IdentityRefused, Refused, TlsFailed, connections
 from clusters.drivers.address import ClusterAddress
 from clusters.drivers.resolve import AddressRefused
 from clusters.engine.escapes import Confinement, confinement_findings
@@ -97,6 +97,8 @@ def as_problem(error: DriverError) -> Problem:
             return Invalid.field("server", "address_not_allowed", error.reason)
         case TlsFailed():
             return ProbeRefused(error.reason, code="tls_failed")
+        case IdentityRefused():
+            return ProbeRefused(f"The cluster does not say who it is: {error.reason}.", code="identity_refused")
         case AuthFailed():
             return ProbeRefused(f"The cluster does not accept the credential: {error.reason}", code="not_authorized")
         case _:
@@ -118,9 +120,10 @@ def _rights_findings(rights: Comparison) -> list[Reason]:
     if rights.missing:
         findings.append(Reason("missing_permission", f"The credential may not: {_listed(rights.missing)}."))
     if rights.excess:
-        findings.append(
-            Reason("excess_permission", f"The credential may do more than it should: {_listed(rights.excess)}.")
-        )
+        told = _listed(rights.excess, rights.more_excess)
+        findings.append(Reason("excess_permission", f"The credential may do more than it should: {told}."))
+    if rights.unreadable:
+        findings.append(Reason("excess_permission", f"What the credential may do was not judged: {rights.unreadable}."))
     return findings
 
 
@@ -160,9 +163,9 @@ def _errors(code: str, word: str, rights: Sequence[Right]) -> list[FieldError]:
     return [FieldError("credential", code, f"{word}: {right}") for right in rights[:MOST_RIGHTS_TOLD]]
 
 
-def _listed(rights: Sequence[Right]) -> str:
+def _listed(rights: Sequence[Right], besides: int = 0) -> str:
     told = ", ".join(str(right) for right in rights[:MOST_RIGHTS_TOLD])
-    rest = len(rights) - MOST_RIGHTS_TOLD
+    rest = max(len(rights) - MOST_RIGHTS_TOLD, 0) + besides
     return f"{told} and {rest} more" if rest > 0 else told
 
 

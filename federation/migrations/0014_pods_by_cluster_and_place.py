@@ -78,7 +78,7 @@ DROP FUNCTION federation_pod_fits();
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('federation', '0012_reservation_rules'),
+        ('federation', '0013_job_queue_of_tenant'),
     ]
 
     operations = [

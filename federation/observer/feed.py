@@ -15,6 +15,7 @@ from clusters.drivers import (
     ClaimSeen,
     ClusterDriver,
     DriverError,
+    IdentityRefused,
     NodeSeen,
     PodSeen,
     Refused,
@@ -123,9 +124,15 @@ class Feed:
             self._told_of_devices = reason
 
     async def _check_identity(self) -> None:
-        if await self._driver.identity() != self._identity:
+        if not await self._is_the_same():
             await self._in_database(self._record_stranger)
             raise ClusterChanged
+
+    async def _is_the_same(self) -> bool:
+        try:
+            return await self._driver.identity() == self._identity
+        except IdentityRefused:
+            return False
 
     def _record_stranger(self) -> None:
         told = "Another cluster answers at this address: the uid of its kube-system namespace differs."
@@ -194,7 +201,7 @@ class Feed:
 
     async def _beat(self) -> None:
         try:
-            if await self._driver.identity() != self._identity:
+            if not await self._is_the_same():
                 await self._in_database(self._record_stranger)
                 return
             skew_ms = await self._driver.clock_skew_ms()

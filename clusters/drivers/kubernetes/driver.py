@@ -9,7 +9,17 @@ from urllib.parse import quote
 import msgspec
 
 from clusters.drivers.address import ClusterAddress
-from clusters.drivers.port import AlreadyExists, Ambiguous, JobSeen, NotThere, PodSeen, Refused, RulesSeen, WatchEvent
+from clusters.drivers.port import (
+    AlreadyExists,
+    Ambiguous,
+    JobSeen,
+    NotThere,
+    PodSeen,
+    Refused,
+    RulesSeen,
+    WatchEvent,
+    checked_identity,
+)
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import Right
@@ -22,6 +32,8 @@ from .reflector import Kind, Reflector, list_all
 from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
 
+_VERSION = re.compile(r"[!-~]{0,100}")
+_UID = re.compile(r"[!-~]{1,64}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
@@ -46,7 +58,7 @@ class _Groups(msgspec.Struct):
 
 
 class _RulesStatus(msgspec.Struct, rename="camel"):
-    resource_rules: list[dict[str, Any]] | None = None
+    resource_rules: list[dict[str, list[str] | None]] | None = None
     incomplete: bool = False
 
 
@@ -97,14 +109,15 @@ class KubernetesDriver:
 
     async def version(self) -> str:
         """The server's version, such as `v1.36.2`."""
-        return decode(_version_decoder, await self._wire.call("GET", "/version")).git_version
+        version = decode(_version_decoder, await self._wire.call("GET", "/version")).git_version
+        if _VERSION.fullmatch(version) is None:
+            raise Ambiguous("the server's version is not written as versions are")
+        return version
 
     async def identity(self) -> str:
         """The uid of the kube-system namespace."""
         uid = decode(_bare_decoder, await self._wire.call("GET", "/api/v1/namespaces/kube-system")).metadata.uid
-        if not uid:
-            raise Ambiguous("the namespace kube-system came without a uid")
-        return uid
+        return checked_identity(uid)
 
     async def clock_skew_ms(self) -> int:
         """The smallest difference of clocks that explains the Date header, which is in whole seconds; 0 if none is needed."""
@@ -115,7 +128,7 @@ class KubernetesDriver:
             date = parsedate_to_datetime(header)
             least = (date - after).total_seconds() * 1000
             most = (date - before).total_seconds() * 1000 + 1000
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise Ambiguous("the server's answer carries no readable Date") from None
         return 0 if least <= 0 <= most else round(least if least > 0 else most)
 
@@ -216,8 +229,8 @@ class KubernetesDriver:
             namespace, self._wire.call("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs?{_WRITER}", manifest)
         )
         uid = decode(_bare_decoder, answer).metadata.uid
-        if not uid:
-            raise Ambiguous("the created Job came without a uid")
+        if _UID.fullmatch(uid) is None:
+            raise Ambiguous("the created Job came without a uid that one can be")
         return uid
 
     async def _in_namespace(self, namespace: str, call: Awaitable[bytes]) -> bytes:

@@ -5,8 +5,10 @@ Every refusal is a 4xx with a stable code and the field's name, leaves no row, e
 
 import base64
 import logging
+import re
 import socket
 import subprocess
+import tracemalloc
 from uuid import UUID
 
 import pytest
@@ -378,6 +380,55 @@ def test_attack_14_a_probe_of_a_hostile_server_ends_in_a_refusal(register, api):
     api.answers = {"/version": lambda handler: handler.say(200, b"[" * 100_000)}
     answer = register(api.body())
     assert (answer.status_code, answer.json()["code"]) == (422, "unreachable")
+
+
+IDENTITIES = ["", "\0", "uid\0", "u" * 65, "u" * 100_000, "a b", "\u202eabc", "-", "../x", "<script>", "\u0661"]
+
+
+@pytest.mark.parametrize("identity", IDENTITIES, ids=range(len(IDENTITIES)))
+def test_a_cluster_that_does_not_say_who_it_is_is_not_registered(register, api, identity):
+    api.identity = identity
+    answer = register(api.body())
+    assert (answer.status_code, answer.json()["code"]) == (422, "identity_refused"), answer.content[:500]
+    assert len(answer.content) < 1000
+    assert not Cluster.everything.exists()
+
+
+@pytest.mark.parametrize("identity", [7, None, ["a"], {"a": "b"}, True])
+def test_an_identity_of_another_type_is_an_answer_that_nobody_expected(register, api, identity):
+    api.identity = identity
+    answer = register(api.body())
+    assert (answer.status_code, answer.json()["code"]) == (422, "unreachable")
+
+
+@pytest.mark.parametrize("identity", ["", "uid\0", "u" * 100_000])
+def test_a_registered_cluster_that_comes_to_say_such_things_is_another(register, api, client, admin, identity):
+    cluster = register(api.body()).json()
+    api.identity = identity
+    answer = client.post(f"{URL}/{cluster['id']}/probe", headers=bearer(admin))
+    assert answer.status_code == 200, answer.content[:500]
+    shown = client.get(f"{URL}/{cluster['id']}", headers=bearer(admin)).json()
+    assert (shown["state"], [reason["code"] for reason in shown["reasons"]]) == ("unreachable", ["identity_changed"])
+
+
+@pytest.mark.parametrize("version", ["\0", "v1\0", "v" * 100_000, "\u202e", "v 1"])
+def test_a_version_that_is_none_is_a_refusal_and_no_defect(register, api, version):
+    api.answers["/version"] = lambda handler: handler.say(200, {"gitVersion": version})
+    assert register(api.body()).status_code == 422
+
+
+def test_rules_of_a_few_kilobytes_are_not_made_billions_of(register, api):
+    many = [f"t{n}" for n in range(200)]
+    api.rules = [*api.rules, {"apiGroups": many, "resources": many, "verbs": many}]
+    tracemalloc.start()
+    try:
+        answer = register(api.body())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (answer.status_code, answer.json()["code"]) == (422, "excess_permission")
+    assert re.search(r"and 2\d{7} more", answer.json()["detail"])
+    assert peak < 64 * 2**20
 
 
 @pytest.mark.parametrize("amount", ["1000000000000", "-1", "NaN", "1e400", "9" * 5000])

@@ -1,6 +1,7 @@
 """The published role is the same in the manifest, in the engine and in the comparison."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import yaml
 from clusters.engine.addresses import NEVER_REACHED
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import (
+    MOST_EXCESS,
+    MOST_RULES,
+    MOST_TERMS,
     NAMESPACE,
     ROLE,
     SERVICE_ACCOUNT,
@@ -19,6 +23,7 @@ from clusters.engine.permissions import (
     needed,
 )
 from clusters.engine.taints import tolerations_for
+from clusters.operations.probing import access_findings
 from federation.engine.claims import MOST_PER_CLAIM
 from federation.engine.isolation import NODE_LOCAL_DNS, POLICY_NAME
 from federation.engine.names import PREFIX
@@ -175,3 +180,47 @@ def test_a_right_in_one_namespace_is_told_and_does_not_stand_for_the_cluster():
 )
 def test_a_rule_that_grants_nothing_counts_for_nothing(rule):
     assert compare([[*RULES, rule]]) == compare([RULES])
+
+
+def test_a_rule_of_billions_of_combinations_is_judged_by_its_terms():
+    many = [f"t{n}" for n in range(2000)]
+    started = time.process_time()
+    found = compare([[*RULES, {"apiGroups": many, "resources": many, "verbs": many, "resourceNames": many}]])
+    assert time.process_time() - started < 1
+    assert found.missing == ()
+    assert len(found.excess) == MOST_EXCESS
+    assert found.more_excess == 2000**4 - MOST_EXCESS
+
+
+def test_what_is_too_much_is_counted_to_the_last_right():
+    rule = {
+        "apiGroups": ["", "batch"],
+        "resources": ["pods", "jobs", "secrets"],
+        "verbs": ["get", "list", "create", "get"],
+    }
+    found = compare([[*RULES, rule]])
+    product_of_all = {
+        Right(group, resource, verb)
+        for group in ("", "batch")
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert set(found.excess) == product_of_all - ROLE
+    assert found.more_excess == 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        ([{"verbs": ["get"]}] * (MOST_RULES + 1), f"{MOST_RULES + 1} rules"),
+        ([{"verbs": [f"v{n}" for n in range(MOST_TERMS)]}], f"{MOST_TERMS + 2} terms"),
+        ([{"resources": ["x" * 100_000], "verbs": ["get"]}], "100000 characters"),
+    ],
+)
+def test_a_list_of_rules_beyond_all_measure_is_refused_in_words(rules, told):
+    found = compare([RULES, rules])
+    assert told in found.unreadable
+    [reason] = access_findings(found)
+    assert (reason.code, told in reason.message) == ("excess_permission", True)
+    assert len(reason.message) < 300
+    assert compare_asked([rules], set(ROLE)).unreadable == found.unreadable
