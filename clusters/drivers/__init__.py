@@ -21,6 +21,7 @@ from .port import (
     Stale,
     Throttled,
     TlsFailed,
+    TooMuch,
     Unreachable,
     WatchEvent,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "Stale",
     "Throttled",
     "TlsFailed",
+    "TooMuch",
     "Unreachable",
     "WatchEvent",
 ]

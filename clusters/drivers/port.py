@@ -73,6 +73,10 @@ def checked_identity(uid: str) -> str:
     return uid
 
 
+class TooMuch(Ambiguous):
+    """The cluster says more than the gateway takes or keeps of one cluster: asking again at once is useless."""
+
+
 @dataclass(frozen=True, slots=True)
 class RulesSeen:
     """The resource rules of a credential in one namespace. They are not complete where an authorizer (a webhook, say)

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from . import topology
 from .devices import Device, announced
 from .resource_slices import NOTHING_READ, ClaimSeen, PoolKey, PoolReading, SliceSeen, key_of, read_pool
+from .weights import ENTRY, KNOWN_UID, weight_of_slice
 
 UNLABELLED_SLICE = "no label says which nodes make up its accelerator"
 EventKind = Literal["listed", "changed", "deleted", "alive"]
@@ -65,6 +66,12 @@ class DeviceInventory:
         """What nodes have, until slices, classes or nodes change: claims change far more often."""
         self._listed: set[str] = set()
         self._is_closed = False
+        self._weights = {"slices": 0, "claims": 0}
+
+    @property
+    def weight(self) -> int:
+        """Estimated bytes of all that is kept."""
+        return sum(self._weights.values())
 
     @property
     def is_complete(self) -> bool:
@@ -95,16 +102,24 @@ class DeviceInventory:
             before = len(self._claims)
             present = {claim.uid for claim in claims}
             self._claims = {uid: held for uid, held in self._claims.items() if uid in present}
+            self._weights["claims"] = sum(_weight(*held[1]) for held in self._claims.values())
             changed = self._note_listed("claims") or len(self._claims) != before
         label, ours = self._install
         for claim in claims:
             held = (claim.labels.get(label) == ours, claim.devices)
             if kind == "deleted" or not claim.devices:
-                changed |= self._claims.pop(claim.uid, None) is not None
+                changed |= self._forget(claim.uid)
             elif self._claims.get(claim.uid) != held:
+                self._forget(claim.uid)
                 self._claims[claim.uid] = held
+                self._weights["claims"] += _weight(*claim.devices)
                 changed = True
         return changed
+
+    def _forget(self, uid: str) -> bool:
+        held = self._claims.pop(uid, None)
+        self._weights["claims"] -= _weight(*held[1]) if held else 0
+        return held is not None
 
     def see_classes(self, names: Collection[str]) -> bool:
         """Takes the names of the cluster's DeviceClasses; whether they changed."""
@@ -164,6 +179,7 @@ class DeviceInventory:
         if known is not None:
             self._drop(seen.name)
         self._slices[seen.name] = seen
+        self._weights["slices"] += weight_of_slice(seen)
         self._members[key_of(seen)].add(seen.name)
         self._stale.add(key_of(seen))
         return True
@@ -172,6 +188,7 @@ class DeviceInventory:
         known = self._slices.pop(name, None)
         if known is None:
             return False
+        self._weights["slices"] -= weight_of_slice(known)
         self._members[key_of(known)].discard(name)
         self._stale.add(key_of(known))
         return True
@@ -220,6 +237,11 @@ class DeviceInventory:
                 own = totals.setdefault(counted.node, {})
                 own[resource] = own.get(resource, 0) + units
         return used, foreign
+
+
+def _weight(*devices: _DeviceKey) -> int:
+    """Of a claim that is kept."""
+    return KNOWN_UID + sum(ENTRY + sum(map(len, device)) for device in devices)
 
 
 def _add(own: dict[str, tuple[Device, int]], device: Device, units: int) -> None:

@@ -10,6 +10,7 @@ MAX_CLOCK_SKEW_MS = 60_000
 NOT_READY_SHARE = 4
 """One node in so many not ready makes a cluster degraded."""
 NODES_NAMED = 5
+TOO_LARGE = "too_large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ ORIGIN_OF: Mapping[str, str] = MappingProxyType(
         "excess_permission": "access",
         "unproven_permission": "access",
         "devices_closed": "devices",
+        "too_large": "size",
         "nodes_not_ready": "inventory",
         "implausible_capacity": "inventory",
     }
@@ -105,6 +107,14 @@ def device_findings(refusal: str) -> list[Reason]:
         return []
     told = f"Devices of dynamic resource allocation do not count, for the credential may not see them: {refusal[:300]}"
     return [Reason("devices_closed", told)]
+
+
+def size_findings(told: str) -> list[Reason]:
+    """The reason against a cluster that says more than the gateway keeps of one; `told` is empty if it does not."""
+    if not told:
+        return []
+    what_to_do = "Nothing is placed there until it reports less: look for what fills it, or split it."
+    return [Reason(TOO_LARGE, f"It is not observed, for {told[:300]}. {what_to_do}")]
 
 
 def answering_health(reasons: Sequence[Mapping[str, str]]) -> str:

@@ -11,8 +11,11 @@ from .device_inventory import ClaimableDevices, DeviceInventory, EventKind
 from .devices import Device
 from .quantities import MEBIBYTES, MILLICORES, PLAIN, Implausible, asked, offered
 from .resource_slices import ClaimSeen, SliceSeen
+from .weights import ENTRY, PLACED_POD, weight_of_node
 
 INSTALL_LABEL = "switchyard.dev/install"
+MOST_USES = 10_000
+"""Kinds of pods of which the requests are kept once; pods of more kinds have their own."""
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9.-]{1,253}/[A-Za-z0-9._-]{1,63}")
 _PLAIN_TEXT = re.compile(r"[!-~ ]{0,256}")
@@ -182,6 +185,12 @@ class ClusterInventory:
         self._devices = DeviceInventory(INSTALL_LABEL, install_id)
         self._dirty = False
         self._has_nodes = self._has_pods = False
+        self._node_weight = self._pod_weight = 0
+
+    @property
+    def weight(self) -> int:
+        """Estimated bytes of all that is kept: what the cluster makes this process hold."""
+        return self._node_weight + self._pod_weight + self._devices.weight
 
     @property
     def is_complete(self) -> bool:
@@ -205,11 +214,15 @@ class ClusterInventory:
             fresh = {node.name: node for node in nodes}
             changed = fresh != self._nodes or not self._has_nodes
             self._nodes, self._has_nodes = fresh, True
+            self._node_weight = sum(map(weight_of_node, fresh.values()))
         for node in nodes:
+            known = self._nodes.get(node.name)
             if kind == "deleted":
                 changed |= self._nodes.pop(node.name, None) is not None
-            elif self._nodes.get(node.name) != node:
+                self._node_weight -= weight_of_node(known) if known else 0
+            elif known != node:
                 self._nodes[node.name] = node
+                self._node_weight += weight_of_node(node) - (weight_of_node(known) if known else 0)
                 changed = True
         if changed:
             self._devices.nodes_changed()
@@ -269,12 +282,15 @@ class ClusterInventory:
 
     def _put(self, pod: SeenPod, *, is_ours: bool) -> None:
         use = use_of(pod)
+        if len(self._uses) >= MOST_USES:
+            self._uses.clear()
         use = self._uses.setdefault((use.cpu_millicores, use.memory_mib, tuple(sorted(use.devices.items()))), use)
         placed = (pod.node, use, is_ours)
         if self._placed.get(pod.uid) == placed:
             return
         self._remove(pod.uid)
         self._placed[pod.uid] = placed
+        self._pod_weight += _weight_of_placed(use)
         self._totals.setdefault(pod.node, _Total()).add(use, 1, is_ours=is_ours)
         self._dirty = True
 
@@ -282,21 +298,30 @@ class ClusterInventory:
         placed = self._placed.pop(uid, None)
         if placed is not None:
             node, use, is_ours = placed
-            self._totals[node].add(use, -1, is_ours=is_ours)
+            self._pod_weight -= _weight_of_placed(use)
+            total = self._totals[node]
+            total.add(use, -1, is_ours=is_ours)
+            if not total.bound:
+                del self._totals[node]
             self._dirty = True
+
+
+def _weight_of_placed(use: ForeignUse) -> int:
+    return PLACED_POD + ENTRY * len(use.devices)
 
 
 class _Total:
     """The running sums of one node: strangers' use, and devices used by anyone."""
 
-    __slots__ = ("cpu_millicores", "devices", "foreign_devices", "memory_mib", "pods")
+    __slots__ = ("bound", "cpu_millicores", "devices", "foreign_devices", "memory_mib", "pods")
 
     def __init__(self) -> None:
-        self.cpu_millicores = self.memory_mib = self.pods = 0
+        self.cpu_millicores = self.memory_mib = self.pods = self.bound = 0
         self.devices: dict[str, int] = {}
         self.foreign_devices: dict[str, int] = {}
 
     def add(self, use: ForeignUse, sign: Literal[1, -1], *, is_ours: bool) -> None:
+        self.bound += sign
         for resource, units in use.devices.items():
             self.devices[resource] = self.devices.get(resource, 0) + sign * units
         if is_ours:

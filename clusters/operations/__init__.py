@@ -13,7 +13,9 @@ from .health import record_device_access as record_device_access
 from .health import record_event as record_event
 from .health import record_findings as record_findings
 from .health import record_lie as record_lie
+from .health import record_limited as record_limited
 from .health import record_silence as record_silence
+from .health import record_size as record_size
 from .inventory import InventoryChange as InventoryChange
 from .inventory import record_inventory as record_inventory
 from .registration import Wanted as Wanted

@@ -7,14 +7,14 @@ from uuid import UUID
 
 from django.db import transaction
 
-from clusters.engine.health import Reason, answering_health, clock_findings, device_findings, merged
+from clusters.engine.health import Reason, answering_health, clock_findings, device_findings, merged, size_findings
 from clusters.locks import lock_cluster
 from clusters.models import Cluster, ClusterEvent
 from foundation.clock import now
 from foundation.outbox import announce
 
 Health = Cluster.Health
-LIES_TOLD_EVERY = timedelta(hours=1)
+LIMITED_TO_ONE_IN = timedelta(hours=1)
 
 
 def record_contact(
@@ -86,6 +86,14 @@ def record_device_access(cluster_id: UUID, refusal: str) -> bool:
     return record_findings(cluster_id, "devices", device_findings(refusal))
 
 
+def record_size(cluster_id: UUID, told: str) -> bool:
+    """The cluster says no more than the gateway keeps of one (empty), or in what way it does.
+
+    Returns whether its health changed.
+    """
+    return record_findings(cluster_id, "size", size_findings(told))
+
+
 def record_event(cluster_id: UUID, kind: str, message: str) -> None:
     """One line in the cluster's history."""
     told = "".join(letter if letter.isprintable() else " " for letter in message[:2000])
@@ -94,8 +102,13 @@ def record_event(cluster_id: UUID, kind: str, message: str) -> None:
 
 def record_lie(cluster_id: UUID, fault: str, message: str) -> None:
     """An event of security: the cluster reported what cannot be. At most one of a fault an hour, however much it reports."""
-    at, kind = now(), f"security.{fault}"[:60]
-    known = ClusterEvent.objects.filter(cluster_id=cluster_id, kind=kind, at__gt=at - LIES_TOLD_EVERY)
+    record_limited(cluster_id, f"security.{fault}", message)
+
+
+def record_limited(cluster_id: UUID, kind: str, message: str) -> None:
+    """One line in the cluster's history, unless it has one of this kind of the last hour."""
+    at = now()
+    known = ClusterEvent.objects.filter(cluster_id=cluster_id, kind=kind, at__gt=at - LIMITED_TO_ONE_IN)
     if not known.exists():
         record_event(cluster_id, kind, message)
 

@@ -9,17 +9,19 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F
 
+from clusters.drivers import TooMuch
 from clusters.engine.device_inventory import ClaimableDevices
-from clusters.engine.flavors import FlavorOffer
-from clusters.engine.health import Reason, inventory_findings
+from clusters.engine.flavors import FlavorOffer, key_of
+from clusters.engine.health import NODES_NAMED, Reason, inventory_findings
 from clusters.engine.inventory import NOTHING, ForeignUse, NodeRecord, SeenNode, is_nameable, node_record, unify_flavors
 from clusters.locks import lock_cluster
-from clusters.models import Cluster, ClusterEvent, Flavor, Node
+from clusters.models import Cluster, Flavor, Node
 from foundation import clock
 
-from .health import record_findings
+from .health import record_findings, record_limited
 
 _BATCH = 1000
+MOST_FLAVORS = 500
 NOTHING_CLAIMABLE = ClaimableDevices()
 _NODE_FIELDS = (
     "uid",
@@ -78,6 +80,9 @@ def record_inventory(
     counts as none and is told as an event when it first appears. Observers that run at once write one after the other.
     """
     records = [node_record(node, claimable.by_node.get(node.name, {})) for node in nodes if is_nameable(node)]
+    kinds = len({key_of(offer) for record in records for offer in record.offers})
+    if kinds > MOST_FLAVORS:
+        raise TooMuch(f"its nodes offer {kinds} flavors, and the gateway keeps {MOST_FLAVORS} of one cluster")
     flavors, devices = unify_flavors(records, claimable.apart)
     now = clock.now()
     wanted = {
@@ -98,7 +103,7 @@ def record_inventory(
         if gone:
             Node.objects.filter(id__in=gone).delete()
         flavors_written, flavors_removed = _write_flavors(cluster_id, flavors)
-        _tell_problems(cluster_id, [record for record in records if record.name in changed], now)
+        _tell_problems(cluster_id, [record for record in records if record.name in changed])
         record_findings(cluster_id, "inventory", _findings(records))
         matters = any(_matters(stored.get(name), values) for name, values in changed.items())
         version = cluster.inventory_version
@@ -182,16 +187,10 @@ def _findings(records: Sequence[NodeRecord]) -> list[Reason]:
     return inventory_findings(len(records), not_ready, [record.name for record in records if record.problems])
 
 
-def _tell_problems(cluster_id: UUID, changed: Sequence[NodeRecord], now: datetime) -> None:
-    ClusterEvent.objects.bulk_create(
-        [
-            ClusterEvent(
-                cluster_id=cluster_id,
-                at=now,
-                kind="implausible_capacity",
-                message=f"node {record.name} counts as having none of: {'; '.join(record.problems)}"[:2000],
-            )
-            for record in changed
-            if record.problems
-        ]
-    )
+def _tell_problems(cluster_id: UUID, changed: Sequence[NodeRecord]) -> None:
+    """At most one event an hour, however many nodes there are and however often they change their claims."""
+    told = [f"{record.name} ({'; '.join(record.problems)})" for record in changed if record.problems]
+    if told:
+        besides = f" and {len(told) - NODES_NAMED} more" if len(told) > NODES_NAMED else ""
+        message = f"Nodes count as having none of what no machine has: {', '.join(told[:NODES_NAMED])}{besides}."
+        record_limited(cluster_id, "implausible_capacity", message)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.conf import settings
 
-from clusters.engine.health import Freshness, freshness, stale_findings
+from clusters.engine.health import TOO_LARGE, Freshness, freshness, stale_findings
 from clusters.engine.taints import Standing, standing
 from clusters.models import Cluster, Flavor, Node
 
@@ -68,8 +68,17 @@ def freshness_of(cluster: Cluster, now: datetime) -> Freshness:
 
 def fleet_freshness(now: datetime) -> Mapping[UUID, Freshness]:
     """Of every registered cluster. One query."""
-    rows = Cluster.objects.values_list("id", "last_seen_at", "observed_at")
-    return {id_: freshness(now, seen_at, observed_at, settings.STALE_SECONDS) for id_, seen_at, observed_at in rows}
+    rows = Cluster.objects.values_list("id", "last_seen_at", "observed_at", "reasons")
+    return {
+        id_: _judged(freshness(now, seen_at, observed_at, settings.STALE_SECONDS), reasons)
+        for id_, seen_at, observed_at, reasons in rows
+    }
+
+
+def _judged(found: Freshness, reasons: Iterable[Mapping[str, str]]) -> Freshness:
+    """What is known of a cluster that is too large to be observed cannot be trusted, however lately it was known."""
+    is_too_large = any(reason["code"] == TOO_LARGE for reason in reasons)
+    return Freshness(max(found.minutes, 1), is_stale=True) if is_too_large else found
 
 
 def shown_reasons(cluster: Cluster, now: datetime) -> list[Mapping[str, str]]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from clusters.drivers import JobSeen, PodSeen, WatchEvent
+from clusters.engine.weights import KNOWN_UID, OBJECT
 from federation.engine.names import LABEL_INSTALL
 from federation.operations import Observations
 
@@ -21,6 +22,12 @@ class Buffer:
 
     def __bool__(self) -> bool:
         return bool(self._jobs or self._pods or self._gone_jobs or self._gone_pods)
+
+    @property
+    def weight(self) -> int:
+        """Estimated bytes of all that is kept."""
+        uids = len(self._known_jobs) + len(self._known_pods) + len(self._gone_jobs) + len(self._gone_pods)
+        return KNOWN_UID * uids + 2 * OBJECT * (len(self._jobs) + len(self._pods))
 
     def add_jobs(self, event: WatchEvent) -> None:
         """Takes one step of `watch_jobs`."""

@@ -20,8 +20,10 @@ from clusters.drivers import (
     PodSeen,
     Refused,
     SliceSeen,
+    TooMuch,
     WatchEvent,
 )
+from clusters.drivers.memory import Account
 from clusters.engine.inventory import ClusterInventory, InventorySnapshot
 from federation import operations
 from foundation import clock
@@ -36,6 +38,7 @@ INVENTORY_SECONDS = 1.0
 PULSE_SECONDS = 5.0
 PULSES_MISSED = 2
 RETRY_SECONDS = 1.0
+TOO_LARGE_SECONDS = 60.0
 MOST_RETRY_SECONDS = 15.0
 FORBIDDEN = 403
 
@@ -58,6 +61,9 @@ class Feed:
         self._missed = 0
         self._is_listed_anew = False
         self._told_of_devices: str | None = None
+        self._account = Account()
+        self._is_too_large: bool | None = None
+        """Whether it was told that the cluster is; None while nobody knows what an observer before told."""
         self._alive_at: dict[str, datetime] = {}
         """When each watch that the inventory is made from last brought anything or proved that it lives."""
 
@@ -75,6 +81,7 @@ class Feed:
                 self._persist(self._record_inventory),
             )
         finally:
+            self._account.release()
             await self._driver.close()
 
     async def _persist(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -83,6 +90,9 @@ class Feed:
             began = clock.monotonic()
             try:
                 await work()
+            except TooMuch as error:
+                await self._let_go(error.reason)
+                await asyncio.sleep(TOO_LARGE_SECONDS)
             except DriverError as error:
                 logger.info("cluster %s: %s", self._cluster_id, error.reason)
             except ClusterChanged:
@@ -98,7 +108,23 @@ class Feed:
         await self._check_identity()
         async for event in events:
             take(event)
+            self._weigh()
             self._news.set()
+
+    def _weigh(self) -> None:
+        self._account.hold(self._inventory.weight + self._buffer.weight)
+
+    async def _let_go(self, reason: str) -> None:
+        """Nothing that the cluster says is kept, nor placed on, until it says less. What runs there is followed on."""
+        self._inventory = ClusterInventory(settings.INSTALL_ID)
+        self._buffer = Buffer(settings.INSTALL_ID)
+        self._account.release()
+        logger.warning("cluster %s: %s", self._cluster_id, reason)
+        try:
+            await self._in_database(clusters.operations.record_size, self._cluster_id, reason)
+            self._is_too_large = True
+        except Exception:
+            logger.exception("cluster %s is too large, which could not be recorded", self._cluster_id)
 
     async def _follow_devices(self, events: AsyncIterator[WatchEvent], take: Callable[[WatchEvent], None]) -> None:
         """What may be claimed. Where we may not look, none of it counts, and everything else goes on."""
@@ -108,6 +134,7 @@ class Feed:
                 if event.kind == "listed":
                     self._inventory.see_classes(await self._driver.device_classes())
                 take(event)
+                self._weigh()
                 if self._inventory.sees_devices:
                     await self._tell_access("")
         except Refused as error:
@@ -182,6 +209,7 @@ class Feed:
     async def _record_inventory(self) -> None:
         while True:
             await asyncio.sleep(INVENTORY_SECONDS)
+            self._account.check()
             if self._inventory.dirty:
                 await self._write_inventory(self._inventory.snapshot())
 
@@ -190,6 +218,9 @@ class Feed:
         seen = (taken.nodes, taken.foreign, taken.used_devices, taken.claimable)
         try:
             await self._in_database(write, self._cluster_id, *seen)
+            if self._is_too_large is not False:
+                await self._in_database(clusters.operations.record_size, self._cluster_id, "")
+                self._is_too_large = False
         except BaseException:
             self._inventory.mark_dirty()
             raise

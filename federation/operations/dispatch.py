@@ -11,13 +11,14 @@ attempt), adopts it if every label agrees, and goes on. Nothing runs before `sta
 was requested before then wins. No transaction is open while a cluster is spoken to.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
@@ -26,8 +27,8 @@ import clusters.queries
 from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
 from federation.locks import Claim, claim_due_attempts
-from federation.models import ATTEMPT_LIFECYCLE, Attempt
-from federation.queries.visits import due_clusters, visits_of
+from federation.models import ATTEMPT_LIFECYCLE, Attempt, RemoteObject
+from federation.queries.visits import Visit, due_clusters, visits_of
 from foundation.crash import crash_point
 from foundation.states import advance
 from foundation.threads import kept_threads
@@ -49,7 +50,7 @@ from .calls import (
     release_all,
     stop_all,
 )
-from .endings import Ending, end_attempts
+from .endings import REFUSED, Ending, end_attempts
 from .observation import Observations, record_observations
 
 BATCH = 48
@@ -106,9 +107,7 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
         # Before they are left to run: a sweep that has not seen these pods would ask them back again.
         if pods := [pod for outcome in outcomes if isinstance(outcome, Underway) for pod in outcome.pods]:
             record_observations(cluster_id, Observations(pods=pods))
-        with transaction.atomic():
-            _record(claim, outcomes)
-            committed = _commit_starting(claim, [visit.attempt_id for visit in starts])
+        committed = _commit(cluster_id, claim, outcomes, starts)
         crash_point("starting")
         known = {visit.attempt_id: visit for visit in starts}
         released = release_all(driver, [known[i].with_uids(uids) for i, uids in committed.items() if i in known])
@@ -124,6 +123,45 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
     failed = [outcome for outcome in outcomes + released if isinstance(outcome, Failed)]
     _note_refused_credentials(cluster_id, failed)
     return all(isinstance(outcome.error, Throttled) for outcome in failed)
+
+
+def _commit(
+    cluster_id: UUID, claim: Claim, outcomes: Sequence[Outcome], starts: Sequence[Visit]
+) -> dict[UUID, dict[int, str]]:
+    """Writes what creating brought, and commits to what may start. A cluster that answers with the uid of another object of
+    its own has not started anything that we could tell from that one: its attempts are taken elsewhere.
+    """
+    ids = [visit.attempt_id for visit in starts]
+    try:
+        with transaction.atomic():
+            _record(claim, outcomes)
+            return _commit_starting(claim, ids)
+    except IntegrityError:
+        with transaction.atomic():
+            _record(claim, _without_lies(cluster_id, outcomes))
+            return _commit_starting(claim, ids)
+
+
+def _without_lies(cluster_id: UUID, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The outcomes, with those refused that tell uids which are taken, or the same as another."""
+    created = {outcome.attempt_id: outcome for outcome in outcomes if isinstance(outcome, Created)}
+    told = Counter(uid for outcome in created.values() for uid in outcome.uids.values())
+    others = RemoteObject.objects.filter(cluster_id=cluster_id, uid__any_of=list(told)).exclude(
+        attempt_id__in=list(created)
+    )
+    taken = {*others.values_list("uid", flat=True), *(uid for uid, times in told.items() if times > 1)}
+    lies = {id_ for id_, outcome in created.items() if taken & set(outcome.uids.values())}
+    if lies:
+        figures.REFUSED_REPORTS.labels(str(cluster_id), "uid_taken").inc(len(lies))
+        message = (
+            f"It told the uids of other objects for {len(lies)} that it was to create; none of them is started there."
+        )
+        clusters.operations.record_lie(cluster_id, "uid_taken", message)
+    told_of = "The cluster answered with the uid of another object."
+    return [
+        Stopped(one.attempt_id, AttemptState.ABANDONED, REFUSED, told_of) if one.attempt_id in lies else one
+        for one in outcomes
+    ]
 
 
 def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:

@@ -124,7 +124,7 @@ def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Ro
         elif _is_leftover(job, row, at):
             leftovers.append(job)
     if len(orphans) > max(MOST_ORPHANS, MOST_ORPHANS_SHARE * len(seen)):
-        clusters.operations.record_event(
+        clusters.operations.record_limited(
             cluster_id,
             "too_many_orphans",
             f"{len(orphans)} of {len(seen)} objects belong to attempts this gateway does not know (an old backup?). None was deleted.",

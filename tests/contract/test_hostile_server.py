@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import itertools
 import threading
 import time
 import tracemalloc
@@ -131,8 +132,9 @@ def test_attack_14_an_endless_continue_ends(api):
 
 
 def test_attack_14_a_list_of_many_full_pages_is_cut_by_its_sum(api):
-    pods = [{"metadata": {"name": "p" * 200_000, "namespace": "x", "uid": "u"}}] * 4
-    api.answers["/api/v1/pods"] = lambda handler: handler.say(200, page(pods, "more"))
+    pods = [{"metadata": {"name": "p", "namespace": "x", "uid": "u"}, "unread": "x" * 200_000}] * 4
+    tokens = itertools.count()
+    api.answers["/api/v1/pods"] = lambda handler: handler.say(200, page(pods, f"more-{next(tokens)}"))
     with pytest.raises(Ambiguous, match=r"the list is larger than \d+ bytes"):
         ask(api, lambda driver: first_events(driver, 1))
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from clusters.drivers.port import NotThere, Refused, WatchEvent
+from clusters.drivers.port import NotThere, Refused, TooMuch, WatchEvent
+from clusters.engine.weights import weight_of_claim, weight_of_slice
 from foundation.clock import monotonic
 
 from .device_shapes import Claim, Slice, claim_seen, slice_seen
@@ -18,6 +19,9 @@ GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 """Those that we can read, best first."""
 ALIVE_SECONDS = 15.0
+MOST_SLICES = 20_000
+MOST_CLAIMS = 200_000
+MOST_CLASSES = 1_000
 
 
 class _Version(msgspec.Struct):
@@ -58,7 +62,10 @@ class DeviceApi:
         if not folder:
             return frozenset()
         page = decode(_class_pages, await self._wire.call("GET", f"{folder}/deviceclasses"))
-        return frozenset(found.metadata.name for found in page.items or ())
+        items = page.items or ()
+        if len(items) > MOST_CLASSES:
+            raise TooMuch(f"the cluster has more than {MOST_CLASSES} DeviceClasses")
+        return frozenset(found.metadata.name for found in items)
 
     async def claim_template(self, manifest: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         """Where this ResourceClaimTemplate of `v1` belongs, and how the version that is served says it."""
@@ -74,13 +81,31 @@ class DeviceApi:
     def watch_slices(self) -> AsyncIterator[WatchEvent]:
         """All ResourceSlices."""
         return self._events(
-            lambda folder: Kind(f"{folder}/resourceslices", "", _slice_pages, _slice_decoder, slice_seen, _version_of)
+            lambda folder: Kind(
+                f"{folder}/resourceslices",
+                "",
+                _slice_pages,
+                _slice_decoder,
+                slice_seen,
+                _version_of,
+                MOST_SLICES,
+                weight_of_slice,
+            )
         )
 
     def watch_claims(self) -> AsyncIterator[WatchEvent]:
         """All ResourceClaims."""
         return self._events(
-            lambda folder: Kind(f"{folder}/resourceclaims", "", _claim_pages, _claim_decoder, claim_seen, _version_of)
+            lambda folder: Kind(
+                f"{folder}/resourceclaims",
+                "",
+                _claim_pages,
+                _claim_decoder,
+                claim_seen,
+                _version_of,
+                MOST_CLAIMS,
+                weight_of_claim,
+            )
         )
 
     async def _events(self, kind_in: Callable[[str], Kind[Any]]) -> AsyncIterator[WatchEvent]:

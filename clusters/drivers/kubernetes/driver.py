@@ -23,6 +23,7 @@ from clusters.drivers.port import (
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import Right
+from clusters.engine.weights import weight_of_labelled, weight_of_node
 from foundation import clock
 
 from .device_api import DeviceApi
@@ -87,6 +88,12 @@ _node_decoder = msgspec.json.Decoder(Node)
 _pod_decoder = msgspec.json.Decoder(Pod)
 
 
+MOST_NODES = 10_000
+MOST_PODS = 200_000
+MOST_JOBS = 100_000
+"""Kubernetes is made for 5,000 nodes and 150,000 pods."""
+
+
 class KubernetesDriver:
     """A ClusterDriver for one API server. Belongs to the event loop that first uses it."""
 
@@ -98,13 +105,13 @@ class KubernetesDriver:
         self._dry_runs = DryRuns(self._wire, self._devices)
         ours = f"{INSTALL_LABEL}={install_id}"
         self._nodes = Kind(
-            "/api/v1/nodes", "", _node_pages, _node_decoder, node_seen, lambda node: node.metadata.resource_version
+            "/api/v1/nodes", "", _node_pages, _node_decoder, node_seen, _version_of, MOST_NODES, weight_of_node
         )
         self._pods = Kind(
-            "/api/v1/pods", "", _pod_pages, _pod_decoder, pod_seen, lambda pod: pod.metadata.resource_version
+            "/api/v1/pods", "", _pod_pages, _pod_decoder, pod_seen, _version_of, MOST_PODS, weight_of_labelled
         )
         self._jobs = Kind(
-            "/apis/batch/v1/jobs", ours, _job_pages, _job_decoder, job_seen, lambda job: job.metadata.resource_version
+            "/apis/batch/v1/jobs", ours, _job_pages, _job_decoder, job_seen, _version_of, MOST_JOBS, weight_of_labelled
         )
 
     async def version(self) -> str:
@@ -273,7 +280,9 @@ class KubernetesDriver:
             _pod_pages,
             _pod_decoder,
             pod_seen,
-            self._pods.version_of,
+            _version_of,
+            MOST_PODS,
+            weight_of_labelled,
         )
         return cast("list[PodSeen]", await self._listed(kind))
 
@@ -291,7 +300,12 @@ class KubernetesDriver:
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
         """The end of a pod's log, at most `limit_bytes` of it."""
         path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}/log"
-        raw = await self._wire.call("GET", f"{path}?tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}")
+        raw = await self._wire.call(
+            "GET",
+            f"{path}?tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}",
+            most_bytes=limit_bytes,
+            is_cut=True,
+        )
         return raw[:limit_bytes].decode("utf-8", "replace")
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
@@ -329,6 +343,10 @@ class KubernetesDriver:
         except Expired:
             objects, _ = await list_all(self._wire, kind)
         return objects
+
+
+def _version_of(found: Node | Pod | Job) -> str:
+    return found.metadata.resource_version
 
 
 def _job_path(namespace: str, name: str) -> str:

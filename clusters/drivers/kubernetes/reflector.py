@@ -9,24 +9,38 @@ version has not moved backwards.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from clusters.drivers.port import Ambiguous, DriverError, JobSeen, NodeSeen, PodSeen, Throttled, Unreachable, WatchEvent
+from clusters.drivers.memory import FREE_BYTES, turn
+from clusters.drivers.port import (
+    Ambiguous,
+    DriverError,
+    JobSeen,
+    NodeSeen,
+    PodSeen,
+    Throttled,
+    TooMuch,
+    Unreachable,
+    WatchEvent,
+)
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 from foundation.clock import monotonic
 
 from .shapes import Bare, Page
-from .wire import Expired, Status, Wire, decode
+from .wire import Expired, Pace, Status, Wire, decode
 
 Item = TypeVar("Item")
 Seen = NodeSeen | PodSeen | JobSeen | SliceSeen | ClaimSeen
 
 _TRIES = 3
+_FEWEST_ITEMS = 4
+_BYTES_OF_ONE_EVENT = 8 * 1024
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 10.0
 
@@ -55,6 +69,9 @@ class Kind(Generic[Item]):
     item_decoder: msgspec.json.Decoder[Item]
     seen: Callable[[Item], Seen]
     version_of: Callable[[Item], str]
+    most_items: int
+    weight_of: Callable[[Any], int]
+    """What one of them weighs while it is kept, in estimated bytes."""
 
     def target(self, **query: str | int) -> str:
         """The path with its query."""
@@ -63,29 +80,78 @@ class Kind(Generic[Item]):
 
 
 async def list_all(wire: Wire, kind: Kind[Item]) -> tuple[list[Seen], str]:
-    """Everything there is and the version it is from. Raises Expired if the list went stale while it was being read."""
-    found: list[Seen] = []
-    version = following = ""
-    size = 0
+    """Everything there is and the version it is from. Raises Expired if the list went stale while it was being read, and
+    TooMuch where it has more than we take of one cluster.
+    """
+    listing = _Listing(wire, kind)
     try:
         async with asyncio.timeout(wire.limits.whole_list_seconds):
             for _ in range(wire.limits.pages):
-                query: dict[str, str | int] = {"limit": wire.limits.page_items}
-                if following:
-                    query["continue"] = following
-                raw = await wire.call("GET", kind.target(**query))
-                size += len(raw)
-                if size > wire.limits.list_bytes:
-                    raise Ambiguous(f"the list is larger than {wire.limits.list_bytes} bytes")
-                page = decode(kind.page_decoder, raw)
-                found.extend(kind.seen(item) for item in page.items or ())
-                version, following = page.metadata.resource_version, page.metadata.continue_
-                if not following:
-                    return found, version
+                if await listing.read_page():
+                    return listing.found, listing.version
                 await asyncio.sleep(0)
     except TimeoutError:
         raise Ambiguous(f"the list took longer than {wire.limits.whole_list_seconds:g} s") from None
-    raise Ambiguous(f"the list has more than {wire.limits.pages} pages")
+    finally:
+        wire.account.put_back(listing.weight)
+    raise TooMuch(f"the list has more than {wire.limits.pages} pages")
+
+
+class _Listing(Generic[Item]):
+    """A list as it is read page by page."""
+
+    def __init__(self, wire: Wire, kind: Kind[Item]) -> None:
+        self._wire, self._kind = wire, kind
+        self.found: list[Seen] = []
+        self.version = ""
+        self._following = ""
+        self._page_items = wire.limits.page_items
+        self._bytes = 0
+        self.weight = 0
+        self._tokens: set[int] = set()
+
+    async def read_page(self) -> bool:
+        """Whether that was the last page."""
+        raw = await self._fetch()
+        self._bytes += len(raw)
+        if self._bytes > self._wire.limits.list_bytes:
+            raise TooMuch(f"the list is larger than {self._wire.limits.list_bytes} bytes")
+        await self._wire.pace.spend(len(raw))
+        page = decode(self._kind.page_decoder, raw)
+        items = page.items or ()
+        self._admit(items)
+        self.version, self._following = page.metadata.resource_version, page.metadata.continue_
+        if not self._following:
+            return True
+        token = hash(self._following)
+        if not items or token in self._tokens:
+            raise TooMuch("the list goes on and brings nothing new")
+        self._tokens.add(token)
+        return False
+
+    async def _fetch(self) -> bytes:
+        """The next page; one that is too long is asked for again with half as many items."""
+        while True:
+            query: dict[str, str | int] = {"limit": self._page_items}
+            if self._following:
+                query["continue"] = self._following
+            try:
+                return await self._wire.call("GET", self._kind.target(**query), most_bytes=self._wire.limits.body_bytes)
+            except TooMuch as error:
+                if error.status != 200 or self._page_items <= _FEWEST_ITEMS:  # noqa: PLR2004 - HTTP success
+                    raise
+                self._page_items //= 2
+
+    def _admit(self, items: Sequence[Item]) -> None:
+        if len(items) + len(self.found) > self._kind.most_items:
+            raise TooMuch(f"the list has more than {self._kind.most_items} items")
+        weight = 0
+        for item in items:
+            seen = self._kind.seen(item)
+            weight += self._kind.weight_of(seen)
+            self.found.append(seen)
+        self.weight += weight
+        self._wire.account.hold(self._wire.account.held + weight)
 
 
 class Reflector(Generic[Item]):
@@ -97,6 +163,7 @@ class Reflector(Generic[Item]):
         self._version = ""
         self._relist_at = 0.0
         self._failures = 0
+        self._pace = Pace(wire.limits.burst_events, wire.limits.events_per_second)
         self._restarts = 0
         """Fresh lists since a watch last brought anything: a server that lists well and watches badly is asked ever less."""
 
@@ -119,6 +186,8 @@ class Reflector(Generic[Item]):
                 await self._start_over(None)
             except _Restored:
                 await self._start_over(None)
+            except TooMuch:
+                raise
             except (Unreachable, Ambiguous, Throttled) as error:
                 await self._start_over(error)
 
@@ -145,6 +214,8 @@ class Reflector(Generic[Item]):
         )
         async with self._wire.stream(target) as chunks:
             async for line in _lines(chunks, self._wire.limits.line_bytes):
+                await self._wire.pace.spend(len(line))
+                await self._pace.spend(1 + len(line) // _BYTES_OF_ONE_EVENT)
                 yield self._event(line)
                 if monotonic() >= self._relist_at:
                     return
@@ -178,15 +249,19 @@ async def _lines(chunks: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator
     """Whole lines of a stream. A line that was cut off at the end of the stream is dropped: the next list shows it."""
     parts: list[bytes] = []
     size = 0
-    async for chunk in chunks:
-        *whole, rest = chunk.split(b"\n")
-        for piece in whole:
-            line = b"".join([*parts, piece]) if parts else piece
-            parts, size = [], 0
-            if line.strip():
-                yield line
-        if rest:
-            parts.append(rest)
-            size += len(rest)
-            if size > most_bytes:
-                raise Ambiguous(f"one event of the watch is larger than {most_bytes} bytes")
+    async with AsyncExitStack() as large:
+        async for chunk in chunks:
+            *whole, rest = chunk.split(b"\n")
+            for piece in whole:
+                line = b"".join([*parts, piece]) if parts else piece
+                parts, size = [], 0
+                await large.aclose()
+                if line.strip():
+                    yield line
+            if rest:
+                if size <= FREE_BYTES < size + len(rest):
+                    await large.enter_async_context(turn())
+                parts.append(rest)
+                size += len(rest)
+                if size > most_bytes:
+                    raise Ambiguous(f"one event of the watch is larger than {most_bytes} bytes")

@@ -8,7 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -16,10 +16,23 @@ from clusters.drivers.port import JobSeen, NodeSeen, PodSeen
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.quantities import Implausible, parse, written
 
+from .wire import decode
+
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _MOST_DIGITS = 9
 Requests = Mapping[str, str]
+
+
+# What Kubernetes itself never exceeds. A list in which anything does comes from something else, and is refused whole.
+Name = Annotated[str, msgspec.Meta(max_length=253)]
+Uid = Annotated[str, msgspec.Meta(max_length=64)]
+Key = Annotated[str, msgspec.Meta(max_length=317)]
+Value = Annotated[str, msgspec.Meta(max_length=63)]
+Word = Annotated[str, msgspec.Meta(max_length=1024)]
+Quantity = Annotated[str, msgspec.Meta(max_length=64)]
+Quantities = Annotated[dict[Key, Quantity], msgspec.Meta(max_length=256)]
+Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
@@ -27,30 +40,25 @@ class Struct(msgspec.Struct, rename="camel", gc=False):
 
 
 class _Owner(Struct):
-    api_version: str = ""
-    kind: str = ""
-    uid: str = ""
+    api_version: Word = ""
+    kind: Word = ""
+    uid: Uid = ""
     controller: bool | None = None
 
 
-class _Annotations(Struct):
-    """Of all annotations only the one that is read; labels say the same since Kubernetes 1.28."""
-
-    index: str = msgspec.field(default="", name="batch.kubernetes.io/job-completion-index")
-
-
 class Meta(Struct):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+    name: Name = ""
+    namespace: Value = ""
+    uid: Uid = ""
+    resource_version: Word = ""
     labels: dict[str, str] | None = None
-    deletion_timestamp: datetime | None = None
+    deletion_timestamp: Instant | None = None
 
 
 class _PodMeta(Meta):
-    owner_references: list[_Owner] | None = None
-    annotations: _Annotations | None = None
+    """Owners are decoded for our own pods alone."""
+
+    owner_references: msgspec.Raw = msgspec.Raw()
 
 
 class Bare(Struct):
@@ -60,26 +68,26 @@ class Bare(Struct):
 
 
 class Condition(Struct):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
+    type: Word = ""
+    status: Word = ""
+    reason: Word = ""
     message: str = ""
-    last_transition_time: datetime | None = None
+    last_transition_time: Instant | None = None
 
 
 class Taint(Struct):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
+    key: Key = ""
+    value: Value = ""
+    effect: Value = ""
 
 
 class _NodeSpec(Struct):
-    taints: list[Taint] | None = None
+    taints: Annotated[list[Taint], msgspec.Meta(max_length=256)] | None = None
     unschedulable: bool = False
 
 
 class _NodeStatus(Struct):
-    allocatable: dict[str, str] | None = None
+    allocatable: Quantities | None = None
     conditions: list[Condition] | None = None
 
 
@@ -90,7 +98,7 @@ class Node(Struct):
 
 
 class _Resources(Struct):
-    requests: dict[str, str] | None = None
+    requests: Annotated[dict[Key, Quantity], msgspec.Meta(max_length=64)] | None = None
 
 
 class _Container(Struct):
@@ -99,21 +107,21 @@ class _Container(Struct):
 
 
 class _Gate(Struct):
-    name: str = ""
+    name: Key = ""
 
 
 class _PodSpec(Struct):
-    node_name: str = ""
-    scheduling_gates: list[_Gate] | None = None
+    node_name: Name = ""
+    scheduling_gates: Annotated[list[_Gate], msgspec.Meta(max_length=64)] | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
-    overhead: dict[str, str] | None = None
+    overhead: Annotated[dict[Key, Quantity], msgspec.Meta(max_length=64)] | None = None
     resources: _Resources | None = None
 
 
 class _Terminated(Struct):
-    exit_code: int = 0
-    finished_at: datetime | None = None
+    exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] = 0
+    finished_at: Instant | None = None
 
 
 class _ContainerState(Struct):
@@ -125,9 +133,9 @@ class _ContainerStatus(Struct):
 
 
 class _PodStatus(Struct):
-    phase: str = ""
-    reason: str = ""
-    start_time: datetime | None = None
+    phase: Value = ""
+    reason: Word = ""
+    start_time: Instant | None = None
     container_statuses: list[_ContainerStatus] | None = None
     conditions: list[Condition] | None = None
 
@@ -144,7 +152,7 @@ class _JobSpec(Struct):
 
 class _JobStatus(Struct):
     conditions: list[Condition] | None = None
-    completion_time: datetime | None = None
+    completion_time: Instant | None = None
 
 
 class Job(Struct):
@@ -154,8 +162,8 @@ class Job(Struct):
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
+    resource_version: Word = ""
+    continue_: Annotated[str, msgspec.Meta(max_length=8192)] = msgspec.field(default="", name="continue")
 
 
 Item = TypeVar("Item")
@@ -228,16 +236,20 @@ def pod_seen(pod: Pod) -> PodSeen:
     )
 
 
+_owners_decoder = msgspec.json.Decoder(list[_Owner] | None)
+
+
 def _controlling_job(metadata: _PodMeta) -> str:
     """The uid of the Job that controls the pod: the API server lets an object have one controller at most."""
-    for owner in metadata.owner_references or ():
+    said = metadata.owner_references
+    for owner in (decode(_owners_decoder, said) if bytes(said) else None) or ():
         if owner.controller:
             return owner.uid if (owner.api_version, owner.kind) == ("batch/v1", "Job") else ""
     return ""
 
 
 def _index(metadata: _PodMeta) -> int | None:
-    text = (metadata.labels or {}).get(_INDEX) or (metadata.annotations.index if metadata.annotations else "")
+    text = (metadata.labels or {}).get(_INDEX, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 

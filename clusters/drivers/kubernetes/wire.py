@@ -9,7 +9,7 @@ import ssl
 import tempfile
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ import msgspec
 import yarl
 
 from clusters.drivers.address import ClusterAddress, Credential
+from clusters.drivers.memory import FREE_BYTES, Account, turn
 from clusters.drivers.port import AlreadyExists as NameTaken
 from clusters.drivers.port import (
     Ambiguous,
@@ -29,13 +30,15 @@ from clusters.drivers.port import (
     Stale,
     Throttled,
     TlsFailed,
+    TooMuch,
     Unreachable,
 )
+from foundation.clock import monotonic
 
 _LONGEST_REASON = 300
 _LONGEST_WAIT_SECONDS = 60.0
 _IDLE_SECONDS = 60.0
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024
 
 
 class Expired(Refused):
@@ -53,13 +56,40 @@ class Limits:
     watch_silence_seconds: float = 90.0
     """Bookmarks come about once a minute, so a watch that is silent for longer has stalled."""
     relist_seconds: float = 300.0
-    body_bytes: int = 64 * 1024 * 1024
-    list_bytes: int = 1024 * 1024 * 1024
+    answer_bytes: int = 3 * 1024 * 1024
+    """One object: etcd takes 1.5 MiB, which JSON may write twice as long."""
+    body_bytes: int = 8 * 1024 * 1024
+    """A page of a list. One that is longer is asked for again with half as many items."""
+    list_bytes: int = 2 * 1024 * 1024 * 1024
     error_bytes: int = 64 * 1024
-    line_bytes: int = 4 * 1024 * 1024
+    line_bytes: int = 3 * 1024 * 1024
     page_items: int = 500
-    pages: int = 1000
+    pages: int = 2000
     connections: int = 16
+    burst_bytes: int = 512 * 1024 * 1024
+    bytes_per_second: int = 8 * 1024 * 1024
+    """What a cluster may send beyond its burst, in all lists and watches together; more is read later."""
+    burst_events: int = 20_000
+    events_per_second: int = 2_000
+    """Of each watch. A long event counts as one for each 8 KiB."""
+
+
+class Pace:
+    """How fast something may come in: a burst, and so much a second in the long run."""
+
+    def __init__(self, burst: int, per_second: int) -> None:
+        self._burst = float(burst)
+        self._per_second = per_second
+        self._left = float(burst)
+        self._counted_at = monotonic()
+
+    async def spend(self, amount: int) -> None:
+        """Returns when so much more may come in."""
+        now = monotonic()
+        self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second) - amount
+        self._counted_at = now
+        if self._left < 0:
+            await asyncio.sleep(-self._left / self._per_second)
 
 
 class _StatusCause(msgspec.Struct):
@@ -115,25 +145,42 @@ class Wire:
         self._host = host
         self._tls = _tls_context(address.ca_pem, address.credential)
         self._calls = asyncio.Semaphore(limits.connections)
+        self.account = Account()
+        self.pace = Pace(limits.burst_bytes, limits.bytes_per_second)
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
         """Closes every connection."""
+        self.account.release()
         if self._session is not None:
             await self._session.close()
             await self._connector.abort()
 
-    async def call(self, method: str, target: str, body: Any = None, content_type: str = "application/json") -> bytes:
-        """The body of a 2xx answer. Everything else is raised as one of the port's errors."""
+    async def call(
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        *,
+        most_bytes: int = 0,
+        is_cut: bool = False,
+    ) -> bytes:
+        """The body of a 2xx answer. Everything else is raised as one of the port's errors.
+
+        It is at most one object long, or `most_bytes`; what is longer is TooMuch, or with `is_cut` is cut there.
+        """
         content = b"" if body is None else msgspec.json.encode(body)
-        answer, raw = await self._exchange(method, target, content, content_type)
+        answer, raw = await self._exchange(
+            method, target, content, content_type, most_bytes or self.limits.answer_bytes, is_cut=is_cut
+        )
         if 200 <= answer.status < 300:  # noqa: PLR2004 - HTTP success
             return raw
         raise self.refusal(answer.status, raw, answer.headers.get("Retry-After", ""))
 
     async def call_for_date(self, target: str) -> tuple[bytes, str]:
         """The body of a 2xx answer to a GET, and its Date header."""
-        answer, raw = await self._exchange("GET", target, b"", "")
+        answer, raw = await self._exchange("GET", target, b"", "", self.limits.answer_bytes)
         if answer.status == 200:  # noqa: PLR2004 - HTTP success
             return raw, answer.headers.get("Date", "")
         raise self.refusal(answer.status, raw, "")
@@ -143,7 +190,8 @@ class Wire:
         """The chunks of a long answer, each within `watch_silence_seconds` of the one before."""
         async with self._request("GET", target, b"", "", self.limits.watch_silence_seconds) as answer:
             if answer.status != 200:  # noqa: PLR2004 - HTTP success
-                raw = await self._body(answer, self.limits.error_bytes)
+                async with asyncio.timeout(self.limits.whole_request_seconds):
+                    raw = await self._body(answer, self.limits.error_bytes)
                 raise self.refusal(answer.status, raw, answer.headers.get("Retry-After", ""))
             self._refuse_encoding(answer)
             yield answer.content.iter_any()
@@ -170,7 +218,7 @@ class Wire:
         return (kind or Refused)(reason, status=status)
 
     async def _exchange(
-        self, method: str, target: str, content: bytes, content_type: str
+        self, method: str, target: str, content: bytes, content_type: str, most_bytes: int, *, is_cut: bool = False
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         try:
             async with (
@@ -178,7 +226,9 @@ class Wire:
                 self._request(method, target, content, content_type, self.limits.read_seconds) as answer,
             ):
                 self._refuse_encoding(answer)
-                return answer, await self._body(answer, self.limits.body_bytes)
+                is_success = 200 <= answer.status < 300  # noqa: PLR2004 - HTTP
+                most = most_bytes if is_success else self.limits.error_bytes
+                return answer, await self._body(answer, most, is_cut=is_cut and is_success)
         except TimeoutError:
             raise Ambiguous(f"no whole answer within {self.limits.whole_request_seconds:g} s") from None
 
@@ -238,15 +288,20 @@ class Wire:
             raise Ambiguous("the server answered in an encoding that was not asked for", status=answer.status)
 
     @staticmethod
-    async def _body(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    async def _body(answer: aiohttp.ClientResponse, most_bytes: int, *, is_cut: bool = False) -> bytes:
         parts: list[bytes] = []
         size = 0
-        async for part in answer.content.iter_any():
-            size += len(part)
-            if size > most_bytes:
-                raise Ambiguous(f"the server's answer is larger than {most_bytes} bytes", status=answer.status)
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        async with AsyncExitStack() as large:
+            async for part in answer.content.iter_any():
+                if size <= FREE_BYTES < size + len(part):
+                    await large.enter_async_context(turn())
+                size += len(part)
+                parts.append(part)
+                if size > most_bytes:
+                    if is_cut:
+                        break
+                    raise TooMuch(f"the server's answer is larger than {most_bytes} bytes", status=answer.status)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _safe(self, message: str) -> str:
         """The server's own words, without our credential, without control characters, cut to a line."""

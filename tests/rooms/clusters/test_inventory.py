@@ -7,12 +7,13 @@ import pytest
 from django.db import IntegrityError, connection, connections
 from django.test.utils import CaptureQueriesContext
 
-from clusters.drivers import NodeSeen
+from clusters.drivers import NodeSeen, TooMuch
 from clusters.engine.claimable import DeviceSeen, device_of
 from clusters.engine.device_inventory import ClaimableDevices
 from clusters.engine.inventory import ForeignUse
 from clusters.models import Cluster, ClusterEvent, Flavor, Node
 from clusters.operations import InventoryChange, record_inventory
+from clusters.operations.inventory import MOST_FLAVORS
 from clusters.queries import flavor_summary, fleet
 from federation.queries.snapshot import load_fleet
 from foundation.clock import now
@@ -79,7 +80,7 @@ def test_attack_15_implausible_capacity_counts_as_none_and_is_told_once():
     node = Node.objects.get(cluster=cluster, name="n1")
     assert (node.cpu_millicores, node.memory_mib, node.pods, node.devices[0]["units"]) == (0, 0, 0, 0)
     (event,) = ClusterEvent.objects.filter(cluster=cluster, kind="implausible_capacity")
-    assert event.message.startswith("node n1 counts as having none of: ")
+    assert event.message.startswith("Nodes count as having none of what no machine has: n1 (")
     assert Node.objects.get(cluster=cluster, name="n2").cpu_millicores == 64000
 
 
@@ -234,3 +235,28 @@ def test_what_is_claimed_can_be_told_apart_or_says_why_not():
     make_flavor(make_cluster())
     with connection.cursor() as cursor, pytest.raises(IntegrityError, match="what_is_claimed_can_be_told_apart"):
         cursor.execute("UPDATE clusters_flavor SET device_class = 'gpu.nvidia.com'")
+
+
+@pytest.mark.django_db
+def test_a_thousand_absurd_nodes_that_change_all_the_time_are_one_event():
+    cluster = make_cluster()
+    for turn in range(3):
+        absurd = [seen(f"n{n}", allocatable={"cpu": str(10**12 + turn), "memory": "NaN"}) for n in range(1000)]
+        record_inventory(cluster.id, absurd, {})
+    (event,) = ClusterEvent.objects.filter(cluster=cluster, kind="implausible_capacity")
+    assert "and 995 more" in event.message
+    assert len(event.message) < 1500
+
+
+@pytest.mark.django_db
+def test_a_cluster_of_more_flavors_than_can_be_is_not_written_down():
+    cluster = make_cluster()
+    product = "nvidia.com/gpu.product"
+    nodes = [
+        seen(f"n{n}", labels={product: f"Future-GPU-{n}"}, allocatable={"nvidia.com/gpu": "8"})
+        for n in range(MOST_FLAVORS + 1)
+    ]
+    with pytest.raises(TooMuch, match="flavors"):
+        record_inventory(cluster.id, nodes, {})
+    record_inventory(cluster.id, nodes[:-1], {})
+    assert Flavor.objects.filter(cluster=cluster).count() == MOST_FLAVORS

@@ -7,6 +7,7 @@ from django.db import transaction
 
 from clusters.drivers import Refused
 from clusters.drivers.simulated import SimulatedDriver, network_policies
+from clusters.models import ClusterEvent
 from federation import operations
 from federation.locks import claim_due_attempts
 from federation.models import Attempt, Job, RemoteObject
@@ -16,7 +17,8 @@ from federation.queries.queue import REFUSED_FOR
 from federation.queries.visits import due_clusters
 from foundation.clock import now
 from quotas.models import Hold
-from tests.live import call, observe_until, place
+from tests.builders import make_cluster, submit
+from tests.live import call, gpu_job, observe_until, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -229,3 +231,41 @@ def test_finished_objects_stay_for_their_logs_and_then_go(cluster, submitter, se
     reconcile_clusters()
     assert call(cluster, "list_jobs") == []
     assert Attempt.objects.get(job=job).removed_at is not None
+
+
+def test_a_cluster_that_tells_one_uid_for_all_it_creates_starts_none_of_them(cluster, submitter, monkeypatch):
+    known, first = place(submitter, gpus=1, seconds=60)
+    operations.dispatch_attempts()
+    uid = first.remote_objects.get().uid
+    lies = [place(submitter, name=f"lie-{n}", gpus=1)[1] for n in range(2)]
+
+    async def lie(*_):
+        return uid
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", lie)
+    operations.dispatch_attempts()
+    for attempt in lies:
+        attempt.refresh_from_db()
+        assert (attempt.state, attempt.end_reason) == ("abandoned", "refused_by_cluster")
+    assert first.remote_objects.get().uid == uid
+    assert known.attempts.get().state == "starting"
+    assert ClusterEvent.objects.filter(cluster=cluster, kind="security.uid_taken").count() == 1
+
+
+def test_the_uid_of_another_clusters_object_takes_nothing_from_that_one(cluster, submitter, monkeypatch):
+    _, attempt = place(submitter)
+    elsewhere = make_cluster("acme", "elsewhere")
+    other = Attempt.objects.create(
+        job=submit(submitter, gpu_job()), number=1, cluster=elsewhere, flavor="h100", namespace="n", spec_hash="h"
+    )
+    RemoteObject.objects.create(
+        attempt=other, cluster_id=elsewhere.id, position=0, name="o", uid="shared", flavor="f", capacity_type="spot", pods=1,
+        gpu_units=0, cpu_millicores=1, memory_mib=1,
+    )  # fmt: skip
+
+    async def lie(*_):
+        return "shared"
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", lie)
+    operations.dispatch_attempts()
+    assert attempt.remote_objects.get().uid == other.remote_objects.get().uid == "shared"

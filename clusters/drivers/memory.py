@@ -1,0 +1,97 @@
+"""How much this process holds of what clusters say. All numbers are fixed; docs/explanation/memory.md adds them up.
+
+Bytes that are being read beyond a little take one of a few turns, so that any number of clusters together hold a known
+amount. What is kept is charged to accounts, in estimated bytes: one cluster keeps so much, and all of them together.
+"""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from .port import TooMuch
+
+MIB = 1024 * 1024
+FREE_BYTES = 64 * 1024
+"""What an answer, or one event of a watch, may have read without a turn."""
+TURNS = 8
+TURN_SECONDS = 60.0
+CLUSTER_BYTES = 192 * MIB
+PROCESS_BYTES = 384 * MIB
+
+_turns: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = weakref.WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def turn() -> AsyncIterator[None]:
+    """One of the few places for reading something large. Raises TooMuch where none becomes free in time."""
+    loop = asyncio.get_running_loop()
+    places = _turns.setdefault(loop, asyncio.Semaphore(TURNS))
+    try:
+        await asyncio.wait_for(places.acquire(), TURN_SECONDS)
+    except TimeoutError:
+        raise TooMuch("too many large answers of clusters are being read at once") from None
+    try:
+        yield
+    finally:
+        places.release()
+
+
+class Account:
+    """What is held of one cluster for one purpose, in estimated bytes. Released by who opened it."""
+
+    def __init__(self, bank: "Bank | None" = None) -> None:
+        self._bank = bank or BANK
+        self.held = 0
+        self.is_over = False
+        self._bank.open(self)
+
+    def hold(self, size: int) -> None:
+        """So much is held now. TooMuch when that is more than one cluster's part, or than is left of the process'."""
+        self._bank.total += size - self.held
+        self.held = size
+        if size > CLUSTER_BYTES:
+            raise TooMuch(f"it says more than the {CLUSTER_BYTES // MIB} MiB that the gateway keeps of one cluster")
+        if self._bank.total > PROCESS_BYTES:
+            self._bank.make_room(self)
+        self.check()
+
+    def check(self) -> None:
+        """TooMuch when others need the room, and this is the one that takes most."""
+        if self.is_over:
+            raise TooMuch(
+                f"all clusters together say more than the {PROCESS_BYTES // MIB} MiB that one process keeps, and it most"
+            )
+
+    def put_back(self, size: int) -> None:
+        """So much less is held."""
+        self._bank.total -= size
+        self.held -= size
+        self.is_over &= self.held > 0
+
+    def release(self) -> None:
+        """Nothing is held any more."""
+        self.put_back(self.held)
+
+
+class Bank:
+    """The accounts of one process."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._accounts: weakref.WeakSet[Account] = weakref.WeakSet()
+
+    def open(self, account: Account) -> None:
+        """A new account."""
+        self._accounts.add(account)
+
+    def make_room(self, asking: Account) -> None:
+        """Tells the one that holds most to let go of it."""
+        if any(account.is_over and account.held for account in self._accounts):
+            return  # one is on its way out already
+        holders = list(self._accounts)
+        largest = max(holders, key=lambda account: account.held, default=asking)
+        largest.is_over = True
+
+
+BANK = Bank()
