@@ -5,6 +5,7 @@ Every variable NAME may instead be given as NAME_FILE, the path of a file that h
 
 import ipaddress
 import os
+import re
 import ssl
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
@@ -67,6 +68,12 @@ def check_authorities(pem: str) -> None:
         ssl.create_default_context(cadata=pem)
     except (ssl.SSLError, TypeError, ValueError):  # TypeError: not ASCII
         raise ValueError("must hold certificates in PEM form") from None
+
+
+def check_contact(address: str) -> None:
+    """ValueError unless the text is one address that a finder of a hole can use."""
+    if not re.fullmatch(r"(mailto:[^\s@]+@[^\s@]+|https://[^\s/]+(/\S*)?|tel:\+[0-9-]+)", address):
+        raise ValueError("must be one mailto:, https:// or tel: address")
 
 
 def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int:

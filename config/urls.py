@@ -11,6 +11,7 @@ import quotas.urls
 import tenancy.urls
 from foundation.api import nothing_here
 from foundation.health import alive, ready
+from foundation.signposts import robots, security_contact
 
 # The first match wins, so the busiest paths come first.
 ROOMS = (federation.urls, billing.urls, quotas.urls, clusters.urls, tenancy.urls)
@@ -21,6 +22,8 @@ urlpatterns = [
     path("api/v1/docs/", SpectacularSwaggerSplitView.as_view(template_name="api/docs.html"), name="docs"),
     path("healthz", alive),
     path("readyz", ready),
+    path("robots.txt", robots),
+    path(".well-known/security.txt", security_contact),
     path("admin/", admin.site.urls),
     path("api/<path:rest>", nothing_here),
     path("", include([pattern for room in ROOMS for pattern in room.web_urlpatterns])),

@@ -77,10 +77,10 @@ def show(request: HttpRequest, template: str, page: Any, *, live: str = "", stat
     """The page; or, for a poll, the live part alone."""
     if live and is_poll(request):
         response = _live_part(request, live, page)
-        response["Cache-Control"] = "no-store"  # the browser's own cache would turn our 304 into a 200 again
     else:
         response = render(request, template, {"page": page}, status=status)
-        response["Cache-Control"] = "private, no-cache"
+    # Never on the disk of a shared machine; and the browser's own cache would turn a poll's 304 into a 200 again.
+    response["Cache-Control"] = "no-store"
     patch_vary_headers(response, ("Cookie", "HX-Request"))
     return response
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from contextvars import ContextVar
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 
 from .ids import new_id
@@ -28,17 +27,4 @@ class RequestIdMiddleware:
         finally:
             current_request_id.reset(reset)
         response["X-Request-Id"] = request_id
-        return response
-
-
-class ContentSecurityPolicyMiddleware:
-    """Sends settings.CONTENT_SECURITY_POLICY with every answer: nothing is loaded from elsewhere, nothing runs inline."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
-        self.get_response = get_response
-        self.policy: str = settings.CONTENT_SECURITY_POLICY
-
-    def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        response = self.get_response(request)
-        response["Content-Security-Policy"] = self.policy
         return response

@@ -13,6 +13,11 @@ from tests.required import chromium
 # Playwright keeps an event loop in this thread; Django would refuse queries here although nothing runs at the same time.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 PASSWORD = "correct-horse-battery"
+# Before any script of a page: what its security policy stopped becomes an error on the console, and so a trouble.
+TELL_VIOLATIONS = """
+document.addEventListener("securitypolicyviolation", (event) =>
+  console.error(`stopped by ${event.effectiveDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+"""
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
@@ -21,6 +26,7 @@ class Window:
 
     def __init__(self, page, address):
         self.page, self.address, self.troubles = page, address, []
+        page.add_init_script(TELL_VIOLATIONS)
         page.on("console", self._note_console)
         page.on("pageerror", lambda error: self.troubles.append(f"{page.url}: {error}"))
         page.on("response", self._note_response)
