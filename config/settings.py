@@ -34,6 +34,7 @@ POLICY_FAILS = env.choice("SWITCHYARD_POLICY_FAILS", "closed", ("closed", "open"
 QUEUE_ORDER = env.choice("SWITCHYARD_QUEUE_ORDER", "ratio", ("ratio", "submitted"))
 MOST_QUEUED = env.number("SWITCHYARD_MOST_QUEUED", 100_000, least=1)
 PREPARED_STATEMENTS = env.switch("SWITCHYARD_PREPARED_STATEMENTS", default=True)
+AUDIT_ANCHORS = env.text("SWITCHYARD_AUDIT_ANCHORS", "")
 METRICS_TOKEN = env.text("SWITCHYARD_METRICS_TOKEN", "")
 CLUSTER_LOST_SECONDS = env.number("SWITCHYARD_CLUSTER_LOST_SECONDS", 40, least=1)
 SPOT_INTERRUPTIONS_PER_HOUR = env.decimal("SWITCHYARD_SPOT_INTERRUPTIONS_PER_HOUR", "0.05", most=100)
@@ -172,6 +173,12 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "inline": "federation.operations.accrue_running",
         "queue": "bill",
         "every_seconds": 900,
+    },
+    "anchor": {
+        "task": "tenancy.tasks.anchor_audit",
+        "inline": "tenancy.operations.anchor_audit",
+        "queue": "notify",
+        "every_seconds": 60,
     },
     "forget": {
         "task": "tenancy.tasks.forget_old_answers",

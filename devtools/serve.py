@@ -38,7 +38,7 @@ from devtools.embedded import (
 )
 
 PROJECT = Path(__file__).resolve().parent.parent
-WORKER_PROCESSES = 8
+WORKER_PROCESSES = 9
 READY_SECONDS = 120
 STEADY_SECONDS = 10
 FIRST_PAUSE_SECONDS = 0.2
@@ -233,6 +233,7 @@ def _environment(home: Path, *, with_demo: bool) -> dict[str, str]:
     environment = dict(os.environ)
     environment["SWITCHYARD_HOME"] = str(home)
     environment.setdefault("SWITCHYARD_PORT", "8000")
+    environment.setdefault("SWITCHYARD_AUDIT_ANCHORS", str(home / "audit-anchors.jsonl"))
     environment["PYTHONUNBUFFERED"] = "1"
     # A worker told to end gives its tasks a moment and then hands them back, instead of waiting for all of them.
     environment["REMAP_SIGTERM"] = "SIGQUIT"

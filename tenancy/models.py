@@ -212,3 +212,32 @@ class AuditLink(models.Model):
 
     def __str__(self) -> str:
         return f"link {self.position}"
+
+
+class AuditWatch(models.Model):
+    """How far the audit trail was read again and its head written down elsewhere. One row; a bookmark, never a proof.
+
+    `position`, `hash`: the newest link that was found whole and told. `filed_position`: the newest in the anchor file.
+    `swept_position`: where the second look at old links goes on. `fault`: what the last look found wrong.
+    """
+
+    id = models.SmallIntegerField(primary_key=True, default=1, editable=False)
+    position = models.BigIntegerField(default=0)
+    hash = models.BinaryField(max_length=32, default=bytes(32))
+    filed_position = models.BigIntegerField(default=0)
+    swept_position = models.BigIntegerField(default=0)
+    checked_at = models.DateTimeField(null=True)
+    fault = models.TextField(default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(id=1), name="one_watch_over_the_audit_trail"),
+            models.CheckConstraint(condition=Exact(Length("hash"), 32), name="watched_hash_is_sha256"),
+            models.CheckConstraint(
+                condition=Q(position__gte=0, filed_position__gte=0, swept_position__gte=0),
+                name="watch_positions_count_up",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"watched to {self.position}"

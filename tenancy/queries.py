@@ -14,9 +14,9 @@ from django.db.models.functions import Concat
 from foundation.clock import now
 from foundation.problems import NotFound, PermissionDenied
 
-from .engine.chain import LinkSeen
+from .engine.chain import BEGINNING, Anchor, LinkSeen
 from .engine.roles import Permission, Scope, permissions_of, reach_of
-from .models import MAX_DEPTH, ApiToken, AuditEntry, AuditLink, RoleBinding, Tenant, User
+from .models import MAX_DEPTH, ApiToken, AuditEntry, AuditLink, AuditWatch, RoleBinding, Tenant, User
 
 MAX_PATH_LENGTH = 1100
 
@@ -223,33 +223,51 @@ def audit_trail(actor: Actor) -> QuerySet[AuditEntry]:
     return entries.filter(own | Q(tenant_id__in=visible_tenants(actor, Permission.VIEW_AUDIT).values("id")))
 
 
-def audit_links() -> Iterator[LinkSeen]:
-    """Every link of the audit trail by position, with its entry's columns as the chain hashes them; streamed."""
+def audit_links(*, after: int = 0, most: int | None = None) -> Iterator[LinkSeen]:
+    """Links of the audit trail by position, with their entries' columns as the chain hashes them; streamed.
+
+    All of them, or at most so many behind a position.
+    """
     columns = (
         "e.id::text, to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), e.actor_id::text, e.actor_name,"
         " e.token_id::text, e.action, e.outcome, e.object_kind, e.object_id, e.tenant_id::text, e.detail::text, e.request_id"
     )
     statement = (
         f"SELECT l.position, l.hash, l.entry_id, {columns} FROM tenancy_auditlink l"  # noqa: S608 - constant text
-        " LEFT JOIN tenancy_auditentry e ON e.id = l.entry_id ORDER BY l.position"
+        " LEFT JOIN tenancy_auditentry e ON e.id = l.entry_id WHERE l.position > %s ORDER BY l.position LIMIT %s"
     )
     with transaction.atomic(), connection.chunked_cursor() as cursor:
-        cursor.execute(statement)
+        cursor.execute(statement, [after, most])
         while rows := cursor.fetchmany(2000):
             for position, digest, entry_id, *texts in rows:
                 seen = None if texts[0] is None else [text or "" for text in texts]
                 yield LinkSeen(position, bytes(digest), entry_id, seen)
 
 
-def unchained_entries() -> list[int]:
-    """Ids of the first entries of the audit trail that no link vouches for."""
-    return list(AuditEntry.objects.filter(link__isnull=True).order_by("id").values_list("id", flat=True)[:20])
+def unchained_entries(*, behind: int = 0) -> list[int]:
+    """Ids of the first entries of the audit trail that no link vouches for; of those added since the link at `behind`."""
+    since = AuditLink.objects.filter(position=behind).values_list("entry_id", flat=True).first() or 0
+    entries = AuditEntry.objects.filter(id__gt=since, link__isnull=True)
+    return list(entries.order_by("id").values_list("id", flat=True)[:20])
 
 
 def audit_head() -> tuple[int, bytes] | None:
-    """Position and hash of the newest link: write it down elsewhere to be able to prove later that nothing was cut."""
+    """Position and hash of the newest link: what is to be known elsewhere to prove later that nothing was cut."""
     link = AuditLink.objects.order_by("-position").first()
     return None if link is None else (link.position, bytes(link.hash))
+
+
+def audit_link_at(position: int) -> Anchor | None:
+    """The link at a position as it stands now; position 0 is the beginning."""
+    if position == 0:
+        return BEGINNING
+    link = AuditLink.objects.filter(position=position).first()
+    return None if link is None else Anchor(link.position, bytes(link.hash))
+
+
+def audit_watch() -> AuditWatch:
+    """How far the trail was read again and written down elsewhere, and what was found."""
+    return AuditWatch.objects.first() or AuditWatch()
 
 
 def _bindings_in_force(actor: Actor) -> QuerySet[RoleBinding]:

@@ -11,3 +11,9 @@ from . import operations
 def forget_old_answers() -> None:
     """Drops answers kept for repeated requests once they are too old to be repeated."""
     run_exclusively("forget", operations.forget_old_answers)
+
+
+@shared_task(queue="notify")
+def anchor_audit(**_: Any) -> None:
+    """Reads what is new in the audit trail and writes its head down outside the database."""
+    run_exclusively("anchor", operations.anchor_audit)

@@ -53,6 +53,25 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     for routine, seconds in sorted(now.routine_age_seconds.items()):
         age.add_metric([routine], seconds)
     yield age
+    yield from _audit_gauges(now)
+
+
+def _audit_gauges(now: Standing) -> Iterator[Metric]:
+    """The audit trail's anchor: whoever scrapes keeps what the database's owner cannot take back."""
+    head = GaugeMetricFamily(
+        "switchyard_audit_head_info", "The audit trail's last anchored head.", labels=["position", "hash"]
+    )
+    head.add_metric([str(now.audit_position), now.audit_hash], 1)
+    yield head
+    yield GaugeMetricFamily(
+        "switchyard_audit_position", "Position of that head; it never goes back.", value=now.audit_position
+    )
+    yield GaugeMetricFamily(
+        "switchyard_audit_faults", "1 while the audit trail does not pass its check.", value=int(now.audit_has_fault)
+    )
+    yield GaugeMetricFamily(
+        "switchyard_audit_checked_age_seconds", "Since the trail was last checked.", value=now.audit_checked_age_seconds
+    )
 
 
 @require_GET

@@ -12,6 +12,7 @@ from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
 from foundation import clock
 from foundation.models import OutboxMessage, Routine
 from quotas.models import Hold
+from tenancy.queries import audit_watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,14 @@ class Standing:
     outbox_lag_seconds: float
     observer_lag_seconds: Mapping[str, float]
     routine_age_seconds: Mapping[str, float]
+    audit_position: int
+    audit_hash: str
+    audit_checked_age_seconds: float
+    audit_has_fault: bool
 
 
 def standing() -> Standing:
-    """Six small queries, each over rows that are live."""
+    """Seven small queries, each over rows that are live."""
     at = clock.now()
     queued = Job.objects.filter(state=JobState.QUEUED).values("reason_code").annotate(n=Count("*")).order_by()
     live = (
@@ -40,6 +45,7 @@ def standing() -> Standing:
     outbox = OutboxMessage.objects.aggregate(n=Count("*"), oldest=Min("created_at"))
     seen = Cluster.objects.exclude(last_seen_at=None).values_list("name", "last_seen_at")
     finished = Routine.objects.exclude(finished_at=None).values_list("name", "finished_at")
+    watch = audit_watch()
     return Standing(
         queued_by_reason={row["reason_code"]: row["n"] for row in queued},
         live_by_cluster_and_state={(row["cluster__name"], row["state"]): row["n"] for row in live},
@@ -48,6 +54,10 @@ def standing() -> Standing:
         outbox_lag_seconds=_age(at, outbox["oldest"]),
         observer_lag_seconds={name: _age(at, last) for name, last in seen},
         routine_age_seconds={name: _age(at, last) for name, last in finished},
+        audit_position=watch.position,
+        audit_hash=bytes(watch.hash).hex(),
+        audit_checked_age_seconds=_age(at, watch.checked_at),
+        audit_has_fault=bool(watch.fault),
     )
 
 

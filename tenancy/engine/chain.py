@@ -19,10 +19,13 @@ class LinkSeen:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A head that somebody wrote down elsewhere: the link at `position` had `hash`."""
+    """A head that was written down elsewhere: the link at `position` had `hash`. Position 0 stands before the first link."""
 
     position: int
     hash: bytes
+
+
+BEGINNING = Anchor(0, START)
 
 
 def text_of(columns: Iterable[str]) -> bytes:
@@ -31,14 +34,15 @@ def text_of(columns: Iterable[str]) -> bytes:
     return b",".join(b"%d:%b" % (len(column), column) for column in encoded)
 
 
-def faults_in(links: Iterable[LinkSeen], anchor: Anchor | None = None) -> Iterator[str]:
-    """What is wrong with the chain, in words; nothing when it is whole. Links come by position.
+def faults_in(links: Iterable[LinkSeen], anchors: Sequence[Anchor] = (), *, after: Anchor = BEGINNING) -> Iterator[str]:
+    """What is wrong with the chain, in words; nothing when it is whole. Links and anchors come by position.
 
-    After a fault the stored hash is trusted, so that each fault is told once. A tail that was cut off leaves a chain
-    that is whole in itself: only an anchor shows it.
+    With `after` the links begin behind that one. After a fault the stored hash is trusted, so that each fault is told
+    once. A tail that was cut off leaves a chain that is whole in itself: only an anchor shows it.
     """
-    previous, expected = START, 1
-    met_anchor = anchor is None
+    previous, expected = after.hash, after.position + 1
+    awaited = iter([anchor for anchor in anchors if anchor.position > after.position])
+    anchor = next(awaited, None)
     for link in links:
         if link.position != expected:
             yield f"position {expected}: {_missing(expected, link.position)}"
@@ -46,13 +50,27 @@ def faults_in(links: Iterable[LinkSeen], anchor: Anchor | None = None) -> Iterat
             yield f"position {link.position}: entry {link.entry_id} was deleted"
         elif hashlib.sha256(previous + text_of(link.columns)).digest() != link.hash:
             yield f"position {link.position}: entry {link.entry_id} was edited or is out of order; it does not match its hash"
-        if anchor is not None and link.position == anchor.position:
-            met_anchor = True
-            if link.hash != anchor.hash:
+        while anchor is not None and anchor.position <= link.position:
+            if anchor.position == link.position and anchor.hash != link.hash:
                 yield f"position {link.position}: the hash is not the anchored one; the chain was rewritten"
+            anchor = next(awaited, None)
         previous, expected = link.hash, link.position + 1
-    if anchor is not None and not met_anchor:
-        yield f"position {anchor.position}: anchored but absent; the chain ends at {expected - 1}, its tail was cut"
+    if anchor is not None:
+        last = [anchor, *awaited][-1]
+        yield f"position {last.position}: anchored but absent; the chain ends at {expected - 1}, its tail was cut"
+
+
+def judge_anchor(anchor: Anchor, seen: bytes | None, end: int, source: str) -> Iterator[str]:
+    """What is wrong with the chain when `source` says that it held the anchor; `seen` is the hash that stands there now."""
+    if anchor.position > end:
+        yield (
+            f"position {anchor.position}: {source} has it and the chain ends at {end}; "
+            "its tail was cut, or the database is older than that"
+        )
+    elif seen is None:
+        yield f"position {anchor.position}: {source} has it and its link is gone"
+    elif seen != anchor.hash:
+        yield f"position {anchor.position}: its hash is not the one that {source} has; the chain was rewritten"
 
 
 def _missing(first: int, following: int) -> str:

@@ -1,5 +1,7 @@
 """The only writers of this room: tenants, roles, tokens, the audit trail, and answers kept for repeated requests."""
 
+from .anchoring import accept_audit as accept_audit
+from .anchoring import anchor_audit as anchor_audit
 from .audit import record_audit as record_audit
 from .bindings import bind_role as bind_role
 from .bindings import unbind_role as unbind_role

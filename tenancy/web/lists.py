@@ -12,7 +12,7 @@ from foundation.clock import now
 from foundation.paging import page_of
 from tenancy.engine.roles import Permission
 from tenancy.models import ApiToken, AuditEntry, RoleBinding, Tenant
-from tenancy.queries import Actor, bindings_of, permissions_at, visible_tenants
+from tenancy.queries import Actor, audit_watch, bindings_of, permissions_at, visible_tenants
 
 AUDIT_PAGE_SIZE = "50"
 
@@ -89,6 +89,8 @@ class AuditPage:
     rows: tuple[AuditRow, ...]
     next: str | None
     filters: Mapping[str, str]
+    checked_at: datetime | None
+    has_fault: bool
 
 
 def tenant_tree(actor: Actor) -> tuple[TenantRow, ...]:
@@ -163,7 +165,14 @@ def audit_page(actor: Actor, query: Mapping[str, str]) -> AuditPage:
         scope=f"audit-page|{actor.user_id}|{sorted(filters.items())}",
         render=_audit_row,
     )
-    return AuditPage(rows=tuple(found["items"]), next=found["next"], filters=filters)
+    watch = audit_watch()
+    return AuditPage(
+        rows=tuple(found["items"]),
+        next=found["next"],
+        filters=filters,
+        checked_at=watch.checked_at,
+        has_fault=bool(watch.fault),
+    )
 
 
 def _tenant_row(tenant: Tenant, indent: int, roles: list[str]) -> TenantRow:

@@ -4,7 +4,6 @@ import pytest
 from django.contrib import admin as site
 from django.urls import reverse
 
-
 from .test_pages import every_path
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

@@ -8,10 +8,12 @@ import sys
 import pytest
 from django.conf import settings as live_settings
 from django.contrib.messages.storage import default_storage
+from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 from django.test import Client
 from django.urls import URLPattern
 
+from config import environment as environment_readers
 from foundation.headers import PERMISSIONS_POLICY
 from tenancy.models import User
 from tests.builders import bearer, bind, make_user
@@ -68,7 +70,9 @@ def callers(client):
 
 
 def addresses():
-    paths = {made_up(route.replace("^", "").replace("$", "")) for route, pattern in walk() if isinstance(pattern, URLPattern)}
+    paths = {
+        made_up(route.replace("^", "").replace("$", "")) for route, pattern in walk() if isinstance(pattern, URLPattern)
+    }
     return sorted({path.replace("(?P<url>.*)", "no-such-page") for path in paths})
 
 
@@ -139,6 +143,7 @@ def test_static_files_send_them_and_may_be_stored(client, settings, tmp_path):
         assert response.status_code == 200, path
         assert_sent(response, path, is_stored=True)
         assert "no-store" not in response["Cache-Control"]
+        response.close()
         again = fresh.get(path, headers={"If-Modified-Since": response["Last-Modified"]})
         assert again.status_code == 304
         assert_sent(again, path, is_stored=True)
@@ -146,7 +151,9 @@ def test_static_files_send_them_and_may_be_stored(client, settings, tmp_path):
 
 def boot(expression, **environment):
     """What the expression is under settings read from this environment, in a process of its own."""
-    script = f"import json, django; django.setup(); from django.conf import settings as s; print(json.dumps({expression}))"
+    script = (
+        f"import json, django; django.setup(); from django.conf import settings as s; print(json.dumps({expression}))"
+    )
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "DATABASE_URL", "REDIS_URL") if name in os.environ}
     secrets = {"SWITCHYARD_SECRET_KEY": "k" * 60, "SWITCHYARD_KEY_RING": os.environ["SWITCHYARD_KEY_RING"]}
     done = subprocess.run(
@@ -238,12 +245,10 @@ def test_crawlers_are_sent_away_and_reporters_find_the_way(client, settings):
     assert_sent(response, "security.txt")
 
 
-@pytest.mark.parametrize("text", ["security@example.org", "mailto:a\nPolicy: x", "javascript:alert(1)", "http://example.org/"])
+@pytest.mark.parametrize(
+    "text", ["security@example.org", "mailto:a\nPolicy: x", "javascript:alert(1)", "http://example.org/"]
+)
 def test_a_contact_that_is_no_address_stops_the_boot(monkeypatch, text):
-    from django.core.exceptions import ImproperlyConfigured
-
-    from config import environment
-
     monkeypatch.setenv("SWITCHYARD_SECURITY_CONTACT", text)
     with pytest.raises(ImproperlyConfigured, match="SWITCHYARD_SECURITY_CONTACT"):
-        environment.checked("SWITCHYARD_SECURITY_CONTACT", "", environment.check_contact)
+        environment_readers.checked("SWITCHYARD_SECURITY_CONTACT", "", environment_readers.check_contact)

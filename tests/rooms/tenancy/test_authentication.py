@@ -83,14 +83,14 @@ def test_finding_out_who_asks_is_one_query(client, django_assert_num_queries):
         client.get("/api/v1/tokens", headers=headers)
 
 
-def test_a_session_writes_only_with_its_csrf_token():
+def test_a_session_writes_only_with_its_csrf_token(settings):
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(make_user())
     assert browser.get(ME).status_code == 200
     body = {"data": {"name": "x"}, "content_type": "application/json"}
     refused(browser.post("/api/v1/tokens", **body), 403, "csrf_failed")
     refused(browser.post("/api/v1/tokens", '{"name": "x"}', content_type="text/plain"), 403, "csrf_failed")
-    browser.cookies["csrftoken"] = "a" * 32
+    browser.cookies[settings.CSRF_COOKIE_NAME] = "a" * 32
     assert browser.post("/api/v1/tokens", headers={"X-CSRFToken": "a" * 32}, **body).status_code == 201
 
 

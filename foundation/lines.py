@@ -1,0 +1,41 @@
+"""A file that only grows, one line after the other, outside the database."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+TAIL_BYTES = 64 * 1024
+
+
+def add_line(path: Path, line: str) -> None:
+    """Adds one whole line and waits until it is on disk; what a crash left of an earlier one becomes a line of its own."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(handle).st_size
+        is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
+        os.write(handle, (b"\n" if is_torn else b"") + line.encode() + b"\n")
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Every whole line with its number from 1 on; none when there is no such file."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.endswith("\n"):
+                    yield number, line.rstrip("\n")
+    except FileNotFoundError:
+        return
+
+
+def last_lines(path: Path) -> list[str]:
+    """The whole lines in the file's last 64 KiB, newest first; none when there is no such file."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))
+            tail = stream.read(TAIL_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return []
+    return tail.split("\n")[-2::-1]
