@@ -16,14 +16,13 @@ COPY billing billing
 COPY federation federation
 COPY templates templates
 COPY static static
-# No secret is needed to collect static files, only settings that parse.
-RUN SWITCHYARD_SECRET_KEY=build SWITCHYARD_KEY_RING=build:YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWE= \
-    DATABASE_URL=postgresql://build@localhost/build REDIS_URL=redis://:build@localhost \
-    .venv/bin/python manage.py collectstatic --noinput --verbosity 0
+# No secret is needed to collect static files.
+RUN DATABASE_URL=postgresql://build@localhost/build .venv/bin/python manage.py collectstatic --noinput --verbosity 0
 
 FROM python:3.12-slim-bookworm
 RUN groupadd --gid 10001 switchyard \
-    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin switchyard
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin switchyard \
+    && install --directory --owner 10001 --group 10001 --mode 0700 /var/lib/switchyard-anchors
 WORKDIR /app
 COPY --from=build /app /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \

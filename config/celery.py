@@ -9,11 +9,12 @@ from kombu import Exchange, Queue
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import close_old_connections
 from kombu.transport import TRANSPORT_ALIASES
 
 from config.redis_url import broker_url
-from foundation.processes import die_with_parent
+from foundation.processes import demand, die_with_parent
 
 app = Celery("switchyard")
 ALIVE_SECONDS = 20
@@ -60,6 +61,15 @@ app.conf.update(
     CELERY_DB_REUSE_MAX=2**62,
 )
 app.autodiscover_tasks()
+
+
+@signals.celeryd_init.connect
+def _have_what_it_takes(**_: Any) -> None:
+    try:
+        demand("worker", "REDIS_URL", "KEY_RING")
+    except ImproperlyConfigured as lack:
+        # Celery would log any other exception of a signal's receiver and go on.
+        raise SystemExit(str(lack)) from None
 
 
 @signals.task_prerun.connect

@@ -16,12 +16,13 @@ from federation.engine.reviewing import check_token, read_hook_url
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(env.text("SWITCHYARD_HOME", str(BASE_DIR / ".switchyard")))
 DEBUG = env.switch("SWITCHYARD_DEBUG", default=False)
-SECRET_KEY = env.text("SWITCHYARD_SECRET_KEY")
+# What only some processes need may be absent here: `foundation.processes.demand` stops those that lack it.
+SECRET_KEY = env.text("SWITCHYARD_SECRET_KEY", "")
 ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
 
 INSTALL_ID = env.text("SWITCHYARD_INSTALL_ID", "switchyard")
-KEY_RING = env.text("SWITCHYARD_KEY_RING")
+KEY_RING = env.text("SWITCHYARD_KEY_RING", "")
 EGRESS_ALLOW = env.networks("SWITCHYARD_EGRESS_ALLOW")
 JOB_EGRESS = env.networks("SWITCHYARD_JOB_EGRESS", "0.0.0.0/0,::/0", never=NEVER_REACHED)
 ALLOW_SIMULATION = env.switch("SWITCHYARD_ALLOW_SIMULATION", default=False)
@@ -112,7 +113,7 @@ def _owner(url: str) -> dict[str, Any]:
 DATABASES = {"default": _database("DATABASE_URL", env.text("DATABASE_URL"))}
 PROCESSES_ROLE = DATABASES["default"]["USER"]
 OWNER_DATABASE = _owner(env.text("SWITCHYARD_OWNER_DATABASE_URL", ""))
-REDIS_URL = env.checked("REDIS_URL", None, check_redis_url)
+REDIS_URL = env.checked("REDIS_URL", "", check_redis_url)
 CACHES = {
     "default": {
         "BACKEND": "foundation.cache.NumberCache",

@@ -56,6 +56,25 @@ ROLES: dict[str, Sequence[str]] = {
     "observer": (*MANAGE, "observer"),
 }  # fmt: skip
 
+# The secrets that each process gets; compose and the chart hand out the same. DATABASE_URL all have.
+SECRETS = (
+    OWNER_URL,
+    "REDIS_URL",
+    "SWITCHYARD_SECRET_KEY",
+    "SWITCHYARD_KEY_RING",
+    "SWITCHYARD_POLICY_TOKEN",
+    "SWITCHYARD_METRICS_TOKEN",
+)
+NEEDS: dict[str, Sequence[str]] = {
+    "web": SECRETS[1:],
+    "worker": ("REDIS_URL", "SWITCHYARD_KEY_RING"),
+    "beat": ("REDIS_URL", "SWITCHYARD_KEY_RING"),
+    "observer": ("SWITCHYARD_KEY_RING",),
+    "migrate": (OWNER_URL,),
+    "collectstatic": (),
+    "seed_demo": SECRETS[1:],
+}
+
 
 class CannotServe(Exception):  # noqa: N818 - reads as what happened
     """The gateway cannot be started; the message says what to do."""
@@ -151,14 +170,18 @@ class Supervisor:
         return self.home / f"{name}.log"
 
     def _launch(self, role: str) -> subprocess.Popen[bytes]:
-        return spawn(ROLES[role], log=self._log(role), env=self.environment, cwd=PROJECT)
+        return spawn(ROLES[role], log=self._log(role), env=self._given_to(role), cwd=PROJECT)
+
+    def _given_to(self, name: str) -> dict[str, str]:
+        withheld = set(SECRETS) - set(NEEDS[name])
+        return {key: value for key, value in self.environment.items() if key.removesuffix("_FILE") not in withheld}
 
     def _manage(self, *arguments: str, **further: str) -> str:
         """What the management command prints; `further` settings are for it alone."""
         say(f"running {arguments[0]}")
         log = self._log(arguments[0])
         log.unlink(missing_ok=True)
-        process = spawn([*MANAGE, *arguments], log=log, env={**self.environment, **further}, cwd=PROJECT)
+        process = spawn([*MANAGE, *arguments], log=log, env={**self._given_to(arguments[0]), **further}, cwd=PROJECT)
         try:
             code = process.wait()
         finally:

@@ -1,9 +1,30 @@
-"""What a forked child owes its parent."""
+"""What a process must have to start, and what a forked child owes its parent."""
 
 import ctypes
 import signal
 
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
 PR_SET_PDEATHSIG = 1
+VARIABLES = {"REDIS_URL": "REDIS_URL", "SECRET_KEY": "SWITCHYARD_SECRET_KEY", "KEY_RING": "SWITCHYARD_KEY_RING"}
+"""Settings that only some processes need, and what they are read from. A process gets no secret that it can do without."""
+
+
+def demand(process: str, *names: str) -> None:
+    """Stops the boot of a process that lacks what it needs; ImproperlyConfigured names the variables."""
+    missing = [VARIABLES[name] for name in names if not _is_set(name)]
+    if missing:
+        raise ImproperlyConfigured(
+            f"{' and '.join(missing)} must be set for {process}, as a value or as NAME_FILE; .env.example lists every setting."
+        )
+
+
+def _is_set(name: str) -> bool:
+    try:
+        return bool(getattr(settings, name))
+    except ImproperlyConfigured:  # how Django answers for an empty SECRET_KEY
+        return False
 
 
 def die_with_parent() -> None:

@@ -14,6 +14,6 @@ def forget_old_answers() -> None:
 
 
 @shared_task(queue="notify")
-def anchor_audit(**_: Any) -> None:
+def anchor_audit() -> None:
     """Reads what is new in the audit trail and writes its head down outside the database."""
     run_exclusively("anchor", operations.anchor_audit)

@@ -14,6 +14,7 @@ from clusters.engine.connection import Connection
 from clusters.engine.egress import Server, judge, read_server
 from clusters.engine.sealing import CannotUnseal, KeyRing, Sealed, read_key_ring, unseal
 from clusters.models import Cluster, ClusterCredential
+from foundation.processes import demand
 
 from .address import ClusterAddress, Credential
 from .port import AuthFailed, Unreachable
@@ -93,7 +94,8 @@ def unsealed_credential(cluster_id: UUID) -> Credential:
 
 
 def key_ring() -> KeyRing:
-    """The installation's key ring."""
+    """The installation's key ring; ImproperlyConfigured in a process that was given none."""
+    demand("work with cluster credentials", "KEY_RING")
     return _read_key_ring(settings.KEY_RING)
 
 
@@ -103,7 +105,10 @@ def _read_key_ring(text: str) -> KeyRing:
 
 
 def _own_servers() -> frozenset[tuple[str, int]]:
-    """Our database's and broker's addresses and ports: a registered cluster must not be a way to knock on them."""
+    """Our database's and broker's addresses and ports: a registered cluster must not be a way to knock on them.
+
+    A process without REDIS_URL does not know the broker's; there only the guard's closed ranges keep it away.
+    """
     database: dict[str, Any] = settings.DATABASES["default"]
     broker = urlsplit(settings.REDIS_URL)
     own: set[tuple[str, int]] = set()

@@ -18,22 +18,30 @@ app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 {{- end -}}
 
+{{/* dict root component: the setting's name by the key in the Secret, for those that this process needs and no other. */}}
+{{- define "switchyard.secrets" -}}
+{{- $keys := .root.Values.existingSecret.keys -}}
+{{- $all := dict "DATABASE_URL" $keys.databaseUrl "SWITCHYARD_OWNER_DATABASE_URL" $keys.ownerDatabaseUrl "REDIS_URL" $keys.redisUrl "SWITCHYARD_SECRET_KEY" $keys.secretKey "SWITCHYARD_KEY_RING" $keys.keyRing "SWITCHYARD_POLICY_TOKEN" $keys.policyToken "SWITCHYARD_METRICS_TOKEN" $keys.metricsToken -}}
+{{- $needs := dict
+  "migrate" (list "DATABASE_URL" "SWITCHYARD_OWNER_DATABASE_URL")
+  "web" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_SECRET_KEY" "SWITCHYARD_KEY_RING" "SWITCHYARD_POLICY_TOKEN" "SWITCHYARD_METRICS_TOKEN")
+  "worker" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING")
+  "beat" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING")
+  "observer" (list "DATABASE_URL" "SWITCHYARD_KEY_RING")
+-}}
+{{- range $name := index $needs .component }}
+{{- with index $all $name }}
+{{ $name }}: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "switchyard.environment" -}}
-{{- $keys := .Values.existingSecret.keys -}}
-{{- range $name, $key := dict "DATABASE_URL" $keys.databaseUrl "REDIS_URL" $keys.redisUrl "SWITCHYARD_SECRET_KEY" $keys.secretKey "SWITCHYARD_KEY_RING" $keys.keyRing }}
-- name: {{ $name }}
-  valueFrom:
-    secretKeyRef:
-      name: {{ required "existingSecret.name is required" $.Values.existingSecret.name }}
-      key: {{ $key }}
+{{- range $name, $_ := include "switchyard.secrets" . | fromYaml }}
+- name: {{ $name }}_FILE
+  value: /run/secrets/switchyard/{{ $name }}
 {{- end }}
-{{- with $keys.policyToken }}
-- name: SWITCHYARD_POLICY_TOKEN
-  valueFrom:
-    secretKeyRef:
-      name: {{ $.Values.existingSecret.name }}
-      key: {{ . }}
-{{- end }}
+{{- with .root }}
 - name: SWITCHYARD_ALLOWED_HOSTS
   value: {{ append .Values.settings.allowedHosts "localhost" | join "," | quote }}
 - name: SWITCHYARD_TRUSTED_ORIGINS
@@ -48,9 +56,10 @@ app.kubernetes.io/component: {{ .component }}
 - name: {{ $name }}
   value: {{ $value | quote }}
 {{- end }}
+{{- end }}
 {{- end -}}
 
-{{/* dict root component resources command [environment] [ports] [probes] [restartPolicy] */}}
+{{/* dict root component resources command [ports] [probes] [restartPolicy] */}}
 {{- define "switchyard.pod" -}}
 metadata:
   labels:
@@ -83,10 +92,7 @@ spec:
       imagePullPolicy: {{ .root.Values.image.pullPolicy }}
       command: {{ toJson .command }}
       env:
-        {{- include "switchyard.environment" .root | nindent 8 }}
-        {{- with .environment }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- include "switchyard.environment" . | nindent 8 }}
       {{- with .ports }}
       ports:
         {{- toYaml . | nindent 8 }}
@@ -102,9 +108,19 @@ spec:
         capabilities: {drop: [ALL]}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
+        - {name: secrets, mountPath: /run/secrets/switchyard, readOnly: true}
   volumes:
     - name: tmp
       emptyDir: {}
+    # As files: an environment shows up in core dumps, in /proc and in whatever a library reports.
+    - name: secrets
+      secret:
+        secretName: {{ required "existingSecret.name is required" .root.Values.existingSecret.name }}
+        defaultMode: 0400
+        items:
+          {{- range $name, $key := include "switchyard.secrets" . | fromYaml }}
+          - {key: {{ $key | quote }}, path: {{ $name }}}
+          {{- end }}
   {{- with .root.Values.nodeSelector }}
   nodeSelector:
     {{- toYaml . | nindent 4 }}

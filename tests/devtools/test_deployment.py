@@ -10,7 +10,7 @@ import yaml
 from config.celery import QUEUES
 from devtools.embedded import free_port
 from devtools.embedded.running import wheel
-from devtools.serve import PROJECT, ROLES
+from devtools.serve import NEEDS, PROJECT, ROLES, SECRETS
 from tests.devtools.programs import unpack_helm
 
 COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
@@ -63,19 +63,56 @@ def test_every_pod_of_the_chart_is_restricted_and_takes_its_secrets_by_reference
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
         environment = {entry["name"]: entry for entry in container["env"]}
-        for name in ("DATABASE_URL", "REDIS_URL", "SWITCHYARD_SECRET_KEY", "SWITCHYARD_KEY_RING"):
-            assert set(environment[name]) == {"name", "valueFrom"}
+        assert not {"DATABASE_URL", *SECRETS} & set(environment)
         assert environment["SWITCHYARD_EGRESS_ALLOW"]["value"] == "10.0.0.0/8,fd00::/8"
         assert container["resources"]["requests"]
 
 
-def test_a_policy_hooks_token_comes_from_the_secret_where_a_key_is_named(helm, rendered):
-    assert "SWITCHYARD_POLICY_TOKEN" not in str(rendered)
-    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "existingSecret.keys.policyToken=HOOK")
-    for document in workloads([document for document in yaml.safe_load_all(text) if document]).values():
-        (container,) = document["spec"]["template"]["spec"]["containers"]
-        [token] = [entry for entry in container["env"] if entry["name"] == "SWITCHYARD_POLICY_TOKEN"]
-        assert token["valueFrom"] == {"secretKeyRef": {"name": "switchyard", "key": "HOOK"}}
+def secrets_of(document):
+    """Name of the setting → key in the Secret, of what a pod of the chart gets: as files, and each file is read."""
+    pod = document["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "secrets"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "secrets"]
+    assert volume["secret"]["secretName"] == "switchyard"
+    assert volume["secret"]["defaultMode"] == 0o400
+    assert mount["readOnly"]
+    assert "envFrom" not in container
+    assert not any("valueFrom" in entry for entry in container["env"])
+    files = {item["path"]: item["key"] for item in volume["secret"]["items"]}
+    named = {entry["name"]: entry["value"] for entry in container["env"] if entry["name"].endswith("_FILE")}
+    assert named == {f"{name}_FILE": f"{mount['mountPath']}/{name}" for name in files}
+    return files
+
+
+OPTIONAL = {"SWITCHYARD_OWNER_DATABASE_URL", "SWITCHYARD_POLICY_TOKEN", "SWITCHYARD_METRICS_TOKEN"}
+
+
+def test_each_pod_of_the_chart_gets_the_secrets_that_its_process_needs_and_no_other(helm, rendered):
+    for component, document in workloads(rendered).items():
+        assert set(secrets_of(document)) == {"DATABASE_URL", *NEEDS[component]} - OPTIONAL, component
+    keys = ("policyToken=HOOK", "metricsToken=SCRAPE", "ownerDatabaseUrl=OWNER")
+    more = [word for key in keys for word in ("--set", f"existingSecret.keys.{key}")]
+    text = helm("template", "swy", str(PROJECT / "helm"), *more)
+    for component, document in workloads([document for document in yaml.safe_load_all(text) if document]).items():
+        found = secrets_of(document)
+        assert set(found) == {"DATABASE_URL", *NEEDS[component]}, component
+        assert found.get("SWITCHYARD_POLICY_TOKEN") == ("HOOK" if component == "web" else None)
+
+
+def test_each_service_of_compose_gets_the_secrets_that_its_process_needs_and_no_other():
+    for component in (*ROLES, "migrate"):
+        environment = COMPOSE["services"][component]["environment"]
+        assert {name for name in environment if name in {"DATABASE_URL", *SECRETS}} == {
+            "DATABASE_URL",
+            *NEEDS[component],
+        }, component
+
+
+def test_the_key_ring_is_only_where_clusters_are_spoken_to():
+    holders = {name for name, needs in NEEDS.items() if "SWITCHYARD_KEY_RING" in needs}
+    assert holders == {"web", "worker", "beat", "observer", "seed_demo"}
+    assert {name for name, needs in NEEDS.items() if "SWITCHYARD_SECRET_KEY" in needs} == {"web", "seed_demo"}
 
 
 def test_probes_reach_the_web_process_under_a_name_it_knows(rendered):

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from federation.observer.process import Observer
+from foundation.processes import demand
 
 
 class Command(BaseCommand):
@@ -15,6 +16,7 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        demand("observer", "KEY_RING")
         asyncio.run(_observe())
 
 

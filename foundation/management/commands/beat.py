@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 from django.utils.module_loading import import_string
 
 from foundation.bell import Bell, ensure_rows
+from foundation.processes import demand
 from foundation.schedule import Schedule
 
 
@@ -15,6 +16,8 @@ class Command(BaseCommand):
     help = "Rings the gateway's routines: on announcements, on schedule, and by itself while no worker answers."
 
     def handle(self, **options: Any) -> None:
+        # The key ring: while no worker answers, the bell itself visits clusters (ADR 3).
+        demand("beat", "REDIS_URL", "KEY_RING")
         routines: dict[str, dict[str, Any]] = settings.ROUTINES
         schedules = [Schedule(name, **entry) for name, entry in routines.items()]
         bell = Bell(schedules, import_string(settings.CELERY_APP))

@@ -4,9 +4,11 @@ import base64
 from uuid import uuid4
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
+from clusters.drivers.resolve import key_ring
 from clusters.engine.sealing import BadKeyRing, CannotUnseal, Sealed, read_key_ring, seal, unseal
 
 SECRET = b"canary-token"
@@ -100,3 +102,10 @@ def test_a_bad_ring_stops_the_boot_and_names_the_setting(settings):
 
 def test_the_ring_of_this_run_is_fine():
     call_command("check", "--tag", "security")
+
+
+def test_without_a_key_ring_nothing_is_checked_and_work_with_credentials_names_what_is_missing(settings):
+    settings.KEY_RING = ""
+    call_command("check")
+    with pytest.raises(ImproperlyConfigured, match="SWITCHYARD_KEY_RING must be set for work with cluster credentials"):
+        key_ring()
