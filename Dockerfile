@@ -1,9 +1,12 @@
 # syntax=docker/dockerfile:1
 # One image for every process; the command says which one it is.
-FROM python:3.12-slim-bookworm AS build
+# Tag for people, digest for the machine. Dependabot brings newer ones; `--build-arg PYTHON_IMAGE=…` takes a mirror's.
+ARG PYTHON_IMAGE=python:3.12.15-slim-bookworm@sha256:34386ef0cb081344d7ec1c103ba398e6e9f64e9ab3a1509accc92a4e24a07258
+FROM ${PYTHON_IMAGE} AS build
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT=/app/.venv
-RUN pip install --no-cache-dir "uv>=0.9"
 WORKDIR /app
+COPY devtools/uv.txt ./
+RUN pip install --no-cache-dir --require-hashes --only-binary :all: --requirement uv.txt && rm uv.txt
 COPY pyproject.toml uv.lock ./
 RUN --mount=type=cache,target=/root/.cache/uv uv sync --frozen --no-dev
 COPY manage.py ./
@@ -19,7 +22,7 @@ COPY static static
 # No secret is needed to collect static files.
 RUN DATABASE_URL=postgresql://build@localhost/build .venv/bin/python manage.py collectstatic --noinput --verbosity 0
 
-FROM python:3.12-slim-bookworm
+FROM ${PYTHON_IMAGE}
 RUN groupadd --gid 10001 switchyard \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin switchyard \
     && install --directory --owner 10001 --group 10001 --mode 0700 /var/lib/switchyard-anchors

@@ -1,6 +1,6 @@
 # Switchyard. `make` alone lists what there is; every target makes its environment first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test check lint format fleet kube migrations
+.PHONY: help setup serve demo test check lint format fleet kube migrations audit sbom
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A distribution's own Python is built to be fast, and others on the PATH often are not: the gateway then costs a third more.
@@ -41,6 +41,12 @@ format: setup ## Format the code
 
 migrations: setup ## Fail when a model changed without its migration
 	@$(BIN)/python -m devtools.check migrations
+
+audit: setup ## Ask for known holes in everything the lock names; SOURCE=https://… asks a mirror of OSV
+	@$(BIN)/python -m devtools.audit $(if $(SOURCE),--source $(SOURCE))
+
+sbom: setup ## Write what the gateway is made of as CycloneDX JSON into OUT=sbom.json
+	@$(BIN)/python -m devtools.sbom $(if $(OUT),$(OUT),sbom.json)
 
 N ?= 3
 fleet: setup ## N=3 real control planes in the foreground; FLEET=file.yaml names their nodes, OUT=dir gets the kubeconfigs

@@ -13,7 +13,8 @@ if ! "$home/bin/uv" --version >/dev/null 2>&1; then
         exit 1
     }
     mkdir -p "$home"
-    "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$home" uv >&2 || {
+    pinned="$(dirname "$0")/uv.txt"
+    "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$home" --require-hashes --only-binary :all: --requirement "$pinned" >&2 || {
         echo "uv could not be installed: install pip (Debian: apt-get install python3-pip) or uv itself" >&2
         exit 1
     }

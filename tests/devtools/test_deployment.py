@@ -215,7 +215,7 @@ def test_the_image_holds_every_room_and_does_not_run_as_root():
     rooms = {path.parent.name for path in PROJECT.glob("*/__init__.py")} - {"tests", "devtools", "benchmarks"}
     assert rooms | {"templates", "static"} == copied
     allowed = {line[1:] for line in (PROJECT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    assert copied | {"pyproject.toml", "uv.lock", "manage.py"} == allowed
+    assert copied | {"pyproject.toml", "uv.lock", "manage.py", "devtools/uv.txt"} == allowed
     assert "USER 10001:10001" in DOCKERFILE
 
 
