@@ -4,16 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 from django.conf import settings as live_settings
 from django.contrib.messages.storage import default_storage
+from django.contrib.sessions.models import Session
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
 from django.test import Client
 from django.urls import URLPattern
 
 from config import environment as environment_readers
+from foundation.clock import now
 from foundation.headers import PERMISSIONS_POLICY
 from tenancy.models import User
 from tests.builders import bearer, bind, make_user
@@ -204,6 +207,14 @@ def test_every_cookie_is_for_this_host_alone_and_for_no_script(client, settings)
         assert cookie["path"] == "/", cookie
         assert not cookie["domain"], cookie
         assert cookie["samesite"] in {"Lax", "Strict"}, cookie
+
+
+def test_a_session_ends_by_itself_within_the_day(client):
+    assert boot("s.SESSION_COOKIE_AGE") == 12 * 3600
+    client.force_login(make_user())
+    assert client.get("/jobs/").status_code == 200
+    Session.objects.update(expire_date=now() - timedelta(seconds=1))
+    assert client.get("/jobs/").status_code == 302
 
 
 def test_messages_travel_in_the_session_and_make_no_cookie_of_their_own(rf):
