@@ -2,18 +2,20 @@
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
-from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
 
-from .models import ApiToken, AuditEntry, AuditLink, RoleBinding, Tenant, User
+from .models import ApiToken, AuditEntry, AuditLink, Membership, OneTimeLink, RoleBinding, Tenant, User
 from .operations import record_audit
-from .queries import actor_for
+from .queries import Actor, actor_for, may_help
 
 
 def sign_in_first(request: HttpRequest, _extra: object = None) -> HttpResponse:
@@ -23,7 +25,13 @@ def sign_in_first(request: HttpRequest, _extra: object = None) -> HttpResponse:
     return redirect_to_login(request.GET.get("next", "/admin/"))
 
 
+def to_the_account(request: HttpRequest, _extra: object = None) -> HttpResponse:  # noqa: ARG001 - the framework's signature
+    """One's own password is changed on one's own account's page, and nowhere else."""
+    return redirect("account")
+
+
 admin.site.login = sign_in_first  # type: ignore[method-assign,assignment]
+admin.site.password_change = to_the_account  # type: ignore[method-assign,assignment]
 admin.site.site_header = admin.site.site_title = "Switchyard operators"
 
 
@@ -57,33 +65,73 @@ class Audited:
         return super().log_change(request, obj, message)  # type: ignore[misc]
 
 
-def _record(request: HttpRequest, verb: str, obj: Model, message: Any) -> None:
+def actor_of(request: HttpRequest) -> Actor:
     assert isinstance(request.user, User)
+    return actor_for(request.user)
+
+
+def _record(request: HttpRequest, verb: str, obj: Model, message: Any) -> None:
     kind = type(obj).__name__.lower()
     fields = [name for part in message if isinstance(part, dict) for name in part.get("changed", {}).get("fields", [])]
     record_audit(
-        actor_for(request.user), f"{kind}.{verb}", object_kind=kind, object_id=str(obj.pk), detail={"fields": fields}
+        actor_of(request), f"{kind}.{verb}", object_kind=kind, object_id=str(obj.pk), detail={"fields": fields}
     )
 
 
+class UserForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+    def clean_email(self) -> str:
+        """In lower case, so that case makes no second account."""
+        return str(self.cleaned_data["email"]).lower()
+
+
 @admin.register(User)
-class UserAdmin(Audited, DjangoUserAdmin):  # type: ignore[type-arg]  # not generic at run time
+class UserAdmin(Audited, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+    """Who there is. No password is set or seen here: its owner sets it, by a one-time link ("View on site" makes one).
+
+    Only superusers say who is staff or superuser, and who is in which group, since groups carry roles. Other staff edit
+    those whom they may help (see `may_help`), and never an email, which is what an account signs in with.
+    """
+
+    form = UserForm
     ordering = ["email"]
     list_display = ["email", "display_name", "is_active", "is_staff", "last_login"]
     list_filter = ["is_active", "is_staff", "is_superuser", "groups"]
     search_fields = ["email", "display_name"]
+    filter_horizontal = ["groups", "user_permissions"]
     readonly_fields = ["last_login", "created_at"]
     fieldsets = [
-        (None, {"fields": ["email", "password", "display_name"]}),
+        (None, {"fields": ["email", "display_name"]}),
         ("May", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
         ("When", {"fields": ["last_login", "created_at"]}),
     ]
-    add_fieldsets = [(None, {"fields": ["email", "display_name", "usable_password", "password1", "password2"]})]
 
-    def get_readonly_fields(self, request: HttpRequest, obj: object = None) -> list[str]:
-        """Only a superuser makes superusers or hands out single permissions."""
-        fixed = [] if request.user.is_superuser else ["is_superuser", "user_permissions"]
+    def view_on_site(self, obj: User) -> str:
+        return reverse("person", args=[obj.pk])
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        allowed = super().has_change_permission(request, obj)
+        if obj is None or not allowed:
+            return allowed
+        return request.user.is_superuser or may_help(actor_of(request), obj)
+
+    def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
+        return super().get_fieldsets(request, obj) if obj else [(None, {"fields": ["email", "display_name"]})]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:
+        """A person's name and whether they are active is all that staff change; a new one's email is theirs to give."""
+        fixed = [] if request.user.is_superuser else ["is_staff", "is_superuser", "groups", "user_permissions"]
+        if obj is not None and not request.user.is_superuser:
+            fixed.append("email")
         return [*super().get_readonly_fields(request, obj), *fixed]
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:  # noqa: ARG002, FBT001 - the framework's signature
+        """Writes no more than was changed, so that nothing that happened meanwhile, a new password say, is undone."""
+        if change:
+            columns = {field.name for field in obj._meta.concrete_fields}  # noqa: SLF001 - Django's documented API for models
+            obj.save(update_fields=[name for name in form.changed_data if name in columns])
+        else:
+            obj.set_unusable_password()
+            obj.save()
 
 
 admin.site.unregister(Group)
@@ -91,7 +139,13 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class GroupAdmin(Audited, DjangoGroupAdmin):
-    pass
+    """Groups carry roles, so that who could edit one could give themselves more: superusers alone do."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_superuser)
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - the framework's signature
+        return bool(request.user.is_superuser)
 
 
 @admin.register(Tenant)
@@ -116,6 +170,33 @@ class ApiTokenAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  
     list_display = ["prefix", "user", "name", "scopes", "created_at", "expires_at", "last_used_at", "revoked_at"]
     list_select_related = ["user"]
     search_fields = ["prefix", "name", "user__email"]
+
+
+@admin.register(Membership)
+class MembershipAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+    list_display = ["user", "organisation", "created_at"]
+    list_select_related = ["user", "organisation"]
+    search_fields = ["user__email", "organisation__path"]
+
+
+@admin.register(OneTimeLink)
+class OneTimeLinkAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+    exclude = ["digest"]
+    list_display = [
+        "prefix",
+        "purpose",
+        "user",
+        "email",
+        "tenant",
+        "made_by",
+        "created_at",
+        "expires_at",
+        "used_at",
+        "ended_at",
+    ]
+    list_select_related = ["user", "tenant", "made_by"]
+    list_filter = ["purpose"]
+    search_fields = ["prefix", "email", "user__email"]
 
 
 @admin.register(AuditEntry)

@@ -1,14 +1,18 @@
 """The tenant tree, the people in it, their tokens, and the audit trail of what they did."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.models import PermissionsMixin
-from django.db import models
+from django.db import models, transaction
 from django.db.models import Q
 from django.db.models.functions import Length, Lower, Now
 from django.db.models.lookups import Exact
+from django.utils.crypto import salted_hmac
 
+from foundation.clock import now
 from foundation.ids import new_id
 
 from .engine.roles import Role, Scope
@@ -82,6 +86,11 @@ class User(AbstractBaseUser, PermissionsMixin):
     display_name = models.CharField(max_length=150, blank=True)
     is_active = models.BooleanField(default=True)
     is_staff = models.BooleanField(default=False, help_text="May sign in to the operators' admin.")
+    session_epoch = models.PositiveIntegerField(
+        default=0,
+        editable=False,
+        help_text="Counts up to end every session; a trigger does when the user is deactivated, and keeps it from going back.",
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     objects: ClassVar[UserManager] = UserManager()
@@ -94,12 +103,65 @@ class User(AbstractBaseUser, PermissionsMixin):
     def __str__(self) -> str:
         return self.email
 
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """A new password ends every token and one-time link of the user, whoever sets it; sessions end by their hash."""
+        # A better hash of the same password is no change: Django says so by setting `_password` to None.
+        is_new_password = self._password is not None and not self._state.adding  # type: ignore[attr-defined]
+        with transaction.atomic():
+            super().save(*args, **kwargs)
+            if is_new_password:
+                ApiToken.objects.filter(user=self, revoked_at__isnull=True).update(revoked_at=now())
+                OneTimeLink.objects.filter(user=self, used_at__isnull=True, ended_at__isnull=True).update(
+                    ended_at=now()
+                )
+
+    def get_session_auth_hash(self) -> str:
+        """What a session must carry to go on: it changes with the password and with the epoch."""
+        return self._session_hash(None)
+
+    def get_session_auth_fallback_hash(self) -> Iterator[str]:
+        """The same under the keys that were in use before."""
+        for secret in settings.SECRET_KEY_FALLBACKS:
+            yield self._session_hash(secret)
+
+    def _session_hash(self, secret: str | bytes | None) -> str:
+        value = f"{self.session_epoch}|{self.password}"
+        return salted_hmac("tenancy.User.session", value, secret=secret, algorithm="sha256").hexdigest()
+
+
+class Membership(models.Model):
+    """A person belongs to an organisation. Only members hold roles there; without it their roles there are gone."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    organisation = models.ForeignKey(
+        Tenant, on_delete=models.CASCADE, related_name="memberships", help_text="A root of the tree (trigger)."
+    )
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "organisation"], name="one_membership_per_organisation")]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} in {self.organisation_id}"
+
 
 class RoleBinding(models.Model):
-    """A role of a user or group at a tenant; it holds for everything below."""
+    """A role of a user or group at a tenant; it holds for everything below.
+
+    A user's role hangs on their membership of the tenant's organisation, by a foreign key on both columns, and goes with
+    it. A group's role counts for those of the group who are members.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="role_bindings")
+    organisation = models.ForeignKey(
+        Tenant,
+        on_delete=models.CASCADE,
+        related_name="+",
+        editable=False,
+        help_text="The tenant's (a trigger fills it).",
+    )
     user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="role_bindings")
     group = models.ForeignKey(
         "auth.Group", null=True, blank=True, on_delete=models.CASCADE, related_name="role_bindings"
@@ -143,6 +205,65 @@ class ApiToken(models.Model):
                 condition=Q(scopes__contained_by=[scope.value for scope in Scope]), name="token_scopes_are_known"
             ),
             models.CheckConstraint(condition=Exact(Length("digest"), 32), name="token_digest_is_sha256"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}…"
+
+
+class OneTimeLink(models.Model):
+    """A secret that lets one person set their own password or join an organisation, once. Only its digest is kept.
+
+    It is live until it is used or ended (replaced, withdrawn, made void), or `expires_at` has passed; a trigger keeps it
+    from coming back. `made_by` is null for the console.
+    """
+
+    class Purpose(models.TextChoices):
+        FIRST_SIGN_IN = "first_sign_in"
+        RESET_PASSWORD = "reset_password"  # noqa: S105 - a word, not a password
+        INVITATION = "invitation"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    purpose = models.CharField(max_length=20, choices=Purpose.choices)
+    prefix = models.CharField(max_length=16, editable=False)
+    digest = models.BinaryField(max_length=32, unique=True, editable=False)
+    made_by = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="one_time_links")
+    email = models.EmailField(max_length=254, blank=True, help_text="Who is invited, in lower case.")
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.CASCADE, related_name="invitations")
+    role = models.CharField(max_length=20, blank=True, choices=[(role.value, role.value) for role in Role])
+    role_expires_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(db_default=Now())
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    purpose="invitation", user__isnull=True, tenant__isnull=False, role__in=[r.value for r in Role]
+                )
+                & ~Q(email="")
+                | Q(purpose__in=["first_sign_in", "reset_password"], user__isnull=False, tenant__isnull=True)
+                & Q(email="", role="", role_expires_at__isnull=True),
+                name="one_time_link_has_what_its_purpose_needs",
+            ),
+            models.CheckConstraint(condition=Exact(Length("digest"), 32), name="one_time_link_digest_is_sha256"),
+            models.CheckConstraint(condition=Q(email=Lower("email")), name="invited_email_is_in_lower_case"),
+            models.CheckConstraint(
+                condition=Q(used_at__isnull=True) | Q(ended_at__isnull=True), name="one_time_link_ends_one_way"
+            ),
+            models.UniqueConstraint(
+                fields=["user"],
+                condition=Q(used_at__isnull=True, ended_at__isnull=True),
+                name="one_live_link_per_user",
+            ),
+            models.UniqueConstraint(
+                fields=["tenant", "email", "role"],
+                condition=Q(used_at__isnull=True, ended_at__isnull=True),
+                name="one_live_invitation_per_email_and_role",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from quotas.engine.amounts import parse_amount
 from quotas.models import QuotaLimit
 from quotas.operations import HoldRequest
 from tenancy.engine.roles import Role
-from tenancy.models import ApiToken, RoleBinding, Tenant, User
+from tenancy.models import ApiToken, Membership, RoleBinding, Tenant, User
 from tenancy.queries import Actor
 
 KINDS = ["organisation", "department", "team", "project"]
@@ -42,8 +42,15 @@ def make_user(email: str = "") -> User:
 
 
 def bind(user: User, path: str, role: str = Role.ADMIN, expires_at: datetime | None = None) -> RoleBinding:
-    """The user's role at the tenant (made if need be)."""
+    """The user's role at the tenant (made if need be), in whose organisation they are a member."""
+    join(user, path)
     return RoleBinding.objects.create(tenant=make_tenant(path), user=user, role=role, expires_at=expires_at)
+
+
+def join(user: User, path: str) -> User:
+    """The user as a member of the organisation of the tenant (made if need be)."""
+    Membership.objects.get_or_create(user=user, organisation=make_tenant(path.partition("/")[0]))
+    return user
 
 
 def make_token(user: User, *scopes: str, **fields: object) -> str:

@@ -99,5 +99,12 @@
       button.querySelector("[data-copy-label]").textContent = "Copied";
     });
   }
+  // A one-time link's secret stands behind the #, which no server is sent; from there it goes into the form, and out of sight.
+  const secret = document.querySelector("[data-from-fragment]");
+  if (secret && location.hash.length > 1) {
+    secret.value = location.hash.slice(1);
+    history.replaceState(null, "", location.pathname);
+    secret.form.requestSubmit();
+  }
   for (const link of document.querySelectorAll("[data-scroll-end]")) link.scrollTop = link.scrollHeight;
 })();

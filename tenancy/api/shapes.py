@@ -7,7 +7,7 @@ from rest_framework.exceptions import ValidationError
 
 from foundation.shapes import Instant, Labels, StrictShape, Text
 from tenancy.engine.roles import Role, Scope
-from tenancy.models import NAME_PATTERN, ApiToken, AuditEntry, RoleBinding, Tenant
+from tenancy.models import NAME_PATTERN, ApiToken, AuditEntry, OneTimeLink, RoleBinding, Tenant
 
 MAX_PATH_LENGTH = 1100
 ROLES = [role.value for role in Role]
@@ -161,3 +161,72 @@ class AuditEntryShape(serializers.ModelSerializer[AuditEntry]):
     class Meta:
         model = AuditEntry
         fields = ["id", "at", "actor", "action", "outcome", "object", "tenant_id", "detail", "request_id", "position"]
+
+
+class PersonShape(serializers.Serializer[Any]):
+    id = serializers.UUIDField(source="person.id")
+    email = serializers.EmailField(source="person.email")
+    display_name = serializers.CharField(source="person.display_name")
+    is_active = serializers.BooleanField(source="person.is_active")
+    organisations = serializers.ListField(
+        child=serializers.CharField(), help_text="Paths of those they belong to, as far as you may know."
+    )
+
+
+class NoFieldsShape(StrictShape):
+    """An empty object."""
+
+
+class LinkShape(serializers.ModelSerializer[OneTimeLink]):
+    created_at = Instant()
+    expires_at = Instant()
+
+    class Meta:
+        model = OneTimeLink
+        fields = ["id", "purpose", "prefix", "created_at", "expires_at"]
+
+
+class CreatedLinkShape(LinkShape):
+    link = serializers.CharField(
+        allow_null=True, help_text="Shown in this answer alone and kept nowhere; null when the request is a repetition."
+    )
+
+    class Meta(LinkShape.Meta):
+        fields = [*LinkShape.Meta.fields, "link"]
+
+
+class NewInvitationShape(StrictShape):
+    email = Text(max_length=254)
+    role = serializers.ChoiceField(choices=ROLES)
+    expires_at = Instant(
+        allow_null=True, default=None, help_text="When the role ends; the link itself works for 7 days."
+    )
+
+
+class InvitationShape(serializers.ModelSerializer[OneTimeLink]):
+    tenant = serializers.CharField(source="tenant.path")
+    role = serializers.ChoiceField(choices=ROLES)
+    role_expires_at = Instant(allow_null=True)
+    created_at = Instant()
+    expires_at = Instant(help_text="Until when the link works.")
+
+    class Meta:
+        model = OneTimeLink
+        fields = ["id", "tenant", "email", "role", "role_expires_at", "prefix", "created_at", "expires_at"]
+
+
+class CreatedInvitationShape(InvitationShape):
+    link = serializers.CharField(
+        allow_null=True, help_text="Shown in this answer alone and kept nowhere; null when the request is a repetition."
+    )
+
+    class Meta(InvitationShape.Meta):
+        fields = [*InvitationShape.Meta.fields, "link"]
+
+
+class EndSessionsShape(StrictShape):
+    tokens = serializers.BooleanField(default=False, help_text="Also revoke every API token of theirs.")
+
+
+class EndedShape(serializers.Serializer[Any]):
+    tokens_revoked = serializers.IntegerField()

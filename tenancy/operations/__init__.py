@@ -1,5 +1,7 @@
 """The only writers of this room: tenants, roles, tokens, the audit trail, and answers kept for repeated requests."""
 
+from .access import change_password as change_password
+from .access import end_sessions as end_sessions
 from .anchoring import accept_audit as accept_audit
 from .anchoring import anchor_audit as anchor_audit
 from .audit import record_audit as record_audit
@@ -9,6 +11,14 @@ from .idempotency import Answer as Answer
 from .idempotency import answer_once as answer_once
 from .idempotency import forget_old_answers as forget_old_answers
 from .idempotency import given_answer as given_answer
+from .links import accept_as_new as accept_as_new
+from .links import accept_invitation as accept_invitation
+from .links import invite as invite
+from .links import make_link as make_link
+from .links import open_link as open_link
+from .links import set_password_by_link as set_password_by_link
+from .links import withdraw_invitation as withdraw_invitation
+from .memberships import remove_member as remove_member
 from .people import bootstrap as bootstrap
 from .people import ensure_user as ensure_user
 from .people import give_role as give_role

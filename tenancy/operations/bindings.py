@@ -4,8 +4,8 @@ from datetime import datetime
 from uuid import UUID
 
 from django.contrib.auth.models import Group
-from django.db import transaction
-from django.db.models import Q
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
 
 from foundation.clock import now
 from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
@@ -20,21 +20,30 @@ from .audit import record_audit
 def bind_role(
     actor: Actor, tenant_id: UUID, *, role: Role, user: str = "", group: str = "", expires_at: datetime | None = None
 ) -> RoleBinding:
-    """A role for a user (email or id) or a group (name) at the tenant and below, until `expires_at` if given.
+    """A role for a member (email or id) or a group (name) at the tenant and below, until `expires_at` if given.
 
-    Raises Conflict `role_already_bound`, PermissionDenied `role_exceeds_own` when the actor holds less than the role
-    grants (or holds it for a shorter time), Invalid for a user or group that is unknown or an end that has passed.
+    Who is no member of the organisation does not exist here, and is invited instead. Groups are the installation's:
+    operators alone bind them. Raises Conflict `role_already_bound`, PermissionDenied `role_exceeds_own` when the actor
+    holds less than the role grants (or holds it for a shorter time), Invalid for a user or group that is unknown or an
+    end that has passed.
     """
     if expires_at is not None and expires_at <= now():
         raise Invalid.field("expires_at", "in_the_past", "expires_at lies in the past")
     with transaction.atomic():
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
-        _check_own_roles(actor, tenant, role, expires_at)
-        holder = {"user": _user(user), "group": None} if user else {"user": None, "group": _group(group)}
+        check_own_roles(actor, tenant, role, expires_at)
+        holder = (
+            {"user": _member(user, tenant), "group": None} if user else {"user": None, "group": _group(actor, group)}
+        )
         same = RoleBinding.objects.filter(tenant=tenant, role=role, **holder)
         same.filter(expires_at__lte=now()).delete()
         values = {"tenant": tenant, "role": role, **holder}
-        binding, is_new = RoleBinding.objects.get_or_create(**values, defaults={"expires_at": expires_at})
+        try:
+            binding, is_new = RoleBinding.objects.get_or_create(**values, defaults={"expires_at": expires_at})
+        except IntegrityError as error:  # the member was removed meanwhile
+            if "role_binding_is_a_members" in str(error):
+                raise _nobody() from None
+            raise
         if not is_new:
             raise Conflict("This role is bound already; remove the binding to change it.", code="role_already_bound")
         record_audit(
@@ -58,9 +67,9 @@ def unbind_role(actor: Actor, tenant_id: UUID, binding_id: UUID) -> None:
         binding = RoleBinding.objects.select_related("user", "group").filter(tenant=tenant, id=binding_id).first()
         if binding is None:
             raise NotFound
-        _check_own_roles(actor, tenant, Role(binding.role), now())
-        if tenant.parent_id is None and binding.role == Role.ADMIN and not _others_administer(binding):
-            raise Conflict("An organisation keeps at least one admin.", code="last_admin")
+        check_own_roles(actor, tenant, Role(binding.role), now())
+        if tenant.parent_id is None and binding.role == Role.ADMIN:
+            check_others_administer(tenant, RoleBinding.objects.filter(id=binding.id))
         record_audit(
             actor,
             "role.unbind",
@@ -72,7 +81,7 @@ def unbind_role(actor: Actor, tenant_id: UUID, binding_id: UUID) -> None:
         binding.delete()
 
 
-def _check_own_roles(actor: Actor, tenant: Tenant, role: Role, until: datetime | None) -> None:
+def check_own_roles(actor: Actor, tenant: Tenant, role: Role, until: datetime | None) -> None:
     if not GRANTS[role] <= permissions_at(actor, tenant, until=until):
         raise PermissionDenied(
             f"The role {role.value} allows more, or for longer, than you hold at {tenant.path}.",
@@ -80,28 +89,39 @@ def _check_own_roles(actor: Actor, tenant: Tenant, role: Role, until: datetime |
         )
 
 
-def _user(name: str) -> User:
+def check_others_administer(organisation: Tenant, without: QuerySet[RoleBinding]) -> None:
+    """Raises Conflict `last_admin` when nobody would administer the organisation for good without these bindings."""
+    admins = RoleBinding.objects.filter(tenant=organisation, role=Role.ADMIN, expires_at__isnull=True)
+    people = Q(user__is_active=True) | Q(
+        group__user__is_active=True, group__user__memberships__organisation=organisation
+    )
+    if not admins.exclude(id__in=without.values("id")).filter(people).exists():
+        raise Conflict("An organisation keeps at least one admin.", code="last_admin")
+
+
+def _member(name: str, tenant: Tenant) -> User:
     try:
         by_id = Q(id=UUID(name))
     except ValueError:
         by_id = Q(email=name.lower())
-    user = User.objects.filter(by_id, is_active=True).first()
+    members = User.objects.filter(is_active=True, memberships__organisation__path=tenant.path_prefixes[0])
+    user = members.filter(by_id).first()
     if user is None:
-        raise Invalid.field("user", "unknown_user", "there is no such user")
+        raise _nobody()
     return user
 
 
-def _group(name: str) -> Group:
+def _nobody() -> Invalid:
+    return Invalid.field("user", "unknown_user", "nobody in this organisation; invite them")
+
+
+def _group(actor: Actor, name: str) -> Group:
+    if not (actor.is_operator or actor.is_staff):
+        raise PermissionDenied("Only the operators of this installation bind groups.")
     group = Group.objects.filter(name=name).first()
     if group is None:
         raise Invalid.field("group", "unknown_group", "there is no such group")
     return group
-
-
-def _others_administer(binding: RoleBinding) -> bool:
-    admins = RoleBinding.objects.filter(tenant_id=binding.tenant_id, role=Role.ADMIN, expires_at__isnull=True)
-    people = Q(user__is_active=True) | Q(group__user__is_active=True)
-    return admins.exclude(id=binding.id).filter(people).exists()
 
 
 def _seen(binding: RoleBinding) -> dict[str, str | None]:

@@ -3,18 +3,17 @@
 from dataclasses import dataclass
 
 from django.contrib.auth.models import Group, Permission
-from django.contrib.auth.password_validation import validate_password
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import transaction
 
-from foundation.problems import Invalid
 from tenancy.engine.roles import Role, Scope
 from tenancy.locks import hold_tree
 from tenancy.models import ApiToken, RoleBinding, Tenant, User
 from tenancy.queries import SYSTEM
 
+from .access import check_email, check_password_rules
 from .audit import record_audit
+from .links import make_link
+from .memberships import join
 from .tenants import create_tenant
 from .tokens import issue_token
 
@@ -24,11 +23,12 @@ FIRST_TOKEN = "bootstrap"  # noqa: S105 - the name of a token, not its secret
 
 @dataclass(frozen=True, slots=True)
 class FirstSetUp:
-    """What stands after a bootstrap; `secret` is empty unless a token was made."""
+    """What stands after a bootstrap; `secret` is a token's and `link` a one-time link's, each empty unless it was made."""
 
     organisation: Tenant
     user: User
     secret: str
+    link: str
 
 
 def ensure_user(email: str, *, display_name: str = "", password: str | None = None) -> User:
@@ -37,7 +37,9 @@ def ensure_user(email: str, *, display_name: str = "", password: str | None = No
     Raises Invalid for an email or password that cannot be.
     """
     email = email.strip().lower()
-    _check(email, password)
+    check_email(email)
+    if password is not None:
+        check_password_rules(password)
     with transaction.atomic():
         user = User.objects.filter(email=email).first()
         if user is None:
@@ -53,8 +55,9 @@ def ensure_user(email: str, *, display_name: str = "", password: str | None = No
 
 
 def give_role(user: User, tenant: Tenant, role: Role) -> None:
-    """Binds the role for good unless it is bound so already."""
+    """Binds the role for good unless it is bound so already; the user joins the organisation if need be."""
     with transaction.atomic():
+        join(SYSTEM, user, Tenant.objects.get(path=tenant.path_prefixes[0]))
         binding, is_new = RoleBinding.objects.get_or_create(tenant=tenant, user=user, role=role)
         if not is_new and binding.expires_at is None:
             return
@@ -74,10 +77,17 @@ def give_token(user: User, name: str, *scopes: Scope) -> str:
     return secret
 
 
-def bootstrap(organisation: str, email: str, *, password: str | None = None, wants_token: bool = False) -> FirstSetUp:
+def bootstrap(
+    organisation: str,
+    email: str,
+    *,
+    password: str | None = None,
+    wants_token: bool = False,
+    wants_link: bool = False,
+) -> FirstSetUp:
     """The organisation, and its first admin, who is also an operator of this installation; run again, it changes nothing.
 
-    The first run makes a token; later ones only when `wants_token`.
+    The first run makes a token, and a link to set a password unless there is one; later ones only what is wanted.
     """
     with transaction.atomic():
         hold_tree()
@@ -92,7 +102,9 @@ def bootstrap(organisation: str, email: str, *, password: str | None = None, wan
         give_role(user, tenant, Role.ADMIN)
         has_token = ApiToken.objects.filter(user=user, name=FIRST_TOKEN).exists()
         secret = give_token(user, FIRST_TOKEN) if wants_token or not has_token else ""
-    return FirstSetUp(tenant, user, secret)
+        wants_link = wants_link or not (has_token or user.has_usable_password())
+        link = make_link(SYSTEM, user.id)[1] if wants_link else ""
+    return FirstSetUp(tenant, user, secret, link)
 
 
 def _operators() -> Group:
@@ -100,15 +112,3 @@ def _operators() -> Group:
     group, _ = Group.objects.get_or_create(name=OPERATORS)
     group.permissions.set(Permission.objects.all())
     return group
-
-
-def _check(email: str, password: str | None) -> None:
-    try:
-        validate_email(email)
-    except ValidationError:
-        raise Invalid.field("email", "invalid", "this is not an email address") from None
-    if password is not None:
-        try:
-            validate_password(password)
-        except ValidationError as error:
-            raise Invalid.field("password", "invalid", " ".join(error.messages)) from None

@@ -10,7 +10,7 @@ from django.dispatch import Signal
 from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
 from tenancy.engine.roles import Permission, Role
 from tenancy.locks import hold_tree
-from tenancy.models import MAX_DEPTH, RoleBinding, Tenant
+from tenancy.models import MAX_DEPTH, Membership, RoleBinding, Tenant
 from tenancy.queries import Actor, tenant_by_id, what_hangs_on
 
 from .audit import record_audit
@@ -36,6 +36,7 @@ def create_tenant(
         _check_place(kind, parent)
         tenant = _insert(Tenant(name=name, kind=kind, parent=parent, labels=dict(labels or {})))
         if parent is None and actor.user_id is not None:
+            Membership.objects.create(user_id=actor.user_id, organisation=tenant)
             RoleBinding.objects.create(tenant=tenant, user_id=actor.user_id, role=Role.ADMIN)
         record_audit(
             actor, "tenant.create", object_kind="tenant", object_id=tenant.id, tenant_id=tenant.id, detail=_seen(tenant)
@@ -53,8 +54,8 @@ def change_tenant(
 ) -> Tenant:
     """The tenant with what was given changed; None leaves as it is. A new parent or name carries everything below along.
 
-    Moving needs MANAGE_TENANTS at the parent it leaves as well as the one it joins. Raises Conflict `tenant_exists`,
-    Invalid `tenant_below_itself`, and whatever a room that books on paths objects to.
+    Moving needs MANAGE_TENANTS at the parent it leaves as well as the one it joins, in the same organisation. Raises
+    Conflict `tenant_exists`, Invalid `tenant_below_itself`, `other_organisation`, and whatever a room that books on paths objects to.
     """
     with transaction.atomic():
         if name is not None or parent_id is not None:
@@ -120,6 +121,8 @@ def _move(actor: Actor, tenant: Tenant, parent_id: UUID) -> None:
         raise Invalid.field("parent", "wrong_kind", "an organisation has no parent")
     tenant_by_id(actor, tenant.parent_id, Permission.MANAGE_TENANTS)
     parent = _parent(actor, parent_id)
+    if parent.path_prefixes[0] != tenant.path_prefixes[0]:
+        raise Invalid.field("parent", "other_organisation", "a tenant stays in its organisation")
     if parent.path == tenant.path or parent.path.startswith(f"{tenant.path}/"):
         raise Invalid.field("parent", "tenant_below_itself", "a tenant cannot lie below itself")
     deepest = (

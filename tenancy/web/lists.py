@@ -11,7 +11,7 @@ from django.db.models import Count, Q
 from foundation.clock import now
 from foundation.paging import page_of
 from tenancy.engine.roles import Permission
-from tenancy.models import ApiToken, AuditEntry, RoleBinding, Tenant
+from tenancy.models import ApiToken, AuditEntry, RoleBinding, Tenant, User
 from tenancy.queries import Actor, audit_watch, bindings_of, permissions_at, visible_tenants
 
 AUDIT_PAGE_SIZE = "50"
@@ -224,3 +224,9 @@ def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
+
+
+def live_tokens_of(user: User) -> int:
+    """How many tokens act for the user now."""
+    unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=now())
+    return ApiToken.objects.filter(unexpired, user=user, revoked_at__isnull=True).count()

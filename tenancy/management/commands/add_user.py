@@ -8,8 +8,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from foundation.problems import Problem
 from tenancy.engine.roles import Role, Scope
-from tenancy.operations import ensure_user, give_role, give_token
+from tenancy.operations import ensure_user, give_role, give_token, make_link
 from tenancy.queries import SYSTEM, tenant_by_path
+from tenancy.web.links import link_to, own_address
 
 
 class Command(BaseCommand):
@@ -26,6 +27,10 @@ class Command(BaseCommand):
             help="such as submitter@acme/research; repeatable",
         )
         parser.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+        parser.add_argument(
+            "--new-link", action="store_true", help="make a one-time link with which they set a password"
+        )
+        parser.add_argument("--address", default=own_address(), help="of the gateway, for the link")
         parser.add_argument("--new-token", action="store_true", help="make a token and print its secret")
         parser.add_argument("--scope", action="append", default=[], choices=[scope.value for scope in Scope])
 
@@ -43,4 +48,6 @@ class Command(BaseCommand):
         answer = {"user": user.email, "user_id": str(user.id)}
         if options["new_token"]:
             answer["token"] = give_token(user, "console", *(Scope(word) for word in options["scope"]))
+        if options["new_link"]:
+            answer["link"] = link_to(options["address"], make_link(SYSTEM, user.id)[1])
         self.stdout.write(json.dumps(answer))

@@ -2,9 +2,10 @@ import io
 import json
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError, call_command, load_command_class
 
-from tenancy.models import ApiToken, AuditEntry, RoleBinding, Tenant, User
+from tenancy.models import ApiToken, AuditEntry, OneTimeLink, RoleBinding, Tenant, User
+from tenancy.operations import set_password_by_link
 from tests.builders import make_tenant
 
 pytestmark = pytest.mark.django_db
@@ -35,10 +36,37 @@ def test_bootstrap_run_again_changes_nothing():
     first = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org")
     before = [model.objects.count() for model in (Tenant, User, ApiToken, RoleBinding, AuditEntry)]
     again = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org")
-    assert again == {name: value for name, value in first.items() if name != "token"}
+    assert again == {name: value for name, value in first.items() if name not in {"token", "link"}}
     assert [model.objects.count() for model in (Tenant, User, ApiToken, RoleBinding, AuditEntry)] == before
     renewed = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org", "--new-token")
     assert renewed["token"] != first["token"]
+    assert "link" not in renewed
+
+
+def test_the_first_admin_signs_in_by_the_link_that_bootstrap_prints(client):
+    arguments = ("bootstrap", "--organisation", "acme", "--admin", "root@example.org", "--address", "https://gateway/")
+    address, _, secret = run(*arguments)["link"].partition("#")
+    assert address == "https://gateway/sign-in/link/"
+    set_password_by_link(secret, "correct horse battery")
+    assert client.login(username="root@example.org", password="correct horse battery")
+    assert client.get("/admin/").status_code == 200
+    assert "link" not in run(*arguments)
+    assert run(*arguments, "--new-link")["link"].partition("#")[2] != secret
+    assert secret not in str(list(AuditEntry.objects.values())) + str(list(OneTimeLink.objects.values()))
+
+
+def test_no_command_takes_a_password_as_an_argument():
+    for name in ("bootstrap", "add_user"):
+        parser = load_command_class("tenancy", name).create_parser("manage.py", name)
+        takers = [action for action in parser._actions if "password" in "".join(action.option_strings)]
+        assert [(action.option_strings, action.nargs) for action in takers] == [(["--password-stdin"], 0)]
+
+
+def test_a_console_link_lets_a_new_user_choose_a_password(client):
+    make_tenant("acme")
+    link = run("add_user", "ann@example.org", "--role", "viewer@acme", "--new-link")["link"]
+    set_password_by_link(link.partition("#")[2], "correct horse battery")
+    assert client.login(username="ann@example.org", password="correct horse battery")
 
 
 def test_bootstrap_takes_a_password_from_standard_input(client, monkeypatch):

@@ -8,7 +8,7 @@ from foundation.problems import NotFound, PermissionDenied
 from tenancy.engine.roles import GRANTS, Permission, Role, Scope
 from tenancy.models import RoleBinding, Tenant, User
 from tenancy.queries import SYSTEM, Actor, actor_for, require, tenant_by_id, tenant_by_path, visible_tenants
-from tests.builders import bind, make_tenant, make_user
+from tests.builders import bind, join, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db
 TREE = ["acme", "acme/research", "acme/research/vision", "acme/sales", "other", "other/research"]
@@ -101,10 +101,13 @@ def test_an_expired_binding_does_not_count():
 def test_a_groups_role_counts_for_its_members_only():
     group = Group.objects.create(name="vision people")
     RoleBinding.objects.create(tenant=Tenant.objects.get(path="acme"), group=group, role=Role.SUBMITTER)
-    member, stranger = make_user(), make_user()
+    member, stranger, outsider = join(make_user(), "acme"), join(make_user(), "acme"), join(make_user(), "other")
     member.groups.add(group)
+    outsider.groups.add(group)
     assert verdict(actor_for(member), "acme/sales", Permission.SUBMIT) == "allowed"
     assert verdict(actor_for(stranger), "acme/sales", Permission.VIEW) == "absent"
+    assert verdict(actor_for(outsider), "acme/sales", Permission.VIEW) == "absent"
+    assert not visible_tenants(actor_for(outsider)).exists()
 
 
 def test_an_inactive_users_roles_do_not_count():

@@ -6,7 +6,7 @@ from django.contrib.auth.models import Group
 from foundation.clock import now
 from tenancy.engine.roles import GRANTS, Permission, Role
 from tenancy.models import AuditEntry, RoleBinding, Tenant
-from tests.builders import bind, make_tenant, make_user
+from tests.builders import bind, join, make_tenant, make_user
 
 from .test_tenants_api import Caller, one, problem
 
@@ -18,7 +18,7 @@ def bindings(path="acme"):
 
 
 def test_a_role_is_bound_seen_and_taken_away(client):
-    admin, ben = Caller(client), make_user("ben@example.org")
+    admin, ben = Caller(client), join(make_user("ben@example.org"), "acme")
     make_tenant("acme/a")
     until = now() + timedelta(days=1)
     made = admin(
@@ -44,8 +44,9 @@ def test_a_role_is_bound_seen_and_taken_away(client):
 
 
 def test_a_group_is_bound_by_name_and_a_user_by_id(client):
-    admin, ben = Caller(client), make_user()
+    admin, ben = Caller(client, is_staff=True), join(make_user(), "acme")
     Group.objects.create(name="vision")
+    problem(admin("post", bindings(), {"group": "nobodies", "role": "viewer"}), 422, "validation_failed", "group")
     assert admin("post", bindings(), {"group": "vision", "role": "viewer"}).json()["group"] == "vision"
     assert admin("post", bindings(), {"user": str(ben.id), "role": "viewer"}).json()["user"] == ben.email
 
@@ -57,7 +58,6 @@ def test_a_group_is_bound_by_name_and_a_user_by_id(client):
         ({"role": "viewer", "user": "a@b.c", "group": "g"}, ["user"]),
         ({"role": "viewer", "user": "nobody@example.org"}, ["user"]),
         ({"role": "viewer", "user": ""}, ["user"]),
-        ({"role": "viewer", "group": "nobodies"}, ["group"]),
         ({"role": "emperor", "user": "a@b.c"}, ["role"]),
         ({"user": "a@b.c"}, ["role"]),
         ({"role": "viewer", "user": "a@b.c", "expires_at": "tomorrow"}, ["expires_at"]),
@@ -71,12 +71,21 @@ def test_a_group_is_bound_by_name_and_a_user_by_id(client):
     ],
 )
 def test_every_field_at_fault_is_named(client, body, fields):
-    make_user("a@b.c")
+    join(make_user("a@b.c"), "acme")
     problem(Caller(client)("post", bindings(), body), 422, "validation_failed", *fields)
 
 
+def test_only_operators_bind_groups_so_that_nobody_else_learns_their_names(client):
+    Group.objects.create(name="vision")
+    admin = Caller(client)
+    answers = [admin("post", bindings(), {"group": name, "role": "viewer"}) for name in ("vision", "nobodies")]
+    for answer in answers:
+        problem(answer, 403, "permission_denied")
+    assert answers[0].json()["detail"] == answers[1].json()["detail"]
+
+
 def test_a_role_is_bound_once(client):
-    admin, ben = Caller(client), make_user()
+    admin, ben = Caller(client), join(make_user(), "acme")
     body = {"user": ben.email, "role": "viewer"}
     assert admin("post", bindings(), body).status_code == 201
     problem(admin("post", bindings(), body), 409, "role_already_bound")
@@ -87,7 +96,7 @@ def test_a_role_is_bound_once(client):
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("own", [Role.MANAGER, Role.ADMIN])
 def test_nobody_binds_or_takes_away_more_than_they_hold(client, own, role):
-    caller, target = Caller(client, own), make_user()
+    caller, target = Caller(client, own), join(make_user(), "acme")
     response = caller("post", bindings(), {"user": target.email, "role": role})
     if GRANTS[role] <= GRANTS[own]:
         assert response.status_code == 201

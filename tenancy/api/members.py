@@ -1,0 +1,152 @@
+"""/people, and the invitations and members of tenants: who belongs to an organisation, and what is done for them."""
+
+from typing import Any
+from uuid import UUID
+
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from foundation.problems import NotFound
+from foundation.schema import page_shape
+from tenancy.engine.roles import Permission, Role
+from tenancy.models import OneTimeLink, Tenant, User
+from tenancy.operations import end_sessions, invite, make_link, remove_member, withdraw_invitation
+from tenancy.queries import (
+    organisations_of,
+    pending_invitations,
+    person_by_id,
+    tenant_by_id,
+    tenant_named,
+    visible_people,
+)
+
+from .shapes import (
+    CreatedInvitationShape,
+    CreatedLinkShape,
+    EndedShape,
+    EndSessionsShape,
+    InvitationShape,
+    LinkShape,
+    NewInvitationShape,
+    NoFieldsShape,
+    PersonShape,
+)
+from .views import ApiView
+
+NEWEST_FIRST = {"-created": "-id", "created": "id"}
+
+
+class People(ApiView):
+    filters = ("organisation", "email")
+    paged = True
+
+    @extend_schema(responses=page_shape(PersonShape))
+    def get(self, request: Request) -> Response:
+        """People of the organisations in which you may bind roles, and yourself. `organisation` is a path or id."""
+        rows = visible_people(self.actor)
+        if "email" in self.query:
+            rows = rows.filter(email=self.query["email"].lower())
+        if "organisation" in self.query:
+            try:
+                organisation = tenant_named(self.actor, self.query["organisation"])
+            except NotFound:
+                return self.page(rows.none(), orders=NEWEST_FIRST, render=self._render)
+            rows = rows.filter(memberships__organisation=organisation)
+        return self.page(rows, orders=NEWEST_FIRST, render=self._render)
+
+    def _render(self, person: User) -> dict[str, Any]:
+        return _person(self, person)
+
+
+class OnePerson(ApiView):
+    @extend_schema(responses=PersonShape)
+    def get(self, request: Request, person_id: UUID) -> Response:
+        """One of them; anybody else does not exist for you."""
+        return Response(_person(self, person_by_id(self.actor, person_id)))
+
+
+class Links(ApiView):
+    @extend_schema(request=NoFieldsShape, responses={201: CreatedLinkShape})
+    def post(self, request: Request, person_id: UUID) -> Response:
+        """A one-time link with which the person sets a password. It is in this answer alone and replaces an earlier one."""
+        self.read(NoFieldsShape)
+        person_by_id(self.actor, person_id)
+
+        def produce() -> tuple[int, dict[str, Any]]:
+            link, secret = make_link(self.actor, person_id)
+            return 201, {**LinkShape(link).data, "link": _address(request, secret)}
+
+        route = f"POST /people/{person_id}/links"
+        return self.created(request, None, route, produce, shown_once=("link",))
+
+
+class EndSessions(ApiView):
+    @extend_schema(request=EndSessionsShape, responses=EndedShape)
+    def post(self, request: Request, person_id: UUID) -> Response:
+        """Ends every web session of the person at once, and revokes their tokens if `tokens`; the one you use is spared."""
+        fields = self.read(EndSessionsShape)
+        return Response({"tokens_revoked": end_sessions(self.actor, person_id, with_tokens=fields["tokens"])})
+
+
+class Invitations(ApiView):
+    paged = True
+
+    @extend_schema(responses=page_shape(InvitationShape))
+    def get(self, request: Request, tenant_id: UUID) -> Response:
+        """Invitations to this very tenant that can still be accepted."""
+        tenant = tenant_by_id(self.actor, tenant_id, Permission.MANAGE_TENANTS)
+        return self.page(pending_invitations(tenant), orders=NEWEST_FIRST, render=_invitation)
+
+    @extend_schema(request=NewInvitationShape, responses={201: CreatedInvitationShape})
+    def post(self, request: Request, tenant_id: UUID) -> Response:
+        """Invites an email to hold a role here. The answer is the same whoever that is; its `link` is in it alone."""
+        fields = self.read(NewInvitationShape)
+        tenant = tenant_by_id(self.actor, tenant_id, Permission.MANAGE_TENANTS)
+        fields["role"] = Role(fields["role"])
+
+        def produce() -> tuple[int, dict[str, Any]]:
+            link, secret = invite(self.actor, tenant.id, **fields)
+            return 201, {**_invitation(link), "link": _address(request, secret)}
+
+        return self.created(request, tenant.id, "POST /tenants/{id}/invitations", produce, shown_once=("link",))
+
+
+class OneInvitation(ApiView):
+    @extend_schema(responses=InvitationShape)
+    def get(self, request: Request, tenant_id: UUID, invitation_id: UUID) -> Response:
+        """An invitation that can still be accepted."""
+        tenant = tenant_by_id(self.actor, tenant_id, Permission.MANAGE_TENANTS)
+        link = pending_invitations(tenant).filter(id=invitation_id).first()
+        if link is None:
+            raise NotFound
+        return Response(_invitation(link))
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, tenant_id: UUID, invitation_id: UUID) -> Response:
+        """Withdraws it: its link no longer works."""
+        withdraw_invitation(self.actor, tenant_id, invitation_id)
+        return Response(status=204)
+
+
+class OneMember(ApiView):
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, tenant_id: UUID, person_id: UUID) -> Response:
+        """Takes the person out of the organisation, with every role they hold in it, at once."""
+        remove_member(self.actor, tenant_id, person_id)
+        return Response(status=204)
+
+
+def _person(view: ApiView, person: User) -> dict[str, Any]:
+    organisations: list[Tenant] = list(organisations_of(view.actor, person))
+    return dict(PersonShape({"person": person, "organisations": [one.path for one in organisations]}).data)
+
+
+def _invitation(link: OneTimeLink) -> dict[str, Any]:
+    return dict(InvitationShape(link).data)
+
+
+def _address(request: Request, secret: str) -> str:
+    """The secret stands behind the `#`, which no server is ever sent."""
+    return f"{request.build_absolute_uri(reverse('link'))}#{secret}"

@@ -1,0 +1,130 @@
+"""One-time links: what they look like, and the page where one is used.
+
+The secret stands behind the `#` of the address, which browsers send to no server and in no Referer: it is in nobody's
+access log. The page's script moves it from there into a form. Looking at a link, as programs do that check links in mail,
+is a GET of a page that is the same for all; only what a person then posts uses it up.
+"""
+
+import os
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.contrib.auth import login
+from django.contrib.auth.password_validation import password_validators_help_texts
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_protect
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
+
+from foundation.pages import Form, show, typed
+from foundation.problems import Invalid, NotFound, Problem, RateLimited
+from tenancy.models import OneTimeLink, User
+from tenancy.operations import accept_as_new, accept_invitation, open_link, set_password_by_link
+
+from .lockout import WINDOW_SECONDS, is_locked_out, note_failure
+from .sign_in import REFUSAL, _admit
+
+MAX_LINK_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPage:
+    """`link` is there once the visitor has shown the secret of one that works."""
+
+    form: Form
+    rules: tuple[str, ...] = ()
+    secret: str = ""
+    link: OneTimeLink | None = None
+    is_theirs: bool = False
+    """Whether the visitor is signed in as the one who is invited."""
+
+
+def link_to(address: str, secret: str) -> str:
+    """The address to hand over, of the gateway at `address`."""
+    return f"{address.rstrip('/')}{reverse('link')}#{secret}"
+
+
+def own_address() -> str:
+    """Where the gateway answers on this machine."""
+    return f"http://127.0.0.1:{os.environ.get('SWITCHYARD_PORT', '8000')}"
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters("link", "password", "password_again", "old_password")
+@csrf_protect
+@never_cache
+def link(request: HttpRequest) -> HttpResponse:
+    """The page of every one-time link. A POST with the secret shows what it is for; one with an answer uses it."""
+    if request.method != "POST":
+        return show(request, "tenancy/link.html", LinkPage(Form()))
+    values = typed(request)
+    secret = values.get("link", "")[:MAX_LINK_LENGTH].rpartition("#")[2].strip()
+    try:
+        found = _found(request, secret)
+        uses = {"password": _set_password, "new": _join_as_new, "account": _join_with_account, "join": _join}
+        use = uses.get(values.get("step", ""))
+        return use(request, secret, found, values) if use else _show(request, secret, found, Form())
+    except (NotFound, RateLimited) as problem:
+        return show(request, "tenancy/link.html", LinkPage(Form(problem=problem.detail)), status=problem.status)
+    except Invalid as problem:
+        form = Form.refused({}, problem, {"password": "password", "password_again": "password_again"})
+        return _show(request, secret, found, form, status=problem.status)
+    except Problem as problem:
+        return _show(request, secret, found, Form(problem=problem.detail), status=problem.status)
+
+
+def _found(request: HttpRequest, secret: str) -> OneTimeLink:
+    """The link. Secrets are 256 random bits, so that counting misses by address only keeps the noise down."""
+    address = request.META.get("REMOTE_ADDR", "")
+    counted_as = f"one-time links from {address}"
+    if is_locked_out(counted_as, address):
+        raise RateLimited(f"Too many links that do not work came from here. Wait {WINDOW_SECONDS // 60} minutes.")
+    try:
+        return open_link(secret)
+    except NotFound:
+        note_failure(counted_as, address)
+        raise
+
+
+def _show(request: HttpRequest, secret: str, found: OneTimeLink, form: Form, *, status: int = 200) -> HttpResponse:
+    is_theirs = isinstance(request.user, User) and request.user.email == found.email
+    page = LinkPage(form, tuple(password_validators_help_texts()), secret, found, is_theirs)
+    return show(request, "tenancy/link.html", page, status=status)
+
+
+def _new_password(values: dict[str, str]) -> str:
+    if values.get("password", "") != values.get("password_again", ""):
+        raise Invalid.field("password_again", "passwords_differ", "the two are not the same")
+    return values.get("password", "")
+
+
+def _set_password(request: HttpRequest, secret: str, _: OneTimeLink, values: dict[str, str]) -> HttpResponse:
+    set_password_by_link(secret, _new_password(values))
+    messages.success(request, "Your password is set. Sessions and API tokens from before have ended.")
+    return redirect("login")
+
+
+def _join_as_new(request: HttpRequest, secret: str, _: OneTimeLink, values: dict[str, str]) -> HttpResponse:
+    accept_as_new(secret, _new_password(values))
+    messages.success(request, "Your account is ready. Sign in with your email and the password you have just set.")
+    return redirect("login")
+
+
+def _join_with_account(request: HttpRequest, secret: str, found: OneTimeLink, values: dict[str, str]) -> HttpResponse:
+    """Signs in with the invited email; what an unknown email is told is what a wrong password is told."""
+    user = _admit(request, found.email, values.get("old_password", ""))
+    if user is None:
+        return _show(request, secret, found, Form(problem=REFUSAL), status=401)
+    login(request, user)
+    return _join(request, secret, found, values)
+
+
+def _join(request: HttpRequest, secret: str, _: OneTimeLink, __: dict[str, str]) -> HttpResponse:
+    if not isinstance(request.user, User):
+        raise NotFound
+    tenant = accept_invitation(request.user, secret)
+    messages.success(request, f"You have joined {tenant.path}.")
+    return redirect("tenant", tenant.id)
