@@ -1,0 +1,31 @@
+"""What is asked of this room: who acts and may do what where, and who the people are. Read-only."""
+
+from .actors import SYSTEM as SYSTEM
+from .actors import Actor as Actor
+from .actors import NotAllowedHere as NotAllowedHere
+from .actors import actor_for as actor_for
+from .actors import audit_head as audit_head
+from .actors import audit_link_at as audit_link_at
+from .actors import audit_links as audit_links
+from .actors import audit_trail as audit_trail
+from .actors import audit_watch as audit_watch
+from .actors import bindings_at as bindings_at
+from .actors import bindings_of as bindings_of
+from .actors import permissions_at as permissions_at
+from .actors import require as require
+from .actors import tenant_by_id as tenant_by_id
+from .actors import tenant_by_path as tenant_by_path
+from .actors import tenant_named as tenant_named
+from .actors import token_of as token_of
+from .actors import tokens_of as tokens_of
+from .actors import unchained_entries as unchained_entries
+from .actors import visible_tenants as visible_tenants
+from .actors import what_hangs_on as what_hangs_on
+from .people import administers as administers
+from .people import link_holds as link_holds
+from .people import live_link as live_link
+from .people import may_help as may_help
+from .people import organisations_of as organisations_of
+from .people import pending_invitations as pending_invitations
+from .people import person_by_id as person_by_id
+from .people import visible_people as visible_people

@@ -1,0 +1,109 @@
+"""People: whom an actor may see, for whom they may act, and the links by which people get in. Read-only."""
+
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from foundation.clock import now
+from foundation.problems import NotFound
+from tenancy.engine.roles import GRANTS, Permission, Role
+from tenancy.models import Membership, OneTimeLink, RoleBinding, Tenant, User
+
+from .actors import Actor, actor_for, permissions_at, visible_tenants
+
+
+def visible_people(actor: Actor) -> QuerySet[User]:
+    """The actor, and who belongs to an organisation in which the actor binds roles somewhere; for operators everybody."""
+    own = Q(pk=actor.user_id)
+    if not actor.may_administer_itself():
+        return User.objects.filter(own)
+    if actor.is_operator or actor.is_staff:
+        return User.objects.all()
+    members = Membership.objects.filter(organisation__in=_organisations_managed(actor)).values("user_id")
+    return User.objects.filter(own | Q(pk__in=members))
+
+
+def person_by_id(actor: Actor, person_id: UUID) -> User:
+    """The person; NotFound alike for one that the actor may not see and one that does not exist."""
+    person = visible_people(actor).filter(id=person_id).first()
+    if person is None:
+        raise NotFound
+    return person
+
+
+def organisations_of(actor: Actor, person: User) -> QuerySet[Tenant]:
+    """Organisations that the person belongs to, as far as the actor may know."""
+    theirs = Tenant.objects.filter(memberships__user=person).order_by("path")
+    knows_all = actor.user_id == person.id or actor.is_operator or actor.is_staff
+    return theirs if knows_all else theirs.filter(id__in=_organisations_managed(actor).values("id"))
+
+
+def administers(actor: Actor, organisation: Tenant) -> bool:
+    """Whether the actor may do everything in the organisation."""
+    return permissions_at(actor, organisation) == frozenset(Permission)
+
+
+def may_help(actor: Actor, person: User) -> bool:
+    """Whether the actor may make a link with which the person sets a password, end their sessions, and edit who they are.
+
+    Never for oneself, nor with a narrowed token. A superuser (and the console) may for everybody. Nobody else may for
+    staff and superusers. Other staff may for those who hold no role that allows more than the staff's own roles there; an
+    organisation's admin for those who belong to organisations that this admin administers, and to no others.
+    """
+    if actor.user_id == person.id or not actor.may_administer_itself():
+        return False
+    if actor.is_operator:
+        return True
+    if person.is_staff or person.is_superuser:
+        return False
+    return (actor.is_staff and _holds_no_less(actor, person)) or _administers_all_of(actor, person)
+
+
+def pending_invitations(tenant: Tenant) -> QuerySet[OneTimeLink]:
+    """Invitations to the tenant that can still be accepted."""
+    return OneTimeLink.objects.filter(
+        tenant=tenant, used_at__isnull=True, ended_at__isnull=True, expires_at__gt=now()
+    ).select_related("tenant", "made_by")
+
+
+def live_link(digest: bytes) -> OneTimeLink | None:
+    """The one-time link with this digest, if it was not used, did not end and has not expired."""
+    live = OneTimeLink.objects.filter(used_at__isnull=True, ended_at__isnull=True, expires_at__gt=now())
+    return live.filter(digest=digest).select_related("tenant", "user", "made_by").first()
+
+
+def link_holds(link: OneTimeLink) -> bool:
+    """Whether who made the link could still make it: they, and the one it is for, may have gained or lost since then."""
+    if link.user is not None and not link.user.is_active:
+        return False
+    if link.made_by is None:
+        return True
+    maker = actor_for(link.made_by)
+    if not link.made_by.is_active:
+        return False
+    if link.user is not None:
+        return may_help(maker, link.user)
+    assert link.tenant is not None
+    until = link.role_expires_at
+    own = permissions_at(maker, link.tenant, until=until)
+    return (until is None or until > now()) and GRANTS[Role(link.role)] | {Permission.MANAGE_TENANTS} <= own
+
+
+def _organisations_managed(actor: Actor) -> QuerySet[Tenant]:
+    """Organisations in which the actor may bind roles, at whatever depth."""
+    managed = visible_tenants(actor, Permission.MANAGE_TENANTS).values_list("path", flat=True)
+    return Tenant.objects.filter(path__in={path.partition("/")[0] for path in managed})
+
+
+def _holds_no_less(actor: Actor, person: User) -> bool:
+    """Whether the actor holds all that the person's roles allow, where they allow it."""
+    unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=now())
+    groups = User.groups.through.objects.filter(user_id=person.id).values("group_id")
+    theirs = RoleBinding.objects.filter(unexpired).filter(Q(user=person) | Q(group_id__in=groups))
+    bindings = theirs.select_related("tenant")
+    return all(GRANTS[Role(binding.role)] <= permissions_at(actor, binding.tenant) for binding in bindings)
+
+
+def _administers_all_of(actor: Actor, person: User) -> bool:
+    theirs = list(Tenant.objects.filter(memberships__user=person))
+    return bool(theirs) and all(administers(actor, organisation) for organisation in theirs)
