@@ -1,0 +1,131 @@
+"""Two at once with one link, one invitation, one membership: one wins, and nothing is left that neither meant."""
+
+import threading
+
+import pytest
+from django.db import connections
+
+from foundation.problems import Problem
+from tenancy.engine.roles import Role
+from tenancy.models import Membership, OneTimeLink, RoleBinding, Tenant, User
+from tenancy.operations import (
+    accept_as_new,
+    accept_invitation,
+    bind_role,
+    invite,
+    make_link,
+    remove_member,
+    set_password_by_link,
+    withdraw_invitation,
+)
+from tenancy.queries import SYSTEM, actor_for
+from tests.builders import bind, join, make_tenant, make_user
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MANY = 8
+PASSWORD = "correct horse battery {}"
+
+
+def at_once(*acts):
+    """Runs each in a thread of its own, all starting together; what each returned, or the code of its refusal."""
+    barrier, answers = threading.Barrier(len(acts)), [None] * len(acts)
+
+    def one(number, act):
+        try:
+            barrier.wait(timeout=30)
+            answers[number] = act()
+        except Problem as problem:
+            answers[number] = problem.code
+        finally:
+            connections.close_all()
+
+    threads = [threading.Thread(target=one, args=item) for item in enumerate(acts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    return answers
+
+
+def test_many_use_one_link_and_one_of_them_sets_the_password():
+    user = make_user()
+    _, secret = make_link(SYSTEM, user.id)
+    answers = at_once(*[lambda n=n: set_password_by_link(secret, PASSWORD.format(n)) and n for n in range(MANY)])
+    winners = [answer for answer in answers if isinstance(answer, int)]
+    assert len(winners) == 1
+    assert User.objects.get(id=user.id).check_password(PASSWORD.format(winners[0]))
+    assert answers.count("not_found") == MANY - 1
+
+
+def test_many_make_a_link_for_one_person_and_one_of_them_works():
+    user = make_user()
+    secrets = [secret for _, secret in at_once(*[lambda: make_link(SYSTEM, user.id)] * MANY)]
+    assert OneTimeLink.objects.filter(used_at__isnull=True, ended_at__isnull=True).count() == 1
+    answers = at_once(*[lambda s=s: set_password_by_link(s, PASSWORD) and "set" for s in secrets])
+    assert sorted(set(answers)) == ["not_found", "set"]
+    assert answers.count("set") == 1
+
+
+def test_many_accept_one_invitation_as_new_and_one_account_is_made():
+    tenant = make_tenant("acme/team")
+    _, secret = invite(SYSTEM, tenant.id, email="new@example.org", role=Role.VIEWER)
+    answers = at_once(*[lambda n=n: accept_as_new(secret, PASSWORD.format(n)) and n for n in range(MANY)])
+    winners = [answer for answer in answers if isinstance(answer, int)]
+    assert len(winners) == 1, answers
+    assert set(answers) - set(winners) <= {"not_found", "sign_in_instead"}
+    user = User.objects.get(email="new@example.org")
+    assert user.check_password(PASSWORD.format(winners[0]))
+    assert RoleBinding.objects.filter(user=user).count() == Membership.objects.filter(user=user).count() == 1
+
+
+def test_a_link_used_while_it_is_withdrawn_ends_one_way():
+    for number in range(6):
+        tenant, user = make_tenant("acme/team"), make_user(f"p{number}@example.org")
+        link, secret = invite(SYSTEM, tenant.id, email=user.email, role=Role.VIEWER)
+        used, withdrawn = at_once(
+            lambda user=user, secret=secret: accept_invitation(user, secret) and "used",
+            lambda link=link, tenant=tenant: withdraw_invitation(SYSTEM, tenant.id, link.id) or "withdrawn",
+        )
+        link.refresh_from_db()
+        assert (used, withdrawn) in {("used", "not_found"), ("not_found", "withdrawn")}
+        assert (link.used_at is not None, link.ended_at is not None) == (used == "used", withdrawn == "withdrawn")
+        assert RoleBinding.objects.filter(user=user).exists() == (used == "used")
+
+
+def test_a_link_used_while_its_person_is_deactivated_revives_nobody():
+    for number in range(4):
+        user = make_user(f"d{number}@example.org")
+        _, secret = make_link(SYSTEM, user.id)
+        at_once(
+            lambda secret=secret: set_password_by_link(secret, PASSWORD),
+            lambda user=user: User.objects.filter(id=user.id).update(is_active=False),
+        )
+        assert not User.objects.get(id=user.id).is_active
+        assert not OneTimeLink.objects.filter(user=user, used_at__isnull=True, ended_at__isnull=True).exists()
+
+
+def test_a_role_bound_while_its_member_is_removed_is_not_left_behind():
+    admin = make_user()
+    bind(admin, "acme", "admin")
+    acme = Tenant.objects.get(path="acme")
+    for number in range(6):
+        user = join(make_user(f"m{number}@example.org"), "acme")
+        answers = at_once(
+            lambda user=user: bind_role(actor_for(admin), acme.id, role=Role.VIEWER, user=user.email) and "bound",
+            lambda user=user: remove_member(actor_for(admin), acme.id, user.id) or "removed",
+        )
+        assert answers[0] in {"bound", "validation_failed"}, answers
+        assert answers[1] == "removed"
+        assert not RoleBinding.objects.filter(user=user).exists()
+
+
+def test_of_two_admins_who_leave_at_once_one_stays():
+    first, second = make_user(), make_user()
+    for user in (first, second):
+        bind(user, "acme", "admin")
+    acme = Tenant.objects.get(path="acme")
+    answers = at_once(
+        *[lambda user=user: remove_member(actor_for(user), acme.id, user.id) or "left" for user in (first, second)]
+    )
+    assert sorted(answers) == ["last_admin", "left"]
+    assert Membership.objects.filter(organisation=acme).count() == 1
