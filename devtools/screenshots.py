@@ -39,6 +39,8 @@ PAGES = {
     "tenants": "/tenants/",
     "tokens": "/tokens/",
     "audit": "/audit/",
+    "account": "/account/",
+    "one-time-link": "/sign-in/link/",
     "not-found": "/there-is-no-such-page/",
 }
 FIRST_LINKS = {  # a page, where to find its address, and the link that leads there
@@ -126,6 +128,7 @@ def _found_pages(visit: Visit) -> dict[str, str]:
             found[name] = link.get_attribute("href") or path
     if "tenant" in found:
         found["policy"] = f"{found['tenant']}policy/"
+        found["people"] = f"{found['tenant']}people/"
     if "job-running" in found:
         found["job-logs"] = f"{found['job-running']}logs/"
     return found

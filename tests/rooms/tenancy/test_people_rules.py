@@ -142,7 +142,7 @@ def test_who_held_a_role_before_people_belonged_to_organisations_is_a_member_aft
     grouped = join(make_user(), "other")
     grouped.groups.add(group)
     RoleBinding.objects.create(tenant=make_tenant("third/team"), group=group, role="viewer")
-    migration = __import__("tenancy.migrations.0004_people_rules", fromlist=["FILL"])
+    migration = __import__("tenancy.migrations.0005_people_rules", fromlist=["FILL"])
     bindings = list(RoleBinding.objects.order_by("id").values_list("organisation__path", flat=True))
     with connection.cursor() as cursor:
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
