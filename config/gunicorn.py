@@ -1,19 +1,33 @@
-"""The web server's settings: threads, since requests wait for PostgreSQL and for clusters more than they compute."""
+"""The web server's settings: threads, since requests wait for PostgreSQL and for clusters more than they compute.
+
+Before the threads stands the edge (`foundation.edge`), which reads whole requests and sends whole answers without one.
+"""
 
 from pathlib import Path
 from typing import Any
 
 from config import environment as env
+from config.wsgi import application as application  # sets Django up, which the worker's class needs
 from foundation.processes import die_with_parent
 
 wsgi_app = "config.wsgi:application"
-bind = env.text("SWITCHYARD_BIND", f"127.0.0.1:{env.number('SWITCHYARD_PORT', 8000, least=1, most=65535)}")
+bind = [env.text("SWITCHYARD_BIND", f"127.0.0.1:{env.number('SWITCHYARD_PORT', 8000, least=1, most=65535)}")]
+# The second address answers /healthz and /readyz alone, from threads of its own.
+_health_port = env.number("SWITCHYARD_HEALTH_PORT", 8001, least=0, most=65535)
+_health = env.text("SWITCHYARD_HEALTH_BIND", f"127.0.0.1:{_health_port}" if _health_port else "")
+if _health:
+    bind.append(_health)
+backlog = 1024
 # Everything is imported once, before the workers are forked: they start at once and share its memory.
 preload_app = True
-worker_class = "gthread"
+worker_class = "foundation.edge.worker.BufferedWorker"
 workers = env.number("SWITCHYARD_WEB_WORKERS", 2, least=1, most=64)
 threads = env.number("SWITCHYARD_WEB_THREADS", 8, least=1, most=64)
 keepalive = 30
+# The edge alone decides which proxies are believed.
+forwarded_allow_ips = ""
+secure_scheme_headers: dict[str, str] = {}
+sendfile = False
 timeout = 60
 graceful_timeout = 10
 max_requests = 50_000

@@ -1,5 +1,6 @@
 """All settings, read from the environment. Wiring only; a wrong value stops the boot and names itself."""
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from config.redis_url import check_redis_url
 from config.table_rights import OWNERS_TRIGGERS as OWNERS_TRIGGERS
 from config.table_rights import TABLE_RIGHTS as TABLE_RIGHTS
 from federation.engine.reviewing import check_token, read_hook_url
+from foundation.edge.bounds import Bounds
+from foundation.edge.meters import Rates
+from foundation.edge.peers import Trust
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(env.text("SWITCHYARD_HOME", str(BASE_DIR / ".switchyard")))
@@ -232,6 +236,24 @@ SECURITY_CONTACT = env.checked("SWITCHYARD_SECURITY_CONTACT", "", env.check_cont
 SILENCED_SYSTEM_CHECKS = ["security.W008", "security.W021"]
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 BULK_UPLOAD_MAX_BYTES = 32 * 1024 * 1024
+EDGE_BOUNDS = Bounds(
+    connections=env.number("SWITCHYARD_CONNECTIONS", 2000, least=16, most=60_000),
+    source_connections=env.number("SWITCHYARD_SOURCE_CONNECTIONS", 200, least=4, most=60_000),
+    head_seconds=env.number("SWITCHYARD_HEAD_SECONDS", 10, least=1, most=300),
+    transfer_seconds=env.number("SWITCHYARD_TRANSFER_SECONDS", 20, least=1, most=300),
+    body_bytes=DATA_UPLOAD_MAX_MEMORY_SIZE,
+    large_bodies={"/api/v1/jobs/bulk": BULK_UPLOAD_MAX_BYTES},
+)
+EDGE_RATES = Rates(
+    source=env.number("SWITCHYARD_SOURCE_REQUESTS", 500, most=1_000_000),
+    credential=env.number("SWITCHYARD_CREDENTIAL_REQUESTS", 500, most=1_000_000),
+    stranger=env.number("SWITCHYARD_STRANGER_REQUESTS", 20, most=1_000_000),
+)
+EDGE_TRUST = Trust(
+    [ip_network(block) for block in env.networks("SWITCHYARD_TRUSTED_PROXIES")],
+    env.choice("SWITCHYARD_PROXY_HEADER", "x-forwarded-for", ("x-forwarded-for", "forwarded")),  # type: ignore[arg-type]
+)
+EDGE_SIGN_IN_PATH = "/login/"
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -255,7 +255,8 @@ def _environment(home: Path, *, with_demo: bool) -> dict[str, str]:
     """What the processes run with: our own environment, and what it lacks."""
     environment = dict(os.environ)
     environment["SWITCHYARD_HOME"] = str(home)
-    environment.setdefault("SWITCHYARD_PORT", "8000")
+    port = environment.setdefault("SWITCHYARD_PORT", "8000")
+    environment.setdefault("SWITCHYARD_HEALTH_PORT", str(int(port) + 1) if port.isdigit() else "8001")
     environment.setdefault("SWITCHYARD_AUDIT_ANCHORS", str(home / "audit-anchors.jsonl"))
     environment["PYTHONUNBUFFERED"] = "1"
     # A worker told to end gives its tasks a moment and then hands them back, instead of waiting for all of them.
@@ -279,11 +280,12 @@ def _kept_secret(home: Path, name: str, make: Callable[[], str]) -> str:
 
 
 def _check_port(environment: dict[str, str]) -> None:
-    port = environment["SWITCHYARD_PORT"]
-    if not port.isdigit() or not 0 < int(port) < 2**16:
-        raise CannotServe(f"SWITCHYARD_PORT must lie between 1 and 65535; it is {port!r}")
-    if not is_free(int(port)):
-        raise CannotServe(f"port {port} is in use: set SWITCHYARD_PORT to another one")
+    for name, least in (("SWITCHYARD_PORT", 1), ("SWITCHYARD_HEALTH_PORT", 0)):
+        port = environment[name]
+        if not port.isdigit() or not least <= int(port) < 2**16:
+            raise CannotServe(f"{name} must lie between {least} and 65535; it is {port!r}")
+        if int(port) and not is_free(int(port)):
+            raise CannotServe(f"port {port} is in use: set {name} to another one")
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

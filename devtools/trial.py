@@ -168,6 +168,7 @@ def start_gateway(home: Path, **settings: str) -> Gateway:
     environment = {
         "SWITCHYARD_HOME": str(home),
         "SWITCHYARD_PORT": str(port),
+        "SWITCHYARD_HEALTH_PORT": str(free_port()),
         "SWITCHYARD_EGRESS_ALLOW": "127.0.0.0/8",
         "SWITCHYARD_ALLOW_SIMULATION": "1",
         **settings,

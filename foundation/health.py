@@ -1,7 +1,12 @@
 """Whether this process is alive and whether it can serve. Both answer anyone and tell no detail."""
 
 import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import psycopg
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
@@ -9,8 +14,13 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
+from .plain_json import encode
+
 logger = logging.getLogger(__name__)
 REDIS_SECONDS = 1.0
+DATABASE_SECONDS = 2
+KEEP_SECONDS = 1.0
+"""For how long one look serves everybody who asks on the port of its own."""
 
 
 @require_safe
@@ -45,3 +55,69 @@ def _redis() -> str:
     except redis.RedisError:
         return "unreachable"
     return "ok"
+
+
+class Readiness:
+    """Looks at database and Redis, one look at a time and each bounded in time, whatever either does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._parts: dict[str, str] = {}
+        self._until = 0.0
+        self._is_migrated = False
+
+    def parts(self) -> dict[str, str]:
+        """What was seen at most KEEP_SECONDS ago; `slow` while a look takes too long."""
+        if not self._lock.acquire(timeout=DATABASE_SECONDS + REDIS_SECONDS):
+            return {"database": "slow", "redis": "slow"}
+        try:
+            if time.monotonic() >= self._until:
+                self._parts = {"database": self._look(), "redis": _redis()}
+                self._until = time.monotonic() + KEEP_SECONDS
+            return self._parts
+        finally:
+            self._lock.release()
+
+    def _look(self) -> str:
+        """As `_database`, on a connection of its own that waits for nothing long; migrations are compared until they are done."""
+        wanted: dict[str, Any] = connection.get_connection_params()
+        wanted |= {"connect_timeout": DATABASE_SECONDS, "tcp_user_timeout": DATABASE_SECONDS * 1000}
+        wanted["options"] = f"-c statement_timeout={DATABASE_SECONDS}s -c lock_timeout={DATABASE_SECONDS}s"
+        try:
+            with psycopg.connect(**wanted) as own:
+                own.execute("SELECT 1")
+        except psycopg.Error:
+            return "unreachable"
+        if self._is_migrated:
+            return "ok"
+        try:
+            said = _database()
+        finally:
+            connection.close()
+        self._is_migrated = said == "ok"
+        return said
+
+
+_readiness = Readiness()
+
+
+def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """WSGI of the health port: /healthz and /readyz, whatever the Host, without the application's threads and locks."""
+    path, status, body = environ["PATH_INFO"], "200 OK", {"status": "alive"}
+    if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+        status, body = "405 Method Not Allowed", {"status": "method_not_allowed"}
+    elif path == "/readyz":
+        parts = _readiness.parts()
+        is_ready = parts["database"] == "ok"
+        status, body = (
+            ("200 OK", {"status": "ready"}) if is_ready else ("503 Service Unavailable", {"status": "not_ready"})
+        )
+        body |= parts
+    elif path != "/healthz":
+        status, body = "404 Not Found", {"status": "not_found"}
+    text = encode(body)
+    start_response(
+        status,
+        [("Content-Type", "application/json"), ("Content-Length", str(len(text))), ("Cache-Control", "no-store")],
+    )
+    return [text]

@@ -44,6 +44,12 @@ class MalformedBody(Problem):
     status, code, title = 400, "malformed_body", "Malformed body"
 
 
+class BadRequest(Problem):
+    """The request is not well-formed HTTP/1.1."""
+
+    status, code, title = 400, "bad_request", "Bad request"
+
+
 class NotAuthenticated(Problem):
     """Send a token as `Authorization: Bearer swy_…`, or sign in."""
 
@@ -74,6 +80,12 @@ class NotAcceptable(Problem):
     status, code, title = 406, "not_acceptable", "Not acceptable"
 
 
+class RequestTimeout(Problem):
+    """The request did not arrive whole in the time it has."""
+
+    status, code, title = 408, "request_timeout", "Request timeout"
+
+
 class Conflict(Problem):
     """The thing is not in a state that allows this."""
 
@@ -86,10 +98,22 @@ class PayloadTooLarge(Problem):
     status, code, title = 413, "payload_too_large", "Payload too large"
 
 
+class UriTooLong(Problem):
+    """The request line is longer than 8,190 bytes."""
+
+    status, code, title = 414, "uri_too_long", "URI too long"
+
+
 class UnsupportedMediaType(Problem):
     """Send JSON as `Content-Type: application/json`."""
 
     status, code, title = 415, "unsupported_media_type", "Unsupported media type"
+
+
+class ExpectationNotMet(Problem):
+    """`Expect` may only say `100-continue`."""
+
+    status, code, title = 417, "expectation_failed", "Expectation failed"
 
 
 class Invalid(Problem):
@@ -109,10 +133,28 @@ class RateLimited(Problem):
     status, code, title = 429, "rate_limited", "Rate limited"
 
 
+class HeadersTooLarge(Problem):
+    """The headers are more than 100, longer than 8,190 bytes each, or more than 64 KiB together."""
+
+    status, code, title = 431, "headers_too_large", "Request header fields too large"
+
+
 class InternalError(Problem):
     """Something went wrong on our side; it was logged under the request id."""
 
     status, code, title = 500, "internal_error", "Internal error"
+
+
+class UnsupportedCoding(Problem):
+    """`Transfer-Encoding` may only be `chunked`."""
+
+    status, code, title = 501, "unsupported_coding", "Unsupported transfer coding"
+
+
+class Overloaded(Problem):
+    """More requests are under way than this gateway takes at once; nothing was done. Try again."""
+
+    status, code, title = 503, "overloaded", "Overloaded"
 
 
 class Unavailable(Problem):

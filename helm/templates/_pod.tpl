@@ -50,6 +50,8 @@ app.kubernetes.io/component: {{ .component }}
   value: {{ ternary "1" "0" .Values.settings.secureCookies | quote }}
 - name: SWITCHYARD_EGRESS_ALLOW
   value: {{ join "," .Values.settings.egressAllow | quote }}
+- name: SWITCHYARD_TRUSTED_PROXIES
+  value: {{ join "," .Values.settings.trustedProxies | quote }}
 - name: SWITCHYARD_INSTALL_ID
   value: {{ .Values.settings.installId | quote }}
 {{- range $name, $value := .Values.settings.extra }}

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 
 from foundation.clock import now
 from foundation.problems import NotAuthenticated, PermissionDenied
+from foundation.requests import KNOWN_CALLER
 from tenancy.models import ApiToken, User
 from tenancy.operations import note_token_use
 from tenancy.queries import token_of
@@ -33,6 +34,7 @@ class TokenAuthentication(BaseAuthentication):
         if token.expires_at is not None and token.expires_at <= now():
             raise NotAuthenticated("This token is not valid.")
         note_token_use(token)
+        request.META[KNOWN_CALLER] = True
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:

@@ -115,12 +115,26 @@ def test_the_key_ring_is_only_where_clusters_are_spoken_to():
     assert {name for name, needs in NEEDS.items() if "SWITCHYARD_SECRET_KEY" in needs} == {"web", "seed_demo"}
 
 
-def test_probes_reach_the_web_process_under_a_name_it_knows(rendered):
+def test_probes_ask_the_port_that_tells_of_health_alone(rendered):
     (web,) = workloads(rendered)["web"]["spec"]["template"]["spec"]["containers"]
-    names = next(entry["value"] for entry in web["env"] if entry["name"] == "SWITCHYARD_ALLOWED_HOSTS").split(",")
+    ports = {port["name"]: port["containerPort"] for port in web["ports"]}
     for kind, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz"), ("startupProbe", "/healthz")):
-        assert web[kind]["httpGet"]["path"] == path
-        assert web[kind]["httpGet"]["httpHeaders"][0]["value"] in names
+        assert web[kind]["httpGet"] == {"path": path, "port": "health"}
+    assert f"SWITCHYARD_HEALTH_BIND=0.0.0.0:{ports['health']}" in DOCKERFILE
+    assert f":{ports['health']}/readyz" in COMPOSE["services"]["web"]["healthcheck"]["test"][-1]
+    services = [document for document in rendered if document["kind"] == "Service"]
+    assert [port["targetPort"] for service in services for port in service["spec"]["ports"]] == ["http"]
+    [policy] = [document for document in rendered if document["kind"] == "NetworkPolicy"]
+    assert policy["spec"]["ingress"] == [{"ports": [{"port": "http"}]}]
+
+
+def test_chart_and_compose_hand_the_trusted_proxies_on(helm):
+    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "settings.trustedProxies={10.1.0.0/16,fd00::/8}")
+    for document in workloads([document for document in yaml.safe_load_all(text) if document]).values():
+        (container,) = document["spec"]["template"]["spec"]["containers"]
+        environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+        assert environment["SWITCHYARD_TRUSTED_PROXIES"] == "10.1.0.0/16,fd00::/8"
+    assert "SWITCHYARD_TRUSTED_PROXIES" in COMPOSE["services"]["web"]["environment"]
 
 
 def test_the_chart_refuses_to_render_without_a_secret(helm):

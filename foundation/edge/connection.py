@@ -1,0 +1,104 @@
+"""One connection to a peer: what came in, what has yet to go out, and how long it may go on like this."""
+
+import socket
+import threading
+from enum import IntEnum
+from typing import Any
+
+from .framing import Body
+
+
+class Phase(IntEnum):
+    """What a connection is at. Only in WORK a thread has it; in every other phase it costs memory alone."""
+
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    WORK = 3
+    ANSWER = 4
+    LINGER = 5
+    CLOSED = 6
+
+
+class Connection:
+    """State, changed by the front's own thread; in WORK by the thread that serves it."""
+
+    __slots__ = (
+        "began", "body", "deadline", "fd", "held", "inbox", "is_last", "lock", "moved", "outbox", "peer", "phase",
+        "request", "seen", "served", "server", "sock", "source",
+    )  # fmt: skip
+
+    def __init__(self, sock: socket.socket, peer: tuple[str, int], server: tuple[str, int], source: str) -> None:
+        self.sock, self.fd, self.peer, self.server, self.source = sock, sock.fileno(), peer, server, source
+        self.lock = threading.Lock()
+        self.inbox = bytearray()
+        self.outbox = bytearray()
+        self.phase = Phase.IDLE
+        self.deadline = self.began = 0.0
+        self.seen = self.moved = self.held = self.served = 0
+        self.request: Any = None
+        self.body: Body | None = None
+        self.is_last = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may be closed to make room: no request of it is at work or being answered."""
+        return self.phase in {Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.LINGER}
+
+    def send(self, data: bytes, most: int) -> None:
+        """Sends what the socket takes now and keeps the rest.
+
+        BrokenPipeError when the peer is gone or leaves more than `most` bytes untaken.
+        """
+        with self.lock:
+            if self.phase is Phase.CLOSED:
+                raise BrokenPipeError
+            sent = 0
+            if not self.outbox:
+                try:
+                    sent = self.sock.send(data)
+                except BlockingIOError:
+                    sent = 0
+            if sent < len(data):
+                self.outbox += memoryview(data)[sent:]
+            if len(self.outbox) > most:
+                raise BrokenPipeError
+
+    def flush(self) -> int:
+        """Sends more of what was kept; how much went."""
+        with self.lock:
+            if not self.outbox:
+                return 0
+            try:
+                with memoryview(self.outbox) as view:
+                    sent = self.sock.send(view[: 256 * 1024])
+            except BlockingIOError:
+                return 0
+            del self.outbox[:sent]
+            return sent
+
+
+class AnswerSocket:
+    """What gunicorn's Response writes to: gathers small pieces, so that head and body leave together."""
+
+    def __init__(self, connection: Connection, most: int) -> None:
+        self._connection = connection
+        self._most = most
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def sendall(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._size += len(data)
+        if self._size >= 64 * 1024:
+            self.flush()
+
+    def send(self, data: bytes) -> int:
+        self.sendall(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Hands on what was gathered."""
+        pieces, self._pieces, self._size = b"".join(self._pieces), [], 0
+        if pieces:
+            self._connection.send(pieces, self._most)

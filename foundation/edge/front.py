@@ -1,0 +1,333 @@
+"""The loop that owns every connection of a worker: it reads whole requests, hands them to threads, sends the answers on.
+
+One thread, epoll, no blocking call. A silent, slow or vanished peer costs its own memory until its deadline. Each
+descriptor is armed for one event at a time (EPOLLONESHOT), so nothing is read from a peer whose request is at work.
+"""
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+
+from foundation.problems import Overloaded, Problem, RequestTimeout
+
+from .bounds import Bounds
+from .connection import Connection, Phase
+from .framing import body_of, parse_head, take_head
+from .peers import address_of, source_of
+from .refusals import CONTINUE, refusal
+
+log = logging.getLogger(__name__)
+IN = select.EPOLLIN | select.EPOLLONESHOT
+OUT = select.EPOLLOUT | select.EPOLLONESHOT
+SWEEP_SECONDS = 0.5
+RECEIVE_BYTES = 256 * 1024
+STOP_LINGER_SECONDS = 2.0
+"""How long a stopping front still takes a request on a kept connection: its sender cannot know yet."""
+
+
+class Front:
+    """`judge(connection)` may refuse a request by its head with a Problem; whole requests are put into `requests`."""
+
+    def __init__(
+        self,
+        listeners: Sequence[socket.socket],
+        bounds: Bounds,
+        *,
+        cfg: object,
+        judge: Callable[[Connection], None] = lambda _: None,
+        is_exempt: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self.bounds, self.cfg, self.judge, self.is_exempt = bounds, cfg, judge, is_exempt
+        self.listeners = {listener.fileno(): listener for listener in listeners}
+        self.requests: SimpleQueue[Connection | None] = SimpleQueue()
+        self.connections: dict[int, Connection] = {}
+        self.sources: dict[str, set[Connection]] = {}
+        self.held = 0
+        self.lock = threading.Lock()
+        self.is_stopping = False
+        self._epoll = select.epoll()
+        self._done: SimpleQueue[Connection] = SimpleQueue()
+        self._wake_fd, self._waker_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll.register(self._wake_fd, select.EPOLLIN)
+
+    def run(self, goes_on: Callable[[], bool]) -> None:
+        """Serves until `goes_on` says no (asked twice a second), then until what is under way is answered."""
+        for fd, listener in self.listeners.items():
+            listener.setblocking(False)
+            self._epoll.register(fd, select.EPOLLIN)
+        sweep_at, stop_at = 0.0, 0.0
+        while True:
+            for fd, _ in self._epoll.poll(SWEEP_SECONDS):
+                self._turn(fd)
+            now = time.monotonic()
+            if now >= sweep_at:
+                sweep_at = now + SWEEP_SECONDS
+                self._sweep(now)
+                if not self.is_stopping and not goes_on():
+                    self._stop_accepting()
+                    stop_at = now + STOP_LINGER_SECONDS
+            if self.is_stopping and self._is_finished(past_linger=now >= stop_at):
+                return
+
+    def done(self, connection: Connection) -> None:
+        """Takes a connection back from the thread that answered its request. Called by that thread."""
+        if connection.outbox or connection.inbox or connection.is_last or self.is_stopping or connection.held:
+            self._done.put(connection)
+            self._wake()
+        else:
+            self._await_request(connection)
+
+    def keep(self, connection: Connection, size: int) -> None:
+        """Accounts for so many bytes more (or less) that wait in memory on behalf of a connection."""
+        with self.lock:
+            connection.held += size
+            self.held += size
+
+    def close(self, connection: Connection) -> None:
+        """Forgets the connection. Not while a thread has it."""
+        if self.connections.get(connection.fd) is not connection:
+            return
+        del self.connections[connection.fd]
+        siblings = self.sources[connection.source]
+        siblings.discard(connection)
+        if not siblings:
+            del self.sources[connection.source]
+        self.keep(connection, -connection.held)
+        with connection.lock:
+            connection.phase = Phase.CLOSED
+            connection.sock.close()
+
+    def _turn(self, fd: int) -> None:
+        if fd in self.listeners:
+            self._accept(self.listeners[fd])
+        elif fd == self._wake_fd:
+            os.read(self._wake_fd, 4096)
+            while not self._done.empty():
+                self._answered(self._done.get())
+        elif (connection := self.connections.get(fd)) is not None:
+            try:
+                if connection.phase is Phase.ANSWER:
+                    self._send_more(connection)
+                elif connection.phase is not Phase.WORK:
+                    self._receive(connection)
+            except OSError:
+                self.close(connection)
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # the pipe is full of wakings already
+            os.write(self._waker_fd, b"\0")
+
+    # --- coming in
+
+    def _accept(self, listener: socket.socket) -> None:
+        """One connection a turn, so that other workers get theirs."""
+        try:
+            sock, peer = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("cannot accept: %s", error)
+            self._make_room(self.connections.values())
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = str(address_of(peer[0]) or peer[0])
+        source = source_of(address)
+        siblings = self.sources.get(source, set())
+        is_full = len(siblings) >= self.bounds.source_connections and not self.is_exempt(address)
+        if (is_full and not self._make_room(siblings)) or (
+            len(self.connections) >= self.bounds.connections and not self._make_room(self._largest_source())
+        ):
+            sock.close()
+            return
+        connection = Connection(sock, (address, peer[1]), listener.getsockname()[:2], source)
+        connection.deadline = time.monotonic() + self.bounds.head_seconds
+        self.connections[connection.fd] = connection
+        self.sources.setdefault(source, set()).add(connection)
+        self._epoll.register(connection.fd, IN)
+
+    def _make_room(self, among: object) -> bool:
+        """Closes the connection that is nearest to its deadline among those that wait; False when none does."""
+        waiting = [connection for connection in among if connection.waits]  # type: ignore[attr-defined]
+        if not waiting:
+            return False
+        self.close(min(waiting, key=lambda connection: connection.deadline))
+        return True
+
+    def _largest_source(self) -> list[Connection]:
+        by_size = sorted(self.sources.values(), key=len, reverse=True)
+        return [connection for siblings in by_size[:3] for connection in siblings]
+
+    def _receive(self, connection: Connection) -> None:
+        try:
+            data = connection.sock.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            self._epoll.modify(connection.fd, IN)
+            return
+        if not data:
+            self.close(connection)
+            return
+        if connection.phase is Phase.LINGER:
+            self._epoll.modify(connection.fd, IN)
+            return
+        connection.inbox += data
+        if connection.phase is Phase.BODY:
+            connection.moved += len(data)
+            self.keep(connection, len(data))
+        self._advance(connection)
+
+    def _advance(self, connection: Connection) -> None:
+        """Goes as far with what has come in as it goes."""
+        try:
+            if connection.phase is Phase.IDLE:
+                connection.phase = Phase.HEAD
+                connection.seen = 0
+                connection.deadline = time.monotonic() + self.bounds.head_seconds
+            if connection.phase is Phase.HEAD and not self._read_head(connection):
+                self._epoll.modify(connection.fd, IN)
+                return
+            assert connection.body is not None
+            if not connection.body.take(connection.inbox):
+                self._await_body(connection)
+                return
+        except Problem as problem:
+            self._refuse(connection, problem)
+            return
+        if self._is_full_for(connection):
+            self._refuse(connection, Overloaded(retry_after_seconds=1))
+            return
+        connection.phase = Phase.WORK
+        connection.served += 1
+        self.requests.put(connection)
+
+    def _is_full_for(self, connection: Connection) -> bool:
+        """Whether too many requests wait for a thread; one source may be half of them."""
+        waiting, most = self.requests.qsize(), self.bounds.waiting_requests
+        if waiting < most // 2:
+            return False
+        if waiting >= most or self.is_exempt(connection.peer[0]):
+            return waiting >= most
+        return sum(sibling.phase is Phase.WORK for sibling in self.sources[connection.source]) >= most // 2
+
+    def _read_head(self, connection: Connection) -> bool:
+        head = take_head(connection.inbox, connection.seen, self.bounds.head_bytes)
+        connection.seen = len(connection.inbox)
+        if head is None:
+            return False
+        connection.request = parse_head(self.cfg, head, connection.peer)
+        self.judge(connection)
+        connection.body = body_of(connection.request, self.bounds.body_limit(connection.request.path))
+        connection.phase = Phase.BODY
+        connection.began = time.monotonic()
+        connection.moved = len(connection.inbox)
+        if connection.request._expected_100_continue:  # noqa: SLF001 - gunicorn would send it when the body is already here
+            connection.request._expected_100_continue = False  # noqa: SLF001 - likewise
+            if not connection.inbox:
+                connection.send(CONTINUE, len(CONTINUE))
+        return True
+
+    def _await_body(self, connection: Connection) -> None:
+        if self.held > self.bounds.held_bytes:
+            raise Overloaded(retry_after_seconds=5)
+        self._pace(connection)
+        self._epoll.modify(connection.fd, IN)
+
+    def _pace(self, connection: Connection) -> None:
+        """The deadline of what moves: the more did, the later."""
+        bounds = self.bounds
+        connection.deadline = connection.began + bounds.transfer_seconds + connection.moved / bounds.bytes_per_second
+
+    # --- going out
+
+    def _answered(self, connection: Connection) -> None:
+        """A thread has answered; the front has the connection again."""
+        self.keep(connection, len(connection.outbox) - connection.held)
+        connection.is_last |= self.is_stopping
+        connection.phase, connection.moved, connection.began = Phase.ANSWER, 0, time.monotonic()
+        if self.held > self.bounds.held_bytes:
+            self._drop_untaken()
+        if self.connections.get(connection.fd) is connection:
+            try:
+                self._send_more(connection)
+            except OSError:
+                self.close(connection)
+
+    def _drop_untaken(self) -> None:
+        """Frees memory: the answer with the most bytes that its peer does not take goes."""
+        untaken = [c for c in self.connections.values() if c.phase is Phase.ANSWER and c.outbox]
+        if untaken:
+            self.close(max(untaken, key=lambda connection: len(connection.outbox)))
+
+    def _send_more(self, connection: Connection) -> None:
+        sent = connection.flush()
+        connection.moved += sent
+        self.keep(connection, -min(sent, connection.held))
+        if connection.outbox:
+            self._pace(connection)
+            self._epoll.modify(connection.fd, OUT)
+        elif connection.is_last:
+            self._say_goodbye(connection)
+        elif connection.inbox:
+            connection.phase = Phase.IDLE
+            self._advance(connection)
+        else:
+            self._await_request(connection)
+
+    def _await_request(self, connection: Connection) -> None:
+        """Ready for the next request. Also called by the thread that answered: the phase comes last but for the arming."""
+        connection.request = connection.body = None
+        connection.deadline = time.monotonic() + self.bounds.idle_seconds
+        connection.phase = Phase.IDLE
+        with suppress(OSError):  # it was closed in between to make room
+            self._epoll.modify(connection.fd, IN)
+
+    def _refuse(self, connection: Connection, problem: Problem) -> None:
+        """Answers without a thread, and takes nothing more from this connection."""
+        self.keep(connection, -connection.held)
+        connection.inbox.clear()
+        connection.request = connection.body = None
+        connection.is_last = True
+        connection.phase = Phase.ANSWER
+        connection.began, connection.moved = time.monotonic(), 0
+        try:
+            connection.send(refusal(problem), 64 * 1024)
+            self._send_more(connection)
+        except OSError:
+            self.close(connection)
+
+    def _say_goodbye(self, connection: Connection) -> None:
+        """Ends our side and reads on for a moment: closing at once would reset what the peer has not read yet."""
+        connection.phase = Phase.LINGER
+        connection.deadline = time.monotonic() + self.bounds.linger_seconds
+        connection.sock.shutdown(socket.SHUT_WR)
+        self._epoll.modify(connection.fd, IN)
+
+    # --- time
+
+    def _sweep(self, now: float) -> None:
+        for connection in list(self.connections.values()):
+            if connection.deadline > now or connection.phase is Phase.WORK:
+                continue
+            if connection.phase is Phase.BODY or (connection.phase is Phase.HEAD and connection.inbox):
+                self._refuse(connection, RequestTimeout())
+            else:
+                self.close(connection)
+
+    def _stop_accepting(self) -> None:
+        self.is_stopping = True
+        for fd, listener in self.listeners.items():
+            self._epoll.unregister(fd)
+            listener.close()
+        self.listeners = {}
+
+    def _is_finished(self, *, past_linger: bool) -> bool:
+        if past_linger:
+            for connection in [c for c in self.connections.values() if c.phase in {Phase.IDLE, Phase.LINGER}]:
+                self.close(connection)
+        return not self.connections

@@ -1,0 +1,108 @@
+"""How many requests a caller may send: token buckets by source address, by credential, and for strangers.
+
+All of it lives in one process: a bucket in the database would cost every request a write. So with W web workers (and R
+replicas) a caller may send at most W × R times what is set, which the settings' page says.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+MOST_BUCKETS = 20_000
+KNOWN_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Requests a second; 0 means without a limit. Each may save up `burst_seconds` of them."""
+
+    source: int = 500
+    credential: int = 500
+    stranger: int = 20
+    burst_seconds: int = 5
+
+
+class Buckets:
+    """One token bucket a key, full at first. Holds at most MOST_BUCKETS: those asked longest ago are forgotten."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate, self.burst = rate, burst
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str, now: float) -> float:
+        """0 when the key had a token, which is gone now; otherwise the seconds until it has one."""
+        if self.rate <= 0:
+            return 0.0
+        level = self._level(key, now)
+        if level < 1:
+            return (1 - level) / self.rate
+        self._put(key, level - 1, now)
+        return 0.0
+
+    def give_back(self, key: str, now: float) -> None:
+        """Returns a token that should not have been taken."""
+        if self.rate > 0:
+            self._put(key, min(self.burst, self._level(key, now) + 1), now)
+
+    def _level(self, key: str, now: float) -> float:
+        level, at = self._levels.get(key, (self.burst, now))
+        return min(self.burst, level + max(0.0, now - at) * self.rate)
+
+    def _put(self, key: str, level: float, now: float) -> None:
+        self._levels[key] = (level, now)
+        self._levels.move_to_end(key)
+        if len(self._levels) > MOST_BUCKETS:
+            self._levels.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Ticket:
+    """What one request took, so that its answer can tell whether that was right."""
+
+    source: str
+    credential: str
+    as_stranger: bool
+
+
+@dataclass(slots=True)
+class Meter:
+    """Judges each request by its head, before it costs a thread.
+
+    A credential that the application has let in lately has a bucket of its own. Any other request is a stranger's, and so
+    is each attempt to sign in: made-up tokens are worth no more than none.
+    """
+
+    rates: Rates
+    _sources: Buckets = field(init=False)
+    _credentials: Buckets = field(init=False)
+    _strangers: Buckets = field(init=False)
+    _known: OrderedDict[str, float] = field(init=False, default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        rates = self.rates
+        self._sources = Buckets(rates.source, rates.source * rates.burst_seconds)
+        self._credentials = Buckets(rates.credential, rates.credential * rates.burst_seconds)
+        self._strangers = Buckets(rates.stranger, rates.stranger * rates.burst_seconds)
+
+    def admit(self, source: str, credential: str, *, is_sign_in: bool, is_free: bool, now: float) -> Ticket | float:
+        """A ticket, or the seconds to wait. What is free (static files) counts for its source alone."""
+        wait = self._sources.take(source, now)
+        if wait or is_free:
+            return wait or Ticket(source, "", as_stranger=False)
+        is_known = bool(credential) and not is_sign_in and self._known.get(credential, 0.0) > now
+        wait = self._credentials.take(credential, now) if is_known else self._strangers.take(source, now)
+        return wait or Ticket(source, credential, as_stranger=not is_known)
+
+    def note_known(self, ticket: Ticket, now: float) -> None:
+        """The application has let the credential in."""
+        if not ticket.credential:
+            return
+        if ticket.as_stranger:
+            self._strangers.give_back(ticket.source, now)
+        self._known[ticket.credential] = now + KNOWN_SECONDS
+        self._known.move_to_end(ticket.credential)
+        if len(self._known) > MOST_BUCKETS:
+            self._known.popitem(last=False)
+
+    def note_unknown(self, ticket: Ticket) -> None:
+        """The application has refused the credential."""
+        self._known.pop(ticket.credential, None)

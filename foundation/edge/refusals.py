@@ -1,0 +1,28 @@
+"""Answers that the edge gives by itself, without the application."""
+
+from http import HTTPStatus
+
+from foundation.api import problem_body
+from foundation.ids import new_id
+from foundation.media import PROBLEM_MEDIA_TYPE
+from foundation.plain_json import encode
+from foundation.problems import Problem
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def refusal(problem: Problem) -> bytes:
+    """The whole answer, which is the connection's last."""
+    request_id = str(new_id())
+    body = encode(problem_body(problem) | {"request_id": request_id})
+    lines = [
+        f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}",
+        f"Content-Type: {PROBLEM_MEDIA_TYPE}",
+        f"Content-Length: {len(body)}",
+        f"X-Request-Id: {request_id}",
+        "Cache-Control: no-store",
+        "Connection: close",
+    ]
+    if problem.retry_after_seconds is not None:
+        lines.append(f"Retry-After: {problem.retry_after_seconds}")
+    return "\r\n".join([*lines, "", ""]).encode() + body

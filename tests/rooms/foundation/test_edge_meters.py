@@ -1,0 +1,80 @@
+from foundation.edge import meters
+from foundation.edge.meters import Buckets, Meter, Rates, Ticket
+
+RATES = Rates(source=100, credential=50, stranger=2, burst_seconds=5)
+
+
+def admitted(meter, times, credential="", *, source="192.0.2.1", now=0.0, **kind):
+    kinds = {"is_sign_in": False, "is_free": False} | kind
+    return [meter.admit(source, credential, now=now, **kinds) for _ in range(times)]
+
+
+def passed(judged):
+    return sum(isinstance(one, Ticket) for one in judged)
+
+
+def test_strangers_get_their_burst_then_their_rate_and_are_told_how_long_to_wait():
+    meter = Meter(RATES)
+    judged = admitted(meter, 30)
+    assert passed(judged) == 10
+    assert judged[-1] == 0.5
+    assert passed(admitted(meter, 30, now=3.0)) == 6
+
+
+def test_one_source_takes_nothing_from_another():
+    meter = Meter(RATES)
+    admitted(meter, 30)
+    assert passed(admitted(meter, 10, source="192.0.2.2")) == 10
+
+
+def test_made_up_tokens_are_worth_no_more_than_none():
+    meter = Meter(RATES)
+    tickets = [ticket for number in range(30) for ticket in admitted(meter, 1, f"made-up {number}")]
+    assert passed(tickets) == 10
+
+
+def test_a_credential_that_proved_good_has_a_limit_of_its_own_while_strangers_flood():
+    meter = Meter(RATES)
+    [ticket] = admitted(meter, 1, "good")
+    meter.note_known(ticket, 0.0)
+    assert passed(admitted(meter, 30)) == 10, "the good one gave its stranger's token back"
+    assert passed(admitted(meter, 40, "good")) == 40
+    meter.note_unknown(ticket)
+    assert passed(admitted(meter, 1, "good")) == 0
+
+
+def test_a_known_credential_is_a_strangers_again_after_a_while():
+    meter = Meter(RATES)
+    [ticket] = admitted(meter, 1, "good")
+    meter.note_known(ticket, 0.0)
+    assert passed(admitted(meter, 30, "good", now=meters.KNOWN_SECONDS + 1)) == 10
+
+
+def test_trying_to_sign_in_is_a_strangers_doing_even_with_a_good_session():
+    meter = Meter(RATES)
+    [ticket] = admitted(meter, 1, "good")
+    meter.note_known(ticket, 0.0)
+    assert passed(admitted(meter, 30, "good", is_sign_in=True)) == 10
+
+
+def test_static_files_cost_a_stranger_nothing_but_its_sources_share():
+    meter = Meter(RATES)
+    assert passed(admitted(meter, 600, is_free=True)) == 500
+    assert passed(admitted(meter, 1)) == 0
+
+
+def test_a_rate_of_zero_is_no_limit():
+    assert passed(admitted(Meter(Rates(0, 0, 0)), 5000)) == 5000
+
+
+def test_memory_is_bounded_whatever_number_of_sources_there_is():
+    buckets = Buckets(1, 5)
+    for number in range(meters.MOST_BUCKETS + 500):
+        buckets.take(str(number), 0.0)
+    assert len(buckets._levels) == meters.MOST_BUCKETS
+
+
+def test_a_clock_that_stands_or_goes_back_gives_nothing():
+    buckets = Buckets(1, 1)
+    assert buckets.take("a", 10.0) == 0
+    assert buckets.take("a", 5.0) > 0
