@@ -186,10 +186,10 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "every_seconds": 60,
     },
     "forget": {
-        "task": "tenancy.tasks.forget_old_answers",
-        "inline": "tenancy.operations.forget_old_answers",
+        "task": "tenancy.tasks.forget_what_is_over",
+        "inline": "tenancy.operations.forget_what_is_over",
         "queue": "notify",
-        "every_seconds": 3600,
+        "every_seconds": 60,
     },
 }
 

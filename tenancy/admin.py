@@ -202,9 +202,9 @@ class OneTimeLinkAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg
 @admin.register(AuditEntry)
 class AuditEntryAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
     ordering = ["-id"]
-    list_display = ["at", "actor_name", "action", "outcome", "object_kind", "object_id", "request_id"]
+    list_display = ["at", "actor_name", "action", "outcome", "object_kind", "object_id", "source", "request_id"]
     list_filter = ["outcome", "object_kind"]
-    search_fields = ["actor_name", "action", "object_id", "request_id"]
+    search_fields = ["actor_name", "action", "object_id", "request_id", "source"]
 
 
 @admin.register(AuditLink)

@@ -8,6 +8,7 @@ from django.db import connection
 from .models import User
 
 TREE_LOCK = 0x53575954  # "SWYT"
+REFUSALS_LOCK = 0x5357594E  # "SWYN"
 KEY_WAIT = "2s"
 KEY_IS_FREE = "pg_try_advisory_xact_lock(%s)"
 """Condition in SQL: nobody works under this key number; if so it is ours until commit."""
@@ -41,3 +42,9 @@ def hold_tree() -> None:
     """Makes this transaction the only one that moves, renames or deletes tenants, until it ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [TREE_LOCK])
+
+
+def hold_refusal_counts() -> None:
+    """Makes this transaction the only one that begins a count of refusals, until it ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [REFUSALS_LOCK])

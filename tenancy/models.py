@@ -310,6 +310,7 @@ class AuditEntry(models.Model):
     tenant_id = models.UUIDField(null=True)
     detail = models.JSONField(default=dict)
     request_id = models.CharField(max_length=64, blank=True)
+    source = models.GenericIPAddressField(null=True, help_text="The client's address; null for the system's own work.")
 
     class Meta:
         constraints = [
@@ -362,3 +363,42 @@ class AuditWatch(models.Model):
 
     def __str__(self) -> str:
         return f"watched to {self.position}"
+
+
+class RefusalCount(models.Model):
+    """Refusals of strangers in one minute, of one kind and from one source, after the first, which has an entry of its own.
+
+    Sources beyond the first hundred of a minute share the row without a source. When the minute is over the row becomes
+    one entry of the audit trail.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    minute_at = models.DateTimeField()
+    action = models.CharField(max_length=60)
+    source = models.GenericIPAddressField(null=True)
+    count = models.PositiveIntegerField()
+    last_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["minute_at", "action", "source"], name="one_count_per_minute_and_source", nulls_distinct=False
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} from {self.source} at {self.minute_at:%H:%M}: {self.count}"
+
+
+class SignInTry(models.Model):
+    """How many tries to sign in were taken from one budget until it is full again. The key holds no email, only a digest."""
+
+    key = models.CharField(primary_key=True, max_length=160)
+    tries = models.PositiveIntegerField()
+    until = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["until"], name="sign_in_tries_by_end")]
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.tries}"

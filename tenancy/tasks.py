@@ -8,9 +8,9 @@ from . import operations
 
 
 @shared_task(queue="notify")
-def forget_old_answers() -> None:
-    """Drops answers kept for repeated requests once they are too old to be repeated."""
-    run_exclusively("forget", operations.forget_old_answers)
+def forget_what_is_over() -> None:
+    """Drops what was kept for a while, and tells counted refusals in the audit trail."""
+    run_exclusively("forget", operations.forget_what_is_over)
 
 
 @shared_task(queue="notify")

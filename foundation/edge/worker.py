@@ -172,8 +172,7 @@ def _credential(headers: Iterable[tuple[str, str]]) -> str:
 
 def _start_threads(count: int, front: Front, serve: Callable[[Front, Connection], None]) -> None:
     def work() -> None:
-        while True:
-            connection = front.requests.get()
+        while (connection := front.requests.get()) is not None:
             serve(front, connection)
             front.done(connection)
 

@@ -157,10 +157,25 @@ class AuditEntryShape(serializers.ModelSerializer[AuditEntry]):
     tenant_id = serializers.UUIDField(allow_null=True)
     detail = serializers.DictField()
     position = serializers.IntegerField(source="link.position", help_text="Place in the hash chain.")
+    source = serializers.IPAddressField(  # type: ignore[assignment]  # the stubs know DRF's own `source`
+        allow_null=True, help_text="The client's address; null for the system's own work."
+    )
 
     class Meta:
         model = AuditEntry
-        fields = ["id", "at", "actor", "action", "outcome", "object", "tenant_id", "detail", "request_id", "position"]
+        fields = [
+            "id",
+            "at",
+            "actor",
+            "action",
+            "outcome",
+            "object",
+            "tenant_id",
+            "detail",
+            "request_id",
+            "source",
+            "position",
+        ]
 
 
 class PersonShape(serializers.Serializer[Any]):

@@ -2,6 +2,7 @@
 
 from .access import change_password as change_password
 from .access import end_sessions as end_sessions
+from .aging import forget_what_is_over as forget_what_is_over
 from .anchoring import accept_audit as accept_audit
 from .anchoring import anchor_audit as anchor_audit
 from .audit import record_audit as record_audit
@@ -23,6 +24,13 @@ from .people import bootstrap as bootstrap
 from .people import ensure_user as ensure_user
 from .people import give_role as give_role
 from .people import give_token as give_token
+from .refusals import note_stranger_refused as note_stranger_refused
+from .refusals import tell_counted_refusals as tell_counted_refusals
+from .sign_in_tries import WINDOW as WINDOW
+from .sign_in_tries import forget_old_tries as forget_old_tries
+from .sign_in_tries import refill as refill
+from .sign_in_tries import return_try as return_try
+from .sign_in_tries import take_try as take_try
 from .tenants import change_tenant as change_tenant
 from .tenants import create_tenant as create_tenant
 from .tenants import remove_tenant as remove_tenant

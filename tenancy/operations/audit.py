@@ -8,13 +8,14 @@ from uuid import UUID
 from django.db import connection
 
 from foundation.clock import now
-from foundation.requests import current_request_id
+from foundation.requests import current_request_id, current_source
 from tenancy.queries import Actor
 
 _ADD = """
     INSERT INTO tenancy_auditentry
-        (at, actor_id, actor_name, token_id, action, outcome, object_kind, object_id, tenant_id, detail, request_id)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+        (at, actor_id, actor_name, token_id, action, outcome, object_kind, object_id, tenant_id, detail, request_id,
+         source)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 
 
@@ -31,6 +32,7 @@ def record_audit(  # noqa: PLR0913 - each names one column of the trail
     """Adds an entry to the trail; call it inside the transaction of the change it tells of.
 
     `action` reads `noun.verb` (`tenant.create`); `outcome` is `done` or `refused`. `detail` is plain JSON without secrets.
+    Request id and client address are those of the request at work.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -47,5 +49,6 @@ def record_audit(  # noqa: PLR0913 - each names one column of the trail
                 tenant_id,
                 json.dumps(dict(detail or {})),
                 current_request_id.get(),
+                current_source.get(),
             ],
         )

@@ -242,7 +242,8 @@ def audit_links(*, after: int = 0, most: int | None = None) -> Iterator[LinkSeen
     """
     columns = (
         "e.id::text, to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), e.actor_id::text, e.actor_name,"
-        " e.token_id::text, e.action, e.outcome, e.object_kind, e.object_id, e.tenant_id::text, e.detail::text, e.request_id"
+        " e.token_id::text, e.action, e.outcome, e.object_kind, e.object_id, e.tenant_id::text, e.detail::text, e.request_id,"
+        " e.source::text"
     )
     statement = (
         f"SELECT l.position, l.hash, l.entry_id, {columns} FROM tenancy_auditlink l"  # noqa: S608 - constant text
@@ -252,7 +253,10 @@ def audit_links(*, after: int = 0, most: int | None = None) -> Iterator[LinkSeen
         cursor.execute(statement, [after, most])
         while rows := cursor.fetchmany(2000):
             for position, digest, entry_id, *texts in rows:
-                seen = None if texts[0] is None else [text or "" for text in texts]
+                *always, source = texts
+                # A source is hashed where there is one: entries from before there were any verify as they did.
+                columns_of_entry = always if source is None else texts
+                seen = None if texts[0] is None else [text or "" for text in columns_of_entry]
                 yield LinkSeen(position, bytes(digest), entry_id, seen)
 
 

@@ -82,6 +82,7 @@ class AuditRow:
     object_id: str
     detail: tuple[tuple[str, str], ...]
     request_id: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,7 @@ def _audit_row(entry: AuditEntry) -> AuditRow:
         object_id=entry.object_id,
         detail=tuple((name, _text(value)) for name, value in detail.items() if value not in (None, "", [], {})),
         request_id=entry.request_id,
+        source=entry.source or "",
     )
 
 

@@ -1,66 +1,107 @@
-"""How often someone may guess a password: counted by address and email, and by email alone, for a quarter of an hour.
+"""Who may try a password: budgets by account and address, and at most so many passwords looked at at once.
 
-Counts live in the cache. While the cache is away they are kept in this process, so that guessing is never free.
+An account is guessed at from an address at most five times in a quarter of an hour, and an address may fail sixty times.
+A browser that its owner signed in with before carries a signed cookie and has a budget of its own: whoever guesses, from
+the same address even, cannot lock the owner out. Emails that nobody has are counted and answered like any other.
 """
 
 import hashlib
-import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from django.core.cache import cache
-from django.core.cache.backends.locmem import LocMemCache
-from redis.exceptions import RedisError
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
 
-logger = logging.getLogger(__name__)
-WINDOW_SECONDS = 900
-FAILURES_FROM_ONE_ADDRESS = 5
-FAILURES_FROM_ANYWHERE = 25
-_fallback = LocMemCache("sign-in-failures", {})
+from foundation.ids import new_id
+from foundation.problems import Overloaded
+from tenancy.operations import refill, return_try, take_try
+
+TRIES_FROM_ONE_ADDRESS = 5
+TRIES_FROM_ANYWHERE = 50
+TRIES_OF_AN_ADDRESS = 60
+TRIES_OF_A_DEVICE = 10
+COOKIE = "known_device"
+COOKIE_SECONDS = 180 * 24 * 3600
+HASH_SECONDS = 3
+_at_work = threading.BoundedSemaphore(1)
+_inside = threading.BoundedSemaphore(3)
+"""Looking at a password takes both cores for a moment and 100 MiB: one at a time, two may wait, the other threads are for
+those who are signed in."""
 
 
-def is_locked_out(email: str, address: str) -> bool:
-    """Whether there were too many failures lately."""
-    pair, alone = _keys(email, address)
-    counts = _get_many([pair, alone])
-    return counts.get(pair, 0) >= FAILURES_FROM_ONE_ADDRESS or counts.get(alone, 0) >= FAILURES_FROM_ANYWHERE
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One try that was taken from these budgets."""
+
+    account: str
+    device: str
+    budgets: dict[str, int]
+
+    def succeed(self) -> None:
+        """It was no guess: its own budgets are full again, those shared with others get it back."""
+        own = [key for key in self.budgets if key.startswith(("device|", "pair|"))]
+        for key in own:
+            refill(key)
+        return_try([key for key in self.budgets if key not in own])
+
+    def undo(self) -> None:
+        """The password was not looked at."""
+        return_try(list(self.budgets))
 
 
-def note_failure(email: str, address: str) -> None:
-    """Counts one failure."""
-    for key in _keys(email, address):
+def begin_try(request: HttpRequest, email: str) -> Try | None:
+    """Takes a try for this account from where the request comes; None when there is none left."""
+    account = hashlib.sha256(email.encode()).hexdigest()
+    device = _device(request, account)
+    source = request.META.get("REMOTE_ADDR", "")
+    budgets = (
+        {f"device|{account}|{device}": TRIES_OF_A_DEVICE}
+        if device
+        else {
+            f"pair|{account}|{source}": TRIES_FROM_ONE_ADDRESS,
+            f"account|{account}": TRIES_FROM_ANYWHERE,
+            f"source|{source}": TRIES_OF_AN_ADDRESS,
+        }
+    )
+    return Try(account, device or str(new_id()), budgets) if take_try(budgets) else None
+
+
+def remember_device(response: HttpResponse, taken: Try) -> None:
+    """Marks the browser as one that the account's owner has signed in with. It opens nothing; it only may try."""
+    response.set_cookie(
+        COOKIE,
+        signing.dumps([taken.account, taken.device], salt=COOKIE),
+        max_age=COOKIE_SECONDS,
+        path=settings.EDGE_SIGN_IN_PATH,
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+@contextmanager
+def password_look() -> Iterator[None]:
+    """A turn at looking at a password; Overloaded when too many want one."""
+    if not _inside.acquire(blocking=False):
+        raise Overloaded(retry_after_seconds=HASH_SECONDS)
+    try:
+        if not _at_work.acquire(timeout=HASH_SECONDS):
+            raise Overloaded(retry_after_seconds=HASH_SECONDS)
         try:
-            _count(cache, key)
-        except RedisError:
-            logger.warning("the cache is away; failed sign-ins are counted in this process only")
-            _count(_fallback, key)
+            yield
+        finally:
+            _at_work.release()
+    finally:
+        _inside.release()
 
 
-def forget_failures(email: str, address: str) -> None:
-    """After a success from this address."""
-    pair, _ = _keys(email, address)
-    _fallback.delete(pair)
+def _device(request: HttpRequest, account: str) -> str:
+    """The device's id, if the cookie is ours and of this account; empty otherwise."""
     try:
-        cache.delete(pair)
-    except RedisError:
-        logger.warning("the cache is away; a success could not clear earlier failures")
-
-
-def _keys(email: str, address: str) -> tuple[str, str]:
-    name = hashlib.sha256(email.strip().lower().encode()).hexdigest()
-    return f"sign-in|{name}|{address}", f"sign-in|{name}"
-
-
-def _count(store: object, key: str) -> None:
-    store.add(key, 0, WINDOW_SECONDS)  # type: ignore[attr-defined]
-    try:
-        store.incr(key)  # type: ignore[attr-defined]
-    except ValueError:  # it ran out between the two calls
-        store.set(key, 1, WINDOW_SECONDS)  # type: ignore[attr-defined]
-
-
-def _get_many(keys: list[str]) -> dict[str, int]:
-    here: dict[str, int] = _fallback.get_many(keys)
-    try:
-        there: dict[str, int] = cache.get_many(keys)
-    except RedisError:
-        return here
-    return {key: max(here.get(key, 0), there.get(key, 0)) for key in keys}
+        owner, device = signing.loads(request.COOKIES.get(COOKIE, ""), salt=COOKIE, max_age=COOKIE_SECONDS)
+    except (signing.BadSignature, ValueError, TypeError):
+        return ""
+    return str(device) if owner == account else ""

@@ -13,18 +13,20 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST
 
 from foundation.pages import Form, show, typed
+from foundation.problems import Overloaded
 from tenancy.models import User
-from tenancy.operations import record_audit
-from tenancy.queries import SYSTEM, actor_for
+from tenancy.operations import WINDOW, note_stranger_refused, record_audit
+from tenancy.queries import actor_for
 
-from .lockout import WINDOW_SECONDS, forget_failures, is_locked_out, note_failure
+from .lockout import Try, begin_try, password_look, remember_device
 
 MAX_EMAIL_LENGTH = 254
 MAX_PASSWORD_LENGTH = 1000
 REFUSAL = (
     "Email or password is not right, or there were too many tries. "
-    f"After five failures an account waits {WINDOW_SECONDS // 60} minutes."
+    f"After five failures an account waits {WINDOW.seconds // 60} minutes."
 )
+BUSY = "Many people are signing in right now. Try again in a moment."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,21 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return show(request, "tenancy/sign_in.html", SignInPage(Form(), onward))
     values = typed(request)
-    user = _admit(request, values.get("email", ""), values.get("password", ""))
-    if user is None:
-        form = Form(values={"email": values.get("email", "")[:MAX_EMAIL_LENGTH]}, problem=REFUSAL)
+    form = Form(values={"email": values.get("email", "")[:MAX_EMAIL_LENGTH]}, problem=REFUSAL)
+    try:
+        admitted = _admit(request, values.get("email", ""), values.get("password", ""))
+    except Overloaded as busy:
+        page = SignInPage(Form(values=form.values, problem=BUSY), onward)
+        answer = show(request, "tenancy/sign_in.html", page, status=busy.status)
+        answer["Retry-After"] = str(busy.retry_after_seconds)
+        return answer
+    if admitted is None:
         return show(request, "tenancy/sign_in.html", SignInPage(form, onward), status=401)
+    user, taken = admitted
     login(request, user)
-    return redirect(onward)
+    answer = redirect(onward)
+    remember_device(answer, taken)
+    return answer
 
 
 @require_POST
@@ -69,26 +80,32 @@ def _onward(request: HttpRequest, wanted: str) -> str:
     return resolve_url("home")
 
 
-def _admit(request: HttpRequest, email: str, password: str) -> User | None:
-    """The user, or None after counting the failure. A locked account is not even looked at."""
-    email, address = email.strip().lower(), request.META.get("REMOTE_ADDR", "")
-    too_long = len(email) > MAX_EMAIL_LENGTH or len(password) > MAX_PASSWORD_LENGTH
-    if too_long or is_locked_out(email, address):
+def _admit(request: HttpRequest, email: str, password: str) -> tuple[User, Try] | None:
+    """The user and the try it took, or None after counting the failure. A spent budget has no password looked at."""
+    email = email.strip().lower()
+    if len(email) > MAX_EMAIL_LENGTH or len(password) > MAX_PASSWORD_LENGTH:
         _note_refusal(email[:MAX_EMAIL_LENGTH], "too_many_failures")
         return None
-    user = authenticate(request, username=email, password=password)
+    taken = begin_try(request, email)
+    if taken is None:
+        _note_refusal(email, "too_many_failures")
+        return None
+    try:
+        with password_look():
+            user = authenticate(request, username=email, password=password)
+    except Overloaded:
+        taken.undo()
+        raise
     if not isinstance(user, User):
-        note_failure(email, address)
         _note_refusal(email, "wrong_credentials")
         return None
-    forget_failures(email, address)
+    taken.succeed()
     with transaction.atomic():
         record_audit(actor_for(user), "session.start", object_kind="user", object_id=user.id)
-    return user
+    return user, taken
 
 
 def _note_refusal(email: str, why: str) -> None:
     """Writes the failure down; what does not look like an address may be a password typed into the wrong field."""
     detail = {"email": email if "@" in email else "", "why": why}
-    with transaction.atomic():
-        record_audit(SYSTEM, "session.start", object_kind="user", detail=detail, outcome="refused")
+    note_stranger_refused("session.start", object_kind="user", detail=detail)
