@@ -13,12 +13,12 @@ from django.views.decorators.debug import sensitive_post_parameters
 from foundation.pages import Form, show, typed
 from foundation.problems import Invalid, Problem, RateLimited
 from tenancy.models import Tenant, User
-from tenancy.operations import change_password, end_sessions
+from tenancy.operations import WINDOW, change_password, end_sessions
 from tenancy.queries import Actor, organisations_of
 
 from .doors import action, page
 from .lists import live_tokens_of
-from .lockout import WINDOW_SECONDS, is_locked_out, note_failure
+from .lockout import begin_try, password_look
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,20 @@ def end_own_sessions(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 def _change(request: HttpRequest, actor: Actor, values: dict[str, str]) -> int:
     """Whoever holds a stolen session guesses the password no faster here than at the sign-in."""
-    address = request.META.get("REMOTE_ADDR", "")
     if values.get("new_password", "") != values.get("new_password_again", ""):
         raise Invalid.field("new_password_again", "passwords_differ", "the two are not the same")
-    if is_locked_out(actor.name, address):
-        raise RateLimited("Too many wrong passwords; wait a while.", retry_after_seconds=WINDOW_SECONDS)
+    taken = begin_try(request, actor.name)
+    if taken is None:
+        raise RateLimited("Too many wrong passwords; wait a while.", retry_after_seconds=WINDOW.seconds)
     try:
-        return change_password(actor, old=values.get("old_password", ""), new=values.get("new_password", ""))
-    except Invalid as problem:
-        if any(error.code == "wrong_password" for error in problem.errors):
-            note_failure(actor.name, address)
+        with password_look():
+            revoked = change_password(actor, old=values.get("old_password", ""), new=values.get("new_password", ""))
+    except Problem as problem:
+        if not any(error.code == "wrong_password" for error in problem.errors):
+            taken.undo()
         raise
+    taken.succeed()
+    return revoked
 
 
 def _keep_this_session(request: HttpRequest) -> None:

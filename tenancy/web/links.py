@@ -22,12 +22,22 @@ from django.views.decorators.http import require_http_methods
 from foundation.pages import Form, show, typed
 from foundation.problems import Invalid, NotFound, Problem, RateLimited
 from tenancy.models import OneTimeLink, User
-from tenancy.operations import accept_as_new, accept_invitation, open_link, set_password_by_link
+from tenancy.operations import (
+    WINDOW,
+    accept_as_new,
+    accept_invitation,
+    open_link,
+    return_try,
+    set_password_by_link,
+    take_try,
+)
 
-from .lockout import WINDOW_SECONDS, is_locked_out, note_failure
-from .sign_in import REFUSAL, _admit
+from .lockout import remember_device
+from .sign_in import REFUSAL, admit
 
 MAX_LINK_LENGTH = 500
+MISSES_OF_AN_ADDRESS = 20
+"""Links that do not work, in a quarter of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +88,15 @@ def link(request: HttpRequest) -> HttpResponse:
 
 def _found(request: HttpRequest, secret: str) -> OneTimeLink:
     """The link. Secrets are 256 random bits, so that counting misses by address only keeps the noise down."""
-    address = request.META.get("REMOTE_ADDR", "")
-    counted_as = f"one-time links from {address}"
-    if is_locked_out(counted_as, address):
-        raise RateLimited(f"Too many links that do not work came from here. Wait {WINDOW_SECONDS // 60} minutes.")
-    try:
-        return open_link(secret)
-    except NotFound:
-        note_failure(counted_as, address)
-        raise
+    budget = f"link|{request.META.get('REMOTE_ADDR', '')}"
+    if not take_try({budget: MISSES_OF_AN_ADDRESS}):
+        raise RateLimited(
+            f"Too many links that do not work came from here. Wait {WINDOW.seconds // 60} minutes.",
+            retry_after_seconds=WINDOW.seconds,
+        )
+    found = open_link(secret)
+    return_try([budget])
+    return found
 
 
 def _show(request: HttpRequest, secret: str, found: OneTimeLink, form: Form, *, status: int = 200) -> HttpResponse:
@@ -115,11 +125,14 @@ def _join_as_new(request: HttpRequest, secret: str, _: OneTimeLink, values: dict
 
 def _join_with_account(request: HttpRequest, secret: str, found: OneTimeLink, values: dict[str, str]) -> HttpResponse:
     """Signs in with the invited email; what an unknown email is told is what a wrong password is told."""
-    user = _admit(request, found.email, values.get("old_password", ""))
-    if user is None:
+    admitted = admit(request, found.email, values.get("old_password", ""))
+    if admitted is None:
         return _show(request, secret, found, Form(problem=REFUSAL), status=401)
+    user, taken = admitted
     login(request, user)
-    return _join(request, secret, found, values)
+    answer = _join(request, secret, found, values)
+    remember_device(answer, taken)
+    return answer
 
 
 def _join(request: HttpRequest, secret: str, _: OneTimeLink, __: dict[str, str]) -> HttpResponse:

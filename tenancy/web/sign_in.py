@@ -48,7 +48,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     values = typed(request)
     form = Form(values={"email": values.get("email", "")[:MAX_EMAIL_LENGTH]}, problem=REFUSAL)
     try:
-        admitted = _admit(request, values.get("email", ""), values.get("password", ""))
+        admitted = admit(request, values.get("email", ""), values.get("password", ""))
     except Overloaded as busy:
         page = SignInPage(Form(values=form.values, problem=BUSY), onward)
         answer = show(request, "tenancy/sign_in.html", page, status=busy.status)
@@ -74,13 +74,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     return redirect("login")
 
 
-def _onward(request: HttpRequest, wanted: str) -> str:
-    if wanted and url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure()):
-        return wanted
-    return resolve_url("home")
-
-
-def _admit(request: HttpRequest, email: str, password: str) -> tuple[User, Try] | None:
+def admit(request: HttpRequest, email: str, password: str) -> tuple[User, Try] | None:
     """The user and the try it took, or None after counting the failure. A spent budget has no password looked at."""
     email = email.strip().lower()
     if len(email) > MAX_EMAIL_LENGTH or len(password) > MAX_PASSWORD_LENGTH:
@@ -103,6 +97,12 @@ def _admit(request: HttpRequest, email: str, password: str) -> tuple[User, Try] 
     with transaction.atomic():
         record_audit(actor_for(user), "session.start", object_kind="user", object_id=user.id)
     return user, taken
+
+
+def _onward(request: HttpRequest, wanted: str) -> str:
+    if wanted and url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure()):
+        return wanted
+    return resolve_url("home")
 
 
 def _note_refusal(email: str, why: str) -> None:

@@ -144,7 +144,7 @@ def test_entries_from_before_there_were_sources_verify_as_they_did():
     """Chained by the text of the first release, then looked at with today's."""
     from importlib import import_module  # noqa: PLC0415 - its name begins with a digit
 
-    migration = import_module("tenancy.migrations.0003_sources_and_tries")
+    migration = import_module("tenancy.migrations.0006_sources_and_tries")
     with connection.cursor() as cursor:
         cursor.execute(migration.WITHOUT_SOURCE)
         try:
