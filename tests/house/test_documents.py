@@ -147,3 +147,14 @@ def test_the_collector_sees_what_there_is():
     assert {"not_found", "tenant_not_empty", "idempotency_key_reused", "csrf_failed", "busy"} <= set(problem_codes())
     assert {"unknown_filter", "unknown_field", "in_the_past"} <= set(field_codes())
     assert {"DATABASE_URL", "SWITCHYARD_KEY_RING"} <= settings_read()
+
+
+def test_no_document_promises_row_level_security():
+    decided = ROOT / "docs" / "adr" / "0014-no-row-level-security.md"
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    found = [
+        name(path)
+        for path in texts
+        if re.search(r"row.level|\bRLS\b", path.read_text(), re.IGNORECASE) and path != decided
+    ]
+    assert not found, f"{name(decided)} says what holds instead: {found}"

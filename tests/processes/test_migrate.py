@@ -1,0 +1,90 @@
+"""`manage.py migrate` as an owner that is no superuser, in a database of its own."""
+
+import os
+import subprocess
+import sys
+import uuid
+
+import psycopg
+import pytest
+
+from devtools.serve import PROJECT
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def database():
+    """(an administrator's session, name of a new database, its owner, the processes' role)."""
+    name = f"swy_{uuid.uuid4().hex[:12]}"
+    owner, runtime = f"{name}_owner", f"{name}_runtime"
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {owner} LOGIN PASSWORD 'owner'")
+        admin.execute(f"CREATE DATABASE {name} OWNER {owner}")
+        yield admin, name, owner, runtime
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        for role in (owner, runtime):
+            admin.execute(f"DROP ROLE IF EXISTS {role}")
+
+
+def manage(name, role, *words, owner="", **settings):
+    """What the command says, and whether it succeeded; connected as the role, whose password is its last word."""
+    host = os.environ["DATABASE_URL"].rpartition("@")[2].rpartition("/")[0]
+
+    def address(who):
+        return f"postgresql://{who}:{who.rpartition('_')[2]}@{host}/{name}"
+
+    given = {**os.environ, "DATABASE_URL": address(role), **settings}
+    if owner:
+        given["SWITCHYARD_OWNER_DATABASE_URL"] = address(owner)
+    done = subprocess.run(
+        [sys.executable, "manage.py", *words], cwd=PROJECT, env=given, capture_output=True, text=True, check=False
+    )
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_owner_who_may_make_no_role_says_what_to_run_and_grants_once_it_is_there(database):
+    admin, name, owner, runtime = database
+    migrated, said = manage(name, runtime, "migrate", "--noinput", owner=owner)
+    assert not migrated
+    assert f'CREATE ROLE "{runtime}" LOGIN PASSWORD' in said
+
+    admin.execute(f"CREATE ROLE {runtime} LOGIN PASSWORD 'runtime'")
+    migrated, said = manage(name, runtime, "migrate", "--noinput", owner=owner)
+    assert migrated, said
+    assert "foundation.W001" not in said
+    is_fine, said = manage(name, runtime, "check", "--database", "default")
+    assert is_fine, said
+    assert "no issues" in said
+
+    # The owner's address in place of the processes' is what is warned of; and the processes cannot migrate.
+    _, said = manage(name, owner, "check", "--database", "default")
+    assert "foundation.W001" in said
+    assert "owns the tables" in said
+    migrated, said = manage(name, runtime, "migrate", "tenancy", "zero", "--noinput")
+    assert not migrated
+    assert "must be owner" in said or "permission denied" in said
+
+
+def test_an_owner_who_may_make_roles_makes_it_and_follows_its_password(database):
+    admin, name, owner, runtime = database
+    admin.execute(f"ALTER ROLE {owner} CREATEROLE")
+    for _ in range(2):
+        migrated, said = manage(name, runtime, "migrate", "--noinput", owner=owner)
+        assert migrated, said
+        _, said = manage(name, runtime, "check", "--database", "default")
+        assert "no issues" in said
+        # Somebody changed it by hand: the next `migrate` sets it back to that of DATABASE_URL.
+        admin.execute(f"ALTER ROLE {runtime} PASSWORD 'other'")
+    (flags,) = admin.execute(
+        "SELECT rolsuper OR rolcreaterole OR rolcreatedb OR rolbypassrls FROM pg_roles WHERE rolname = %s", [runtime]
+    ).fetchall()
+    assert flags == (False,)
+
+
+def test_two_addresses_of_two_databases_stop_the_boot(database):
+    _, name, owner, runtime = database
+    other = f"postgresql://{owner}:x@127.0.0.1/other"
+    is_fine, said = manage(name, runtime, "check", SWITCHYARD_OWNER_DATABASE_URL=other)
+    assert not is_fine
+    assert "SWITCHYARD_OWNER_DATABASE_URL must name the database" in said
