@@ -233,6 +233,7 @@ class _Process:
         self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._drivers: Drivers = {}
+        self._replaced: set[GuardedDriver] = set()
         self._thread = threading.Thread(target=self._turn, name="clusters", daemon=True)
         self._thread.start()
 
@@ -262,7 +263,8 @@ class _Process:
 
     def stop(self) -> None:
         async def close() -> None:
-            await asyncio.gather(*(driver.close() for _, driver in self._drivers.values()), return_exceptions=True)
+            drivers = [*self._replaced, *(driver for _, driver in self._drivers.values())]
+            await asyncio.gather(*(driver.close() for driver in drivers), return_exceptions=True)
             others = asyncio.all_tasks() - {asyncio.current_task()}
             for task in others:
                 task.cancel()
@@ -280,7 +282,12 @@ class _Process:
 
     def _close_later(self, driver: GuardedDriver) -> None:
         """Calls under way finish on the old connection first."""
-        self._loop.call_later(_CLOSE_AFTER_SECONDS, lambda: self._loop.create_task(driver.close()))
+        self._replaced.add(driver)
+        self._loop.call_later(_CLOSE_AFTER_SECONDS, lambda: self._loop.create_task(self._close(driver)))
+
+    async def _close(self, driver: GuardedDriver) -> None:
+        self._replaced.discard(driver)
+        await driver.close()
 
 
 _lock = threading.RLock()
