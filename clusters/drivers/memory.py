@@ -17,7 +17,7 @@ FREE_BYTES = 64 * 1024
 TURNS = 8
 TURN_SECONDS = 60.0
 CLUSTER_BYTES = 192 * MIB
-PROCESS_BYTES = 384 * MIB
+PROCESS_BYTES = 320 * MIB
 
 _turns: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]" = weakref.WeakKeyDictionary()
 

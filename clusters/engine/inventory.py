@@ -188,6 +188,11 @@ class ClusterInventory:
         self._node_weight = self._pod_weight = 0
 
     @property
+    def size(self) -> int:
+        """How many nodes there are."""
+        return len(self._nodes)
+
+    @property
     def weight(self) -> int:
         """Estimated bytes of all that is kept: what the cluster makes this process hold."""
         return self._node_weight + self._pod_weight + self._devices.weight

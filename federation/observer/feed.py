@@ -39,6 +39,7 @@ PULSE_SECONDS = 5.0
 PULSES_MISSED = 2
 RETRY_SECONDS = 1.0
 TOO_LARGE_SECONDS = 60.0
+MOST_NODES = 10_000
 MOST_RETRY_SECONDS = 15.0
 FORBIDDEN = 403
 
@@ -62,6 +63,7 @@ class Feed:
         self._is_listed_anew = False
         self._told_of_devices: str | None = None
         self._account = Account()
+        self._writing = asyncio.Lock()
         self._is_too_large: bool | None = None
         """Whether it was told that the cluster is; None while nobody knows what an observer before told."""
         self._alive_at: dict[str, datetime] = {}
@@ -112,6 +114,8 @@ class Feed:
             self._news.set()
 
     def _weigh(self) -> None:
+        if self._inventory.size > MOST_NODES:
+            raise TooMuch(f"it has more than the {MOST_NODES} nodes that the gateway keeps of one cluster")
         self._account.hold(self._inventory.weight + self._buffer.weight)
 
     async def _let_go(self, reason: str) -> None:
@@ -188,9 +192,10 @@ class Feed:
 
     async def _record(self) -> None:
         """Writes what is new, at most every 50 ms: many changes at once cost little more than one."""
+        took = 0.0
         while True:
             await self._news.wait()
-            await asyncio.sleep(RECORD_SECONDS)
+            await asyncio.sleep(max(RECORD_SECONDS, took))
             self._news.clear()
             if self._is_listed_anew:
                 # What vanished while nobody watched is in no event: rows and cluster must be compared.
@@ -198,20 +203,25 @@ class Feed:
                 self._is_listed_anew = False
             if not self._buffer:
                 continue
-            taken = self._buffer.take()
+            taken, began = self._buffer.take(), clock.monotonic()
             try:
                 await self._in_database(operations.record_observations, self._cluster_id, taken)
+                took = clock.monotonic() - began
             except BaseException:
                 self._buffer.give_back(taken)
                 self._news.set()
                 raise
 
     async def _record_inventory(self) -> None:
+        """Writes the inventory where it has changed, at most every second, and for a tenth of the time."""
+        took = 0.0
         while True:
-            await asyncio.sleep(INVENTORY_SECONDS)
+            await asyncio.sleep(max(INVENTORY_SECONDS, 9 * took))
             self._account.check()
+            began = clock.monotonic()
             if self._inventory.dirty:
                 await self._write_inventory(self._inventory.snapshot())
+            took = clock.monotonic() - began
 
     async def _write_inventory(self, taken: InventorySnapshot) -> None:
         write = clusters.operations.record_inventory
@@ -251,7 +261,9 @@ class Feed:
         clusters.operations.record_contact(self._cluster_id, clock_skew_ms=skew_ms, observed_at=observed_at)
 
     async def _in_database(self, work: Callable[..., Result], *args: Any) -> Result:
-        return await asyncio.wrap_future(self._database.submit(work, *args))
+        """One thing at a time: a cluster never has more than one of the threads that all clusters share."""
+        async with self._writing:
+            return await asyncio.wrap_future(self._database.submit(work, *args))
 
 
 Seen = TypeVar("Seen", NodeSeen, PodSeen, SliceSeen, ClaimSeen)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from clusters.drivers import Ambiguous, NotThere, Refused
+from tests.hostile_member import Connection, serving, status
 
-from .hostile import Connection, serving, status
 from .worlds import job
 
 POLICY = {"metadata": {"namespace": "swy-a", "name": "wall"}, "spec": {}}

@@ -20,8 +20,8 @@ from clusters.drivers import (
     Unreachable,
 )
 from clusters.drivers.kubernetes import KubernetesDriver
+from tests.hostile_member import HOST, LIMITS, SECRET, Authority, Connection, job_object, listed, serving, status
 
-from .hostile import HOST, LIMITS, SECRET, Authority, Connection, job_object, listed, serving, status
 from .worlds import job
 
 CREATE = job("swy-a", "train")

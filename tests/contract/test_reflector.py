@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from clusters.drivers import Ambiguous, AuthFailed, Refused
+from tests.hostile_member import Connection, job_object, listed, serving, status
 
-from .hostile import Connection, job_object, listed, serving, status
 from .worlds import watching
 
 

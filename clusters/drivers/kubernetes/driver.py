@@ -33,6 +33,7 @@ from .reflector import Kind, Reflector, list_all
 from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
 
+_RULES_BYTES = 512 * 1024
 _VERSION = re.compile(r"[!-~]{0,100}")
 _UID = re.compile(r"[!-~]{1,64}")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -146,7 +147,9 @@ class KubernetesDriver:
             "kind": "SelfSubjectRulesReview",
             "spec": {"namespace": namespace},
         }
-        answer = await self._wire.call("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)
+        answer = await self._wire.call(
+            "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body, most_bytes=_RULES_BYTES
+        )
         status = decode(_rules_decoder, answer).status
         return RulesSeen(status.resource_rules or (), is_complete=not status.incomplete)
 

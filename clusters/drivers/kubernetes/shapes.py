@@ -32,6 +32,7 @@ Value = Annotated[str, msgspec.Meta(max_length=63)]
 Word = Annotated[str, msgspec.Meta(max_length=1024)]
 Quantity = Annotated[str, msgspec.Meta(max_length=64)]
 Quantities = Annotated[dict[Key, Quantity], msgspec.Meta(max_length=256)]
+Many = msgspec.Meta(max_length=1000)
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -88,7 +89,7 @@ class _NodeSpec(Struct):
 
 class _NodeStatus(Struct):
     allocatable: Quantities | None = None
-    conditions: list[Condition] | None = None
+    conditions: Annotated[list[Condition], Many] | None = None
 
 
 class Node(Struct):
@@ -113,8 +114,8 @@ class _Gate(Struct):
 class _PodSpec(Struct):
     node_name: Name = ""
     scheduling_gates: Annotated[list[_Gate], msgspec.Meta(max_length=64)] | None = None
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
+    containers: Annotated[list[_Container], Many] | None = None
+    init_containers: Annotated[list[_Container], Many] | None = None
     overhead: Annotated[dict[Key, Quantity], msgspec.Meta(max_length=64)] | None = None
     resources: _Resources | None = None
 
@@ -136,8 +137,8 @@ class _PodStatus(Struct):
     phase: Value = ""
     reason: Word = ""
     start_time: Instant | None = None
-    container_statuses: list[_ContainerStatus] | None = None
-    conditions: list[Condition] | None = None
+    container_statuses: Annotated[list[_ContainerStatus], Many] | None = None
+    conditions: Annotated[list[Condition], Many] | None = None
 
 
 class Pod(Struct):
@@ -151,7 +152,7 @@ class _JobSpec(Struct):
 
 
 class _JobStatus(Struct):
-    conditions: list[Condition] | None = None
+    conditions: Annotated[list[Condition], Many] | None = None
     completion_time: Instant | None = None
 
 

@@ -1,0 +1,500 @@
+"""An API server that lies, drips, floods and falls silent: a TLS server with an authority of its own, scripted per test."""
+
+import asyncio
+import itertools
+import json
+import re
+import ssl
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID, uuid4
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from clusters.drivers.address import ClusterAddress, Credential
+from clusters.drivers.kubernetes import KubernetesDriver, Limits
+from tests.apiserver import published_rules
+
+SECRET = "canary-4f1d9c"
+HOST = "cluster.example"
+LIMITS = Limits(
+    connect_seconds=0.5,
+    read_seconds=0.5,
+    whole_request_seconds=1.5,
+    whole_list_seconds=2.0,
+    watch_silence_seconds=0.6,
+    relist_seconds=60,
+    body_bytes=200_000,
+    line_bytes=50_000,
+    pages=20,
+)
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+class Authority:
+    """A certificate for `host`, signed by itself."""
+
+    def __init__(self, host: str = HOST) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
+        now = datetime.now(UTC)  # noqa: TID251 - certificates are judged by the real clock
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName([_alternative(host)]), critical=False)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        self.pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
+        encoding = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        self.key_pem = key.private_bytes(*encoding).decode()
+
+    def context(self) -> ssl.SSLContext:
+        """The server's side."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with tempfile.NamedTemporaryFile("w") as chain:
+            chain.write(self.pem + self.key_pem)
+            chain.flush()
+            context.load_cert_chain(chain.name)
+        return context
+
+
+AUTHORITY = Authority()
+
+
+class Connection:
+    """One request, and ways to answer it."""
+
+    def __init__(self, writer: asyncio.StreamWriter, method: str, target: str, headers: Mapping[str, str], body: bytes):
+        self.writer = writer
+        self.method, self.target, self.headers, self.body = method, target, headers, body
+
+    async def send(self, raw: bytes) -> None:
+        if self.writer.transport.is_closing():
+            raise ConnectionResetError
+        self.writer.write(raw)
+        await self.writer.drain()
+        await asyncio.sleep(0)  # where nobody reads any more, only the loop learns of it
+
+    async def answer(self, status: int, body: Any = b"", **headers: str) -> None:
+        """A whole answer; anything but bytes becomes JSON."""
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        fields = {"Content-Type": "application/json", "Content-Length": str(len(raw)), **headers}
+        head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+        await self.send(f"HTTP/1.1 {status} Said\r\n{head}\r\n".encode() + raw)
+
+    async def begin(self) -> None:
+        """The head of an endless chunked answer."""
+        await self.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+    async def chunk(self, raw: bytes) -> None:
+        """A piece of it."""
+        await self.send(f"{len(raw):x}\r\n".encode() + raw + b"\r\n")
+
+    async def line(self, kind: str, thing: Any) -> None:
+        """An event of a watch."""
+        await self.chunk(json.dumps({"type": kind, "object": thing}).encode() + b"\n")
+
+    async def end(self) -> None:
+        """The end of it."""
+        await self.send(b"0\r\n\r\n")
+
+    def cut(self) -> None:
+        """Drops the connection."""
+        self.writer.transport.abort()
+
+
+Behaviour = Callable[[Connection], Awaitable[None]]
+
+
+class Server:
+    """Everything that was asked of it, in order."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.requests: list[Connection] = []
+
+    def address(self, *, host: str = HOST, ca_pem: str = "", port: int = 0) -> ClusterAddress:
+        return ClusterAddress(
+            cluster_id=UUID(int=1),
+            name="hostile",
+            server=f"https://{host}:{port or self.port}",
+            address="127.0.0.1",
+            port=port or self.port,
+            ca_pem=ca_pem or AUTHORITY.pem,
+            credential=Credential("token", SECRET.encode()),
+        )
+
+    def targets(self) -> list[str]:
+        return [request.target for request in self.requests]
+
+
+@asynccontextmanager
+async def serving(behave: Behaviour) -> AsyncIterator[tuple[KubernetesDriver, Server]]:
+    """A driver that talks to a server that behaves like this."""
+    tasks: set[asyncio.Task[Any]] = set()
+
+    async def turn(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            while request := await _read(reader, writer):
+                server.requests.append(request)
+                await behave(request)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            tasks.discard(task)
+            writer.transport.abort()
+
+    listener = await asyncio.start_server(turn, "127.0.0.1", 0, ssl=AUTHORITY.context())
+    server = Server(listener.sockets[0].getsockname()[1])
+    driver = KubernetesDriver(server.address(), "test", LIMITS)
+    try:
+        yield driver, server
+    finally:
+        await driver.close()
+        listener.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await listener.wait_closed()
+        await asyncio.sleep(0)
+
+
+async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection | None:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.strip().split("\r\n")
+    method, target, _ = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Connection(writer, method, target, headers, body)
+
+
+def listed(*items: Mapping[str, Any], version: str = "100", following: str = "") -> dict[str, Any]:
+    """A page of a list."""
+    return {"metadata": {"resourceVersion": version, "continue": following}, "items": list(items)}
+
+
+def job_object(name: str, version: str = "101") -> dict[str, Any]:
+    """A Job as a server writes it."""
+    metadata = {"name": name, "namespace": "swy-a", "uid": f"uid-{name}", "resourceVersion": version, "labels": {}}
+    return {"metadata": metadata, "spec": {"suspend": True}, "status": {}}
+
+
+def status(code: int, reason: str, message: str = "", **details: Any) -> dict[str, Any]:
+    """A Status object."""
+    return {
+        "kind": "Status",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+        "details": details,
+    }
+
+
+KINDS = {"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "jobs": "/apis/batch/v1/jobs"}
+
+
+class Member:
+    """A whole member cluster that others can script: an honest API server in a thread of its own, with its nodes, pods and
+    Jobs in `objects`, except for what `lies` say. A lie is a behaviour by path, without its query; `LIES` has a collection.
+    """
+
+    def __init__(self, name: str, lies: Mapping[str, Behaviour] | None = None) -> None:
+        self.name = name
+        self.identity = f"uid-{name}"
+        self.lies = dict(lies or {})
+        self.objects: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in KINDS}
+        self.asked: Counter[str] = Counter()
+        self.port = 0
+        self._version = 100
+        self._watches: dict[str, set[asyncio.Queue[bytes]]] = {kind: set() for kind in KINDS}
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._turn, name=f"member {name}", daemon=True)
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def ca_pem(self) -> str:
+        return LOCAL.pem
+
+    def address(self, cluster_id: UUID | None = None) -> ClusterAddress:
+        """As a driver wants it."""
+        secret = Credential("token", SECRET.encode())
+        id_ = cluster_id or uuid4()
+        return ClusterAddress(id_, self.name, self.server, "127.0.0.1", self.port, LOCAL.pem, secret)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    def put(self, kind: str, thing: dict[str, Any], event: str = "MODIFIED") -> None:
+        """Makes or changes an object, as every watch of its kind is told."""
+        self._version += 1
+        thing["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[kind][thing["metadata"]["name"]] = thing
+        line = json.dumps({"type": event, "object": thing}).encode() + b"\n"
+        for queue in list(self._watches[kind]):
+            self._loop.call_soon_threadsafe(queue.put_nowait, line)
+
+    def _turn(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        tasks: set[asyncio.Task[Any]] = set()
+
+        async def turn(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            tasks.add(task)
+            with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while request := await _read(reader, writer):
+                    path = request.target.partition("?")[0]
+                    self.asked[path] += 1
+                    await self.lies.get(path, self._usual)(request)
+            tasks.discard(task)
+            writer.transport.abort()
+
+        listener = await asyncio.start_server(turn, "127.0.0.1", 0, ssl=LOCAL.context())
+        self.port = listener.sockets[0].getsockname()[1]
+        self._started.set()
+        await self._stop.wait()
+        listener.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+
+    async def _usual(self, request: Connection) -> None:
+        path, _, query = request.target.partition("?")
+        kind = next((kind for kind, folder in KINDS.items() if folder == path), "")
+        if kind and "watch=1" in query:
+            await self._watch(request, kind)
+        elif kind:
+            await request.answer(200, listed(*self.objects[kind].values(), version=str(self._version)), Date=_date())
+        elif path == "/version":
+            await request.answer(200, {"gitVersion": "v1.36.2"}, Date=_date())
+        elif path == "/api/v1/namespaces/kube-system":
+            await request.answer(200, {"metadata": {"name": "kube-system", "uid": self.identity}})
+        elif path == "/apis":
+            await request.answer(200, {"groups": [{"name": "batch"}]})
+        elif path.endswith("/selfsubjectrulesreviews"):
+            await request.answer(201, {"status": {"resourceRules": published_rules(), "incomplete": False}})
+        else:
+            await request.answer(404, status(404, "NotFound", "not found"))
+
+    async def _watch(self, request: Connection, kind: str) -> None:
+        queue: asyncio.Queue[bytes] = asyncio.Queue()
+        self._watches[kind].add(queue)
+        try:
+            await request.begin()
+            while True:
+                try:
+                    await request.chunk(await asyncio.wait_for(queue.get(), 1))
+                except TimeoutError:
+                    await request.line("BOOKMARK", {"metadata": {"resourceVersion": str(self._version)}})
+        finally:
+            self._watches[kind].discard(queue)
+
+
+LOCAL = Authority("127.0.0.1")
+
+
+def _date() -> str:
+    return format_datetime(datetime.now(UTC), usegmt=True)  # noqa: TID251 - plays the server's clock
+
+
+def node_of(name: str, **labels: str) -> dict[str, Any]:
+    """A node as an honest cluster writes it, ready, with 64 CPUs."""
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": {"kubernetes.io/hostname": name, **labels}},
+        "status": {
+            "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod_of(name: str, namespace: str = "default", **more: Any) -> dict[str, Any]:
+    """A running pod as an honest cluster writes it."""
+    return {
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", **more},
+        "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]},
+        "status": {"phase": "Running", "startTime": "2026-11-01T00:00:00Z"},
+    }
+
+
+def _page(items: Sequence[bytes], following: str = "") -> bytes:
+    head = json.dumps({"resourceVersion": "100", "continue": following}).encode()
+    return b'{"metadata":' + head + b',"items":[' + b",".join(items) + b"]}"
+
+
+def endless_pages(make: Callable[[int], dict[str, Any]], *, items: int = 500) -> Behaviour:
+    """A list that goes on for ever, each page of new objects under a new token."""
+
+    async def behave(request: Connection) -> None:
+        found = re.search(r"continue=(\d+)", request.target)
+        start = int(found[1]) if found else 0
+        many = [json.dumps(make(start + number)).encode() for number in range(items)]
+        await request.answer(200, _page(many, str(start + items)))
+
+    return behave
+
+
+def one_page(items: Sequence[bytes], following: str = "") -> Behaviour:
+    """One and the same page, whatever is asked, followed by itself if `following`."""
+    raw = _page(items, following)
+
+    async def behave(request: Connection) -> None:
+        await request.answer(200, raw)
+
+    return behave
+
+
+def endless_body(piece: bytes) -> Behaviour:
+    """An answer that does not end."""
+
+    async def behave(request: Connection) -> None:
+        await request.begin()
+        while True:
+            await request.chunk(piece)
+
+    return behave
+
+
+def drip(piece: bytes, seconds: float) -> Behaviour:
+    """An answer that comes a bit at a time."""
+
+    async def behave(request: Connection) -> None:
+        await request.begin()
+        while True:
+            await request.chunk(piece)
+            await asyncio.sleep(seconds)
+
+    return behave
+
+
+def flood(kind: str, make: Callable[[int], dict[str, Any]], *, distinct: int = 0) -> Behaviour:
+    """An empty list, and a watch that tells of new objects as fast as it can; after `distinct` they come again."""
+    numbers = itertools.count()
+
+    async def behave(request: Connection) -> None:
+        if "watch=1" not in request.target:
+            await request.answer(200, listed(version="1"))
+            return
+        await request.begin()
+        while True:
+            batch = []
+            for number in itertools.islice(numbers, 200):
+                thing = make(number % distinct if distinct else number)
+                thing["metadata"]["resourceVersion"] = str(10 + number)
+                batch.append(json.dumps({"type": kind, "object": thing}).encode())
+            await request.chunk(b"\n".join(batch) + b"\n")
+
+    return behave
+
+
+def many_headers(count: int, size: int) -> Behaviour:
+    """An answer with so many headers of such a size."""
+
+    async def behave(request: Connection) -> None:
+        await request.send(b"HTTP/1.1 200 OK\r\n")
+        for number in range(count):
+            await request.send(b"X-%d: " % number + b"a" * size + b"\r\n")
+        await request.send(b"Content-Length: 0\r\n\r\n")
+
+    return behave
+
+
+def fat_node(number: int) -> dict[str, Any]:
+    """A node with 5,000 labels."""
+    return node_of(f"n{number}", **{f"label-{number}-{each}": "x" * 60 for each in range(5000)})
+
+
+def our_pod(number: int) -> dict[str, Any]:
+    """A pod that claims to be the gateway's, with labels to keep."""
+    labels = {"switchyard.dev/install": "switchyard", **{f"l{number}-{each}": "x" * 60 for each in range(50)}}
+    return pod_of(f"p{number}", labels=labels)
+
+
+LIES: Mapping[str, Callable[[], Mapping[str, Behaviour]]] = {
+    "endless pods": lambda: {KINDS["pods"]: endless_pages(lambda number: pod_of(f"p{number}"))},
+    "endless pods of ours": lambda: {KINDS["pods"]: endless_pages(our_pod)},
+    "endless nodes": lambda: {KINDS["nodes"]: endless_pages(lambda number: node_of(f"n{number}"))},
+    "endless fat nodes": lambda: {KINDS["nodes"]: endless_pages(fat_node, items=5)},
+    "endless Jobs": lambda: {KINDS["jobs"]: endless_pages(lambda number: job_object(f"j{number}"))},
+    "one page again and again": lambda: {KINDS["pods"]: one_page([b'{"metadata":{}}'] * 500, "again")},
+    "a page of very many items": lambda: {KINDS["pods"]: one_page([b'{"metadata":{}}'] * 480_000)},
+    "a page of very many containers": lambda: {
+        KINDS["pods"]: one_page([b'{"metadata":{},"spec":{"containers":[' + b",".join([b"{}"] * 2_500_000) + b"]}}"])
+    },
+    "a page without end": lambda: dict.fromkeys(KINDS.values(), endless_body(b" " * 65_536)),
+    "a drip": lambda: dict.fromkeys(KINDS.values(), drip(b" " * 4096, 0.05)),
+    "a flood of nodes": lambda: {KINDS["nodes"]: flood("ADDED", lambda number: node_of(f"n{number}"))},
+    "a flood of pods": lambda: {KINDS["pods"]: flood("ADDED", lambda number: pod_of(f"p{number}"))},
+    "a flood of changes": lambda: {KINDS["pods"]: flood("MODIFIED", lambda n: pod_of(f"p{n}"), distinct=10)},
+    "many headers": lambda: dict.fromkeys(KINDS.values(), many_headers(100_000, 1000)),
+}
+"""What a member may say to hurt the one that listens, by what it is; each makes behaviours by path."""
+
+
+def peak_mib(pid: int) -> int:
+    """The most memory that a process has had in use (VmHWM)."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) // 1024  # type: ignore[index]
+
+
+def main(names: Sequence[str]) -> None:
+    """Members with these lies, in this process, until its input ends. Prints where they are, by lie, as one line of JSON."""
+    with ExitStack() as stack:
+        members = {
+            name: stack.enter_context(Member(f"liar-{number}", LIES[name]())) for number, name in enumerate(names)
+        }
+        told = {name: {"port": member.port, "name": member.name} for name, member in members.items()}
+        sys.stdout.write(json.dumps({"members": told, "ca_pem": LOCAL.pem}) + "\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
