@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Prefetch
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -11,10 +12,10 @@ from rest_framework.response import Response
 from foundation.problems import NotFound
 from foundation.schema import page_shape
 from tenancy.engine.roles import Permission, Role
-from tenancy.models import OneTimeLink, Tenant, User
+from tenancy.models import OneTimeLink, User
 from tenancy.operations import end_sessions, invite, make_link, remove_member, withdraw_invitation
 from tenancy.queries import (
-    organisations_of,
+    memberships_known,
     pending_invitations,
     person_by_id,
     tenant_by_id,
@@ -35,6 +36,8 @@ from .shapes import (
 )
 from .views import ApiView
 
+KNOWN = "memberships_known"
+"""Where a person's memberships are kept that the caller may know of."""
 NEWEST_FIRST = {"-created": "-id", "created": "id"}
 
 
@@ -45,26 +48,26 @@ class People(ApiView):
     @extend_schema(responses=page_shape(PersonShape))
     def get(self, request: Request) -> Response:
         """People of the organisations in which you may bind roles, and yourself. `organisation` is a path or id."""
-        rows = visible_people(self.actor)
+        known = Prefetch("memberships", memberships_known(self.actor), to_attr=KNOWN)
+        rows = visible_people(self.actor).prefetch_related(known)
         if "email" in self.query:
             rows = rows.filter(email=self.query["email"].lower())
         if "organisation" in self.query:
             try:
                 organisation = tenant_named(self.actor, self.query["organisation"])
             except NotFound:
-                return self.page(rows.none(), orders=NEWEST_FIRST, render=self._render)
+                return self.page(rows.none(), orders=NEWEST_FIRST, render=_person)
             rows = rows.filter(memberships__organisation=organisation)
-        return self.page(rows, orders=NEWEST_FIRST, render=self._render)
-
-    def _render(self, person: User) -> dict[str, Any]:
-        return _person(self, person)
+        return self.page(rows, orders=NEWEST_FIRST, render=_person)
 
 
 class OnePerson(ApiView):
     @extend_schema(responses=PersonShape)
     def get(self, request: Request, person_id: UUID) -> Response:
         """One of them; anybody else does not exist for you."""
-        return Response(_person(self, person_by_id(self.actor, person_id)))
+        person = person_by_id(self.actor, person_id)
+        setattr(person, KNOWN, list(memberships_known(self.actor).filter(user=person)))
+        return Response(_person(person))
 
 
 class Links(ApiView):
@@ -138,9 +141,9 @@ class OneMember(ApiView):
         return Response(status=204)
 
 
-def _person(view: ApiView, person: User) -> dict[str, Any]:
-    organisations: list[Tenant] = list(organisations_of(view.actor, person))
-    return dict(PersonShape({"person": person, "organisations": [one.path for one in organisations]}).data)
+def _person(person: User) -> dict[str, Any]:
+    organisations = [membership.organisation.path for membership in getattr(person, KNOWN)]
+    return dict(PersonShape({"person": person, "organisations": organisations}).data)
 
 
 def _invitation(link: OneTimeLink) -> dict[str, Any]:

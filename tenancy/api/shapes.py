@@ -239,8 +239,17 @@ class CreatedInvitationShape(InvitationShape):
         fields = [*InvitationShape.Meta.fields, "link"]
 
 
+class Flag(serializers.BooleanField):
+    """A JSON true or false: not "yes", not 1."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
 class EndSessionsShape(StrictShape):
-    tokens = serializers.BooleanField(default=False, help_text="Also revoke every API token of theirs.")
+    tokens = Flag(default=False, help_text="Also revoke every API token of theirs.")
 
 
 class EndedShape(serializers.Serializer[Any]):

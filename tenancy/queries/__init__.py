@@ -25,6 +25,7 @@ from .people import administers as administers
 from .people import link_holds as link_holds
 from .people import live_link as live_link
 from .people import may_help as may_help
+from .people import memberships_known as memberships_known
 from .people import organisations_of as organisations_of
 from .people import pending_invitations as pending_invitations
 from .people import person_by_id as person_by_id

@@ -54,6 +54,20 @@ def test_a_user_added_or_changed_here_is_audited_without_values(client, operator
     assert "A New Name" not in str(list(entries.values()))
 
 
+def test_no_list_is_narrowed_by_what_is_secret(client, operator):
+    make_token(operator)
+    for path in (
+        "user/?password__startswith=!",
+        "apitoken/?user__password__startswith=!",
+        "apitoken/?digest__gt=x",
+        "onetimelink/?digest__gt=x",
+        "onetimelink/?made_by__password__startswith=!",
+        "rolebinding/?user__password__startswith=!",
+        "membership/?user__password__startswith=!",
+    ):
+        assert client.get(f"/admin/tenancy/{path}").status_code in {302, 400}, path
+
+
 def test_users_are_never_deleted_here(client, operator):
     assert client.post(f"/admin/tenancy/user/{operator.id}/delete/", {"post": "yes"}).status_code == 403
 

@@ -65,6 +65,13 @@ def test_a_manager_sees_the_people_of_the_organisation_and_nobody_else(manager, 
     assert ask(manager, "get", f"/people/{colleague.id}").json()["organisations"] == ["acme"]
 
 
+def test_a_page_of_people_costs_the_same_however_many_they_are(manager, django_assert_max_num_queries):
+    for _ in range(30):
+        join(make_user(), "acme")
+    with django_assert_max_num_queries(8):
+        assert len(ask(manager, "get", "/people").json()["items"]) == 33
+
+
 def test_who_binds_no_roles_sees_only_themselves(manager):
     viewer = User.objects.get(email="colleague@example.org")
     assert [person["id"] for person in ask(viewer, "get", "/people").json()["items"]] == [str(viewer.id)]
