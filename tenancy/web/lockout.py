@@ -25,11 +25,14 @@ TRIES_OF_AN_ADDRESS = 60
 TRIES_OF_A_DEVICE = 10
 COOKIE = "known_device"
 COOKIE_SECONDS = 180 * 24 * 3600
-HASH_SECONDS = 3
+LOOK_SECONDS = 10
+RETRY_SECONDS = 3
+MOST_INSIDE = 3
 _at_work = threading.BoundedSemaphore(1)
-_inside = threading.BoundedSemaphore(3)
+_inside: set[str] = set()
+_inside_lock = threading.Lock()
 """Looking at a password takes both cores for a moment and 100 MiB: one at a time, two may wait, the other threads are for
-those who are signed in."""
+those who are signed in. No address has more than one of these places, so that no flood keeps others out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ def begin_try(request: HttpRequest, email: str) -> Try | None:
         if device
         else {
             f"pair|{account}|{source}": TRIES_FROM_ONE_ADDRESS,
-            f"account|{account}": TRIES_FROM_ANYWHERE,
             f"source|{source}": TRIES_OF_AN_ADDRESS,
+            f"account|{account}": TRIES_FROM_ANYWHERE,
         }
     )
     return Try(account, device or str(new_id()), budgets) if take_try(budgets) else None
@@ -83,19 +86,23 @@ def remember_device(response: HttpResponse, taken: Try) -> None:
 
 
 @contextmanager
-def password_look() -> Iterator[None]:
-    """A turn at looking at a password; Overloaded when too many want one."""
-    if not _inside.acquire(blocking=False):
-        raise Overloaded(retry_after_seconds=HASH_SECONDS)
+def password_look(taken: Try) -> Iterator[None]:
+    """A turn at looking at a password; Overloaded when too many want one, or one from the same place does already."""
+    place = next(key for key in taken.budgets if key.startswith(("device|", "source|")))
+    with _inside_lock:
+        if place in _inside or len(_inside) >= MOST_INSIDE:
+            raise Overloaded(retry_after_seconds=RETRY_SECONDS)
+        _inside.add(place)
     try:
-        if not _at_work.acquire(timeout=HASH_SECONDS):
-            raise Overloaded(retry_after_seconds=HASH_SECONDS)
+        if not _at_work.acquire(timeout=LOOK_SECONDS):
+            raise Overloaded(retry_after_seconds=RETRY_SECONDS)
         try:
             yield
         finally:
             _at_work.release()
     finally:
-        _inside.release()
+        with _inside_lock:
+            _inside.discard(place)
 
 
 def _device(request: HttpRequest, account: str) -> str:

@@ -85,7 +85,7 @@ def admit(request: HttpRequest, email: str, password: str) -> tuple[User, Try] |
         _note_refusal(email, "too_many_failures")
         return None
     try:
-        with password_look():
+        with password_look(taken):
             user = authenticate(request, username=email, password=password)
     except Overloaded:
         taken.undo()

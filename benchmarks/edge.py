@@ -1,0 +1,261 @@
+"""What an attack from outside costs those who work: submits and health beside idle, slow and refused peers.
+
+One gateway with gunicorn's own threads before its processes and one with the edge, in one run: both without an attack, in
+turn, and the edge under each attack, with a quiet measurement before and after. Attackers are processes of their own on
+127.0.0.2, bounded in number and time; everything stays on loopback, on the same cores as the gateway. `make bench-edge`.
+"""
+
+import argparse
+import http.client
+import multiprocessing
+import re
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import psycopg
+
+from benchmarks import report
+from benchmarks.api import burst
+from devtools.trial import Gateway, start_gateway
+
+CONNECTIONS = 8
+STRANGER, VISITOR = "127.0.0.2", "203.0.113.66"
+FIRST_BYTES = {
+    "silent": b"",
+    "slow heads": b"GET /api/v1/me HTTP/1.1\r\nHost: localhost\r\n",
+    "slow bodies": b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{",
+    "never read": b"GET /login/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "vanished": b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n{",
+}
+DRIP = {"slow heads": b"X-Drip: 1\r\n", "slow bodies": b" "}
+MOST_SECONDS = 120
+SIGN_INS_A_SECOND = 200
+TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
+
+
+def hold(port: int, kind: str, count: int, ready: Any, stop: Any) -> None:
+    """Keeps `count` connections of this kind open, each again when it was closed, until told to stop."""
+    sockets: dict[int, socket.socket] = {}
+    until = time.monotonic() + MOST_SECONDS
+    while not stop.is_set() and time.monotonic() < until:
+        for number in range(count):
+            try:
+                if number not in sockets:
+                    sockets[number] = _open(port, FIRST_BYTES[kind])
+                elif kind in DRIP:
+                    sockets[number].send(DRIP[kind])
+                else:
+                    _look(sockets[number], kind)
+            except OSError:
+                sockets.pop(number, None)
+        ready.set()
+        stop.wait(1)
+
+
+def _open(port: int, first: bytes) -> socket.socket:
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.bind((STRANGER, 0))
+    sock.settimeout(5)
+    sock.connect(("127.0.0.1", port))
+    if first:
+        sock.sendall(first)
+    sock.setblocking(False)
+    return sock
+
+
+def _look(sock: socket.socket, kind: str) -> None:
+    """OSError when the other side has ended the connection."""
+    if kind == "vanished":
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        sock.close()
+        raise OSError
+    with suppress(BlockingIOError):
+        if sock.recv(1, socket.MSG_PEEK) == b"":
+            raise OSError
+
+
+def guess(port: int, ready: Any, stop: Any, answers: Any) -> None:
+    """Refused sign-ins at a fixed rate, through a proxy that the gateway trusts."""
+    token, cookie = _form(port, VISITOR)
+    counts: dict[int, int] = {}
+    lock = threading.Lock()
+    began = time.monotonic()
+
+    def send(first: int) -> None:
+        number = first
+        while not stop.is_set() and time.monotonic() - began < MOST_SECONDS:
+            time.sleep(max(0.0, began + number / SIGN_INS_A_SECOND - time.monotonic()))
+            with suppress(OSError, http.client.HTTPException):
+                status = sign_in(port, VISITOR, (token, cookie), f"p{number % 50}@example.org", "wrong")
+                with lock:
+                    counts[status] = counts.get(status, 0) + 1
+            number += 8
+
+    senders = [threading.Thread(target=send, args=[first]) for first in range(8)]
+    for sender in senders:
+        sender.start()
+    ready.set()
+    for sender in senders:
+        sender.join()
+    answers.put((sum(counts.values()) / (time.monotonic() - began), counts))
+
+
+def _form(port: int, client: str) -> tuple[str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, 30, source_address=(STRANGER, 0))
+    connection.request("GET", "/login/", headers={"X-Forwarded-For": client})
+    answer = connection.getresponse()
+    found = TOKEN.search(answer.read().decode())
+    assert found is not None
+    return found[1], (answer.getheader("Set-Cookie") or "").partition(";")[0]
+
+
+def sign_in(port: int, client: str, form: tuple[str, str], email: str, password: str) -> int:
+    """The status that a sign-in gets."""
+    token, cookie = form
+    connection = http.client.HTTPConnection("127.0.0.1", port, 30, source_address=(STRANGER, 0))
+    headers = {"X-Forwarded-For": client, "Cookie": cookie, "Content-Type": "application/x-www-form-urlencoded"}
+    fields = {"email": email, "password": password, "csrfmiddlewaretoken": token}
+    try:
+        connection.request("POST", "/login/", urlencode(fields), headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@contextmanager
+def attack(work: Callable[..., None], *arguments: Any) -> Iterator[None]:
+    """The attacker at work in a process of its own."""
+    ready, stop = multiprocessing.Event(), multiprocessing.Event()
+    attacker = multiprocessing.Process(target=work, args=[*arguments, ready, stop])
+    attacker.start()
+    try:
+        assert ready.wait(60)
+        yield
+    finally:
+        stop.set()
+        attacker.join(30)
+
+
+def measure(gateway: Gateway, name: str, jobs: int) -> dict[str, Any]:
+    """Submits by eight connections, and meanwhile how long health takes to answer at most."""
+    stop, slowest = threading.Event(), [0.0, 0]
+    port = gateway.environment.get("SWITCHYARD_HEALTH_PORT") or urlsplit(gateway.url).port
+
+    def ask() -> None:
+        while not stop.wait(0.2):
+            began = time.perf_counter()
+            connection = http.client.HTTPConnection("127.0.0.1", int(port or 0), 10)
+            try:
+                connection.request("GET", "/healthz", headers={"Host": "localhost"})
+                slowest[1] += connection.getresponse().status != http.client.OK
+            except OSError:
+                slowest[1] += 1
+            finally:
+                connection.close()
+            slowest[0] = max(slowest[0], (time.perf_counter() - began) * 1000)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    before = gateway.cpu_seconds()["web"]
+    rate, latencies = burst(gateway, jobs, CONNECTIONS)
+    web = (gateway.cpu_seconds()["web"] - before) * 1000 / jobs
+    stop.set()
+    asker.join()
+    return {
+        "what": name, "submits/s": rate, "p50 ms": report.percentile(latencies, 0.5), "p99 ms": report.percentile(latencies, 0.99),
+        "web CPU ms": web, "health at most ms": slowest[0], "health failed": slowest[1],
+    }  # fmt: skip
+
+
+def audit_rows(gateway: Gateway) -> int:
+    """Refused entries in the trail."""
+    with psycopg.connect(gateway.environment["DATABASE_URL"]) as connection:
+        row = connection.execute("SELECT count(*) FROM tenancy_auditentry WHERE outcome = 'refused'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=800)
+    parser.add_argument("--peers", type=int, default=600)
+    options = parser.parse_args()
+    report.conditions(jobs=options.jobs, connections=CONNECTIONS, peers=options.peers)
+    settings = {"SWITCHYARD_SOURCE_CONNECTIONS": "2000", "SWITCHYARD_TRUSTED_PROXIES": f"{STRANGER}/32"}
+    settings |= {"SWITCHYARD_HEAD_SECONDS": "10"}
+    rows: list[dict[str, Any]] = []
+    figures: dict[str, Any] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="switchyard-bench-", dir="/var/tmp")))
+        folder.chmod(0o755)
+        plain = start_gateway(folder / "plain", GUNICORN_CMD_ARGS="--worker-class gthread", **settings)
+        stack.callback(plain.stop)
+        edge = start_gateway(folder / "edge", **settings)
+        stack.callback(edge.stop)
+        port = urlsplit(edge.url).port
+        for gateway in (plain, edge):
+            burst(gateway, 200, CONNECTIONS)
+        for _ in range(3):
+            rows.append(measure(plain, "gunicorn's threads, no attack", options.jobs))
+            rows.append(measure(edge, "edge, no attack", options.jobs))
+        for kind in FIRST_BYTES:
+            for count in (60, options.peers) if kind == "silent" else (options.peers,):
+                with attack(hold, port, kind, count):
+                    rows.append(measure(edge, f"edge, {count} {kind}", options.jobs))
+                rows.append(measure(edge, "edge, no attack", options.jobs))
+        figures |= _flooded(edge, options.jobs, rows)
+    report.table(rows)
+    quiet = [row for row in rows if row["what"] == "edge, no attack"]
+    old = [row for row in rows if row["what"].startswith("gunicorn")]
+    figures["edge_to_threads_web_cpu"] = report.median(r["web CPU ms"] for r in quiet[:3]) / report.median(
+        r["web CPU ms"] for r in old
+    )
+    figures["edge_to_threads_rate"] = report.median(r["submits/s"] for r in quiet[:3]) / report.median(
+        r["submits/s"] for r in old
+    )
+    figures["health_failed"] = sum(row["health failed"] for row in rows)
+    report.last_line(figures)
+
+
+def _flooded(edge: Gateway, jobs: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Under refused sign-ins; a person behind the same proxy signs in meanwhile."""
+    port = int(urlsplit(edge.url).port or 0)
+    edge.manage(
+        "shell",
+        "-c",
+        "from tenancy.models import User; User.objects.create_user('me@acme.example', 'a long enough one')",
+    )
+    before, answers = audit_rows(edge), multiprocessing.Queue()
+    form = _form(port, "203.0.113.7")
+    quiet = measure(edge, "edge, no attack", 2 * jobs)
+    ready, stop = multiprocessing.Event(), multiprocessing.Event()
+    attacker = multiprocessing.Process(target=guess, args=[port, ready, stop, answers])
+    attacker.start()
+    assert ready.wait(30)
+    time.sleep(10)  # the burst that strangers have saved up is spent
+    flooded = measure(edge, f"edge, {SIGN_INS_A_SECOND}/s refused sign-ins", 2 * jobs)
+    statuses = [sign_in(port, "203.0.113.7", form, "me@acme.example", "a long enough one")]
+    stop.set()
+    rate, counts = answers.get(timeout=60)
+    attacker.join()
+    after = measure(edge, "edge, no attack", 2 * jobs)
+    rows += [quiet, flooded, after]
+    print(f"refused sign-ins: {rate:.0f}/s, answers by status {counts}; the person's sign-in: {statuses}")
+    return {
+        "flooded_p99_to_quiet": flooded["p99 ms"] / ((quiet["p99 ms"] + after["p99 ms"]) / 2),
+        "flooded_p50_to_quiet": flooded["p50 ms"] / ((quiet["p50 ms"] + after["p50 ms"]) / 2),
+        "refused_per_second": rate,
+        "audit_rows_added": audit_rows(edge) - before,
+        "person_signed_in": statuses[-1] == http.client.FOUND,
+    }
+
+
+if __name__ == "__main__":
+    main()
