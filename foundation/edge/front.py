@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 IN = select.EPOLLIN | select.EPOLLONESHOT
 OUT = select.EPOLLOUT | select.EPOLLONESHOT
 SWEEP_SECONDS = 0.5
-RECEIVE_BYTES = 256 * 1024
+HEAD_BYTES, BODY_BYTES = 16 * 1024, 256 * 1024
 STOP_LINGER_SECONDS = 2.0
 """How long a stopping front still takes a request on a kept connection: its sender cannot know yet."""
 
@@ -118,6 +118,10 @@ class Front:
                     self._receive(connection)
             except OSError:
                 self.close(connection)
+            except Exception:
+                # One peer's oddity must not end the connections of all the others.
+                log.exception("a connection was given up")
+                self.close(connection)
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # the pipe is full of wakings already
@@ -166,7 +170,7 @@ class Front:
 
     def _receive(self, connection: Connection) -> None:
         try:
-            data = connection.sock.recv(RECEIVE_BYTES)
+            data = connection.sock.recv(BODY_BYTES if connection.phase is Phase.BODY else HEAD_BYTES)
         except BlockingIOError:
             self._epoll.modify(connection.fd, IN)
             return

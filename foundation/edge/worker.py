@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
+from urllib.parse import unquote
 
 from django.conf import settings
 from gunicorn.http import wsgi
@@ -90,7 +91,7 @@ class Door:
             judged = self._meter.admit(
                 source,
                 "" if is_free else _credential(request.headers),
-                is_sign_in=request.path == settings.EDGE_SIGN_IN_PATH,
+                is_sign_in=unquote(request.path) == settings.EDGE_SIGN_IN_PATH,
                 is_free=is_free,
                 now=time.monotonic(),
             )
