@@ -232,7 +232,8 @@ def _flooded(edge: Gateway, jobs: int, rows: list[dict[str, Any]]) -> dict[str, 
         "-c",
         "from tenancy.models import User; User.objects.create_user('me@acme.example', 'a long enough one')",
     )
-    before, answers = audit_rows(edge), multiprocessing.Queue()
+    before = audit_rows(edge)
+    answers: Any = multiprocessing.Queue()
     form = _form(port, "203.0.113.7")
     quiet = measure(edge, "edge, no attack", 2 * jobs)
     ready, stop = multiprocessing.Event(), multiprocessing.Event()
