@@ -218,7 +218,7 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.switch("SWITCHYARD_SECURE_COOKIES", default=False)
 # Browsers take a name with this prefix only over TLS, for this host alone and for all of it: no neighbour plants one.
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = (
-    ("__Host-session", "__Host-csrf") if SESSION_COOKIE_SECURE else ("session", "csrf")
+    ("__Host-sessionid", "__Host-csrftoken") if SESSION_COOKIE_SECURE else ("sessionid", "csrftoken")
 )
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"

@@ -35,6 +35,13 @@ ALWAYS: Mapping[str, str] = {
 }
 
 
+def headers() -> dict[str, str]:
+    """What every answer of this installation carries, those included that are made without the application."""
+    seconds = settings.SECURE_HSTS_SECONDS
+    below = "; includeSubDomains" if settings.SECURE_HSTS_INCLUDE_SUBDOMAINS else ""
+    return {**ALWAYS, **({"Strict-Transport-Security": f"max-age={seconds}{below}"} if seconds else {})}
+
+
 class SecurityHeadersMiddleware:
     """Sends ALWAYS with every answer, and `Cache-Control: no-store` unless the answer says how it may be kept.
 
@@ -44,7 +51,7 @@ class SecurityHeadersMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
-        self.sent = {**ALWAYS, **_strict_transport()}
+        self.sent = headers()
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
@@ -52,9 +59,3 @@ class SecurityHeadersMiddleware:
             response[name] = value
         response.headers.setdefault("Cache-Control", "no-store")
         return response
-
-
-def _strict_transport() -> dict[str, str]:
-    seconds = settings.SECURE_HSTS_SECONDS
-    below = "; includeSubDomains" if settings.SECURE_HSTS_INCLUDE_SUBDOMAINS else ""
-    return {"Strict-Transport-Security": f"max-age={seconds}{below}"} if seconds else {}

@@ -1,5 +1,6 @@
 """A file that only grows, one line after the other, outside the database."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,12 +9,17 @@ TAIL_BYTES = 64 * 1024
 
 
 def add_line(path: Path, line: str) -> None:
-    """Adds one whole line and waits until it is on disk; what a crash left of an earlier one becomes a line of its own."""
+    """Adds one whole line and waits until it is on disk; what a crash left of an earlier one becomes a line of its own.
+
+    OSError when it cannot be written whole.
+    """
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(handle).st_size
         is_torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"
-        os.write(handle, (b"\n" if is_torn else b"") + line.encode() + b"\n")
+        content = (b"\n" if is_torn else b"") + line.encode() + b"\n"
+        if os.write(handle, content) != len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(handle)
     finally:
         os.close(handle)

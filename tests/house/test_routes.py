@@ -90,6 +90,21 @@ def test_a_parameter_nobody_declared_is_refused_on_every_route(client):
             assert response.json()["errors"][0]["code"] == "unknown_filter", route
 
 
+def test_the_operators_admin_is_for_staff_alone(client):
+    user = make_user()
+    bind(user, "acme", "admin")
+    routes_of_the_admin = [made_up(route) for route, _ in walk() if route.startswith("/admin/") and "(" not in route]
+    assert len(routes_of_the_admin) > 30
+    for is_signed_in in (False, True):
+        if is_signed_in:
+            client.force_login(user)
+        for path in routes_of_the_admin:
+            answer = client.get(path)
+            assert answer.status_code in {302, 403, 404, 405}, path
+            if answer.status_code == 302:
+                assert answer["Location"].startswith(("/admin/", "/login/")), (path, answer["Location"])
+
+
 def pages():
     """The route of every page without an id in its path."""
     return sorted({r for r, _ in walk() if "<" not in r and "(" not in r and not r.startswith(("/api/", "/admin/"))})
