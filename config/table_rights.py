@@ -18,6 +18,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     # Written by a trigger of the owner's at commit.
     "tenancy_auditlink": READ,
     "tenancy_auditentry": GROWS,
+    "tenancy_auditwatch": KEPT,
     "django_admin_log": GROWS,
     "quotas_holdmovement": GROWS,
     "quotas_hold": KEPT,

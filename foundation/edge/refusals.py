@@ -3,6 +3,7 @@
 from http import HTTPStatus
 
 from foundation.api import problem_body
+from foundation.headers import headers
 from foundation.ids import new_id
 from foundation.media import PROBLEM_MEDIA_TYPE
 from foundation.plain_json import encode
@@ -21,6 +22,7 @@ def refusal(problem: Problem) -> bytes:
         f"Content-Length: {len(body)}",
         f"X-Request-Id: {request_id}",
         "Cache-Control: no-store",
+        *(f"{name}: {value}" for name, value in headers().items()),
         "Connection: close",
     ]
     if problem.retry_after_seconds is not None:

@@ -32,7 +32,6 @@ from .refusals import refusal
 log = logging.getLogger(__name__)
 HEALTH_BOUNDS = Bounds(connections=64, source_connections=32, head_seconds=2, idle_seconds=5, body_bytes=0)
 HEALTH_THREADS = 2
-SESSION = re.compile(r"(?:^|; ?)sessionid=([^;]+)")
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
@@ -167,7 +166,7 @@ def _credential(headers: Iterable[tuple[str, str]]) -> str:
         if name == "AUTHORIZATION":
             return hashlib.sha256(value.encode()).hexdigest()
     cookies = "; ".join(value for name, value in headers if name == "COOKIE")
-    session = SESSION.search(cookies)
+    session = re.search(rf"(?:^|; ?){re.escape(settings.SESSION_COOKIE_NAME)}=([^;]+)", cookies)
     return hashlib.sha256(session[1].encode()).hexdigest() if session else ""
 
 

@@ -12,12 +12,16 @@ from django.contrib.messages.storage import default_storage
 from django.contrib.sessions.models import Session
 from django.core.exceptions import ImproperlyConfigured
 from django.db import OperationalError
+from django.http import HttpResponse
 from django.test import Client
 from django.urls import URLPattern
 
 from config import environment as environment_readers
 from foundation.clock import now
+from foundation.edge.refusals import refusal
+from foundation.edge.worker import _credential
 from foundation.headers import PERMISSIONS_POLICY
+from foundation.problems import InternalError, RateLimited, RequestTimeout
 from tenancy.models import User
 from tests.builders import bearer, bind, make_user
 
@@ -141,6 +145,24 @@ def test_a_poll_answered_304_sends_them(client):
     again = client.get("/jobs/", headers={**poll, "HX-PTag": first["HX-PTag"]})
     assert again.status_code == 304
     assert_sent(again, "304")
+
+
+@pytest.mark.parametrize("problem", [RequestTimeout(), RateLimited(retry_after_seconds=1), InternalError()])
+def test_what_the_edge_answers_by_itself_sends_them(problem):
+    head, _, _ = refusal(problem).decode().partition("\r\n\r\n")
+    status, *lines = head.split("\r\n")
+    told = HttpResponse(status=int(status.split()[1]), headers=dict(line.split(": ", 1) for line in lines))
+    assert told.status_code == problem.status
+    assert_sent(told, problem)
+
+
+def test_the_edge_knows_a_session_by_its_cookie_under_either_name(settings):
+    plain = _credential([("COOKIE", "theme=dark; sessionid=abc")])
+    assert plain
+    assert not _credential([("COOKIE", "xsessionid=abc; __Host-sessionid=abc")])
+    settings.SESSION_COOKIE_NAME = "__Host-sessionid"
+    assert _credential([("COOKIE", "a=b; __Host-sessionid=abc")]) == plain
+    assert not _credential([("COOKIE", "sessionid=abc")]), "a neighbour could have planted it"
 
 
 def test_static_files_send_them_and_may_be_stored(client, settings, tmp_path):
