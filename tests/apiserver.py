@@ -210,7 +210,7 @@ def api_server(*names: str, tls: bool = True) -> Iterator[ApiServer]:
     ca_pem, key_pem = make_certificate(*(names or ("127.0.0.1",)))
     server = _Server(("127.0.0.1", 0), type("BoundHandler", (Handler,), {}))
     api = ApiServer(server.server_address[1], ca_pem)
-    server.RequestHandlerClass.api = api
+    server.RequestHandlerClass.api = api  # type: ignore[attr-defined]  # of the class made above
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with tempfile.NamedTemporaryFile("w") as chain:

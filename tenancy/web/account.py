@@ -66,7 +66,7 @@ def _change(request: HttpRequest, actor: Actor, values: dict[str, str]) -> int:
     if taken is None:
         raise RateLimited("Too many wrong passwords; wait a while.", retry_after_seconds=WINDOW.seconds)
     try:
-        with password_look():
+        with password_look(taken):
             revoked = change_password(actor, old=values.get("old_password", ""), new=values.get("new_password", ""))
     except Problem as problem:
         if not any(error.code == "wrong_password" for error in problem.errors):
