@@ -77,7 +77,7 @@ class NumberCache(BaseCache):
         """The number after adding to it; ValueError where there is none, or no room for more."""
         name = self._named(key, version)
         try:
-            # A pair and not one command, so that a number that ran out begins anew with a time to live.
+            # Only where it is: one that ran out is made anew by the caller, with a time to live.
             if self._client.exists(name):
                 return int(self._client.incrby(name, delta))
         except redis.ResponseError:

@@ -4,7 +4,6 @@ Whoever takes over a process must not be able to switch off a trigger, rewrite t
 rights follow from one list (`settings.TABLE_RIGHTS`) after every migration, so that no table is forgotten.
 """
 
-import logging
 from typing import Any
 
 from django.apps import apps
@@ -12,7 +11,6 @@ from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
-log = logging.getLogger(__name__)
 EVERY_RIGHT = ("SELECT", "INSERT", "UPDATE", "DELETE")
 TABLE_RIGHTS = (*EVERY_RIGHT, "TRUNCATE", "TRIGGER", "REFERENCES")
 

@@ -89,7 +89,7 @@ class Channel(_Channel):  # type: ignore[misc]
         except self.ResponseError as error:
             self._remove(self.active_queues, error)
         except UNREADABLE as error:
-            log.error("security: a message that cannot be read is dropped (%s)", type(error).__name__)  # noqa: TRY400 - likewise
+            log.error("security: a message that cannot be read is dropped (%s)", type(error).__name__)  # noqa: TRY400 - what it says is of the planter's making
         raise virtual.Empty
 
     def _size(self, queue: str) -> int:

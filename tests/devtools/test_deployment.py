@@ -217,6 +217,22 @@ def wait_until(condition, seconds=20):
         time.sleep(0.05)
 
 
+def test_the_owners_address_is_given_to_migrations_alone(helm, rendered):
+    name = "SWITCHYARD_OWNER_DATABASE_URL"
+    assert name not in str(rendered)
+    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "existingSecret.keys.ownerDatabaseUrl=OWNER")
+    for component, document in workloads([document for document in yaml.safe_load_all(text) if document]).items():
+        (container,) = document["spec"]["template"]["spec"]["containers"]
+        given = [entry["valueFrom"] for entry in container["env"] if entry["name"] == name]
+        reference = {"secretKeyRef": {"name": "switchyard", "key": "OWNER"}}
+        assert given == ([reference] if component == "migrate" else []), component
+    services = COMPOSE["services"]
+    assert {service for service, entry in services.items() if name in entry.get("environment", {})} == {"migrate"}
+    for role in ROLES:
+        assert "//switchyard_runtime:" in services[role]["environment"]["DATABASE_URL"]
+        assert "{POSTGRES_PASSWORD" not in str(services[role]["environment"])
+
+
 def test_a_worker_in_the_chart_is_probed_without_a_command_to_it(rendered):
     (worker,) = workloads(rendered)["worker"]["spec"]["template"]["spec"]["containers"]
     probe = worker["livenessProbe"]["exec"]["command"]
