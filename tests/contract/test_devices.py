@@ -9,8 +9,7 @@ from clusters.engine.claimable import DeviceSeen, device_of
 from clusters.engine.resource_slices import read_pool
 from federation.engine.claims import Claimable, claim_templates
 
-from .test_driver import in_namespace
-from .worlds import INSTALL, World, fresh_name, job, slice_object, until, watching
+from .worlds import INSTALL, World, fresh_name, in_namespace, job, slice_object, until, watching
 
 
 def test_a_watch_of_slices_sees_them_come_change_and_go(world: World):

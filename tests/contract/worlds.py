@@ -30,6 +30,7 @@ from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import apply, client
 from devtools.localfleet.devices import device_classes
 
+WHOSE = {"switchyard.dev/tenant": "vision"}
 INSTALL = "contract"
 PATIENCE_SECONDS = 30
 _numbers = itertools.count(1)
@@ -360,3 +361,18 @@ class Watcher:
 
 
 __all__ = ["INSTALL", "Limits", "Real", "Simulated", "World", "fresh_name", "httpx", "job", "until", "watching"]
+
+
+def in_namespace(world: World, use):
+    """Runs `use(driver, namespace)` with a namespace of its own."""
+
+    async def body():
+        driver = world.driver()
+        namespace = fresh_name("swy-ns")
+        await driver.ensure_namespace(namespace, WHOSE)
+        try:
+            return await use(driver, namespace)
+        finally:
+            await driver.close()
+
+    return asyncio.run(body())
