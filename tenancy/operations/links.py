@@ -66,7 +66,7 @@ def invite(
     if expires_at is not None and expires_at <= now():
         raise Invalid.field("expires_at", "in_the_past", "expires_at lies in the past")
     with transaction.atomic():
-        hold_tree()
+        hold_tree()  # so that two at once neither pass the bound nor both stay live
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
         check_own_roles(actor, tenant, role, expires_at)
         _end(OneTimeLink.objects.filter(tenant=tenant, email=email, role=role))

@@ -1,5 +1,7 @@
 """Whoever steals a cluster's token makes no Job that the gateway would not: tried on a real API server."""
 
+import contextlib
+
 import pytest
 
 from tests.kube.thief import (
