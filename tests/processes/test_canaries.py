@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -77,6 +78,9 @@ class Walk:
     def __init__(self, gateway):
         self.gateway, self.answers = gateway, []
         self.client = httpx.Client(base_url=gateway.url, timeout=30, follow_redirects=True)
+
+    def close(self):
+        self.client.close()
 
     def ask(self, method, path, **arguments):
         answer = self.client.request(method, path, **arguments)
@@ -154,8 +158,7 @@ def is_answering(gateway):
 
 def test_no_secret_is_found_anywhere_but_where_it_is_kept(gateway):
     set_password(gateway)
-    walk = Walk(gateway)
-    with api_server() as cluster:
+    with closing(Walk(gateway)) as walk, api_server() as cluster:
         walk.requests_and_refusals(cluster)
         planted = look_at_redis(gateway)
         break_things(gateway, walk, cluster)
