@@ -1,135 +1,74 @@
-"""Whoever steals a cluster's token makes no Job that the gateway would not: tried on a real API server."""
+"""Whoever steals a cluster's token gets nothing that the gateway does not do itself: tried on a real API server.
+
+Each attack is first made by an administrator (a dry run), who is let through; so it is the published manifest that stops the
+thief, and no mistake in the attack.
+"""
 
 import contextlib
+import time
+from copy import deepcopy
+from urllib.parse import urlencode
 
 import pytest
 
-from tests.kube.thief import (
-    APPLY,
-    JSON_PATCH,
-    LABELLED,
-    MERGE,
-    OPEN,
-    REMOVED,
-    SECRET,
-    STRATEGIC,
-    TOKEN,
-    UNLABELLED,
-    changed,
-    cluster,
-    folder,
-    job,
-    set_at,
-)
+from devtools.localfleet.admin import apply, client
 
-__all__ = ["cluster"]
+from .attacks import JOBS, OURS, POD, REMOVED, TOKEN, WORKING, changed, folder, job, set_at
+from .conftest import gateway_token
+
 pytestmark = pytest.mark.kube
-POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
-MARKS = "spec/template/metadata/annotations"
-JOBS = {
-    "runs at once": ("spec/suspend", False),
-    "ten thousand and one pods": ("spec/parallelism", 10_001),
-    "many completions": ("spec/completions", 100_001),
-    "retries": ("spec/backoffLimit", 6),
-    "no deadline": ("spec/activeDeadlineSeconds", REMOVED),
-    "a deadline of years": ("spec/activeDeadlineSeconds", 10**8),
-    "pods replaced": ("spec/podReplacementPolicy", "TerminatingOrFailed"),
-    "goes away by itself": ("spec/ttlSecondsAfterFinished", 0),
-    "managed by another": ("spec/managedBy", "evil.example/thief"),
-    "no label of ours": ("metadata/labels", {}),
-    "a label too few": ("metadata/labels/switchyard.dev~attempt", REMOVED),
-    "no label on its pods": ("spec/template/metadata/labels", {}),
-    "a label that webhooks heed": ("spec/template/metadata/labels/azure.workload.identity~use", "true"),
-    "a label of its own": ("metadata/labels/example.com~x", "y"),
-    "annotations": ("metadata/annotations", {"example.com/x": "y"}),
-    "finalizers": ("metadata/finalizers", ["example.com/never"]),
-    "owners": ("metadata/ownerReferences", [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]),
-    "finalizers on its pods": ("spec/template/metadata/finalizers", ["example.com/never"]),
-    "apparmor unconfined": (MARKS, {"container.apparmor.security.beta.kubernetes.io/probe": "unconfined"}),
-    "devices by annotation": (MARKS, {"cdi.k8s.io/thief": "nvidia.com/gpu=all"}),
-    "another network": (MARKS, {"k8s.v1.cni.cncf.io/networks": "default/storage"}),
-    "host pids": (f"{POD}/hostPID", True),
-    "host ipc": (f"{POD}/hostIPC", True),
-    "host network": (f"{POD}/hostNetwork", True),
-    "one process namespace": (f"{POD}/shareProcessNamespace", True),
-    "user namespaces off": (f"{POD}/hostUsers", True),
-    "another account": (f"{POD}/serviceAccountName", "admin"),
-    "the default account by name": (f"{POD}/serviceAccountName", "default"),
-    "an account's token": (f"{POD}/automountServiceAccountToken", True),
-    "an account's token by silence": (f"{POD}/automountServiceAccountToken", REMOVED),
-    "a node by name": (f"{POD}/nodeName", "control-plane"),
-    "a node by selector": (f"{POD}/nodeSelector", {"node-role.kubernetes.io/control-plane": ""}),
-    "every taint": (f"{POD}/tolerations", [{"operator": "Exists"}]),
-    "the taint of control planes": (
-        f"{POD}/tolerations",
-        [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}],
-    ),
-    "a taint by its value": (
-        f"{POD}/tolerations",
-        [{"key": "nvidia.com/gpu", "operator": "Equal", "value": "x", "effect": "NoSchedule"}],
-    ),
-    "a taint of every effect": (f"{POD}/tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists"}]),
-    "a taint of ill nodes": (
-        f"{POD}/tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"}],
-    ),
-    "priority of the system": (f"{POD}/priorityClassName", "system-node-critical"),
-    "another runtime": (f"{POD}/runtimeClassName", "bare"),
-    "another scheduler": (f"{POD}/schedulerName", "thief"),
-    "the node's names": (f"{POD}/dnsPolicy", "Default"),
-    "names of its own": (f"{POD}/dnsConfig", {"nameservers": ["198.51.100.1"]}),
-    "hosts of its own": (f"{POD}/hostAliases", [{"ip": "10.0.0.1", "hostnames": ["registry"]}]),
-    "secrets to pull by": (f"{POD}/imagePullSecrets", [{"name": "theirs"}]),
-    "restarts": (f"{POD}/restartPolicy", "OnFailure"),
-    "addresses of services": (f"{POD}/enableServiceLinks", True),
-    "long goodbyes": (f"{POD}/terminationGracePeriodSeconds", 10**6),
-    "another gate": (f"{POD}/schedulingGates", [{"name": "example.com/x"}]),
-    "pod affinity": (
-        f"{POD}/affinity",
-        {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "vault"}}}]}},
-    ),
-    "a claim by name": (f"{POD}/resourceClaims", [{"name": "d", "resourceClaimName": "theirs"}]),
-    "another's claim template": (f"{POD}/resourceClaims", [{"name": "d", "resourceClaimTemplateName": "theirs"}]),
-    "root": (f"{POD}/securityContext/runAsUser", 0),
-    "no user": (f"{POD}/securityContext", {}),
-    "no seccomp": (f"{POD}/securityContext/seccompProfile", {"type": "Unconfined"}),
-    "sysctls": (f"{POD}/securityContext/sysctls", [{"name": "kernel.msgmax", "value": "1"}]),
-    "groups of others": (f"{POD}/securityContext/supplementalGroups", [0]),
-    "two containers": (f"{POD}/containers", [job()["spec"]["template"]["spec"]["containers"][0] | {"name": n} for n in "ab"]),
-    "containers before it": (f"{POD}/initContainers", [{"name": "a", "image": "i"}]),
-    **{
-        f"a volume of {next(iter(source))}": (f"{POD}/volumes", [{"name": "v", **source}])
-        for source in (
-            {"hostPath": {"path": "/"}}, {"secret": {"secretName": "s"}}, {"configMap": {"name": "c"}}, {"emptyDir": {}},
-            {"projected": {"sources": [TOKEN]}}, {"csi": {"driver": "host.csi.example"}},
-            {"persistentVolumeClaim": {"claimName": "c"}}, {"nfs": {"server": "s", "path": "/"}},
-            {"image": {"reference": "i"}}, {"downwardAPI": {}},
-            {"ephemeral": {"volumeClaimTemplate": {"spec": {
-                "accessModes": ["ReadWriteOnce"], "storageClassName": "host",
-                "resources": {"requests": {"storage": "1Gi"}}}}}},
+MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+APPLY, JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
+ACCOUNT = {"kind": "ServiceAccount", "name": "switchyard", "namespace": "switchyard-system"}
+FORBIDDEN = 403
+UNLABELLED, LABELLED, OPEN = "swy-unlabelled", "labelled", "swy-open"
+
+
+class Cluster:
+    """A control plane with the manifest, a thief at its door, and namespaces of several makers."""
+
+    def __init__(self, plane):
+        self.plane, self.token = plane, gateway_token(plane)
+        self.admin, self.thief = client(plane), client(plane, self.token)
+        restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+        label = {"switchyard.dev/install": "thief"}
+        own = WORKING["namespaces"]["metadata"]
+        self.thief.post("/api/v1/namespaces", json={"metadata": {**own, "name": OURS}}).raise_for_status()
+        for name, labels in ((UNLABELLED, restricted), (LABELLED, {**label, **restricted}), (OPEN, label)):
+            self.admin.post(
+                "/api/v1/namespaces", json={"metadata": {"name": name, "labels": labels}}
+            ).raise_for_status()
+        apply(
+            plane, [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": OURS}}]
         )
-    },
-    "privileged": (f"{CONTAINER}/securityContext", {"privileged": True}),
-    "no security at all": (f"{CONTAINER}/securityContext", REMOVED),
-    "escalation": (f"{CONTAINER}/securityContext/allowPrivilegeEscalation", REMOVED),
-    "capabilities": (f"{CONTAINER}/securityContext/capabilities", {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
-    "capabilities kept": (f"{CONTAINER}/securityContext/capabilities", {"drop": ["KILL"]}),
-    "a container as root": (f"{CONTAINER}/securityContext/runAsUser", 0),
-    "a container without seccomp": (f"{CONTAINER}/securityContext/seccompProfile", {"type": "Unconfined"}),
-    "apparmor off": (f"{CONTAINER}/securityContext/appArmorProfile", {"type": "Unconfined"}),
-    "another selinux domain": (f"{CONTAINER}/securityContext/seLinuxOptions", {"type": "spc_t"}),
-    "a port of the node": (f"{CONTAINER}/ports", [{"containerPort": 80, "hostPort": 80}]),
-    "a port": (f"{CONTAINER}/ports", [{"containerPort": 80}]),
-    "a secret as variable": (f"{CONTAINER}/env", [{"name": "S", "valueFrom": SECRET}]),
-    "secrets as variables": (f"{CONTAINER}/envFrom", [{"secretRef": {"name": "s"}}]),
-    "requests by the kubelet": (f"{CONTAINER}/lifecycle", {"preStop": {"httpGet": {"port": 80, "host": "169.254.169.254"}}}),
-    "probes by the kubelet": (f"{CONTAINER}/livenessProbe", {"httpGet": {"port": 80, "host": "10.0.0.1"}}),
-    "another's image from the node": (f"{CONTAINER}/imagePullPolicy", "IfNotPresent"),
-    "no limits": (f"{CONTAINER}/resources", {}),
-    "all of the disk": (f"{CONTAINER}/resources/limits/ephemeral-storage", "640Gi"),
-    "a terminal": (f"{CONTAINER}/stdin", True),
-    "raw devices": (f"{CONTAINER}/volumeDevices", []),
-}  # fmt: skip
+
+    def attempt(self, method, path, body, kind="application/json", **query):
+        """What the administrator is told, in a dry run, and then the thief."""
+        asked = {"fieldValidation": "Strict", "fieldManager": "thief", **query}
+        told = [
+            http.request(method, f"{path}?{urlencode({**asked, **more})}", json=body, headers={"Content-Type": kind})
+            for http, more in ((self.admin, {"dryRun": "All"}), (self.thief, {}))
+        ]
+        assert told[0].is_success, told[0].text
+        return told[1]
+
+    def refused(self, *attack, **query):
+        answer = self.attempt(*attack, **query)
+        assert answer.status_code == FORBIDDEN, answer.text
+        return answer.json()["message"]
+
+    def close(self):
+        self.admin.close()
+        self.thief.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(bare_clusters):
+    found = Cluster(bare_clusters[0])
+    yield found
+    for name in (OURS, UNLABELLED, LABELLED, OPEN):
+        found.admin.delete(f"/api/v1/namespaces/{name}")
+    found.close()
 
 
 @pytest.mark.parametrize("attack", sorted(set(JOBS) - {"raw devices"}))
@@ -204,3 +143,371 @@ def test_a_thief_touches_no_job_of_others_even_in_the_gateways_namespaces(cluste
     cluster.refused("PATCH", path, {"metadata": {"labels": job()["metadata"]["labels"]}}, MERGE)
     cluster.refused("DELETE", path, None)
     assert cluster.admin.get(path).json()["spec"]["suspend"] is True
+
+
+def namespace(**labels):
+    made = deepcopy(dict(WORKING["namespaces"]))
+    made["metadata"] = {"name": "swy-new", "labels": {**made["metadata"]["labels"], **labels}}
+    return made
+
+
+ENFORCE = "pod-security.kubernetes.io/enforce"
+NAMESPACES = {
+    "privileged pods": namespace(**{ENFORCE: "privileged"}),
+    "baseline pods": namespace(**{ENFORCE: "baseline"}),
+    "pods of long ago": namespace(**{f"{ENFORCE}-version": "v1.20"}),
+    "no level": {"metadata": {"name": "swy-new"}},
+    "our label alone": {"metadata": {"name": "swy-new", "labels": {"switchyard.dev/install": "thief"}}},
+    "another name": changed(namespace(), "metadata/name", "thief"),
+    "a name like ours": changed(namespace(), "metadata/name", "swyx"),
+    "administrators of devices": namespace(**{"resource.kubernetes.io/admin-access": "true"}),
+    "sidecars": namespace(**{"istio-injection": "enabled"}),
+    "nodes by annotation": changed(
+        namespace(), "metadata/annotations", {"scheduler.alpha.kubernetes.io/node-selector": "a=b"}
+    ),
+    "finalizers": changed(namespace(), "metadata/finalizers", ["example.com/never"]),
+    "finalizers of its spec": changed(namespace(), "spec", {"finalizers": ["kubernetes", "example.com/never"]}),
+    "owners": changed(
+        namespace(), "metadata/ownerReferences", [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", NAMESPACES)
+def test_a_thief_creates_no_namespace_with(cluster, attack):
+    told = cluster.refused("POST", "/api/v1/namespaces", NAMESPACES[attack])
+    assert "switchyard-makes-only-its-own-namespaces" in told
+    unnamed = changed(NAMESPACES[attack], "metadata/name", REMOVED)
+    if "name" not in attack:
+        cluster.refused("POST", "/api/v1/namespaces", changed(unnamed, "metadata/generateName", "swy-new-"))
+
+
+@pytest.mark.parametrize("name", [OURS, UNLABELLED, LABELLED, "kube-system"])
+def test_a_thief_changes_and_deletes_no_namespace(cluster, name):
+    for patch in (
+        {"metadata": {"labels": {ENFORCE: "privileged"}}},
+        {"metadata": {"labels": {"switchyard.dev/install": "x"}}},
+    ):
+        cluster.refused("PATCH", f"/api/v1/namespaces/{name}", patch, MERGE)
+        cluster.refused("PATCH", f"/api/v1/namespaces/{name}/status", patch, MERGE)
+    for attack in (("PUT", f"/api/v1/namespaces/{name}/finalize"), ("DELETE", f"/api/v1/namespaces/{name}")):
+        assert cluster.thief.request(*attack, json={"metadata": {"name": name}}).status_code == FORBIDDEN
+
+
+def policy(**changes):
+    made = changed(WORKING["networkpolicies"], "metadata/namespace", OURS)
+    for path, value in changes.items():
+        made = changed(made, path, value)
+    return made
+
+
+MATES = {"podSelector": {"matchLabels": {"switchyard.dev/attempt": "a"}}}
+GANG = {**MATES, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": [MATES]}], "egress": [{"to": [MATES]}]}
+ALL = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def reaching(cidr, *holes):
+    return ("switchyard", {**ALL, "egress": [{"to": [{"ipBlock": {"cidr": cidr, "except": list(holes)}}]}]})
+
+
+POLICIES = {
+    "lets all in": ("switchyard", {**ALL, "ingress": [{}]}),
+    "lets a block in": ("switchyard", {**ALL, "ingress": [{"from": [{"ipBlock": {"cidr": "8.8.8.8/32"}}]}]}),
+    "says nothing of what comes in": ("switchyard", {"podSelector": {}, "policyTypes": ["Egress"]}),
+    "says nothing of what goes out": ("switchyard", {"podSelector": {}, "policyTypes": ["Ingress"]}),
+    "is about some pods": ("switchyard", {**ALL, "podSelector": {"matchLabels": {"a": "b"}}}),
+    "lets everything out": ("switchyard", {**ALL, "egress": [{}]}),
+    "lets out by port alone": ("switchyard", {**ALL, "egress": [{"ports": [{"port": 53, "protocol": "UDP"}]}]}),
+    "reaches everything": reaching("0.0.0.0/0"),
+    "reaches everything by halves": reaching("128.0.0.0/1"),
+    "reaches metadata": reaching("169.254.169.254/32"),
+    "reaches metadata by a narrow block": reaching("169.254.169.252/30"),
+    "reaches metadata by a wide block": reaching("168.0.0.0/7", "169.254.169.254/32"),
+    "reaches metadata of one cloud": reaching("168.63.0.0/16"),
+    "reaches metadata over ipv6": reaching("fd00::/8"),
+    "reaches metadata behind nat64": reaching("64:ff9b::/96"),
+    "reaches link-local over ipv6": reaching("fe80::1/128"),
+    "reaches foreign pods": ("switchyard", {**ALL, "egress": [{"to": [{"namespaceSelector": {}}]}]}),
+    "reaches all of kube-system": (
+        "switchyard",
+        {**ALL, "egress": [{"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]}]},
+    ),
+    "has another name": ("open", ALL),
+    "is a gang's of all pods": ("swy-gang", ALL),
+    "is a gang's that lets strangers in": ("swy-gang", {**GANG, "ingress": [{"from": [MATES, {"podSelector": {}}]}]}),
+    "is a gang's that lets all in": ("swy-gang", {**GANG, "ingress": [{}]}),
+    "is a gang's that lets all out": ("swy-gang", {**GANG, "egress": [{}]}),
+    "is a gang's of any label": (
+        "swy-gang", {**ALL, "podSelector": {"matchLabels": {"switchyard.dev/install": "probe"}}},
+    ),
+    "is a gang's by an expression": (
+        "swy-gang", {**ALL, "podSelector": {"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", POLICIES)
+def test_a_thief_writes_no_network_policy_that(cluster, attack):
+    name, spec = POLICIES[attack]
+    made = changed(changed(policy(), "metadata/name", name), "spec", spec)
+    for method, path, kind in (
+        ("PATCH", f"{folder('networkpolicies')}/{name}", APPLY), ("POST", folder("networkpolicies"), "application/json"),
+    ):  # fmt: skip
+        cluster.refused(method, path, made, kind)
+
+
+@pytest.mark.parametrize("where", ["kube-system", "default", UNLABELLED, LABELLED, OPEN])
+def test_a_thief_writes_no_network_policy_for_others(cluster, where):
+    made = changed(policy(), "metadata/namespace", where)
+    cluster.refused("PATCH", f"{folder('networkpolicies', where)}/switchyard", made, APPLY)
+
+
+def test_what_the_gateway_writes_around_pods_is_let_in(cluster):
+    for name, spec in (("switchyard", ALL), ("swy-gang", GANG)):
+        made = changed(changed(policy(), "metadata/name", name), "spec", spec)
+        assert cluster.attempt("PATCH", f"{folder('networkpolicies')}/{name}", made, APPLY).is_success
+
+
+CLAIM = "spec/spec/devices"
+CLAIMS = {
+    "all devices": (f"{CLAIM}/requests/0/exactly", {"deviceClassName": "x", "allocationMode": "All"}),
+    "too many": (f"{CLAIM}/requests/0/exactly/count", 33),
+    "orders to the driver": (f"{CLAIM}/config", [{"opaque": {"driver": "gpu.nvidia.com", "parameters": {"a": "b"}}}]),
+    "a choice": (
+        f"{CLAIM}/requests/0",
+        {
+            "name": "d",
+            "firstAvailable": [{"name": "a", "deviceClassName": "x", "allocationMode": "ExactCount", "count": 1}],
+        },
+    ),
+    "tainted devices": (f"{CLAIM}/requests/0/exactly/tolerations", [{"operator": "Exists"}]),
+    "another name": ("metadata/name", "theirs"),
+    "labels of others": ("spec/metadata/labels", {"example.com/x": "y"}),
+    "annotations": ("spec/metadata/annotations", {"example.com/x": "y"}),
+}
+
+
+@pytest.mark.parametrize("attack", CLAIMS)
+def test_a_thief_writes_no_claim_template_with(cluster, attack):
+    made = changed(WORKING["resourceclaimtemplates"], "metadata/namespace", OURS)
+    made = changed(made, *CLAIMS[attack])
+    cluster.refused("POST", folder("resourceclaimtemplates"), made)
+
+
+def test_a_thief_claims_nothing_as_an_administrator_and_nothing_elsewhere(cluster):
+    made = changed(WORKING["resourceclaimtemplates"], "metadata/namespace", OURS)
+    made = changed(made, f"{CLAIM}/requests/0/exactly/adminAccess", True)
+    assert not cluster.thief.post(folder("resourceclaimtemplates"), json=made).is_success
+    made = changed(WORKING["resourceclaimtemplates"], "metadata/namespace", "default")
+    cluster.refused("POST", folder("resourceclaimtemplates", "default"), made)
+
+
+@pytest.fixture(scope="module")
+def pods(cluster):
+    """A pod of a Job of ours behind two gates, and two that others have made, by name and namespace."""
+    behind = [{"name": "switchyard.dev/topology"}, {"name": "example.com/other"}]
+    made = set_at(changed(job("gated"), f"{POD}/schedulingGates", behind), "spec/suspend", value=False)
+    cluster.admin.post(folder("jobs"), json=made).raise_for_status()
+    lone = {
+        "metadata": {"name": "lone", "labels": made["metadata"]["labels"]},
+        "spec": made["spec"]["template"]["spec"],
+    }
+    cluster.admin.post(folder("pods"), json=lone).raise_for_status()
+    apply(
+        cluster.plane,
+        [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": OPEN}}],
+    )
+    cluster.admin.post(folder("pods", OPEN), json=lone).raise_for_status()
+    selector = {"labelSelector": "batch.kubernetes.io/job-name=gated"}
+    for _ in range(100):
+        found = cluster.admin.get(folder("pods"), params=selector).json()["items"]
+        if found:
+            return {"ours": f"{folder('pods')}/{found[0]['metadata']['name']}", "lone": f"{folder('pods')}/lone",
+                    "foreign": f"{folder('pods', OPEN)}/lone"}  # fmt: skip
+        time.sleep(0.1)
+    raise AssertionError("the Job made no pod")
+
+
+LIKED = {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
+MUST = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
+OPENED = {"schedulingGates": [{"name": "switchyard.dev/topology", "$patch": "delete"}]}
+CHANGES = {
+    "its image": {"spec": {"containers": [{"name": "probe", "image": "evil.example/thief"}]}},
+    "its labels": {"metadata": {"labels": {"switchyard.dev/tenant": "another"}}},
+    "its annotations": {"metadata": {"annotations": {"cdi.k8s.io/thief": "nvidia.com/gpu=all"}}},
+    "its finalizers": {"metadata": {"finalizers": ["example.com/never"]}},
+    "its tolerations": [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}],
+    "its deadline": {"spec": {"activeDeadlineSeconds": 1}},
+    "its node selector": {"spec": {"nodeSelector": {"a": "b"}}},
+    "others' gates": {"spec": {"schedulingGates": [{"name": "example.com/other", "$patch": "delete"}]}},
+    "where it must go": {
+        "spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": MUST}}, **OPENED}
+    },
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_thief_changes_nothing_of_a_pod_but_its_gate_and_its_wishes(cluster, pods, what):
+    cluster.refused("PATCH", pods["ours"], CHANGES[what], JSON_PATCH if what == "its tolerations" else STRATEGIC)
+
+
+@pytest.mark.parametrize("whose", ["lone", "foreign"])
+def test_a_thief_changes_no_pod_that_no_job_of_the_gateway_made(cluster, pods, whose):
+    for patch in ({"metadata": {"annotations": {"a": "b"}}}, {"spec": OPENED}, CHANGES["its image"]):
+        cluster.refused("PATCH", pods[whose], patch, STRATEGIC)
+
+
+def test_the_gateway_opens_its_gate_and_says_what_the_pod_should_prefer(cluster, pods):
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [LIKED]}}
+    answer = cluster.attempt("PATCH", pods["ours"], {"spec": {**OPENED, "affinity": affinity}}, STRATEGIC)
+    assert answer.is_success, answer.text
+    assert answer.json()["spec"]["schedulingGates"] == [{"name": "example.com/other"}]
+
+
+POD_BODY = {"metadata": {"name": "thief"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+REACHES = [
+    ("GET", "/api/v1/secrets"),
+    ("GET", "/api/v1/namespaces/kube-system/secrets"),
+    ("GET", "/api/v1/namespaces/swy-theirs/secrets/any"),
+    ("GET", "/api/v1/configmaps"),
+    ("GET", "/api/v1/nodes/any"),
+    ("PATCH", "/api/v1/nodes/any"),
+    ("DELETE", "/api/v1/nodes/any"),
+    ("GET", "/api/v1/nodes/any/proxy/pods"),
+    ("POST", "/api/v1/namespaces/swy-theirs/pods"),
+    ("DELETE", "/api/v1/namespaces/swy-theirs/pods/lone"),
+    ("POST", "/api/v1/namespaces/swy-theirs/pods/lone/exec?command=sh"),
+    ("GET", "/api/v1/namespaces/swy-theirs/pods/lone/exec?command=sh"),
+    ("POST", "/api/v1/namespaces/swy-theirs/pods/lone/attach"),
+    ("POST", "/api/v1/namespaces/swy-theirs/pods/lone/portforward"),
+    ("GET", "/api/v1/namespaces/swy-theirs/pods/lone/proxy/"),
+    ("POST", "/api/v1/namespaces/swy-theirs/pods/lone/binding"),
+    ("POST", "/api/v1/namespaces/swy-theirs/pods/lone/eviction"),
+    ("PATCH", "/api/v1/namespaces/swy-theirs/pods/lone/ephemeralcontainers"),
+    ("PATCH", "/api/v1/namespaces/swy-theirs/pods/lone/resize"),
+    ("PATCH", "/api/v1/namespaces/swy-theirs/pods/lone/status"),
+    ("POST", "/api/v1/namespaces/swy-theirs/serviceaccounts"),
+    ("POST", "/api/v1/namespaces/swy-theirs/serviceaccounts/default/token"),
+    ("POST", "/api/v1/namespaces/kube-system/serviceaccounts/default/token"),
+    ("POST", "/api/v1/namespaces/switchyard-system/serviceaccounts/switchyard/token"),
+    ("PATCH", "/apis/rbac.authorization.k8s.io/v1/clusterroles/switchyard"),
+    ("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"),
+    ("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/swy-theirs/rolebindings"),
+    (
+        "DELETE",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/switchyard-makes-only-its-own-namespaces",
+    ),
+    ("POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"),
+    ("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
+    ("POST", "/apis/batch/v1/namespaces/swy-theirs/cronjobs"),
+    ("PATCH", "/apis/batch/v1/namespaces/swy-theirs/jobs/fair/status"),
+    ("POST", "/apis/apps/v1/namespaces/swy-theirs/daemonsets"),
+    ("DELETE", "/apis/batch/v1/namespaces/swy-theirs/jobs"),
+    ("DELETE", "/apis/networking.k8s.io/v1/namespaces/swy-theirs/networkpolicies/switchyard"),
+    ("PUT", "/apis/networking.k8s.io/v1/namespaces/swy-theirs/networkpolicies/switchyard"),
+    ("PATCH", "/apis/resource.k8s.io/v1/namespaces/swy-theirs/resourceclaims/any"),
+    ("POST", "/apis/resource.k8s.io/v1/namespaces/swy-theirs/resourceclaims"),
+    ("POST", "/apis/resource.k8s.io/v1/deviceclasses"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), REACHES)
+def test_a_thief_reaches_nothing_else(cluster, pods, method, path):
+    assert pods
+    kind = MERGE if method == "PATCH" else "application/json"
+    body = None if method == "GET" else POD_BODY
+    answer = cluster.thief.request(method, path, json=body, headers={"Content-Type": kind})
+    assert answer.status_code == FORBIDDEN, answer.text
+
+
+def test_a_thief_is_nobody_else(cluster):
+    for headers in ({"Impersonate-User": "admin"}, {"Impersonate-User": "x", "Impersonate-Group": "system:masters"}):
+        assert cluster.thief.get("/api/v1/secrets", headers=headers).status_code == FORBIDDEN
+
+
+def eventually(check):
+    """Asks until it is so; the API server's own caches take a moment to follow a change."""
+    for _ in range(300):
+        if check():
+            return
+        time.sleep(0.1)
+    raise AssertionError("nothing changed within the deadline")
+
+
+@pytest.fixture
+def almighty(cluster):
+    """The account as if somebody had given it every right there is."""
+    name = "almighty"
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name}}
+    apply(cluster.plane, [{**binding, "roleRef": role, "subjects": [ACCOUNT]}])
+    eventually(lambda: cluster.thief.get("/api/v1/secrets").is_success)
+    yield cluster
+    cluster.admin.delete(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{name}").raise_for_status()
+    eventually(lambda: cluster.thief.get("/api/v1/secrets").status_code == FORBIDDEN)
+
+
+CRON = {
+    "metadata": {"name": "thief"},
+    "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": WORKING["jobs"]["spec"]}},
+}
+LABEL = {"metadata": {"labels": {ENFORCE: "privileged"}}}
+RIGHTS = "/apis/rbac.authorization.k8s.io/v1"
+ADMINISTRATORS = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        ("POST", folder("pods"), POD_BODY | {"spec": job()["spec"]["template"]["spec"]}),
+        ("DELETE", f"{folder('pods')}/lone", None),
+        ("POST", "/apis/batch/v1/namespaces/swy-theirs/cronjobs", CRON),
+        ("POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "thief"}}),
+        ("POST", "/api/v1/namespaces/swy-theirs/secrets", {"metadata": {"name": "thief"}}),
+        ("POST", f"{RIGHTS}/clusterrolebindings", {"metadata": {"name": "thief"}, "roleRef": ADMINISTRATORS}),
+        ("PATCH", f"/api/v1/namespaces/{OURS}", LABEL, MERGE),
+        ("PATCH", f"/api/v1/namespaces/{OURS}/status", {"metadata": {"annotations": {"a": "b"}}}, MERGE),
+        ("DELETE", f"/api/v1/namespaces/{UNLABELLED}", None),
+        ("PATCH", f"{folder('jobs')}/fair/status", {"metadata": {"annotations": {"a": "b"}}}, MERGE),
+        ("POST", f"{folder('pods')}/lone/eviction", {"metadata": {"name": "lone"}}),
+        ("DELETE", f"{folder('networkpolicies')}/switchyard", None),
+    ],
+    ids=lambda attack: f"{attack[0]} {attack[1]}",
+)
+def test_the_policies_hold_whatever_the_role_may_ever_say(almighty, pods, attack):
+    assert pods
+    told = almighty.refused(*attack)
+    assert "ValidatingAdmissionPolicy 'switchyard-" in told
+
+
+STRANGE = {
+    "an account's token": {"volumes": [{"name": "v", "projected": {"sources": [TOKEN]}}]},
+    "a node by name": {"nodeName": "control-plane"},
+    "every taint": {"tolerations": [{"operator": "Exists"}]},
+    "control planes": {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]},
+    "secrets": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
+    "another's storage": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+    "the node's processes": {"hostPID": True},
+    "the node's files": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]},
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_no_pod_in_the_gateways_namespaces_has_more_whoever_makes_it(cluster, what):
+    """The second wall: what the Job controller would make of a Job that no policy had looked at."""
+    spec = {**job()["spec"]["template"]["spec"], **STRANGE[what]}
+    answer = cluster.admin.post(
+        folder("pods"), json={"metadata": {"name": "strange"}, "spec": spec}, params={"dryRun": "All"}
+    )
+    assert answer.status_code == FORBIDDEN, answer.text
+
+
+def test_strangers_pods_are_none_of_its_business(cluster):
+    spec = {**job()["spec"]["template"]["spec"], "tolerations": [{"operator": "Exists"}], "nodeName": "n"}
+    pod = {"metadata": {"name": "strange"}, "spec": spec}
+    apply(
+        cluster.plane,
+        [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": LABELLED}}],
+    )
+    for where in ("default", LABELLED):
+        cluster.admin.post(folder("pods", where), json=pod, params={"dryRun": "All"}).raise_for_status()

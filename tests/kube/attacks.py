@@ -1,0 +1,166 @@
+"""Jobs as a thief would write them, each differing in one thing from what the gateway renders."""
+
+from copy import deepcopy
+
+from clusters.engine.escapes import duties
+
+REMOVED, OURS = object(), "swy-theirs"
+TOKEN = {"serviceAccountToken": {"path": "token"}}
+SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
+WORKING = {rehearsal.resource: rehearsal.manifest for rehearsal in duties({"resource.k8s.io"}, "thief")}
+
+
+def changed(manifest, path, value):
+    """A copy of the manifest with one thing in it set, or REMOVED."""
+    made = deepcopy(dict(manifest))
+    *way, last = path.split("/")
+    inner = made
+    for step in way:
+        inner = inner[int(step)] if step.isdigit() else inner.setdefault(step, {})
+    last = int(last) if last.isdigit() else last
+    if value is REMOVED:
+        del inner[last]
+    else:
+        inner[last] = value
+    return made
+
+
+def folder(resource, namespace=OURS):
+    roots = {"jobs": "/apis/batch/v1", "networkpolicies": "/apis/networking.k8s.io/v1", "pods": "/api/v1"}
+    return f"{roots.get(resource, '/apis/resource.k8s.io/v1')}/namespaces/{namespace}/{resource}"
+
+
+def job(name="thief", **changes):
+    made = changed(WORKING["jobs"], "metadata/namespace", OURS)
+    made["metadata"]["name"] = name
+    for path, value in changes.items():
+        made = changed(made, path, value)
+    return made
+
+
+POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
+MARKS = "spec/template/metadata/annotations"
+JOBS = {
+    "runs at once": ("spec/suspend", False),
+    "ten thousand and one pods": ("spec/parallelism", 10_001),
+    "many completions": ("spec/completions", 100_001),
+    "retries": ("spec/backoffLimit", 6),
+    "no deadline": ("spec/activeDeadlineSeconds", REMOVED),
+    "a deadline of years": ("spec/activeDeadlineSeconds", 10**8),
+    "pods replaced": ("spec/podReplacementPolicy", "TerminatingOrFailed"),
+    "goes away by itself": ("spec/ttlSecondsAfterFinished", 0),
+    "managed by another": ("spec/managedBy", "evil.example/thief"),
+    "no label of ours": ("metadata/labels", {}),
+    "a label too few": ("metadata/labels/switchyard.dev~attempt", REMOVED),
+    "no label on its pods": ("spec/template/metadata/labels", {}),
+    "a label that webhooks heed": ("spec/template/metadata/labels/azure.workload.identity~use", "true"),
+    "a label of its own": ("metadata/labels/example.com~x", "y"),
+    "annotations": ("metadata/annotations", {"example.com/x": "y"}),
+    "finalizers": ("metadata/finalizers", ["example.com/never"]),
+    "owners": ("metadata/ownerReferences", [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]),
+    "finalizers on its pods": ("spec/template/metadata/finalizers", ["example.com/never"]),
+    "apparmor unconfined": (MARKS, {"container.apparmor.security.beta.kubernetes.io/probe": "unconfined"}),
+    "devices by annotation": (MARKS, {"cdi.k8s.io/thief": "nvidia.com/gpu=all"}),
+    "another network": (MARKS, {"k8s.v1.cni.cncf.io/networks": "default/storage"}),
+    "host pids": (f"{POD}/hostPID", True),
+    "host ipc": (f"{POD}/hostIPC", True),
+    "host network": (f"{POD}/hostNetwork", True),
+    "one process namespace": (f"{POD}/shareProcessNamespace", True),
+    "user namespaces off": (f"{POD}/hostUsers", True),
+    "another account": (f"{POD}/serviceAccountName", "admin"),
+    "the default account by name": (f"{POD}/serviceAccountName", "default"),
+    "an account's token": (f"{POD}/automountServiceAccountToken", True),
+    "an account's token by silence": (f"{POD}/automountServiceAccountToken", REMOVED),
+    "a node by name": (f"{POD}/nodeName", "control-plane"),
+    "a node by selector": (f"{POD}/nodeSelector", {"node-role.kubernetes.io/control-plane": ""}),
+    "every taint": (f"{POD}/tolerations", [{"operator": "Exists"}]),
+    "the taint of control planes": (
+        f"{POD}/tolerations",
+        [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists", "effect": "NoSchedule"}],
+    ),
+    "a taint by its value": (
+        f"{POD}/tolerations",
+        [{"key": "nvidia.com/gpu", "operator": "Equal", "value": "x", "effect": "NoSchedule"}],
+    ),
+    "a taint of every effect": (f"{POD}/tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists"}]),
+    "a taint of ill nodes": (
+        f"{POD}/tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"}],
+    ),
+    "priority of the system": (f"{POD}/priorityClassName", "system-node-critical"),
+    "another runtime": (f"{POD}/runtimeClassName", "bare"),
+    "another scheduler": (f"{POD}/schedulerName", "thief"),
+    "the node's names": (f"{POD}/dnsPolicy", "Default"),
+    "names of its own": (f"{POD}/dnsConfig", {"nameservers": ["198.51.100.1"]}),
+    "hosts of its own": (f"{POD}/hostAliases", [{"ip": "10.0.0.1", "hostnames": ["registry"]}]),
+    "secrets to pull by": (f"{POD}/imagePullSecrets", [{"name": "theirs"}]),
+    "restarts": (f"{POD}/restartPolicy", "OnFailure"),
+    "addresses of services": (f"{POD}/enableServiceLinks", True),
+    "long goodbyes": (f"{POD}/terminationGracePeriodSeconds", 10**6),
+    "another gate": (f"{POD}/schedulingGates", [{"name": "example.com/x"}]),
+    "pod affinity": (
+        f"{POD}/affinity",
+        {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "vault"}}}]}},
+    ),
+    "a claim by name": (f"{POD}/resourceClaims", [{"name": "d", "resourceClaimName": "theirs"}]),
+    "another's claim template": (f"{POD}/resourceClaims", [{"name": "d", "resourceClaimTemplateName": "theirs"}]),
+    "root": (f"{POD}/securityContext/runAsUser", 0),
+    "no user": (f"{POD}/securityContext", {}),
+    "no seccomp": (f"{POD}/securityContext/seccompProfile", {"type": "Unconfined"}),
+    "sysctls": (f"{POD}/securityContext/sysctls", [{"name": "kernel.msgmax", "value": "1"}]),
+    "groups of others": (f"{POD}/securityContext/supplementalGroups", [0]),
+    "two containers": (f"{POD}/containers", [job()["spec"]["template"]["spec"]["containers"][0] | {"name": n} for n in "ab"]),
+    "containers before it": (f"{POD}/initContainers", [{"name": "a", "image": "i"}]),
+    **{
+        f"a volume of {next(iter(source))}": (f"{POD}/volumes", [{"name": "v", **source}])
+        for source in (
+            {"hostPath": {"path": "/"}}, {"secret": {"secretName": "s"}}, {"configMap": {"name": "c"}}, {"emptyDir": {}},
+            {"projected": {"sources": [TOKEN]}}, {"csi": {"driver": "host.csi.example"}},
+            {"persistentVolumeClaim": {"claimName": "c"}}, {"nfs": {"server": "s", "path": "/"}},
+            {"image": {"reference": "i"}}, {"downwardAPI": {}},
+            {"ephemeral": {"volumeClaimTemplate": {"spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "host",
+                "resources": {"requests": {"storage": "1Gi"}}}}}},
+        )
+    },
+    "privileged": (f"{CONTAINER}/securityContext", {"privileged": True}),
+    "no security at all": (f"{CONTAINER}/securityContext", REMOVED),
+    "escalation": (f"{CONTAINER}/securityContext/allowPrivilegeEscalation", REMOVED),
+    "capabilities": (f"{CONTAINER}/securityContext/capabilities", {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}),
+    "capabilities kept": (f"{CONTAINER}/securityContext/capabilities", {"drop": ["KILL"]}),
+    "a container as root": (f"{CONTAINER}/securityContext/runAsUser", 0),
+    "a container without seccomp": (f"{CONTAINER}/securityContext/seccompProfile", {"type": "Unconfined"}),
+    "apparmor off": (f"{CONTAINER}/securityContext/appArmorProfile", {"type": "Unconfined"}),
+    "another selinux domain": (f"{CONTAINER}/securityContext/seLinuxOptions", {"type": "spc_t"}),
+    "a port of the node": (f"{CONTAINER}/ports", [{"containerPort": 80, "hostPort": 80}]),
+    "a port": (f"{CONTAINER}/ports", [{"containerPort": 80}]),
+    "a secret as variable": (f"{CONTAINER}/env", [{"name": "S", "valueFrom": SECRET}]),
+    "secrets as variables": (f"{CONTAINER}/envFrom", [{"secretRef": {"name": "s"}}]),
+    "requests by the kubelet": (f"{CONTAINER}/lifecycle", {"preStop": {"httpGet": {"port": 80, "host": "169.254.169.254"}}}),
+    "probes by the kubelet": (f"{CONTAINER}/livenessProbe", {"httpGet": {"port": 80, "host": "10.0.0.1"}}),
+    "another's image from the node": (f"{CONTAINER}/imagePullPolicy", "IfNotPresent"),
+    "no limits": (f"{CONTAINER}/resources", {}),
+    "all of the disk": (f"{CONTAINER}/resources/limits/ephemeral-storage", "640Gi"),
+    "a terminal": (f"{CONTAINER}/stdin", True),
+    "raw devices": (f"{CONTAINER}/volumeDevices", []),
+}  # fmt: skip
+
+
+def key(path):
+    return path.replace("~", "/")
+
+
+def set_at(manifest, path, value):
+    """As `changed`, where a tilde in the path stands for a slash in a key."""
+    parent, _, last = path.rpartition("/")
+    if "~" not in last:
+        return changed(manifest, path, value)
+    made = deepcopy(manifest)
+    inner = made
+    for step in parent.split("/"):
+        inner = inner[step]
+    if value is REMOVED:
+        del inner[key(last)]
+    else:
+        inner[key(last)] = value
+    return made
