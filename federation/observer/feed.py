@@ -23,7 +23,7 @@ from clusters.drivers import (
     TooMuch,
     WatchEvent,
 )
-from clusters.drivers.memory import Account
+from clusters.drivers.memory import CLUSTER_BYTES, Account
 from clusters.engine.inventory import ClusterInventory, InventorySnapshot
 from federation import operations
 from foundation import clock
@@ -121,7 +121,8 @@ class Feed:
     async def _let_go(self, reason: str) -> None:
         """Nothing that the cluster says is kept, nor placed on, until it says less. What runs there is followed on."""
         self._inventory = ClusterInventory(settings.INSTALL_ID)
-        self._buffer = Buffer(settings.INSTALL_ID)
+        if self._buffer.weight > CLUSTER_BYTES // 4:
+            self._buffer = Buffer(settings.INSTALL_ID)
         self._account.release()
         logger.warning("cluster %s: %s", self._cluster_id, reason)
         try:

@@ -40,6 +40,7 @@ Seen = NodeSeen | PodSeen | JobSeen | SliceSeen | ClaimSeen
 
 _TRIES = 3
 _FEWEST_ITEMS = 4
+_EVENT_SECONDS = 15.0
 _BYTES_OF_ONE_EVENT = 8 * 1024
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -213,7 +214,7 @@ class Reflector(Generic[Item]):
             watch=1, resourceVersion=self._version, allowWatchBookmarks="true", timeoutSeconds=seconds
         )
         async with self._wire.stream(target) as chunks:
-            async for line in _lines(chunks, self._wire.limits.line_bytes):
+            async for line in _lines(chunks, self._wire.limits.line_bytes, self._wire.large):
                 await self._wire.pace.spend(len(line))
                 await self._pace.spend(1 + len(line) // _BYTES_OF_ONE_EVENT)
                 yield self._event(line)
@@ -245,8 +246,16 @@ class Reflector(Generic[Item]):
 _KINDS: dict[str, Literal["changed", "deleted"]] = {"ADDED": "changed", "MODIFIED": "changed", "DELETED": "deleted"}
 
 
-async def _lines(chunks: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
+async def _lines(chunks: AsyncIterator[bytes], most_bytes: int, large: asyncio.Lock) -> AsyncIterator[bytes]:
     """Whole lines of a stream. A line that was cut off at the end of the stream is dropped: the next list shows it."""
+    try:
+        async for line in _pieces(chunks, most_bytes, large):
+            yield line
+    except TimeoutError:
+        raise Ambiguous(f"one event of the watch took longer than {_EVENT_SECONDS:g} s") from None
+
+
+async def _pieces(chunks: AsyncIterator[bytes], most_bytes: int, own: asyncio.Lock) -> AsyncIterator[bytes]:
     parts: list[bytes] = []
     size = 0
     async with AsyncExitStack() as large:
@@ -260,6 +269,8 @@ async def _lines(chunks: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator
                     yield line
             if rest:
                 if size <= FREE_BYTES < size + len(rest):
+                    await large.enter_async_context(asyncio.timeout(_EVENT_SECONDS))
+                    await large.enter_async_context(own)
                     await large.enter_async_context(turn())
                 parts.append(rest)
                 size += len(rest)

@@ -66,6 +66,9 @@ class Limits:
     page_items: int = 500
     pages: int = 2000
     connections: int = 16
+    grace_seconds: float = 3.0
+    least_bytes_per_second: int = 512 * 1024
+    """How fast a large answer has to come after a moment's grace: it keeps others from theirs."""
     burst_bytes: int = 512 * 1024 * 1024
     bytes_per_second: int = 8 * 1024 * 1024
     """What a cluster may send beyond its burst, in all lists and watches together; more is read later."""
@@ -145,6 +148,8 @@ class Wire:
         self._host = host
         self._tls = _tls_context(address.ca_pem, address.credential)
         self._calls = asyncio.Semaphore(limits.connections)
+        self.large = asyncio.Lock()
+        """Held while something large is read: a cluster never has more than one of the process' turns."""
         self.account = Account()
         self.pace = Pace(limits.burst_bytes, limits.bytes_per_second)
         self._session: aiohttp.ClientSession | None = None
@@ -287,14 +292,18 @@ class Wire:
         if answer.headers.get("Content-Encoding", "identity") != "identity":
             raise Ambiguous("the server answered in an encoding that was not asked for", status=answer.status)
 
-    @staticmethod
-    async def _body(answer: aiohttp.ClientResponse, most_bytes: int, *, is_cut: bool = False) -> bytes:
+    async def _body(self, answer: aiohttp.ClientResponse, most_bytes: int, *, is_cut: bool = False) -> bytes:
         parts: list[bytes] = []
         size = 0
+        slow_at = float("inf")
         async with AsyncExitStack() as large:
             async for part in answer.content.iter_any():
                 if size <= FREE_BYTES < size + len(part):
+                    await large.enter_async_context(self.large)
                     await large.enter_async_context(turn())
+                    slow_at = monotonic() + self.limits.grace_seconds
+                if monotonic() > slow_at + size / self.limits.least_bytes_per_second:
+                    raise TooMuch("the server sends a large answer too slowly", status=answer.status)
                 size += len(part)
                 parts.append(part)
                 if size > most_bytes:
