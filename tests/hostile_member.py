@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.kubernetes import KubernetesDriver, Limits
-from tests.apiserver import published_rules
+from clusters.engine.permissions import ROLE
 
 SECRET = "canary-4f1d9c"
 HOST = "cluster.example"
@@ -319,7 +319,7 @@ class Member:
         elif path == "/apis":
             await request.answer(200, {"groups": [{"name": "batch"}]})
         elif path.endswith("/selfsubjectrulesreviews"):
-            await request.answer(201, {"status": {"resourceRules": published_rules(), "incomplete": False}})
+            await request.answer(201, {"status": {"resourceRules": RULES, "incomplete": False}})
         else:
             await request.answer(404, status(404, "NotFound", "not found"))
 
@@ -338,6 +338,7 @@ class Member:
 
 
 LOCAL = Authority("127.0.0.1")
+RULES = [{"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]} for right in sorted(ROLE)]
 
 
 def _date() -> str:
