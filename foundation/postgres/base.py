@@ -20,5 +20,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         """Asks before the first statement of a request or task, unless the connection was in use within a second."""
         rested_seconds, self._used_at = monotonic() - self._used_at, monotonic()
         if rested_seconds < REST_SECONDS:
+            # Answered for the whole request: asked in the middle of one, the question would begin a transaction.
+            self.health_check_done = True
             return
         super().close_if_health_check_failed()

@@ -79,3 +79,16 @@ def test_a_connection_is_asked_for_its_health_only_after_it_has_rested(monkeypat
         now[0] += seconds
         request()
     assert asked == [1000.0, 1002.9]
+
+
+def test_a_transaction_that_takes_longer_than_the_rest_ends_as_it_should(monkeypatch):
+    """Asked for its health in the middle, the connection would begin another transaction and refuse to go on."""
+    monkeypatch.setattr(connection, "health_check_enabled", True)
+    for ends_well in (True, False):
+        connection.health_check_done = False
+        connection._used_at = base.monotonic()
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            connection._used_at = float("-inf")  # more than a second passes
+            transaction.set_rollback(not ends_well)
+        assert connection.get_autocommit()
