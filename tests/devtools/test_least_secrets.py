@@ -11,7 +11,7 @@ from django.db import connection
 from devtools.serve import NEEDS, PROJECT, ROLES
 
 GIVEN = {
-    "REDIS_URL": "redis://127.0.0.1:1/0",
+    "REDIS_URL": "redis://:a-password@127.0.0.1:1/0",
     "SWITCHYARD_SECRET_KEY": "s" * 60,
     "SWITCHYARD_KEY_RING": "k1:a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=",
 }
