@@ -147,7 +147,11 @@ def _require_confinement(probe: Probe) -> None:
         found = probe.confinement
         raise ProbeRefused(
             " ".join(finding.message for finding in findings),
-            code="excess_permission" if found.open else "unproven_permission" if found.unclear else "missing_permission",
+            code="excess_permission"
+            if found.open
+            else "unproven_permission"
+            if found.unclear
+            else "missing_permission",
             errors=[
                 *(FieldError("credential", "excess_permission", f"a thief may: {what}") for what in found.open),
                 *(

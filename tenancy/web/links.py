@@ -20,12 +20,13 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from foundation.pages import Form, show, typed
-from foundation.problems import Invalid, NotFound, Problem, RateLimited
+from foundation.problems import Conflict, Invalid, NotFound, Problem, RateLimited
 from tenancy.models import OneTimeLink, User
 from tenancy.operations import (
     WINDOW,
     accept_as_new,
     accept_invitation,
+    note_stranger_refused,
     open_link,
     return_try,
     set_password_by_link,
@@ -88,7 +89,7 @@ def link(request: HttpRequest) -> HttpResponse:
 
 def _found(request: HttpRequest, secret: str) -> OneTimeLink:
     """The link. Secrets are 256 random bits, so that counting misses by address only keeps the noise down."""
-    budget = f"link|{request.META.get('REMOTE_ADDR', '')}"
+    budget = _budget_of(request)
     if not take_try({budget: MISSES_OF_AN_ADDRESS}):
         raise RateLimited(
             f"Too many links that do not work came from here. Wait {WINDOW.seconds // 60} minutes.",
@@ -97,6 +98,10 @@ def _found(request: HttpRequest, secret: str) -> OneTimeLink:
     found = open_link(secret)
     return_try([budget])
     return found
+
+
+def _budget_of(request: HttpRequest) -> str:
+    return f"link|{request.META.get('REMOTE_ADDR', '')}"
 
 
 def _show(request: HttpRequest, secret: str, found: OneTimeLink, form: Form, *, status: int = 200) -> HttpResponse:
@@ -118,7 +123,13 @@ def _set_password(request: HttpRequest, secret: str, _: OneTimeLink, values: dic
 
 
 def _join_as_new(request: HttpRequest, secret: str, _: OneTimeLink, values: dict[str, str]) -> HttpResponse:
-    accept_as_new(secret, _new_password(values))
+    try:
+        accept_as_new(secret, _new_password(values))
+    except Conflict:
+        # Whoever made the invitation could ask so who has an account here: each time is in the trail, and costs a try.
+        take_try({_budget_of(request): MISSES_OF_AN_ADDRESS})
+        note_stranger_refused("invitation.accept", object_kind="link", detail={"why": "email_has_account"})
+        raise
     messages.success(request, "Your account is ready. Sign in with your email and the password you have just set.")
     return redirect("login")
 

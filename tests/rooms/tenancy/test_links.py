@@ -5,7 +5,6 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
-from django.core.cache import cache
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -25,16 +24,12 @@ from tenancy.operations import (
     withdraw_invitation,
 )
 from tenancy.queries import SYSTEM, actor_for
+from tenancy.web.links import MISSES_OF_AN_ADDRESS
 from tests.builders import bearer, bind, join, make_tenant, make_token, make_user
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
 LINK = "/sign-in/link/"
-
-
-@pytest.fixture(autouse=True)
-def _no_counts():
-    cache.clear()
 
 
 def changed(user, **fields):
@@ -186,7 +181,8 @@ def test_dead_and_invented_links_get_one_answer_and_guesses_are_counted_by_addre
     answers = [client.post(LINK, {"link": secret}) for secret in (used, "swyl_" + "x" * 43, "", "\x00é" * 400)]
     assert {answer.status_code for answer in answers} == {404}
     assert len({answer.content.decode().split("alert-heading")[1].split("<")[0] for answer in answers}) == 1
-    client.post(LINK, {"link": "again"})
+    for _ in range(MISSES_OF_AN_ADDRESS - len(answers)):
+        assert client.post(LINK, {"link": "again"}).status_code == 404
     assert client.post(LINK, {"link": "again"}).status_code == 429
     assert Client(REMOTE_ADDR="192.0.2.9").post(LINK, {"link": "again"}).status_code == 404
 
@@ -278,6 +274,15 @@ def test_an_invitation_is_ended_by(people, what):
     with pytest.raises(NotFound):
         accept_as_new(secret, PASSWORD)
     assert not User.objects.filter(email="new@example.org").exists()
+
+
+def test_whoever_asks_by_an_invitation_whether_an_email_has_an_account_is_in_the_trail_and_soon_stopped(people, client):
+    secret = invitation(people, "elsewhere@example.org")
+    asked = {"link": secret, "step": "new", "password": PASSWORD, "password_again": PASSWORD}
+    statuses = [client.post(LINK, asked).status_code for _ in range(MISSES_OF_AN_ADDRESS + 2)]
+    assert statuses == [409] * MISSES_OF_AN_ADDRESS + [429] * 2
+    entry = AuditEntry.objects.get(action="invitation.accept")
+    assert (entry.outcome, entry.detail) == ("refused", {"why": "email_has_account"})
 
 
 def test_nobody_invites_to_more_than_they_hold_or_where_they_may_not(people):
