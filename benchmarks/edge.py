@@ -7,6 +7,7 @@ turn, and the edge under each attack, with a quiet measurement before and after.
 
 import argparse
 import http.client
+import json
 import multiprocessing
 import re
 import socket
@@ -169,10 +170,12 @@ def measure(gateway: Gateway, name: str, jobs: int) -> dict[str, Any]:
     web = (gateway.cpu_seconds()["web"] - before) * 1000 / jobs
     stop.set()
     asker.join()
-    return {
+    row = {
         "what": name, "submits/s": rate, "p50 ms": report.percentile(latencies, 0.5), "p99 ms": report.percentile(latencies, 0.99),
         "web CPU ms": web, "health at most ms": slowest[0], "health failed": slowest[1],
     }  # fmt: skip
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def audit_rows(gateway: Gateway) -> int:
