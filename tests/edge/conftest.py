@@ -18,6 +18,7 @@ from django.db import connection
 
 from devtools.embedded import free_port
 from devtools.serve import PROJECT
+from foundation.processes import die_with_parent
 
 STRANGER = "127.0.0.2"
 """Another address on loopback, from which attacks come."""
@@ -159,7 +160,13 @@ def running(folder: Path, **settings: str) -> Iterator[Edge]:
             "tests.edge.application:application",
         ]
         process = subprocess.Popen(
-            command, cwd=PROJECT, env=environment, stdout=sink, stderr=sink, start_new_session=True
+            command,
+            cwd=PROJECT,
+            env=environment,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the kernel once and takes no lock
         )
     edge = Edge(process, port, health_port, log)
     try:
