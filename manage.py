@@ -3,9 +3,13 @@
 
 import os
 import sys
+from pathlib import Path
+
+from config.home import take_settings_of_home
 
 
 def main() -> None:
+    take_settings_of_home(os.environ, Path(__file__).resolve().parent)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - settings must be named first
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from config.home import FILE, is_ours
 from devtools.embedded import (
     Service,
     Unavailable,
@@ -139,7 +140,8 @@ class Supervisor:
     def run(self) -> None:
         """Starts everything and keeps it running until interrupted."""
         self._start_servers()
-        write_private(self.home / "environment.json", json.dumps(self.environment, indent=1))
+        kept = {name: value for name, value in self.environment.items() if is_ours(name)}
+        write_private(self.home / FILE, json.dumps(kept, indent=1))
         self._manage("migrate", "--noinput", **self.owner)
         self._manage("collectstatic", "--noinput", "--verbosity", "0")
         login = self._manage("seed_demo") if self.with_demo else ""

@@ -181,10 +181,10 @@ def start_gateway(home: Path, **settings: str) -> Gateway:
     log = home / "serve.log"
     process = spawn([sys.executable, "-m", "devtools.serve"], log=log, env={**inherited, **environment})
     url = f"http://127.0.0.1:{port}"
-    gateway = Gateway(home, url, process, _own_settings(home, environment))
+    gateway = Gateway(home, url, process, _own_settings(home, {**inherited, **environment}))
     try:
         _wait_for_line(gateway, log, "switchyard is ready at")
-        gateway.environment = _own_settings(home, environment)
+        gateway.environment = _own_settings(home, gateway.environment)
         answer = json.loads(
             gateway.manage("bootstrap", "--organisation", ORGANISATION, "--admin", ADMIN, "--new-token")
         )

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import BooleanField, Case, F, Q, Value, When
+from django.db.models import BooleanField, Case, Count, F, Q, Value, When
 from django.db.models.functions import Coalesce, Now
 
 import clusters.operations
@@ -32,10 +32,11 @@ from federation.engine.sightings import (
 from federation.locks import lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, JOB_LIFECYCLE, Attempt, JobEvent, PodRun, RemoteObject
 from foundation import clock
+from foundation.outbox import announce
 from foundation.rows import insert_rows
 
 from . import figures
-from .endings import Ending, end_attempts
+from .endings import OBJECT_DELETED, Ending, end_attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,12 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         concerned = {item.attempt_id for item in known.values()}
         begun = _begun(concerned)
         gone = {known[uid].attempt_id for uid in seen.gone_jobs if uid in known}
-        endings = [*_finished(concerned), *vanished_endings(gone)]
+        vanished = what_vanished(gone)
+        endings = [*_finished(concerned), *vanished.endings]
         lock_jobs_of({*begun, *(ending.attempt_id for ending in endings)})
         _start(begun)
         end_attempts(endings)
+        stop_the_rest(vanished.broken)
     _tell_refused(cluster_id, refused)
     return len(concerned)
 
@@ -282,13 +285,40 @@ def _failure(attempt_id: UUID) -> Ending:
     return Ending(attempt_id, AttemptState.FAILED, "program_failed", message, exit_code=pod.exit_code)
 
 
-def vanished_endings(attempt_ids: set[UUID]) -> list[Ending]:
-    """Attempts whose object was deleted: what we asked for, or somebody's hand."""
-    endings = []
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """What follows for attempts of which an object is gone."""
+
+    endings: Sequence[Ending]
+    broken: Sequence[UUID]
+    """Attempts with further objects: those are stopped first, and the attempt ends when all are confirmed to be gone."""
+
+
+def what_vanished(attempt_ids: set[UUID]) -> Vanished:
+    """Attempts of which an object was deleted: what we asked for, or somebody's hand."""
+    endings, broken = [], []
     rows = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None)
-    for attempt_id, state, stop_reason, stopped in rows.values_list("id", "state", "stop_reason", "stop_requested_at"):
-        endings.append(_vanished_ending(attempt_id, AttemptState(state), stop_reason if stopped else ""))
-    return endings
+    columns = rows.values_list("id", "state", "stop_reason", "stop_requested_at", Count("remote_objects"))
+    for attempt_id, state, stop_reason, stopped, objects in columns:
+        if objects > 1:
+            broken.append(attempt_id)
+        else:
+            endings.append(_vanished_ending(attempt_id, AttemptState(state), stop_reason if stopped else ""))
+    return Vanished(endings, broken)
+
+
+def stop_the_rest(attempt_ids: Sequence[UUID]) -> None:
+    """Has dispatch stop what is left of these attempts, for the reason that it has already or for their deleted object."""
+    if not attempt_ids:
+        return
+    live = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None)
+    live.filter(stop_requested_at=None).update(
+        stop_requested_at=Now(),
+        stop_reason=OBJECT_DELETED,
+        stop_message="One of its objects was deleted on the cluster.",
+    )
+    live.update(next_action_at=Now())
+    announce("dispatch")
 
 
 def _vanished_ending(attempt_id: UUID, state: AttemptState, stop_reason: str) -> Ending:
@@ -296,12 +326,12 @@ def _vanished_ending(attempt_id: UUID, state: AttemptState, stop_reason: str) ->
     if stop_reason == "cancelled" and not never_committed:
         return Ending(attempt_id, AttemptState.CANCELLED, "cancelled")
     if never_committed:
-        return Ending(attempt_id, AttemptState.ABANDONED, stop_reason or "object_deleted")
+        return Ending(attempt_id, AttemptState.ABANDONED, stop_reason or OBJECT_DELETED)
     if stop_reason:
         return Ending(attempt_id, AttemptState.PREEMPTED, stop_reason)
     return Ending(
         attempt_id,
         AttemptState.FAILED,
-        "object_deleted",
+        OBJECT_DELETED,
         "Its object was deleted on the cluster by someone else; it is not run again.",
     )

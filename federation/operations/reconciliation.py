@@ -27,7 +27,7 @@ from foundation.outbox import announce
 
 from .endings import end_attempts
 from .evidence import Standing, require_same_cluster, standing_of
-from .observation import Observations, record_observations, vanished_endings
+from .observation import Observations, record_observations, stop_the_rest, what_vanished
 
 logger = logging.getLogger(__name__)
 LIST_SECONDS = 60.0
@@ -179,8 +179,10 @@ def _notice_vanished(
         )
         return
     if gone := run(_gone(driver, identity, absent), timeout_seconds=LIST_SECONDS):
+        vanished = what_vanished(gone)
         with transaction.atomic():
-            end_attempts(vanished_endings(gone))
+            end_attempts(vanished.endings)
+            stop_the_rest(vanished.broken)
 
 
 async def _gone(driver: ClusterDriver, identity: str, absent: Sequence[tuple[UUID, str, str, str]]) -> set[UUID]:

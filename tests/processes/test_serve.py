@@ -1,12 +1,15 @@
 import json
+import re
 import signal
 import stat
 import subprocess
 import sys
 
+import httpx
 import psutil
 import pytest
 
+from config.home import is_ours, take_settings_of_home
 from devtools.serve import PROJECT
 from foundation.bell import PATIENCE_SECONDS
 from tests.processes.conftest import ROLES, clean_environment, wait_for
@@ -32,6 +35,42 @@ def test_a_killed_supervisor_leaves_no_process_and_its_data_is_there_again(keepe
     assert again.ask("SELECT answer FROM kept") == [(42,)]
     assert {file.name: file.read_text() for file in (again.home / "secrets").iterdir()} == secrets
     assert json.loads(settings.read_text())["DATABASE_URL"] == address
+
+
+def test_management_commands_find_the_settings_of_the_home_that_is_served(keeper):
+    """README's second command, in another shell, where nothing is set."""
+    served = keeper.running()
+    bare = {"PATH": "/usr/bin:/bin", "SWITCHYARD_HOME": str(served.home)}
+    readme = (PROJECT / "README.md").read_text()
+    (line,) = [line for line in readme.splitlines() if "manage.py bootstrap" in line]
+    command = ["/bin/sh", "-c", line.partition("#")[0].replace(".venv/bin/python", sys.executable)]
+    done = subprocess.run(command, cwd=PROJECT, env=bare, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    token = re.search(r"swy_[A-Za-z0-9_-]+", done.stdout)[0]
+    told = httpx.get(f"{served.url}/api/v1/me", headers={"Authorization": f"Bearer {token}"})
+    assert told.json()["email"] == "you@acme.example"
+    assert f"{served.url}/sign-in/link/#" in done.stdout
+
+
+def test_the_settings_of_a_home_are_ours_alone_and_never_mix_with_anothers(keeper):
+    served = keeper.running()
+    kept = json.loads((served.home / "environment.json").read_text())
+    assert all(is_ours(name) for name in kept)
+    elsewhere = {"DATABASE_URL": "postgresql://a@elsewhere/b", "SWITCHYARD_HOME": str(served.home)}
+    take_settings_of_home(elsewhere, PROJECT)
+    assert set(elsewhere) == {"DATABASE_URL", "SWITCHYARD_HOME"}
+    own_port = {"SWITCHYARD_HOME": str(served.home), "SWITCHYARD_PORT": "1"}
+    take_settings_of_home(own_port, PROJECT)
+    assert (own_port["SWITCHYARD_PORT"], own_port["DATABASE_URL"]) == ("1", kept["DATABASE_URL"])
+
+
+def test_a_settings_file_that_others_may_write_is_left_alone(tmp_path):
+    file = tmp_path / "environment.json"
+    file.write_text('{"DATABASE_URL": "postgresql://thief@elsewhere/x"}')
+    file.chmod(0o666)
+    environment = {"SWITCHYARD_HOME": str(tmp_path)}
+    take_settings_of_home(environment, PROJECT)
+    assert "DATABASE_URL" not in environment
 
 
 def test_a_second_gateway_on_the_same_home_or_port_is_refused_with_the_way_out(keeper, tmp_path):

@@ -13,6 +13,7 @@ from federation import operations
 from federation.engine import rendering
 from federation.models import Attempt, Job
 from federation.observer.buffer import Buffer
+from federation.operations.observation import Observations, record_observations
 from federation.operations.reconciliation import reconcile_clusters
 from foundation.clock import now
 from tests.builders import submit
@@ -108,6 +109,26 @@ def test_when_one_object_vanishes_during_the_release_the_others_are_stopped_and_
     assert call(cluster, "list_jobs") == []
     assert (Attempt.objects.count(), Attempt.objects.get().end_reason) == (1, "object_deleted")
     assert Job.objects.get(id=job.id).state == "failed"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_when_one_object_of_a_running_gang_is_deleted_the_attempt_ends_only_when_all_are_gone(
+    cluster, submitter, cancelled
+):
+    job = two_sets(submitter)
+    operations.run_scheduling_cycle()
+    operations.dispatch_attempts()
+    attempt = Attempt.objects.get()
+    first, second = attempt.remote_objects.order_by("position")
+    if cancelled:
+        operations.request_cancellation(submitter, job.id)
+    call(cluster, "delete_job", attempt.namespace, first.name, first.uid)
+    record_observations(cluster.id, Observations(gone_jobs=[first.uid]))
+    assert Attempt.objects.get().finished_at is None
+    assert call(cluster, "get_job", attempt.namespace, second.name).uid == second.uid
+    observe_until(lambda: Attempt.objects.filter(finished_at__isnull=False).exists())
+    assert call(cluster, "list_jobs") == []
+    assert Attempt.objects.get().end_reason == ("cancelled" if cancelled else "object_deleted")
 
 
 def test_a_release_that_is_repeated_with_another_patch_leaves_the_running_job_alone(cluster, submitter, monkeypatch):
