@@ -26,7 +26,7 @@ demo: setup ## The same with a simulated fleet and a seeded day of traffic; prin
 test: setup ## All that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m devtools.check
-	@$(TIED) $(BIN)/python -m pytest
+	@$(TIED) $(BIN)/python -m devtools.halves
 else
 	@$(TIED) $(BIN)/python -m pytest $(ARGS)
 endif

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from devtools.halves import halves
 from devtools.serve import PROJECT
 
 PLUGIN = "tests.required"
@@ -54,6 +55,19 @@ def test_a_deselected_class_fails_the_run_in_ci(folder):
     done = run(folder, "-m", "not browser", whole=True, CI="true")
     assert done.returncode == 1
     assert "1 browser tests were skipped or deselected" in done.stdout
+
+
+def test_a_half_that_has_all_of_a_class_is_asked_for_it(folder):
+    (folder / "test_it.py").write_text("def test_plain(): pass\n")
+    done = run(folder, ".", CI="true", TESTS_ARE_ALL_OF_THEIR_CLASS="1")
+    assert (done.returncode, "no kube test ran" in done.stdout) == (1, True)
+    assert run(folder, ".", CI="true").returncode == 0
+
+
+def test_every_folder_of_tests_is_in_one_half():
+    first, second = halves()
+    folders = {path.name for path in (PROJECT / "tests").iterdir() if (path / "__init__.py").exists()}
+    assert sorted([*first, *second]) == sorted(folders)
 
 
 def test_an_absent_class_fails_a_whole_run_and_not_a_named_part(folder):

@@ -1,0 +1,73 @@
+"""The whole suite in two halves at once, each with servers of its own: `python -m devtools.halves`, which `make test` runs.
+
+One half computes and asks its database, the other mostly waits for control planes, processes and a browser: together they
+keep two cores busy, and no test meets a server of the other half.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+PROJECT = Path(__file__).resolve().parent.parent
+COMPUTES = ("engine", "rooms", "house", "devtools", "concurrency")
+COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
+
+
+def main() -> int:
+    """Exit status: 0 when both halves passed."""
+    runs = [Half(number, folders) for number, folders in enumerate(halves(), start=1)]
+    codes = [run.wait() for run in runs]
+    counts = sum((run.counts for run in runs), Counter[str]())
+    print(f"{counts['passed']} passed, {counts['failed'] + counts['error'] + counts['errors']} failed", flush=True)
+    return int(any(codes))
+
+
+def halves() -> tuple[Sequence[str], Sequence[str]]:
+    """The folders of each half; one that is not named here belongs to the half that waits."""
+    folders = {path.parent.name for path in (PROJECT / "tests").glob("*/__init__.py")}
+    return COMPUTES, sorted(folders - set(COMPUTES))
+
+
+class Half:
+    """One pytest; each line of it is printed with the half's number before it."""
+
+    def __init__(self, number: int, folders: Sequence[str]) -> None:
+        self.number, self.counts = number, Counter[str]()
+        paths = [f"tests/{folder}" for folder in folders]
+        self._process = subprocess.Popen(
+            # Ended with us, however we end.
+            ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "pytest", *paths],
+            cwd=PROJECT,
+            # Their classes of tests must have run somewhere: the half that waits has them all.
+            env={**os.environ, "TESTS_ARE_ALL_OF_THEIR_CLASS": "1" if number > 1 else ""},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=self._tell, args=[self._process.stdout])
+        self._reader.start()
+
+    def _tell(self, lines: IO[str]) -> None:
+        last = ""
+        for line in lines:
+            print(f"{self.number}| {line}", end="", flush=True)
+            last = line if COUNTED.search(line) else last
+        self.counts.update({word: int(count) for count, word in COUNTED.findall(last)})
+
+    def wait(self) -> int:
+        """Its exit status."""
+        self._reader.join()
+        return self._process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
