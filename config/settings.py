@@ -118,15 +118,8 @@ DATABASES = {"default": _database("DATABASE_URL", env.text("DATABASE_URL"))}
 PROCESSES_ROLE = DATABASES["default"]["USER"]
 OWNER_DATABASE = _owner(env.text("SWITCHYARD_OWNER_DATABASE_URL", ""))
 REDIS_URL = env.checked("REDIS_URL", "", check_redis_url)
-CACHES = {
-    "default": {
-        "BACKEND": "foundation.cache.NumberCache",
-        "LOCATION": REDIS_URL,
-        "KEY_PREFIX": "swy",
-        # Whoever waits for a number that only guards something must not wait long.
-        "OPTIONS": {"socket_timeout": 2, "socket_connect_timeout": 2},
-    }
-}
+# Nothing is cached: what counts is in rows, what does not in the process.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
 # Sessions are rows, signed and in JSON: nothing of them lies in Redis.
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_SERIALIZER = "django.contrib.sessions.serializers.JSONSerializer"

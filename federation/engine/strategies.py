@@ -46,7 +46,8 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
 }
 """Between which a tenant's own weights may lie."""
 _A_TIER = 1e9
-"""More than any sum of terms."""
+"""More than any sum of terms: the largest weight of 1,000 times at most 4e5 for the price of 1e21 times the cheapest."""
+_LINEAR = 1e4
 
 
 def weights_of(strategy: str, policy: Policy) -> Weights:
@@ -67,8 +68,14 @@ def price_terms(weights: Weights, ask: Ask, is_allowed: Mask, work: Work | None)
         is_unknown |= work.is_unknown(ask)
     cheapest = _cheapest(cost, is_allowed & ~is_unknown, is_allowed)
     tier = is_unknown + 2 * ask.borrows_gpu_nodes
-    terms: Floats = weights.price * (cost / cheapest - 1.0) + _A_TIER * tier
+    terms: Floats = weights.price * _bounded(cost / cheapest - 1.0) + _A_TIER * tier
     return terms
+
+
+def _bounded(times: Floats) -> Floats:
+    """Grows with the cost for ever, yet stays below what a tier weighs: beyond _LINEAR times the cheapest by its logarithm."""
+    bounded: Floats = np.minimum(times, _LINEAR) + _LINEAR * np.log(np.maximum(times / _LINEAR, 1.0))
+    return bounded
 
 
 def _cheapest(cost: Floats, known: Mask, allowed: Mask) -> float:

@@ -4,7 +4,6 @@ import os
 import secrets
 
 import pytest
-from django.core.cache import cache
 from playwright.sync_api import sync_playwright
 
 from tests.builders import bind, make_cluster, make_flavor, make_limit, make_node, make_user
@@ -69,7 +68,6 @@ def browser():
 @pytest.fixture
 def window(browser, live_server):
     """Opens windows: `window()`, `window(width=390)`, `window(color_scheme="dark")`, `window(java_script_enabled=False)`."""
-    cache.clear()
     opened = []
 
     def open_window(width=1440, height=900, **options):

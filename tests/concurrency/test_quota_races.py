@@ -196,7 +196,7 @@ def refused_once_it_waited(attack, values, go_on):
 
 @pytest.mark.parametrize("moved", ["acme/research/vision", "acme/research"])
 def test_a_tenant_is_not_moved_under_a_take_that_is_not_committed_yet(uncommitted_take, moved):
-    other = make_tenant("other")
+    other = make_tenant("acme/sales")
     attack = "UPDATE tenancy_tenant SET parent_id = %(other)s WHERE id = %(moved)s"
 
     refused = refused_once_it_waited(attack, {"other": other.id, "moved": make_tenant(moved).id}, uncommitted_take)

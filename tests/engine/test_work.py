@@ -8,7 +8,7 @@ from itertools import pairwise
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from billing.engine.egress import EgressRate
@@ -153,6 +153,7 @@ def test_egress_never_makes_an_offer_cheaper(data, rates, strategy, seconds):
 
 
 @given(data_needs, rate_lists, st.tuples(prices, prices, prices), st.integers(1, 30 * DAY))
+@example((need(1, Place("eu-west"), Place("ap-south")),), [], (Decimal("0.000001"), Decimal(0), Decimal("1.000000")), 1)
 @settings(max_examples=60, deadline=None)
 def test_the_cheaper_total_wins_and_what_is_known_goes_before_what_is_not(data, rates, given_prices, seconds):
     clusters = in_regions(*map(str, given_prices))

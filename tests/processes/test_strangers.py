@@ -16,8 +16,7 @@ import redis
 from devtools.serve import PROJECT
 from foundation.bell import PATIENCE_SECONDS
 from tests.processes.conftest import wait_for
-from tests.rooms.foundation.test_cache import Runs
-from tests.rooms.foundation.test_rings import hostile, message
+from tests.rooms.foundation.test_rings import Runs, hostile, message
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 QUEUES = ("cycle", "dispatch", "observe", "bill", "notify")

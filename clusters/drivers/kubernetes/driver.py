@@ -30,7 +30,7 @@ from .device_api import DeviceApi
 from .dry_runs import DryRuns
 from .ensured import Ensured
 from .reflector import Kind, Reflector, list_all
-from .shapes import Bare, Job, Node, Page, Pod, job_seen, node_seen, pod_seen
+from .shapes import Bare, Job, Node, Page, Pod, WhoItIs, job_seen, node_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
 
 _RULES_BYTES = 512 * 1024
@@ -81,6 +81,7 @@ _groups_decoder = msgspec.json.Decoder(_Groups)
 _access_decoder = msgspec.json.Decoder(_Access)
 _rules_decoder = msgspec.json.Decoder(_Rules)
 _bare_decoder = msgspec.json.Decoder(Bare)
+_who_it_is = msgspec.json.Decoder(WhoItIs)
 _job_decoder = msgspec.json.Decoder(Job)
 _node_pages = msgspec.json.Decoder(Page[Node])
 _pod_pages = msgspec.json.Decoder(Page[Pod])
@@ -124,8 +125,8 @@ class KubernetesDriver:
 
     async def identity(self) -> str:
         """The uid of the kube-system namespace."""
-        uid = decode(_bare_decoder, await self._wire.call("GET", "/api/v1/namespaces/kube-system")).metadata.uid
-        return checked_identity(uid)
+        said = decode(_who_it_is, await self._wire.call("GET", "/api/v1/namespaces/kube-system"))
+        return checked_identity(said.metadata.uid)
 
     async def clock_skew_ms(self) -> int:
         """The smallest difference of clocks that explains the Date header, which is in whole seconds; 0 if none is needed."""

@@ -56,6 +56,16 @@ class Meta(Struct):
     deletion_timestamp: Instant | None = None
 
 
+class _OwnMeta(Struct):
+    uid: str = ""
+
+
+class WhoItIs(Struct):
+    """The namespace kube-system, whatever its uid looks like: that is judged in words of its own."""
+
+    metadata: _OwnMeta
+
+
 class _PodMeta(Meta):
     """Owners are decoded for our own pods alone."""
 

@@ -23,7 +23,7 @@ from clusters.engine.permissions import (
     needed,
 )
 from clusters.engine.taints import tolerations_for
-from clusters.operations.probing import access_findings
+from clusters.operations.probing import Probe, access_findings
 from federation.engine.claims import MOST_PER_CLAIM
 from federation.engine.isolation import NODE_LOCAL_DNS, POLICY_NAME
 from federation.engine.names import PREFIX
@@ -220,7 +220,7 @@ def test_what_is_too_much_is_counted_to_the_last_right():
 def test_a_list_of_rules_beyond_all_measure_is_refused_in_words(rules, told):
     found = compare([RULES, rules])
     assert told in found.unreadable
-    [reason] = access_findings(found)
+    [reason] = access_findings(Probe("uid", "v1.36.2", 0, found, has_kueue=False))
     assert (reason.code, told in reason.message) == ("excess_permission", True)
     assert len(reason.message) < 300
     assert compare_asked([rules], set(ROLE)).unreadable == found.unreadable

@@ -80,7 +80,10 @@ def test_releases_are_where_pods_were_seen_and_when_runs_should_end(user):
     attempt = Attempt.objects.get(job=job)
     (assumed,) = releases.load_releases(now())
     assert (assumed.nodes, assumed.units, assumed.cpu_millicores) == ({"n0": 1}, 2, 1000)
-    attempt.pods.create(uid="u", name="p", position=0, node="elsewhere", phase="Running", observed_at=now())
+    attempt.pods.create(
+        uid="u", name="p", position=0, node="elsewhere", phase="Running", observed_at=now(),
+        cluster_id=attempt.cluster_id, remote_object=attempt.remote_objects.get(), index=0, place=0,
+    )  # fmt: skip
     Attempt.objects.filter(id=attempt.id).update(state="running", started_at=now() - timedelta(seconds=3000))
     releases.forget_releases()
     (seen,) = releases.load_releases(now())

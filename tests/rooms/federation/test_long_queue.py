@@ -1,7 +1,6 @@
 """A queue that is longer than a cycle looks at, and the most that one tenant may have waiting."""
 
 import pytest
-from django.db import connection
 
 from federation.models import Job
 from federation.operations import cycle, run_scheduling_cycle, submit_jobs
@@ -98,11 +97,3 @@ def test_a_tenant_with_too_many_jobs_waiting_is_told_to_wait(actor, settings):
         submit(actor, {**make_spec(), "tenant": "acme/flood"})
     assert (refused.value.code, refused.value.retry_after_seconds) == ("queue_full", 30)
     submit(actor, {**make_spec(), "tenant": "acme/quiet"})
-
-
-def test_waiting_jobs_are_counted_by_their_index_alone(actor):
-    flood(actor, 30)
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL enable_seqscan = off")
-        cursor.execute(f"EXPLAIN {queue.WAITING}")
-        assert "job_queue_of_tenant" in str(cursor.fetchall())

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import pickle
 import uuid
 
@@ -10,10 +11,19 @@ import redis
 from django.conf import settings
 
 from config.celery import QUEUES, app
-from tests.rooms.foundation.test_cache import Runs
 
 CYCLE = "federation.tasks.run_scheduling_cycle"
 NOTHING = [[], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
+
+
+class Runs:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.django_db
 def books():
     """A limit of 4 GPUs on acme with one of them held, and one of 2 on its neighbour."""
     limit, neighbour = make_limit("acme", nominal="4"), make_limit("other", nominal="2")
+    make_tenant("acme/sales")
     asked = hold_request("acme/research")
     take_holds([asked])
     settle_pending_checks()
@@ -201,7 +202,7 @@ ATTACKS = {
     ),
     "tenant moved with pending holds": (
         (
-            "UPDATE tenancy_tenant SET parent_id = (SELECT tenant_id FROM quotas_quotalimit WHERE id = %(neighbour)s)"
+            "UPDATE tenancy_tenant SET parent_id = (SELECT id FROM tenancy_tenant WHERE path = 'acme/sales')"
             " WHERE id = %(tenant)s"
         ),
         "tenant_with_pending_holds_stays",
@@ -262,9 +263,9 @@ def test_a_scoped_limit_takes_nothing_from_other_clusters(books):
 def test_a_tenant_without_pending_holds_may_move(books):
     end_holds({books["hold"]: "voided"})
     research = make_tenant("acme/research")
-    research.parent = make_tenant("other")
+    research.parent = make_tenant("acme/sales")
     research.save()
-    assert make_tenant("other/research").id == research.id
+    assert make_tenant("acme/sales/research").id == research.id
 
 
 def test_a_forged_counter_would_be_found(books):

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from django.core.cache import cache
 from django.test import Client
 
 from tenancy.models import ApiToken, AuditEntry, User
@@ -11,11 +10,6 @@ from tests.builders import bearer, bind, make_user
 
 pytestmark = pytest.mark.django_db
 OLD, NEW = "correct horse battery", "another horse battery"
-
-
-@pytest.fixture(autouse=True)
-def _no_counts():
-    cache.clear()
 
 
 @pytest.fixture
