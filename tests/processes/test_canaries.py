@@ -19,7 +19,7 @@ import redis
 
 from devtools.embedded import free_port, owner_url
 from devtools.serve import PROJECT
-from devtools.trial import ADMIN, start_gateway
+from devtools.trial import ADMIN, ORGANISATION, start_gateway
 from tests.apiserver import TOKEN as CLUSTER_TOKEN
 from tests.apiserver import api_server
 from tests.processes.conftest import wait_for
@@ -186,6 +186,10 @@ def set_password(gateway):
         cwd=PROJECT, env=dict(gateway.environment), input=f"{PASSWORD}\n", capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    # A new password ends the tokens from before.
+    made = gateway.manage("bootstrap", "--organisation", ORGANISATION, "--admin", ADMIN, "--new-token")
+    gateway.token = json.loads(made)["token"]
+    gateway.client.headers["Authorization"] = f"Bearer {gateway.token}"
 
 
 def look_at_redis(gateway):

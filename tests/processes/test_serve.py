@@ -48,7 +48,7 @@ def test_management_commands_find_the_settings_of_the_home_that_is_served(keeper
     assert done.returncode == 0, done.stderr
     token = re.search(r"swy_[A-Za-z0-9_-]+", done.stdout)[0]
     told = httpx.get(f"{served.url}/api/v1/me", headers={"Authorization": f"Bearer {token}"})
-    assert told.json()["email"] == "you@acme.example"
+    assert told.json()["user"]["email"] == "you@acme.example"
     assert f"{served.url}/sign-in/link/#" in done.stdout
 
 

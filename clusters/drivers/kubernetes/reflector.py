@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 Seen = NodeSeen | PodSeen | JobSeen | SliceSeen | ClaimSeen
 
 _TRIES = 3
-_FEWEST_ITEMS = 4
+_FEWEST_ITEMS = 2
 _EVENT_SECONDS = 15.0
 _BYTES_OF_ONE_EVENT = 8 * 1024
 _FIRST_PAUSE_SECONDS = 0.25

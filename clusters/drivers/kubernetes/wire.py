@@ -58,7 +58,7 @@ class Limits:
     relist_seconds: float = 300.0
     answer_bytes: int = 3 * 1024 * 1024
     """One object: etcd takes 1.5 MiB, which JSON may write twice as long."""
-    body_bytes: int = 8 * 1024 * 1024
+    body_bytes: int = 4 * 1024 * 1024
     """A page of a list. One that is longer is asked for again with half as many items."""
     list_bytes: int = 2 * 1024 * 1024 * 1024
     error_bytes: int = 64 * 1024
