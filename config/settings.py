@@ -240,7 +240,7 @@ EDGE_BOUNDS = Bounds(
 EDGE_RATES = Rates(
     source=env.number("SWITCHYARD_SOURCE_REQUESTS", 500, most=1_000_000),
     credential=env.number("SWITCHYARD_CREDENTIAL_REQUESTS", 500, most=1_000_000),
-    stranger=env.number("SWITCHYARD_STRANGER_REQUESTS", 20, most=1_000_000),
+    stranger=env.number("SWITCHYARD_STRANGER_REQUESTS", 5, most=1_000_000),
 )
 EDGE_TRUST = Trust(
     [ip_network(block) for block in env.networks("SWITCHYARD_TRUSTED_PROXIES")],

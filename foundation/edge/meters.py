@@ -17,7 +17,7 @@ class Rates:
 
     source: int = 500
     credential: int = 500
-    stranger: int = 20
+    stranger: int = 5
     burst_seconds: int = 5
 
 
