@@ -15,7 +15,6 @@ from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest, HttpResponse
 
-from foundation.clock import monotonic
 from foundation.ids import new_id
 from foundation.problems import Overloaded
 from tenancy.operations import refill, return_try, take_try
@@ -29,11 +28,6 @@ COOKIE_SECONDS = 180 * 24 * 3600
 LOOK_SECONDS = 10
 RETRY_SECONDS = 3
 MOST_INSIDE = 3
-WRONG_AT_ONCE = 5
-REST_SECONDS = 1.0
-MOST_PLACES = 10_000
-_wrong: dict[str, tuple[int, float]] = {}
-"""By place, how many wrong passwords came from there in a row, and until when none is looked at."""
 _at_work = threading.BoundedSemaphore(1)
 _inside: set[str] = set()
 _inside_lock = threading.Lock()
@@ -55,8 +49,6 @@ class Try:
         for key in own:
             refill(key)
         return_try([key for key in self.budgets if key not in own])
-        with _inside_lock:
-            _wrong.pop(_place(self), None)
 
     def undo(self) -> None:
         """The password was not looked at."""
@@ -96,9 +88,9 @@ def remember_device(response: HttpResponse, taken: Try) -> None:
 @contextmanager
 def password_look(taken: Try) -> Iterator[None]:
     """A turn at looking at a password; Overloaded when too many want one, or one from the same place does already."""
-    place = _place(taken)
+    place = next(key for key in taken.budgets if key.startswith(("device|", "source|")))
     with _inside_lock:
-        if place in _inside or len(_inside) >= MOST_INSIDE or _wrong.get(place, (0, 0.0))[1] > monotonic():
+        if place in _inside or len(_inside) >= MOST_INSIDE:
             raise Overloaded(retry_after_seconds=RETRY_SECONDS)
         _inside.add(place)
     try:
@@ -111,20 +103,6 @@ def password_look(taken: Try) -> Iterator[None]:
     finally:
         with _inside_lock:
             _inside.discard(place)
-
-
-def note_wrong(taken: Try) -> None:
-    """After some wrong passwords in a row the next from the same place waits a moment: a flood costs us next to nothing."""
-    place = _place(taken)
-    with _inside_lock:
-        if len(_wrong) >= MOST_PLACES:
-            _wrong.clear()
-        wrong = _wrong.get(place, (0, 0.0))[0] + 1
-        _wrong[place] = wrong, monotonic() + REST_SECONDS if wrong >= WRONG_AT_ONCE else 0.0
-
-
-def _place(taken: Try) -> str:
-    return next(key for key in taken.budgets if key.startswith(("device|", "source|")))
 
 
 def _device(request: HttpRequest, account: str) -> str:

@@ -18,7 +18,7 @@ from tenancy.models import User
 from tenancy.operations import WINDOW, note_stranger_refused, record_audit
 from tenancy.queries import actor_for
 
-from .lockout import Try, begin_try, note_wrong, password_look, remember_device
+from .lockout import Try, begin_try, password_look, remember_device
 
 MAX_EMAIL_LENGTH = 254
 MAX_PASSWORD_LENGTH = 1000
@@ -91,7 +91,6 @@ def admit(request: HttpRequest, email: str, password: str) -> tuple[User, Try] |
         taken.undo()
         raise
     if not isinstance(user, User):
-        note_wrong(taken)
         _note_refusal(email, "wrong_credentials")
         return None
     taken.succeed()

@@ -85,21 +85,6 @@ def in_parallel(count, work):
     return results
 
 
-@pytest.fixture(autouse=True)
-def no_rest(monkeypatch):
-    """What is counted here is counted without the pauses that slow a flood down."""
-    monkeypatch.setattr(lockout, "REST_SECONDS", 0.0)
-    yield
-    lockout._wrong.clear()
-
-
-def test_after_some_wrong_passwords_the_next_from_there_waits_a_moment(looks, monkeypatch):
-    monkeypatch.setattr(lockout, "REST_SECONDS", 60.0)
-    assert [sign_in("wrong", f"p{n}@example.org").status_code for n in range(8)] == [401] * 5 + [503] * 3
-    assert len(looks) == 5
-    assert sign_in("wrong", "p@example.org", source=HOME).status_code == 401
-
-
 def test_of_40_parallel_guesses_at_most_five_are_looked_at(looks):
     answers = in_parallel(40, lambda _: sign_in("wrong").status_code)
     assert len(looks) <= 5
