@@ -63,6 +63,42 @@ def burst(gateway: Gateway, jobs: int, connections: int) -> tuple[float, list[fl
     return jobs / seconds, latencies
 
 
+def send_at(url: str, token: str, due: list[float], results: Any) -> None:
+    """Submits one job at each of these instants (of the monotonic clock) or as soon after as the one before allows, and puts
+    for each how many milliseconds after its instant it was acknowledged.
+    """
+    connection = http.client.HTTPConnection(urlsplit(url).netloc)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    latencies = []
+    for number, at in enumerate(due):
+        body = json.dumps(spec(number))
+        time.sleep(max(0.0, at - time.monotonic()))
+        connection.request("POST", "/api/v1/jobs", body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        latencies.append((time.monotonic() - at) * 1000)
+        if answer.status != http.client.CREATED:
+            raise SystemExit(f"{answer.status}: {text.decode()}")
+    results.put(latencies)
+
+
+def paced(gateway: Gateway, rate: int, seconds: int) -> list[float]:
+    """Latencies of submits at a fixed rate, over as many connections as do not have to wait for each other."""
+    results: Any = multiprocessing.Queue()
+    began = time.monotonic() + 0.5
+    due = [began + n / rate for n in range(rate * seconds)]
+    senders = [
+        multiprocessing.Process(target=send_at, args=(gateway.url, gateway.token, due[n::CONNECTIONS], results))
+        for n in range(CONNECTIONS)
+    ]
+    for sender in senders:
+        sender.start()
+    latencies = [value for _ in senders for value in results.get()]
+    for sender in senders:
+        sender.join()
+    return latencies
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=3000)

@@ -192,7 +192,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 PASSWORD_HASHERS = [
-    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "foundation.passwords.GivingWayArgon2PasswordHasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 LOGIN_URL = "login"
@@ -241,6 +241,7 @@ EDGE_RATES = Rates(
     source=env.number("SWITCHYARD_SOURCE_REQUESTS", 500, most=1_000_000),
     credential=env.number("SWITCHYARD_CREDENTIAL_REQUESTS", 500, most=1_000_000),
     stranger=env.number("SWITCHYARD_STRANGER_REQUESTS", 5, most=1_000_000),
+    sign_in=env.number("SWITCHYARD_SIGN_IN_REQUESTS", 1, most=1_000_000),
 )
 EDGE_TRUST = Trust(
     [ip_network(block) for block in env.networks("SWITCHYARD_TRUSTED_PROXIES")],

@@ -1,4 +1,4 @@
-"""How many requests a caller may send: token buckets by source address, by credential, and for strangers.
+"""How many requests a caller may send: token buckets by source address, by credential, for strangers and for tries to sign in.
 
 All of it lives in one process: a bucket in the database would cost every request a write. So with W web workers (and R
 replicas) a caller may send at most W × R times what is set, which the settings' page says.
@@ -18,6 +18,8 @@ class Rates:
     source: int = 500
     credential: int = 500
     stranger: int = 5
+    sign_in: int = 1
+    """Looking at a password costs a quarter of a second of a core: what a person never notices, a guesser must."""
     burst_seconds: int = 5
 
 
@@ -60,21 +62,24 @@ class Ticket:
 
     source: str
     credential: str
-    as_stranger: bool
+    lent: Buckets | None = None
+    """Where its token goes back to if the application lets the credential in."""
 
 
 @dataclass(slots=True)
 class Meter:
     """Judges each request by its head, before it costs a thread.
 
-    A credential that the application has let in lately has a bucket of its own. Any other request is a stranger's, and so
-    is each attempt to sign in: made-up tokens are worth no more than none.
+    A credential that the application has let in lately has a bucket of its own. Any other request is a stranger's: made-up
+    tokens are worth no more than none. Tries to sign in have a bucket for each source, whatever they carry, so that a guesser
+    leaves the pages to the others behind its address.
     """
 
     rates: Rates
     _sources: Buckets = field(init=False)
     _credentials: Buckets = field(init=False)
     _strangers: Buckets = field(init=False)
+    _tries: Buckets = field(init=False)
     _known: OrderedDict[str, float] = field(init=False, default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
@@ -82,22 +87,25 @@ class Meter:
         self._sources = Buckets(rates.source, rates.source * rates.burst_seconds)
         self._credentials = Buckets(rates.credential, rates.credential * rates.burst_seconds)
         self._strangers = Buckets(rates.stranger, rates.stranger * rates.burst_seconds)
+        self._tries = Buckets(rates.sign_in, rates.sign_in * rates.burst_seconds)
 
     def admit(self, source: str, credential: str, *, is_sign_in: bool, is_free: bool, now: float) -> Ticket | float:
         """A ticket, or the seconds to wait. What is free (static files) counts for its source alone."""
         wait = self._sources.take(source, now)
         if wait or is_free:
-            return wait or Ticket(source, "", as_stranger=False)
-        is_known = bool(credential) and not is_sign_in and self._known.get(credential, 0.0) > now
-        wait = self._credentials.take(credential, now) if is_known else self._strangers.take(source, now)
-        return wait or Ticket(source, credential, as_stranger=not is_known)
+            return wait or Ticket(source, "")
+        if is_sign_in:
+            return self._tries.take(source, now) or Ticket(source, "")
+        if credential and self._known.get(credential, 0.0) > now:
+            return self._credentials.take(credential, now) or Ticket(source, credential)
+        return self._strangers.take(source, now) or Ticket(source, credential, lent=self._strangers)
 
     def note_known(self, ticket: Ticket, now: float) -> None:
         """The application has let the credential in."""
         if not ticket.credential:
             return
-        if ticket.as_stranger:
-            self._strangers.give_back(ticket.source, now)
+        if ticket.lent:
+            ticket.lent.give_back(ticket.source, now)
         self._known[ticket.credential] = now + KNOWN_SECONDS
         self._known.move_to_end(ticket.credential)
         if len(self._known) > MOST_BUCKETS:

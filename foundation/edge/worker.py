@@ -90,7 +90,7 @@ class Door:
             judged = self._meter.admit(
                 source,
                 "" if is_free else _credential(request.headers),
-                is_sign_in=unquote(request.path) == settings.EDGE_SIGN_IN_PATH,
+                is_sign_in=request.method == "POST" and unquote(request.path) == settings.EDGE_SIGN_IN_PATH,
                 is_free=is_free,
                 now=time.monotonic(),
             )

@@ -1,7 +1,7 @@
 from foundation.edge import meters
 from foundation.edge.meters import Buckets, Meter, Rates, Ticket
 
-RATES = Rates(source=100, credential=50, stranger=2, burst_seconds=5)
+RATES = Rates(source=100, credential=50, stranger=2, sign_in=1, burst_seconds=5)
 
 
 def admitted(meter, times, credential="", *, source="192.0.2.1", now=0.0, **kind):
@@ -50,11 +50,19 @@ def test_a_known_credential_is_a_strangers_again_after_a_while():
     assert passed(admitted(meter, 30, "good", now=meters.KNOWN_SECONDS + 1)) == 10
 
 
-def test_trying_to_sign_in_is_a_strangers_doing_even_with_a_good_session():
+def test_tries_to_sign_in_are_few_whatever_they_carry():
     meter = Meter(RATES)
     [ticket] = admitted(meter, 1, "good")
     meter.note_known(ticket, 0.0)
-    assert passed(admitted(meter, 30, "good", is_sign_in=True)) == 10
+    judged = [*admitted(meter, 30, "good", is_sign_in=True), *admitted(meter, 30, is_sign_in=True)]
+    assert passed(judged) == 5
+    assert judged[-1] == 1.0
+
+
+def test_whoever_guesses_passwords_leaves_the_pages_to_the_others_behind_its_address():
+    meter = Meter(RATES)
+    admitted(meter, 50, is_sign_in=True)
+    assert passed(admitted(meter, 30)) == 10
 
 
 def test_static_files_cost_a_stranger_nothing_but_its_sources_share():
@@ -64,7 +72,7 @@ def test_static_files_cost_a_stranger_nothing_but_its_sources_share():
 
 
 def test_a_rate_of_zero_is_no_limit():
-    assert passed(admitted(Meter(Rates(0, 0, 0)), 5000)) == 5000
+    assert passed(admitted(Meter(Rates(0, 0, 0, 0)), 5000)) == 5000
 
 
 def test_memory_is_bounded_whatever_number_of_sources_there_is():
