@@ -189,6 +189,11 @@ class RemoteObject(models.Model):
         blank=True,
         help_text="Nodes and domains in the order of its pods' indices (`engine.ranks`); empty = in any order.",
     )
+    promised = models.JSONField(
+        null=True,
+        editable=False,
+        help_text="The flavor as it was when the attempt was made (trigger); null = it was gone already.",
+    )
     cluster_id = models.UUIDField(null=True, help_text="The attempt's cluster, from when it has told the uid on.")
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")

@@ -34,6 +34,7 @@ MOST_DIGITS = 9
 AT_ONCE = 16
 """Pods of one gang that are let through at the same time, in the order of their indices."""
 PATCH_PODS = Right("", "pods", "patch")
+FLAVOR_GONE = "flavor_gone"
 RECALLS = frozenset({"did_not_start", "cluster_draining"})
 """Reasons to stop an attempt that hold only as long as none of its pods has started."""
 ENDS_BY_STOP = {"cancelled": AttemptState.CANCELLED, OBJECT_DELETED: AttemptState.FAILED}
@@ -159,6 +160,10 @@ async def _guarded(driver: ClusterDriver, visit: Visit, call: Call) -> Outcome:
 
 
 async def _create(driver: ClusterDriver, visit: Visit) -> Outcome:
+    for item in visit.objects:
+        if not item.is_promised:
+            message = f"{visit.cluster} does not offer {item.flavor} any more."
+            return _abandoned(visit, FLAVOR_GONE, message)
     uids = {}
     try:
         # without the right to open it again, no gate: the pods then stand in any order

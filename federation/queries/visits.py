@@ -32,6 +32,9 @@ class VisitedObject:
     position: int
     name: str
     uid: str
+    flavor: str
+    is_promised: bool
+    """False where the cluster did not offer the flavor any more when the attempt was made: there is nothing to ask it for."""
     devices: rendering.Devices
     node_selector: Mapping[str, str]
     assumed_nodes: tuple[str, ...]
@@ -159,10 +162,8 @@ SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spe
 _OBJECTS = """
 SELECT object.attempt_id, object.id, object.position, object.name, object.uid, object.capacity_type, object.gpu_units,
        object.assumed_nodes, object.domain_selectors, object.topology_label, object.stretches,
-       flavor.vendor, flavor.resource_name, flavor.node_selector, flavor.slice_hosts, flavor.device_class, flavor.cel
+       object.flavor, object.promised
   FROM federation_remoteobject AS object
-  JOIN federation_attempt AS attempt ON attempt.id = object.attempt_id
-  LEFT JOIN clusters_flavor AS flavor ON flavor.cluster_id = attempt.cluster_id AND flavor.name = object.flavor
  WHERE object.attempt_id = ANY(%s) ORDER BY object.attempt_id, object.position
 """
 """By hand, since dispatch asks them for every few jobs and composing them costs more than their answers."""
@@ -193,7 +194,7 @@ class _AttemptRow(NamedTuple):
 
 
 class _ObjectRow(NamedTuple):
-    """The columns of _OBJECTS; the flavor's are None if the cluster does not have it any more."""
+    """The columns of _OBJECTS."""
 
     attempt_id: UUID
     id: int
@@ -206,12 +207,8 @@ class _ObjectRow(NamedTuple):
     domain_selectors: str
     topology_label: str
     stretches: str
-    vendor: str | None
-    resource_name: str | None
-    node_selector: str | None
-    slice_hosts: int | None
-    device_class: str | None
-    cel: str | None
+    flavor: str
+    promised: str | None
 
 
 def due_clusters() -> list[UUID]:
@@ -277,22 +274,26 @@ def _visit(
 
 
 def _object(row: _ObjectRow) -> VisitedObject:
+    promised = json.decode(row.promised) if row.promised else {}
+    device_class = promised.get("device_class", "")
     return VisitedObject(
         id=row.id,
         position=row.position,
         name=row.name,
         uid=row.uid,
+        flavor=row.flavor,
+        is_promised=bool(promised),
         devices=rendering.Devices(
-            vendor=row.vendor or "",
+            vendor=promised.get("vendor", ""),
             capacity_type=row.capacity_type,
-            resource_name=row.resource_name or "",
-            units=row.gpu_units if row.resource_name is not None else 0,
-            claimable=claims.Claimable(row.device_class, row.cel or "") if row.device_class else None,
+            resource_name=promised.get("resource_name", ""),
+            units=row.gpu_units,
+            claimable=claims.Claimable(device_class, promised["cel"]) if device_class else None,
         ),
-        node_selector=json.decode(row.node_selector) if row.node_selector else {},
+        node_selector=promised.get("node_selector", {}),
         assumed_nodes=tuple(json.decode(row.assumed_nodes)),
         domain=tuple(json.decode(row.domain_selectors)),
         topology_label=row.topology_label,
         stretches=tuple(json.decode(row.stretches)),
-        is_in_slice=(row.slice_hosts or 1) > 1 and row.gpu_units > 0,
+        is_in_slice=promised.get("slice_hosts", 1) > 1 and row.gpu_units > 0,
     )
