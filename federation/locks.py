@@ -1,4 +1,6 @@
-"""The only row locks of this room. Order everywhere: job, then attempt, then quota limits (taken by quotas.locks)."""
+"""The only lock takers of this room. One order everywhere: advisory, jobs by id, attempts by id, then quotas.locks' tenants,
+holds and limits. A transaction that writes several rows locks them all first: an UPDATE takes them in whatever order it likes.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -97,15 +99,39 @@ def lock_queued_jobs(job_ids: Collection[UUID]) -> dict[UUID, QueuedJob]:
 
 def lock_attempts(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
     """The attempts, locked in id order."""
-    rows = Attempt.objects.select_for_update(no_key=True).filter(id__any_of=attempt_ids)
+    rows = Attempt.objects.select_for_update(no_key=True).filter(id__any_of=list(attempt_ids))
     return {attempt.id: attempt for attempt in rows.order_by("id")}
+
+
+LOCK_JOBS_OF = """
+SELECT * FROM federation_job
+ WHERE id = ANY(ARRAY(SELECT job_id FROM federation_attempt WHERE id = ANY(%s)))
+ ORDER BY id FOR NO KEY UPDATE
+"""
+"""The array is made once. With a join instead, a job that changes while it is waited for can be missing from the answer."""
 
 
 def lock_jobs_of(attempt_ids: Collection[UUID]) -> dict[UUID, Job]:
     """The jobs of these attempts, locked in id order (before the attempts themselves: job, then attempt)."""
-    owners = Attempt.objects.filter(id__any_of=attempt_ids).values_list("job_id", flat=True)
-    rows = Job.objects.select_for_update(no_key=True).filter(id__any_of=list(owners))
-    return {job.id: job for job in rows.order_by("id")}
+    return {job.id: job for job in Job.objects.raw(LOCK_JOBS_OF, [list(attempt_ids)])}
+
+
+def lock_with_jobs(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
+    """The attempts, locked after their jobs, each kind in id order."""
+    ids = list(attempt_ids)
+    if not ids:
+        return {}
+    lock_jobs_of(ids)
+    return lock_attempts(ids)
+
+
+def keep_attempts(attempt_ids: Collection[UUID]) -> None:
+    """Locks the attempts in id order and reads nothing: one may do it in a pipeline, ahead of several statements on them."""
+    with connection.cursor() as cursor:
+        cursor.execute(KEEP_ATTEMPTS, [list(attempt_ids)])
+
+
+KEEP_ATTEMPTS = "SELECT FROM federation_attempt WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
 
 
 RESERVATIONS_LOCK = 0x53575952  # "SWYR"

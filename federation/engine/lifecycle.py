@@ -1,14 +1,15 @@
 """The states of jobs and attempts, and which may follow which (reference: docs/reference/states.md).
 
     job      queued → dispatching → running → succeeded | failed
-             queued, dispatching, running → cancelling → cancelled;   running → suspended → queued
-             dispatching, running → queued   (the attempt was lost or preempted, and the job may run again)
+             queued, dispatching, running → cancelling → cancelled
+             dispatching, running → queued   (the attempt came to nothing, and the job may run again)
     attempt  reserved → created → starting → running → succeeded | failed | cancelled | preempted
              reserved, created → abandoned   (never started)
-             created, starting, running ⇄ unknown   (the cluster is lost);   unknown → lost
+             starting, running ⇄ unknown   (the cluster is lost);   unknown → lost   (somebody attests that it is dead)
 
 Terminal states absorb. A queued job that is cancelled passes through `cancelling` too, in the same transaction.
 A fast job may be seen to end before it was ever seen to run, so `dispatching` and `starting` lead to the ends as well.
+Each move has a writer (`operations.transitions`) and a test that makes it (tests/rooms/federation/test_transitions.py).
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ class JobState(StrEnum):
     QUEUED = "queued"
     DISPATCHING = "dispatching"
     RUNNING = "running"
-    SUSPENDED = "suspended"
     CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -45,10 +45,9 @@ def _moves(**successors: str) -> Mapping[str, frozenset[str]]:
 
 
 JOB_MOVES = _moves(
-    queued="dispatching cancelling failed",
+    queued="dispatching cancelling",
     dispatching="running succeeded failed queued cancelling",
-    running="succeeded failed queued suspended cancelling",
-    suspended="queued cancelling",
+    running="succeeded failed queued cancelling",
     cancelling="cancelled",
     succeeded="",
     failed="",
@@ -58,10 +57,10 @@ JOB_MOVES = _moves(
 
 ATTEMPT_MOVES = _moves(
     reserved="created abandoned",
-    created="starting abandoned unknown",
+    created="starting abandoned",
     starting="running succeeded failed cancelled preempted unknown",
     running="succeeded failed cancelled preempted unknown",
-    unknown="created starting running succeeded failed cancelled preempted abandoned lost",
+    unknown="starting running succeeded failed cancelled preempted lost",
     succeeded="",
     failed="",
     cancelled="",

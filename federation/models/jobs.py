@@ -287,7 +287,7 @@ class JobEvent(models.Model):
     id = models.BigAutoField(primary_key=True)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     attempt = models.ForeignKey(Attempt, null=True, on_delete=models.CASCADE, related_name="+")
-    at = models.DateTimeField()
+    at = models.DateTimeField(db_default=Now())
     kind = models.CharField(max_length=40)
     message = models.TextField(blank=True)
 

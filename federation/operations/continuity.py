@@ -5,21 +5,23 @@ certainly never released is abandoned and placed anew (its leftover is inert). W
 attempts go on as what they were, and the next look at its objects says what became of them.
 """
 
-from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState, JobState
-from federation.models import Attempt, Job, JobEvent
-from foundation import clock
+from federation.locks import lock_attempts, lock_with_jobs
+from federation.models import Attempt, Job
+from foundation.transactions import retried
 
-from .endings import Ending, end_attempts
+from . import transitions
+from .endings import end_attempts
+from .transitions import Ending
 
 NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]
@@ -41,47 +43,29 @@ def lose_sight() -> int:
     return sum(_lose(cluster_id, name) for cluster_id, name in silent)
 
 
+@retried
 def _lose(cluster_id: UUID, name: str) -> int:
+    message = f"Cluster {name} stopped answering before anything was started there."
     with transaction.atomic():
-        here = Attempt.objects.filter(cluster_id=cluster_id)
-        waiting = here.filter(state__in=NEVER_RELEASED).values_list("id", flat=True)
-        message = f"Cluster {name} stopped answering before anything was started there."
-        end_attempts([Ending(id_, AttemptState.ABANDONED, "cluster_lost", message) for id_ in waiting])
-        affected = list(here.filter(state__in=MAY_RUN).values_list("id", "job_id"))
-        here.filter(id__in=[attempt_id for attempt_id, _ in affected], state__in=MAY_RUN).update(
-            state_before_unknown=F("state"), state=AttemptState.UNKNOWN
-        )
-        _tell(
-            affected,
-            "cluster_silent",
+        silent = Attempt.objects.filter(cluster_id=cluster_id, cluster__silent_since__isnull=False)
+        here = silent.filter(state__in=[*NEVER_RELEASED, *MAY_RUN])
+        attempts = lock_with_jobs(here.values_list("id", flat=True)).values()
+        waiting = [one.id for one in attempts if one.state in NEVER_RELEASED]
+        lost = transitions.lose_sight(
+            [one for one in attempts if one.state in MAY_RUN],
             f"Cluster {name} does not answer. The job is held: it may still be running there.",
         )
-    return len(affected)
+        end_attempts([Ending(id_, AttemptState.ABANDONED, "cluster_lost", message) for id_ in waiting])
+    return lost
 
 
+@retried
 def regain_sight() -> int:
     """The number of unknown attempts whose cluster answers again: they go on as what they were."""
     back = Attempt.objects.filter(state=AttemptState.UNKNOWN, cluster__silent_since=None)
     with transaction.atomic():
-        affected = list(back.values_list("id", "job_id"))
-        Attempt.objects.filter(id__in=[attempt_id for attempt_id, _ in affected], state=AttemptState.UNKNOWN).update(
-            state=F("state_before_unknown"), state_before_unknown=""
-        )
-        _tell(affected, "cluster_back", "The cluster answers again.")
-    return len(affected)
-
-
-def _tell(affected: Sequence[tuple[UUID, UUID]], kind: str, message: str) -> None:
-    job_ids = [job_id for _, job_id in affected]
-    ended = [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.CANCELLING]
-    Job.objects.filter(id__in=job_ids).exclude(state__in=ended).update(
-        reason_code="clusters_unreachable" if kind == "cluster_silent" else "", reason_message=message, reason_at=Now()
-    )
-    at = clock.now()
-    JobEvent.objects.bulk_create(
-        JobEvent(job_id=job_id, attempt_id=attempt_id, at=at, kind=kind, message=message)
-        for attempt_id, job_id in affected
-    )
+        attempts = lock_with_jobs(back.values_list("id", flat=True))
+        return transitions.regain_sight(attempts.values(), "The cluster answers again.")
 
 
 def recall_unstarted() -> int:
@@ -98,11 +82,11 @@ def recall_unstarted() -> int:
     return _recall(late, "did_not_start") + _recall(draining, "cluster_draining")
 
 
+@retried
 def _recall(attempts: QuerySet[Attempt], reason: str) -> int:
-    ids = list(attempts.values_list("id", flat=True).distinct())
-    return Attempt.objects.filter(id__in=ids, stop_requested_at=None).update(
-        stop_requested_at=Now(), stop_reason=reason, next_action_at=Now()
-    )
+    with transaction.atomic():
+        found = lock_attempts(list(attempts.values_list("id", flat=True).distinct()))
+        return transitions.ask_to_stop(found, reason)
 
 
 def explain_unstarted() -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.db.models.functions import Now
 from msgspec import json
 
@@ -36,8 +36,8 @@ from federation.engine.runtimes import runtime_of
 from federation.engine.siting import within_slice
 from federation.engine.views import respects
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
-from federation.models import JOB_LIFECYCLE, Attempt, Job, JobEvent, RemoteObject
-from federation.operations import figures
+from federation.models import Job
+from federation.operations import figures, transitions
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
@@ -45,10 +45,7 @@ from federation.queries.snapshot import load_snapshot
 from federation.queries.visits import spec_hash_of
 from foundation import clock
 from foundation.ids import new_id
-from foundation.outbox import announce
-from foundation.pipelines import one_round_trip
-from foundation.rows import insert_like
-from foundation.states import advance
+from foundation.transactions import retried
 from quotas.operations import HoldRefusal, HoldRequest
 
 APPLY_BATCH = 500
@@ -159,6 +156,7 @@ class _Lookup:
         return self._domains[cluster_id].label(topology.level, next(iter(placed.nodes)))
 
 
+@retried
 def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
     """The number of placements that became attempts; each with its hold, its objects and a wake-up, or not at all."""
     with transaction.atomic():
@@ -258,22 +256,11 @@ class _Draft:
 
 
 def _create(drafts: Sequence[_Draft]) -> None:
-    """The next statement is written while PostgreSQL works on the one before."""
-    with one_round_trip():
-        insert_like(Attempt(), [draft.attempt() for draft in drafts])
-        insert_like(RemoteObject(), [row for draft in drafts for row in draft.objects()])
-        advance(
-            Job.objects.filter(id__any_of=[draft.job.id for draft in drafts]),
-            JOB_LIFECYCLE,
-            JobState.DISPATCHING,
-            attempts_made=F("attempts_made") + 1,
-            reason_code="dispatching",
-            reason_message="Placed; being handed to its cluster.",
-            reason_at=Now(),
-            explanation={},
-        )
-        insert_like(JobEvent(at=clock.now(), kind="placed"), [draft.event() for draft in drafts])
-        announce("dispatch")
+    transitions.place(
+        [draft.attempt() for draft in drafts],
+        [row for draft in drafts for row in draft.objects()],
+        [draft.event() for draft in drafts],
+    )
 
 
 def _money(amount: Decimal) -> str:

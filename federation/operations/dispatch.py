@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
@@ -26,14 +25,15 @@ import clusters.operations
 import clusters.queries
 from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
-from federation.locks import Claim, claim_due_attempts
-from federation.models import ATTEMPT_LIFECYCLE, Attempt, RemoteObject
+from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of
+from federation.models import Attempt, RemoteObject
 from federation.queries.visits import Visit, due_clusters, visits_of
 from foundation.crash import crash_point
-from foundation.states import advance
+from foundation.pipelines import one_round_trip
 from foundation.threads import kept_threads
+from foundation.transactions import retried
 
-from . import figures
+from . import figures, transitions
 from .calls import (
     Created,
     Failed,
@@ -50,8 +50,9 @@ from .calls import (
     release_all,
     stop_all,
 )
-from .endings import REFUSED, Ending, end_attempts
+from .endings import REFUSED, end_attempts
 from .observation import Observations, record_observations
+from .transitions import Ending
 
 BATCH = 48
 CLUSTERS_AT_ONCE = 16
@@ -112,12 +113,10 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
         known = {visit.attempt_id: visit for visit in starts}
         released = release_all(driver, [known[i].with_uids(uids) for i, uids in committed.items() if i in known])
         crash_point("released")
-        with transaction.atomic():
-            _record(claim, released)
+        _record_alone(claim, released)
     except DriverError as error:
         failed = [Failed(visit.attempt_id, error) for visit in visits]
-        with transaction.atomic():
-            _record(claim, failed)
+        _record_alone(claim, failed)
         _note_refused_credentials(cluster_id, failed)
         return False
     failed = [outcome for outcome in outcomes + released if isinstance(outcome, Failed)]
@@ -133,13 +132,9 @@ def _commit(
     """
     ids = [visit.attempt_id for visit in starts]
     try:
-        with transaction.atomic():
-            _record(claim, outcomes)
-            return _commit_starting(claim, ids)
+        return _record_and_commit(claim, outcomes, ids)
     except IntegrityError:
-        with transaction.atomic():
-            _record(claim, _without_lies(cluster_id, outcomes))
-            return _commit_starting(claim, ids)
+        return _record_and_commit(claim, _without_lies(cluster_id, outcomes), ids)
 
 
 def _without_lies(cluster_id: UUID, outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -165,17 +160,39 @@ def _without_lies(cluster_id: UUID, outcomes: Sequence[Outcome]) -> list[Outcome
 
 
 def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
-    """Writes what a round of calls brought, fenced by the claim's token, in the caller's transaction."""
-    _store_uids(claim, [outcome for outcome in outcomes if isinstance(outcome, Created)])
-    _mark_released(claim, [outcome for outcome in outcomes if isinstance(outcome, Released)])
+    """Writes what a round of calls brought, fenced by the claim's token, in the caller's transaction.
+
+    The jobs of those that end are locked first, then all attempts of the claim, in the order that everybody keeps to.
+    """
+    endings = _endings(claim, outcomes)
+    if endings:
+        lock_jobs_of([ending.attempt_id for ending in endings])
+    with one_round_trip():
+        keep_attempts(claim.attempt_ids)
+        created = {outcome.attempt_id: outcome.uids for outcome in outcomes if isinstance(outcome, Created)}
+        transitions.mark_created(claim.token, created)
+        _mark_released(claim, [outcome for outcome in outcomes if isinstance(outcome, Released)])
     _look_again(claim, [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Stopping)])
     _note_order(claim, outcomes)
     _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Withdrawn)])
     _let_run(claim, [outcome for outcome in outcomes if isinstance(outcome, Underway)])
-    end_attempts(_endings(claim, outcomes))
+    end_attempts(endings)
     for outcome in outcomes:
         if isinstance(outcome, Failed):
             _postpone(claim, outcome)
+
+
+@retried
+def _record_alone(claim: Claim, outcomes: Sequence[Outcome]) -> None:
+    with transaction.atomic():
+        _record(claim, outcomes)
+
+
+@retried
+def _record_and_commit(claim: Claim, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
+    with transaction.atomic():
+        _record(claim, outcomes)
+        return transitions.commit_to_start(claim.token, ids)
 
 
 def _note_refused_credentials(cluster_id: UUID, failed: Sequence[Failed]) -> None:
@@ -183,61 +200,6 @@ def _note_refused_credentials(cluster_id: UUID, failed: Sequence[Failed]) -> Non
     reason = next(reasons, None)
     if reason is not None:
         clusters.operations.record_auth_failure(cluster_id, reason)
-
-
-STORE_UIDS = """
-UPDATE federation_remoteobject AS object
-   SET uid = seen.uid, cluster_id = attempt.cluster_id
-  FROM unnest(%s::bigint[], %s::text[]) AS seen(id, uid), federation_attempt AS attempt
- WHERE object.id = seen.id AND object.uid = '' AND attempt.id = object.attempt_id AND attempt.claim_token = %s
-"""
-
-
-def _store_uids(claim: Claim, created: Sequence[Created]) -> None:
-    if not created:
-        return
-    pairs = [pair for outcome in created for pair in outcome.uids.items()]
-    with connection.cursor() as cursor:
-        cursor.execute(STORE_UIDS, [[object_id for object_id, _ in pairs], [uid for _, uid in pairs], claim.token])
-    ours = Attempt.objects.filter(id__any_of=[outcome.attempt_id for outcome in created], claim_token=claim.token)
-    advance(ours, ATTEMPT_LIFECYCLE, AttemptState.CREATED, created_at=Now())
-
-
-COMMIT_STARTING = """
-WITH moved AS (
-    UPDATE federation_attempt SET state = %(starting)s, starting_at = now()
-     WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL AND state = ANY(%(sources)s)
-    RETURNING id
-), ready AS (
-    SELECT id FROM moved
-     UNION ALL
-    SELECT id FROM federation_attempt
-     WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL
-       AND state = %(starting)s AND released_at IS NULL
-)
-SELECT object.attempt_id, object.id, object.uid
-  FROM federation_remoteobject AS object JOIN ready ON ready.id = object.attempt_id
-"""
-
-
-def _commit_starting(claim: Claim, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
-    """Uids by attempt and object of those of the attempts that may be released now: the commitment that they run.
-
-    From `created` they get there here, unless someone asked to stop them; those already `starting` come from a worker
-    that died, and are released again, which is harmless.
-    """
-    asked: dict[str, Any] = {
-        "starting": AttemptState.STARTING.value,
-        "sources": list(ATTEMPT_LIFECYCLE.sources(AttemptState.STARTING)),
-        "ids": list(attempt_ids),
-        "token": claim.token,
-    }
-    found: dict[UUID, dict[int, str]] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(COMMIT_STARTING, asked)
-        for attempt_id, object_id, uid in cursor.fetchall():
-            found.setdefault(attempt_id, {})[object_id] = uid
-    return found
 
 
 MARK_RELEASED = """
@@ -283,14 +245,11 @@ def _note_order(claim: Claim, outcomes: Sequence[Outcome]) -> None:
 
 
 def _withdraw(claim: Claim, withdrawn: Sequence[Withdrawn]) -> None:
+    """They are to stop before anything else: their next visit is due at once."""
     for outcome in withdrawn:
-        Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_requested_at=None).update(
-            stop_requested_at=Now(),
-            stop_reason=outcome.stop_reason,
-            stop_message=outcome.message,
-            next_action_at=Now(),
-            claim_expires_at=None,
-        )
+        ours = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_requested_at=None)
+        if ours.update(claim_expires_at=None):
+            transitions.ask_to_stop([outcome.attempt_id], outcome.stop_reason, outcome.message)
 
 
 def _let_run(claim: Claim, underway: Sequence[Underway]) -> None:

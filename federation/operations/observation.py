@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce, Now
 
 import clusters.operations
 from clusters.drivers import JobSeen, PodSeen
-from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.lifecycle import AttemptState
 from federation.engine.sightings import (
     TOLD,
     WRONG_JOB,
@@ -29,14 +29,14 @@ from federation.engine.sightings import (
     fault_of,
     is_uid,
 )
-from federation.locks import lock_jobs_of
-from federation.models import ATTEMPT_LIFECYCLE, JOB_LIFECYCLE, Attempt, JobEvent, PodRun, RemoteObject
+from federation.locks import lock_with_jobs
+from federation.models import ATTEMPT_LIFECYCLE, Attempt, PodRun, RemoteObject
 from foundation import clock
-from foundation.outbox import announce
-from foundation.rows import insert_rows
+from foundation.transactions import retried
 
-from . import figures
-from .endings import OBJECT_DELETED, Ending, end_attempts
+from . import figures, transitions
+from .endings import OBJECT_DELETED, end_attempts
+from .transitions import Ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ def record_observations(cluster_id: UUID, seen: Observations) -> int:
         return _record(cluster_id, seen)
 
 
+@retried
 def _record(cluster_id: UUID, seen: Observations) -> int:
     uids = {job.uid for job in seen.jobs} | set(seen.gone_jobs) | {pod.owner for pod in seen.pods}
     known = _known_objects(cluster_id, uids)
@@ -71,10 +72,11 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         gone = {known[uid].attempt_id for uid in seen.gone_jobs if uid in known}
         vanished = what_vanished(gone)
         endings = [*_finished(concerned), *vanished.endings]
-        lock_jobs_of({*begun, *(ending.attempt_id for ending in endings)})
-        _start(begun)
+        if begun or vanished.broken:
+            lock_with_jobs({*begun, *vanished.broken, *(ending.attempt_id for ending in endings)})
+        transitions.start(begun)
         end_attempts(endings)
-        stop_the_rest(vanished.broken)
+        transitions.stop_the_rest(vanished.broken)
     _tell_refused(cluster_id, refused)
     return len(concerned)
 
@@ -225,39 +227,6 @@ def _begun(attempt_ids: set[UUID]) -> list[UUID]:
     return list(rows.distinct().values_list("id", flat=True))
 
 
-START_ATTEMPTS = """
-UPDATE federation_attempt AS attempt
-   SET state = 'running', started_at = first.at
-  FROM (SELECT attempt_id, min(started_at) AS at FROM federation_podrun WHERE attempt_id = ANY(%s) GROUP BY attempt_id) AS first
- WHERE attempt.id = first.attempt_id AND attempt.state = ANY(%s)
-RETURNING attempt.id, attempt.job_id, attempt.number
-"""
-START_JOBS = """
-UPDATE federation_job AS job
-   SET state = 'running', started_at = coalesce(job.started_at, attempt.started_at),
-       reason_code = '', reason_message = '', reason_at = now()
-  FROM federation_attempt AS attempt
- WHERE attempt.id = ANY(%s) AND job.id = attempt.job_id AND job.state = ANY(%s)
-"""
-
-
-def _start(attempt_ids: Sequence[UUID]) -> None:
-    """The attempts, and those of their jobs that are not being cancelled, are running now."""
-    if not attempt_ids:
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(START_ATTEMPTS, [list(attempt_ids), sorted(ATTEMPT_LIFECYCLE.sources(AttemptState.RUNNING))])
-        started = cursor.fetchall()
-        cursor.execute(START_JOBS, [[row[0] for row in started], sorted(JOB_LIFECYCLE.sources(JobState.RUNNING))])
-    at = clock.now()
-    insert_rows(
-        [
-            JobEvent(job_id=job_id, attempt_id=attempt_id, at=at, kind="running", message=f"Attempt {number} runs.")
-            for attempt_id, job_id, number in started
-        ]
-    )
-
-
 def _finished(attempt_ids: set[UUID]) -> list[Ending]:
     """Attempts of which one object failed or all succeeded."""
     by_attempt: dict[UUID, list[str]] = defaultdict(list)
@@ -305,20 +274,6 @@ def what_vanished(attempt_ids: set[UUID]) -> Vanished:
         else:
             endings.append(_vanished_ending(attempt_id, AttemptState(state), stop_reason if stopped else ""))
     return Vanished(endings, broken)
-
-
-def stop_the_rest(attempt_ids: Sequence[UUID]) -> None:
-    """Has dispatch stop what is left of these attempts, for the reason that it has already or for their deleted object."""
-    if not attempt_ids:
-        return
-    live = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None)
-    live.filter(stop_requested_at=None).update(
-        stop_requested_at=Now(),
-        stop_reason=OBJECT_DELETED,
-        stop_message="One of its objects was deleted on the cluster.",
-    )
-    live.update(next_action_at=Now())
-    announce("dispatch")
 
 
 def _vanished_ending(attempt_id: UUID, state: AttemptState, stop_reason: str) -> Ending:

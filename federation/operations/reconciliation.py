@@ -21,13 +21,16 @@ from clusters.drivers.connections import run
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
+from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, RemoteObject
 from foundation.clock import database_now
 from foundation.outbox import announce
+from foundation.transactions import retried
 
+from . import transitions
 from .endings import end_attempts
 from .evidence import Standing, require_same_cluster, standing_of
-from .observation import Observations, record_observations, stop_the_rest, what_vanished
+from .observation import Observations, record_observations, what_vanished
 
 logger = logging.getLogger(__name__)
 LIST_SECONDS = 60.0
@@ -179,10 +182,16 @@ def _notice_vanished(
         )
         return
     if gone := run(_gone(driver, identity, absent), timeout_seconds=LIST_SECONDS):
-        vanished = what_vanished(gone)
-        with transaction.atomic():
-            end_attempts(vanished.endings)
-            stop_the_rest(vanished.broken)
+        _end_vanished(gone)
+
+
+@retried
+def _end_vanished(gone: set[UUID]) -> None:
+    vanished = what_vanished(gone)
+    with transaction.atomic():
+        lock_with_jobs(gone)
+        end_attempts(vanished.endings)
+        transitions.stop_the_rest(vanished.broken)
 
 
 async def _gone(driver: ClusterDriver, identity: str, absent: Sequence[tuple[UUID, str, str, str]]) -> set[UUID]:

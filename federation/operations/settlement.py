@@ -12,10 +12,11 @@ import billing.operations
 import quotas.operations
 from billing.operations import ObservedRun
 from clusters.drivers import DriverError
-from federation.locks import lock_attempts
+from federation.locks import lock_with_jobs
 from federation.models import Attempt
 from federation.queries.metering import Metered, running_runs, runs_of, unsettled_attempts
 from foundation import clock
+from foundation.transactions import retried
 
 from .relook import look_at_pods
 
@@ -48,9 +49,10 @@ def _look_again(metered: Metered) -> bool:
     return any(row.is_complete for row in fresh) or clock.now() - metered.finished_at > PATIENCE
 
 
+@retried
 def _settle(attempt_ids: Sequence[UUID]) -> None:
     with transaction.atomic():
-        attempts = lock_attempts(attempt_ids)
+        attempts = lock_with_jobs(attempt_ids)
         open_ids = [attempt.id for attempt in attempts.values() if attempt.settled_at is None]
         runs = runs_of(open_ids)
         billing.operations.record_runs(runs)

@@ -18,7 +18,7 @@ register = template.Library()
 EMPTY = "–"
 TONES = {
     "ready": "green", "degraded": "yellow", "unreachable": "red", "auth_failed": "red", "cordoned": "orange", "draining": "orange",
-    "queued": "azure", "dispatching": "indigo", "running": "blue", "suspended": "yellow", "cancelling": "orange",
+    "queued": "azure", "dispatching": "indigo", "running": "blue", "cancelling": "orange",
     "succeeded": "green", "failed": "red", "cancelled": "secondary",
     "reserved": "azure", "created": "indigo", "starting": "indigo", "unknown": "yellow", "preempted": "orange",
     "abandoned": "secondary", "lost": "red", "done": "green", "refused": "red", "active": "green", "expired": "secondary",
@@ -32,7 +32,7 @@ ICONS = {
     "pending": "clock", "scheduled": "clock", "ended": "check",
 }  # fmt: skip
 SAME_NAME = {
-    "queued", "dispatching", "running", "suspended", "succeeded", "failed", "cancelled", "unknown", "cordoned", "draining",
+    "queued", "dispatching", "running", "succeeded", "failed", "cancelled", "unknown", "cordoned", "draining",
 }  # fmt: skip
 
 

@@ -1,0 +1,297 @@
+"""The one door to the states of jobs and attempts: no other module writes them (a house test sees to that).
+
+Each function is one kind of move, in statements over sets of rows that name the states they may leave (`engine.lifecycle`),
+with the event, the reason and the wake-up that go with it. Rows in any other state are left alone: somebody was faster.
+
+Callers hold a transaction, and the locks in which the move is certain. One order for all that lock or write these rows:
+advisory locks, jobs by id, attempts by id, tenants, holds, limits. A transaction takes them once (`federation.locks`).
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import F
+from django.db.models.functions import Now
+
+from federation.engine.lifecycle import ATTEMPT_MOVES, AttemptState, JobState
+from federation.models import (
+    ATTEMPT_LIFECYCLE,
+    JOB_LIFECYCLE,
+    LIVE_ATTEMPT_STATES,
+    Attempt,
+    Job,
+    JobEvent,
+    RemoteObject,
+)
+from foundation.outbox import announce
+from foundation.pipelines import one_round_trip
+from foundation.rows import insert_like, insert_rows
+from foundation.states import advance
+
+Rows = Sequence[Mapping[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of one attempt. With a `token`, it counts only while the attempt is still claimed with that token."""
+
+    attempt_id: UUID
+    state: AttemptState
+    reason: str
+    message: str = ""
+    exit_code: int | None = None
+    token: int | None = None
+
+
+class Consequence(NamedTuple):
+    """What the end of its attempt makes of a job."""
+
+    state: JobState
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+
+
+class Ended(NamedTuple):
+    """An attempt that ends, and what follows for its job; both are locked."""
+
+    attempt: Attempt
+    ending: Ending
+    job: Job
+    consequence: Consequence
+
+
+def place(attempts: Rows, objects: Rows, events: Rows) -> None:
+    """`queued` → `dispatching`, each job with its new attempt. PostgreSQL works on one statement while the next is written."""
+    with one_round_trip():
+        insert_like(Attempt(), attempts)
+        insert_like(RemoteObject(), objects)
+        advance(
+            Job.objects.filter(id__any_of=[row["job_id"] for row in attempts]),
+            JOB_LIFECYCLE,
+            JobState.DISPATCHING,
+            attempts_made=F("attempts_made") + 1,
+            reason_code="dispatching",
+            reason_message="Placed; being handed to its cluster.",
+            reason_at=Now(),
+            explanation={},
+        )
+        insert_like(JobEvent(kind="placed"), events)
+        announce("dispatch")
+
+
+STORE_UIDS = """
+UPDATE federation_remoteobject AS object
+   SET uid = seen.uid, cluster_id = attempt.cluster_id
+  FROM unnest(%s::bigint[], %s::text[]) AS seen(id, uid), federation_attempt AS attempt
+ WHERE object.id = seen.id AND object.uid = '' AND attempt.id = object.attempt_id AND attempt.claim_token = %s
+"""
+
+
+def mark_created(token: int, uids: Mapping[UUID, Mapping[int, str]]) -> None:
+    """`reserved` → `created`: all objects of these attempts exist, with these uids (by attempt and object)."""
+    if not uids:
+        return
+    pairs = [pair for of_attempt in uids.values() for pair in of_attempt.items()]
+    with connection.cursor() as cursor:
+        cursor.execute(STORE_UIDS, [[object_id for object_id, _ in pairs], [uid for _, uid in pairs], token])
+    ours = Attempt.objects.filter(id__any_of=list(uids), claim_token=token)
+    advance(ours, ATTEMPT_LIFECYCLE, AttemptState.CREATED, created_at=Now())
+
+
+COMMIT_TO_START = """
+WITH moved AS (
+    UPDATE federation_attempt SET state = %(starting)s, starting_at = now()
+     WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL AND state = %(created)s
+    RETURNING id
+), ready AS (
+    SELECT id FROM moved
+     UNION ALL
+    SELECT id FROM federation_attempt
+     WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL
+       AND state = %(starting)s AND released_at IS NULL
+)
+SELECT object.attempt_id, object.id, object.uid
+  FROM federation_remoteobject AS object JOIN ready ON ready.id = object.attempt_id
+"""
+
+
+def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
+    """`created` → `starting`: uids by attempt and object of those that may be released now.
+
+    This is the commitment that they run, unless someone asked to stop them. Those already `starting` come from a worker
+    that died, and are released again, which is harmless. One that was `unknown` keeps the instant of its first commitment.
+    """
+    asked: dict[str, Any] = {
+        "starting": AttemptState.STARTING.value,
+        "created": AttemptState.CREATED.value,
+        "ids": list(attempt_ids),
+        "token": token,
+    }
+    found: dict[UUID, dict[int, str]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(COMMIT_TO_START, asked)
+        for attempt_id, object_id, uid in cursor.fetchall():
+            found.setdefault(attempt_id, {})[object_id] = uid
+    return found
+
+
+START_ATTEMPTS = """
+UPDATE federation_attempt AS attempt
+   SET state = 'running', state_before_unknown = '', started_at = first.at
+  FROM (SELECT attempt_id, min(started_at) AS at FROM federation_podrun WHERE attempt_id = ANY(%s) GROUP BY attempt_id) AS first
+ WHERE attempt.id = first.attempt_id AND attempt.state = ANY(%s)
+RETURNING attempt.id, attempt.job_id, attempt.number
+"""
+START_JOBS = """
+UPDATE federation_job AS job
+   SET state = 'running', started_at = coalesce(job.started_at, attempt.started_at),
+       reason_code = '', reason_message = '', reason_at = statement_timestamp()
+  FROM federation_attempt AS attempt
+ WHERE attempt.id = ANY(%s) AND job.id = attempt.job_id AND job.state = ANY(%s)
+"""
+
+
+def start(attempt_ids: Sequence[UUID]) -> None:
+    """`starting`, `unknown` → `running`, from their first pod's start; so do those of their jobs that are not being cancelled."""
+    if not attempt_ids:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(START_ATTEMPTS, [list(attempt_ids), sorted(ATTEMPT_LIFECYCLE.sources(AttemptState.RUNNING))])
+        started = cursor.fetchall()
+        cursor.execute(START_JOBS, [[row[0] for row in started], sorted(JOB_LIFECYCLE.sources(JobState.RUNNING))])
+    _tell("running", {(job_id, attempt_id): f"Attempt {number} runs." for attempt_id, job_id, number in started})
+
+
+def lose_sight(attempts: Collection[Attempt], message: str) -> int:
+    """`starting`, `running` → `unknown`: how many may still run where nobody can see them now. Their holds stay."""
+    lost = [one for one in attempts if one.state in ATTEMPT_LIFECYCLE.sources(AttemptState.UNKNOWN)]
+    ours = Attempt.objects.filter(id__any_of=[one.id for one in lost])
+    moved = advance(ours, ATTEMPT_LIFECYCLE, AttemptState.UNKNOWN, state_before_unknown=F("state"))
+    _say(lost, "clusters_unreachable", message)
+    _tell("cluster_silent", {(one.job_id, one.id): message for one in lost})
+    return moved
+
+
+def regain_sight(attempts: Collection[Attempt], message: str) -> int:
+    """`unknown` → `starting`, `running`: how many go on as what they were."""
+    back = [one for one in attempts if one.state == AttemptState.UNKNOWN]
+    moved = Attempt.objects.filter(
+        id__any_of=[one.id for one in back],
+        state=AttemptState.UNKNOWN,
+        state_before_unknown__in=ATTEMPT_MOVES[AttemptState.UNKNOWN],
+    ).update(state=F("state_before_unknown"), state_before_unknown="")
+    _say(back, "", message)
+    _tell("cluster_back", {(one.job_id, one.id): message for one in back})
+    return moved
+
+
+def _say(attempts: Collection[Attempt], reason: str, message: str) -> None:
+    """The reason that their jobs show, as far as those neither end nor have ended."""
+    shown = Job.objects.filter(id__any_of=[one.job_id for one in attempts], state__in=JOB_LIFECYCLE.live)
+    shown.exclude(state=JobState.CANCELLING).update(reason_code=reason, reason_message=message, reason_at=Now())
+
+
+def _tell(kind: str, messages: Mapping[tuple[UUID, UUID], str]) -> None:
+    """A line in the timeline of each job, by job and attempt."""
+    rows = [JobEvent(job_id=j, attempt_id=a, kind=kind, message=message) for (j, a), message in messages.items()]
+    insert_rows(rows)
+
+
+def ask_to_stop(attempts: Collection[UUID], reason: str, message: str = "") -> int:
+    """How many live attempts are to stop from now on, for this reason; one that was asked before keeps its first reason.
+
+    No move yet: dispatch stops them on their cluster first. This is its wake-up and, until then, the tombstone.
+    """
+    ours = Attempt.objects.filter(id__any_of=list(attempts), state__in=LIVE_ATTEMPT_STATES, stop_requested_at=None)
+    asked = ours.update(stop_requested_at=Now(), stop_reason=reason, stop_message=message, next_action_at=Now())
+    if asked:
+        announce("dispatch")
+    return asked
+
+
+def stop_the_rest(attempts: Collection[UUID]) -> None:
+    """Has dispatch stop what is left of live attempts one of whose objects was deleted, or that are to stop already."""
+    ask_to_stop(attempts, "object_deleted", "One of its objects was deleted on the cluster.")
+    visit_again(attempts)
+
+
+def visit_again(attempts: Collection[UUID]) -> None:
+    """Has dispatch look at these live attempts at once."""
+    if Attempt.objects.filter(id__any_of=list(attempts), state__in=LIVE_ATTEMPT_STATES).update(next_action_at=Now()):
+        announce("dispatch")
+
+
+def cancel(job: Job, by: str) -> None:
+    """`queued`, `dispatching`, `running` → `cancelling`, and on to `cancelled` where nothing of the locked job is anywhere."""
+    live = Attempt.objects.filter(job=job, state__in=LIVE_ATTEMPT_STATES)
+    has_attempt = live.update(stop_requested_at=Now(), stop_reason="cancelled", stop_message="", next_action_at=Now())
+    itself = Job.objects.filter(id=job.id)
+    waits = {"reason_code": "cancelling", "reason_message": "Waiting for its cluster to confirm.", "reason_at": Now()}
+    advance(itself, JOB_LIFECYCLE, JobState.CANCELLING, **waits)
+    if not has_attempt:
+        ends = {"reason_code": "cancelled", "reason_message": "Cancelled before it was placed.", "reason_at": Now()}
+        advance(itself, JOB_LIFECYCLE, JobState.CANCELLED, finished_at=Now(), **ends)
+    job.refresh_from_db(fields=["state", "reason_code", "reason_message", "reason_at", "finished_at"])
+    insert_rows([JobEvent(job_id=job.id, kind=f"job_{job.state}", message=f"Cancelled by {by}.")])
+    announce("dispatch" if has_attempt else "cycle")
+
+
+def end(ended: Sequence[Ended]) -> None:
+    """Each attempt into its terminal state, and its job into what follows: an end too, or back to the queue."""
+    _end_attempts(ended)
+    concluded = [one for one in ended if one.job.state in JOB_LIFECYCLE.sources(one.consequence.state)]
+    _conclude_jobs(concluded)
+    told = {one.job.id for one in concluded}
+    events = []
+    for one in ended:
+        message = f"Attempt {one.attempt.number}: {one.ending.message or one.ending.reason.replace('_', ' ')}"
+        events.append(_line(one, f"attempt_{one.ending.state}", message))
+        if one.job.id in told:
+            events.append(_line(one, f"job_{one.consequence.state}", one.consequence.message))
+    insert_rows(events)
+    announce("settle", "cycle")
+
+
+def _line(one: Ended, kind: str, message: str) -> JobEvent:
+    return JobEvent(job_id=one.job.id, attempt_id=one.attempt.id, kind=kind, message=message)
+
+
+def _end_attempts(ended: Sequence[Ended]) -> None:
+    alike: dict[tuple[AttemptState, str, str], list[UUID]] = defaultdict(list)
+    for attempt, ending, *_ in ended:
+        alike[ending.state, ending.reason, ending.message].append(attempt.id)
+    for (state, reason, message), ids in alike.items():
+        advance(
+            Attempt.objects.filter(id__any_of=ids),
+            ATTEMPT_LIFECYCLE,
+            state,
+            state_before_unknown="",
+            finished_at=Now(),
+            end_reason=reason,
+            end_message=message,
+            next_action_at=None,
+            claim_expires_at=None,
+        )
+
+
+def _conclude_jobs(ended: Sequence[Ended]) -> None:
+    alike: dict[Consequence, list[UUID]] = defaultdict(list)
+    for one in ended:
+        alike[one.consequence].append(one.job.id)
+    for (state, reason, message, exit_code), ids in alike.items():
+        changes: dict[str, Any] = {"finished_at": Now()} if state in JOB_LIFECYCLE.terminal else {"started_at": None}
+        advance(
+            Job.objects.filter(id__any_of=ids),
+            JOB_LIFECYCLE,
+            state,
+            reason_code=reason,
+            reason_message=message,
+            reason_at=Now(),
+            exit_code=exit_code,
+            **changes,
+        )

@@ -1,0 +1,42 @@
+"""What a transaction does when the database broke it off so that another could go on: the same again, a few times."""
+
+import random
+from collections.abc import Callable
+from functools import wraps
+from time import sleep
+from typing import ParamSpec, TypeVar
+
+from django.db import OperationalError, connection
+from prometheus_client import Counter
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+CAUSES = {"40P01": "deadlock", "40001": "serialization"}
+MOST_TRIES = 4
+PAUSE_SECONDS = 0.05
+"""Before the second try, half of it by chance; twice as long before each further one."""
+RETRIES = Counter("switchyard_transaction_retries", "Transactions that were begun anew, by cause.", ["cause"])
+
+
+def retried(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The work, begun anew when a deadlock or a serialization failure broke its transaction off.
+
+    For the function in which the outermost transaction begins: inside another's transaction it runs once, and whoever
+    began that one begins anew. What it does outside its transactions must bear being done twice.
+    """
+
+    @wraps(work)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        for tries in range(1, MOST_TRIES):
+            try:
+                return work(*args, **kwargs)
+            except OperationalError as error:
+                cause = CAUSES.get(getattr(error.__cause__, "sqlstate", ""), "")
+                if not cause or connection.in_atomic_block:
+                    raise
+                RETRIES.labels(cause).inc()
+                sleep(PAUSE_SECONDS * 2 ** (tries - 1) * random.uniform(0.5, 1))  # noqa: S311 - keeps two apart
+        return work(*args, **kwargs)
+
+    return run
