@@ -44,7 +44,7 @@ DROP FUNCTION federation_promise();
 
 
 class Migration(migrations.Migration):
-    dependencies = [("federation", "0014_pods_by_cluster_and_place"), ("clusters", "0007_datasets")]
+    dependencies = [("federation", "0015_states_that_something_writes"), ("clusters", "0007_datasets")]
 
     operations = [
         migrations.AddField(
