@@ -126,7 +126,7 @@ SESSION_SERIALIZER = "django.contrib.sessions.serializers.JSONSerializer"
 
 CELERY_APP = "config.celery.app"
 # What runs again and again: rung by announcements of the same name, and at the latest every so many seconds. `inline` is
-# what the bell runs by itself while no worker answers.
+# what the bell runs by itself while no worker answers. What goes `in_turns` is done by all workers side by side.
 ROUTINES: dict[str, dict[str, Any]] = {
     "cycle": {
         "task": "federation.tasks.run_scheduling_cycle",
@@ -144,6 +144,7 @@ ROUTINES: dict[str, dict[str, Any]] = {
     "dispatch": {
         "task": "federation.tasks.dispatch_attempts",
         "inline": "federation.operations.dispatch_attempts",
+        "in_turns": True,
         "queue": "dispatch",
         "every_seconds": 2,
         "gather_seconds": 0.05,  # a cycle announces it, so it comes in batches already
@@ -162,9 +163,10 @@ ROUTINES: dict[str, dict[str, Any]] = {
     },
     "reconcile": {
         "task": "federation.tasks.reconcile_clusters",
-        "inline": "federation.operations.reconcile_clusters",
+        "inline": "federation.operations.compare_clusters",
+        "in_turns": True,
         "queue": "observe",
-        "every_seconds": 60,
+        "every_seconds": 10,  # a cluster's own time to be compared is in its upkeep
     },
     "accrue": {
         "task": "federation.tasks.accrue_running",

@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from foundation.routines import run_exclusively
+from foundation.routines import run_exclusively, run_in_turns
 
 from . import operations
 
@@ -21,8 +21,8 @@ def foretell_starts() -> None:
 
 @shared_task(queue="dispatch")
 def dispatch_attempts() -> None:
-    """Visits clusters for attempts that are due. Not exclusive: claims keep workers apart."""
-    run_exclusively("dispatch", operations.dispatch_attempts)
+    """Visits clusters for attempts that are due, beside other workers."""
+    run_in_turns("dispatch", operations.dispatch_attempts)
 
 
 @shared_task(queue="observe")
@@ -33,8 +33,8 @@ def settle_attempts() -> None:
 
 @shared_task(queue="observe")
 def reconcile_clusters() -> None:
-    """Compares rows with clusters."""
-    run_exclusively("reconcile", operations.reconcile_clusters)
+    """Compares rows with those clusters that are due for it, beside other workers."""
+    run_in_turns("reconcile", operations.compare_clusters)
 
 
 @shared_task(queue="observe")

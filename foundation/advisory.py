@@ -17,6 +17,8 @@ class Kind(IntEnum):
     """What is locked."""
 
     ROUTINE = 1
+    VISITS = 2
+    """A kind of visit to one cluster. It only saves work: claims say who may write."""
 
 
 def key_of(name: str) -> int:

@@ -7,7 +7,7 @@ broker or the workers do not answer, the bell runs the work itself, slower but s
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,8 +19,9 @@ from django.utils.module_loading import import_string
 
 from .clock import monotonic
 from .outbox import CHANNEL
-from .routines import run_exclusively
+from .routines import run_exclusively, stand_in
 from .schedule import How, Ring, RoutineState, Schedule, decide
+from .threads import DatabaseThreads
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
@@ -30,6 +31,8 @@ BROKER_REST_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
 DRAIN_ROWS = 10_000
 INLINE_THREADS = 4
+LEAVE_SECONDS = 8.0
+"""How long a bell that stops waits for what it has begun. The rest is left as by a process that dies: claims expire."""
 
 
 class Broker(Protocol):
@@ -52,25 +55,34 @@ class Bell:
     _rung_at: dict[str, float] = field(default_factory=dict)
     """When each routine was last rung for an announcement."""
     _busy: set[str] = field(default_factory=set)
+    _delivering: set[Future[None]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _broker_rests_until: float = 0.0
 
-    def run(self) -> None:
-        """Rings until `stopping` is set. Outlives restarts of PostgreSQL and of the broker."""
-        with ThreadPoolExecutor(INLINE_THREADS, thread_name_prefix="bell") as pool:
-            while not self.stopping.is_set():
-                try:
-                    with _listening() as hear:
-                        self._ring_while_connected(hear, pool)
-                except (Error, psycopg.Error) as error:
-                    log.warning("the database does not answer (%s); trying again", type(error).__name__)
-                    connection.close()
-                    self.stopping.wait(RECONNECT_SECONDS)
+    def run(self) -> bool:
+        """Rings until `stopping` is set. Outlives restarts of PostgreSQL and of the broker.
 
-    def _ring_while_connected(self, hear: Callable[[float], set[str]], pool: ThreadPoolExecutor) -> None:
+        Whether all that was begun here has ended; if not, the process is to be ended with it.
+        """
+        pool = DatabaseThreads("bell", INLINE_THREADS)
         while not self.stopping.is_set():
+            try:
+                with _listening() as hear:
+                    self._ring_while_connected(hear, pool)
+            except (Error, psycopg.Error) as error:
+                log.warning("the database does not answer (%s); trying again", type(error).__name__)
+                connection.close()
+                self.stopping.wait(RECONNECT_SECONDS)
+        _, unended = wait(self._delivering, LEAVE_SECONDS)
+        if not unended:
+            pool.close()
+        return not unended
+
+    def _ring_while_connected(self, hear: Callable[[float], set[str]], pool: DatabaseThreads) -> None:
+        while not self.stopping.is_set():
+            self._delivering = {future for future in self._delivering if not future.done()}
             for ring in self.take():
-                pool.submit(self.deliver, ring)
+                self._delivering.add(pool.submit(self.deliver, ring))
             poll_at = monotonic() + POLL_SECONDS
             while (seconds := min(poll_at, self._next_ring_at()) - monotonic()) > 0 and not self.stopping.is_set():
                 self._heard |= hear(seconds)
@@ -122,13 +134,22 @@ class Bell:
             self._busy.add(ring.schedule.name)
         try:
             close_old_connections()
-            run_exclusively(ring.schedule.name, import_string(ring.schedule.inline))
+            self._work_here(ring.schedule)
         except Exception:
             log.exception("%s failed; it is tried again after %g s", ring.schedule.name, self.patience_seconds)
         finally:
             close_old_connections()
             with self._lock:
                 self._busy.discard(ring.schedule.name)
+
+    def _work_here(self, schedule: Schedule) -> None:
+        """Does the work of the routine until nothing is left or a worker is there again; those are told between turns."""
+        work = import_string(schedule.inline)
+        if not schedule.in_turns:
+            run_exclusively(schedule.name, work, for_seconds=0)
+            return
+        while stand_in(schedule.name, work, self.stopping):
+            self._send(schedule)
 
     def _send(self, schedule: Schedule) -> bool:
         if monotonic() < self._broker_rests_until:
@@ -160,7 +181,7 @@ def ensure_rows(schedules: Sequence[Schedule]) -> None:
 
 def _states(cursor: Any, names: Sequence[str], suffix: str = "") -> tuple[dict[str, RoutineState], datetime]:
     cursor.execute(
-        "SELECT name, rung_at, sent_at, started_at FROM foundation_routine"  # noqa: S608 - our own suffix
+        "SELECT name, rung_at, sent_at, started_at, finished_at, beat_at FROM foundation_routine"  # noqa: S608 - our own suffix
         f" WHERE name = ANY(%s) ORDER BY name {suffix}",
         [list(names)],
     )

@@ -1,8 +1,36 @@
 """Leases with fencing tokens, by the database's clock: a holder's own clock may be wrong, or the holder frozen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
+
+
+class LeaseLost(Exception):  # noqa: N818 - what happened
+    """Whoever thought that it held a lease does not: it must write nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """One holder's time with one lease."""
+
+    name: str
+    token: int
+
+    @contextmanager
+    def fence(self) -> Iterator[None]:
+        """A transaction that is this tenure's: LeaseLost when it is over, and nobody takes the lease before the commit."""
+        with transaction.atomic():
+            held = _one(
+                "SELECT token FROM foundation_lease"
+                " WHERE name = %s AND token = %s AND expires_at > clock_timestamp() FOR SHARE",
+                [self.name, self.token],
+            )
+            if held is None:
+                raise LeaseLost(self.name)
+            yield
 
 
 def acquire(name: str, holder: str, *, ttl_seconds: float) -> int | None:
@@ -43,6 +71,66 @@ def release(name: str, token: int) -> bool:
         )
         is not None
     )
+
+
+def renew_all(tokens: Mapping[str, int], *, ttl_seconds: float) -> dict[str, int]:
+    """Those of the tenures (token by name) that go on for another `ttl_seconds`. The others are lost."""
+    rows = _all(
+        "UPDATE foundation_lease AS lease SET expires_at = clock_timestamp() + make_interval(secs => %s)"
+        " FROM (SELECT lease.name FROM foundation_lease AS lease"
+        "       JOIN unnest(%s::text[], %s::bigint[]) AS held(name, token) USING (name, token)"
+        "       WHERE lease.expires_at > clock_timestamp() ORDER BY lease.name FOR NO KEY UPDATE OF lease) AS ours"
+        " WHERE lease.name = ours.name RETURNING lease.name, lease.token",
+        [ttl_seconds, list(tokens), list(tokens.values())],
+    )
+    return dict(rows)
+
+
+def acquire_free(names: Sequence[str], holder: str, *, ttl_seconds: float, most: int) -> dict[str, int]:
+    """Tokens of new tenures by name, at most so many, of leases that nobody holds."""
+    rows = _all(
+        "INSERT INTO foundation_lease AS lease (name, holder, token, expires_at)"
+        " SELECT free.name, %s, nextval('foundation_lease_token'), clock_timestamp() + make_interval(secs => %s)"
+        "   FROM (SELECT wanted.name FROM unnest(%s::text[]) AS wanted(name)"
+        "         LEFT JOIN foundation_lease AS known ON known.name = wanted.name"
+        "         WHERE known.name IS NULL OR known.expires_at <= clock_timestamp() LIMIT %s) AS free ORDER BY free.name"
+        " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at,"
+        " token = nextval('foundation_lease_token')"
+        " WHERE lease.expires_at <= clock_timestamp() RETURNING name, token",
+        [holder, ttl_seconds, list(names), most],
+    )
+    return dict(rows)
+
+
+def release_all(tokens: Mapping[str, int]) -> None:
+    """Ends these tenures, as far as they still are."""
+    _all(
+        "UPDATE foundation_lease AS lease SET expires_at = clock_timestamp()"
+        " FROM unnest(%s::text[], %s::bigint[]) AS held(name, token)"
+        " WHERE lease.name = held.name AND lease.token = held.token AND lease.expires_at > clock_timestamp()"
+        " RETURNING lease.name, lease.token",
+        [list(tokens), list(tokens.values())],
+    )
+
+
+def count_held(prefix: str) -> int:
+    """How many leases whose names begin so are held. Those that nobody has held for an hour are forgotten."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM foundation_lease WHERE starts_with(name, %s) AND expires_at < clock_timestamp() - interval '1 hour'",
+            [prefix],
+        )
+        cursor.execute(
+            "SELECT count(*) FROM foundation_lease WHERE starts_with(name, %s) AND expires_at > clock_timestamp()",
+            [prefix],
+        )
+        return int(cursor.fetchone()[0])
+
+
+def _all(statement: str, values: Sequence[Any]) -> list[tuple[str, int]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())
 
 
 def _one(statement: str, values: Sequence[str | int | float]) -> int | None:

@@ -34,7 +34,8 @@ class Routine(models.Model):
     """One row a periodic operation, so that silence is seen (see `routines`).
 
     `rung_at`: somebody last wanted a run. `sent_at`: a message for it was last sent. `started_at`: the last run that
-    went well began. `finished_at`, `seconds`, `error`: the last run, well or not.
+    went well began. `finished_at`, `seconds`, `error`: the last run, well or not. `beat_at`: a worker that takes turns at it
+    was last seen to be there.
     """
 
     name = models.CharField(max_length=60, primary_key=True)
@@ -42,6 +43,7 @@ class Routine(models.Model):
     sent_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    beat_at = models.DateTimeField(null=True)
     seconds = models.FloatField(default=0.0, db_default=0.0)
     error = models.CharField(max_length=500, default="", db_default="", blank=True)
 

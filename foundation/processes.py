@@ -1,12 +1,16 @@
 """What a process must have to start, and what a forked child owes its parent."""
 
 import ctypes
+import os
 import signal
+import socket
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 PR_SET_PDEATHSIG = 1
+SEAT = f"{socket.gethostname()}:{os.getpid()}"
+"""This process, for all to see; what it forks shares it."""
 VARIABLES = {"REDIS_URL": "REDIS_URL", "SECRET_KEY": "SWITCHYARD_SECRET_KEY", "KEY_RING": "SWITCHYARD_KEY_RING"}
 """Settings that only some processes need, and what they are read from. A process gets no secret that it can do without."""
 

@@ -1,4 +1,5 @@
-"""Operations that run again and again, one at a time in the whole installation: "exclusive or skip".
+"""Operations that run again and again: one at a time in the whole installation ("exclusive or skip"), or in turns, one for
+each worker side by side, where the work itself is shared out.
 
 A routine is rung (`Routine.rung_at`) when there may be something to do. A ring is answered once a run that *began*
 after it has finished, so a run that was under way when the ring came does not count: whoever finishes such a run looks
@@ -9,15 +10,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Event
 from typing import Any
 
-from django.db import Error, connection
+from django.db import Error, connection, transaction
 
 from . import advisory
 from .clock import database_now, monotonic
+from .outbox import announce
+from .processes import SEAT
+from .turns import TURN_SECONDS, Turn, is_relieved, show_up
 
 log = logging.getLogger(__name__)
-BACK_TO_BACK_SECONDS = 20.0
+BACK_TO_BACK_SECONDS = 5.0
 ERROR_LENGTH = 500
 
 
@@ -28,35 +33,68 @@ class _Run:
     error: str = ""
 
 
-def run_exclusively(name: str, work: Callable[[], Any]) -> bool:
+def run_exclusively(name: str, work: Callable[[], Any], *, for_seconds: float = BACK_TO_BACK_SECONDS) -> bool:
     """Whether `work` ran here; False when another process is at it, which then also answers what rang meanwhile.
 
-    Runs again at once for rings that came during the run, for at most BACK_TO_BACK_SECONDS; the bell sees to the rest.
+    Runs again at once for rings that came during the run, for at most `for_seconds`; the bell sees to the rest.
     Records when the run finished, how long it took and its error, and raises that error.
     """
     started, ran = monotonic(), False
     while True:
-        run = _run_once(name, work)
-        if run is None:
-            return ran
+        with advisory.held(advisory.Kind.ROUTINE, name) as is_ours:
+            if not is_ours:
+                return ran
+            run = _run_once(name, database_now(), work)
         ran = True
         # Recorded after unlocking: a ring from now on finds the lock free, and one from before is seen here.
         is_rung_again = _record(name, run)
-        if not is_rung_again or monotonic() - started > BACK_TO_BACK_SECONDS:
+        if not is_rung_again or monotonic() - started >= for_seconds:
             return True
 
 
-def _run_once(name: str, work: Callable[[], Any]) -> _Run | None:
-    with advisory.held(advisory.Kind.ROUTINE, name) as is_ours:
+def run_in_turns(name: str, work: Callable[[Turn], Any]) -> bool:
+    """Whether `work` ran here, for a worker; False when this worker has a turn at it already, which answers what rang.
+
+    What is left at the end of the turn is announced, so that any worker may go on with it.
+    """
+    started, ran = monotonic(), False
+    while True:
+        came_at = show_up(name)
+        with advisory.held(advisory.Kind.ROUTINE, f"{name}@{SEAT}") as is_ours:
+            if not is_ours:
+                return ran
+            turn = Turn(name, came_at)
+            run = _run_once(name, came_at, lambda turn=turn: work(turn))  # type: ignore[misc]
+        ran = True
+        is_rung_again = _record(name, run) or turn.has_more
+        if is_rung_again and (turn.has_more or monotonic() - started >= TURN_SECONDS):
+            with transaction.atomic():
+                announce(name)
+            return True
+        if not is_rung_again:
+            return True
+
+
+def stand_in(name: str, work: Callable[[Turn], Any], stopping: Event) -> bool:
+    """One turn for the bell, which works while no worker is there: whether there is more to do, and still nobody else."""
+    with advisory.held(advisory.Kind.ROUTINE, f"{name}@{SEAT}") as is_ours:
         if not is_ours:
-            return None
-        began_at, start = database_now(), monotonic()
-        try:
-            work()
-        except Exception as error:
-            _record_failure(name, _Run(began_at, monotonic() - start, _safe(error)))
-            raise
-        return _Run(began_at, monotonic() - start)
+            return False
+        began_at = database_now()
+        turn = Turn(name, began_at, yields=True, stopping=stopping)
+        run = _run_once(name, began_at, lambda: work(turn))
+    is_rung_again = _record(name, run)
+    return (is_rung_again or turn.has_more) and not stopping.is_set() and not is_relieved(name, began_at)
+
+
+def _run_once(name: str, began_at: datetime, work: Callable[[], Any]) -> _Run:
+    start = monotonic()
+    try:
+        work()
+    except Exception as error:
+        _record_failure(name, _Run(began_at, monotonic() - start, _safe(error)))
+        raise
+    return _Run(began_at, monotonic() - start)
 
 
 def _safe(error: Exception) -> str:
@@ -80,13 +118,15 @@ def _record(name: str, run: _Run) -> bool:
 
 
 def _record_failure(name: str, run: _Run) -> None:
-    """A failed run answers nothing: `started_at` stays, so that the bell tries again after its patience."""
+    """A failed run answers nothing: `started_at` stays, and whoever failed is not there, so that the bell tries again after
+    its patience.
+    """
     try:
         with connection.cursor() as cursor:
             cursor.execute(
                 "INSERT INTO foundation_routine (name, finished_at, seconds, error) VALUES (%s, clock_timestamp(), %s, %s)"
                 " ON CONFLICT (name) DO UPDATE"
-                " SET finished_at = excluded.finished_at, seconds = excluded.seconds, error = excluded.error",
+                " SET finished_at = excluded.finished_at, seconds = excluded.seconds, error = excluded.error, beat_at = NULL",
                 [name, run.seconds, run.error],
             )
     except Error:

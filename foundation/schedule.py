@@ -11,7 +11,8 @@ from enum import StrEnum
 class Schedule:
     """A routine as configured: the Celery task and its queue, the same work as a callable, and the longest silence.
 
-    Announcements within `gather_seconds` of the last ring wait for the next: one run does the work of them all.
+    Announcements within `gather_seconds` of the last ring wait for the next: one run does the work of them all. A routine
+    `in_turns` is done by several workers side by side (`turns`); one that is at it may ask for `help`.
     """
 
     name: str
@@ -20,16 +21,26 @@ class Schedule:
     inline: str
     every_seconds: float
     gather_seconds: float = 0.25
+    in_turns: bool = False
+
+    @property
+    def help(self) -> str:
+        """The topic by which others are asked to join."""
+        return f"{self.name}.more"
 
 
 @dataclass(frozen=True, slots=True)
 class RoutineState:
-    """A routine as recorded. `sent_at`: the last time somebody was told; `started_at`: when the last good run began."""
+    """A routine as recorded. `sent_at`: the last time somebody was told; `started_at`: when the last good run began;
+    `finished_at`: when the last run ended; `beat_at`: when a worker that takes turns at it last showed that it is there.
+    """
 
     name: str
     rung_at: datetime | None = None
     sent_at: datetime | None = None
     started_at: datetime | None = None
+    finished_at: datetime | None = None
+    beat_at: datetime | None = None
 
     @property
     def is_unanswered(self) -> bool:
@@ -38,8 +49,15 @@ class RoutineState:
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether somebody was told and has not finished a run since."""
-        return self.sent_at is not None and (self.started_at is None or self.started_at < self.sent_at)
+        """Whether somebody was told and has neither finished a run nor shown up since."""
+        answered = [at for at in (self.started_at, self.beat_at) if at is not None]
+        return self.sent_at is not None and (not answered or max(answered) < self.sent_at)
+
+    def is_under_way(self, now: datetime, patience: timedelta) -> bool:
+        """Whether a worker is in the middle of a turn."""
+        if self.beat_at is None or (self.finished_at is not None and self.finished_at >= self.beat_at):
+            return False
+        return now - self.beat_at < patience
 
 
 class How(StrEnum):
@@ -66,13 +84,22 @@ def decide(
     now: datetime,
     patience: timedelta,
 ) -> list[Ring]:
-    """What to ring now. One message per routine while the last one is unanswered; past `patience`, no message at all."""
+    """What to ring now. One message per routine while the last one is unanswered; past `patience`, no message at all.
+
+    While a worker is in its turn rings are noted for it, as it looks for more until its end; others are told only when it
+    asks for help.
+    """
     rings = []
     for schedule in schedules:
         state = states.get(schedule.name, RoutineState(schedule.name))
         silent_for = timedelta(seconds=schedule.every_seconds)
         is_new = schedule.name in announced or state.rung_at is None or now - state.rung_at >= silent_for
-        if state.is_on_its_way and state.sent_at is not None:
+        if state.is_under_way(now, patience):
+            if schedule.help in announced:
+                rings.append(Ring(schedule, How.SEND, is_new))
+            elif is_new:
+                rings.append(Ring(schedule, How.NOTE, is_new))
+        elif state.is_on_its_way and state.sent_at is not None:
             if now - state.sent_at >= patience:
                 rings.append(Ring(schedule, How.INLINE, is_new))
             elif is_new:

@@ -1,48 +1,92 @@
 """Threads that talk to the database.
 
 Each keeps its own connection, drops a broken one before the next piece of work, and closes it when the threads are
-closed. A forked child never uses its parent's.
+closed or when it has rested for a while: a process that has little to do holds few connections. A forked child never uses
+its parent's. What hangs in such a thread does not keep a process from ending.
 """
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from django.db import close_old_connections, connections
 
 Result = TypeVar("Result")
+REST_SECONDS = 20.0
+"""After so long without work a thread ends, and its connection with it."""
 
 
 class DatabaseThreads:
-    """A fixed number of threads for work that uses the database."""
+    """At most so many threads for work that uses the database, made when there is work for them."""
 
-    def __init__(self, name: str, count: int) -> None:
+    def __init__(self, name: str, count: int, *, rest_seconds: float = REST_SECONDS) -> None:
+        self._name = name
         self._count = count
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._rest_seconds = rest_seconds
+        self._changed = threading.Condition()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._serving = self._resting = 0
+        self._is_closed = False
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
         """The work's result to come."""
-        return self._pool.submit(_with_sound_connection, work, *args)
+        future: Future[Result] = Future()
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError(f"the threads {self._name} are closed")
+            self._waiting.append(partial(_fulfil, future, work, args))
+            if self._resting >= len(self._waiting):
+                self._changed.notify()
+            elif self._serving < self._count:
+                self._serving += 1
+                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._threads.add(thread)
+                thread.start()
+        return future
 
     def close(self) -> None:
         """Waits for the work under way, then closes every thread's connection."""
-        all_here = threading.Barrier(self._count)
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
 
-        def close_own() -> None:
-            # Only when each thread has come here once have all closed theirs.
-            all_here.wait()
+    def _serve(self) -> None:
+        try:
+            while (work := self._next()) is not None:
+                work()
+                del work  # or what it holds would live as long as the thread rests
+        finally:
             connections.close_all()
+            with self._changed:
+                self._threads.discard(threading.current_thread())
 
-        for _ in range(self._count):
-            self._pool.submit(close_own)
-        self._pool.shutdown()
+    def _next(self) -> Callable[[], None] | None:
+        with self._changed:
+            self._resting += 1
+            self._changed.wait_for(lambda: self._waiting or self._is_closed, self._rest_seconds)
+            self._resting -= 1
+            if self._waiting:
+                return self._waiting.popleft()
+            self._serving -= 1
+            return None
 
 
-def _with_sound_connection(work: Callable[..., Result], *args: Any) -> Result:
-    close_old_connections()
-    return work(*args)
+def _fulfil(future: Future[Result], work: Callable[..., Result], args: tuple[Any, ...]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        close_old_connections()
+        future.set_result(work(*args))
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
+        future.set_exception(error)
 
 
 _kept: dict[tuple[int, str], DatabaseThreads] = {}

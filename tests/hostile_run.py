@@ -51,12 +51,16 @@ def liars(names: Sequence[str] = tuple(LIES)) -> Iterator[Mapping[str, Cluster]]
             running.kill()
 
 
+def database_url() -> str:
+    """This test's database, for a process of its own."""
+    url = urlsplit(os.environ["DATABASE_URL"])
+    return urlunsplit(url._replace(path="/" + str(connection.settings_dict["NAME"])))
+
+
 @contextmanager
 def process(*command: str) -> Iterator["subprocess.Popen[bytes]"]:
     """`python command…` on this test's database, ended afterwards."""
-    url = urlsplit(os.environ["DATABASE_URL"])
-    database = urlunsplit(url._replace(path="/" + str(connection.settings_dict["NAME"])))
-    environment = {**os.environ, "DATABASE_URL": database, "SWITCHYARD_LOG_LEVEL": "ERROR"}
+    environment = {**os.environ, "DATABASE_URL": database_url(), "SWITCHYARD_LOG_LEVEL": "ERROR"}
     running = subprocess.Popen([sys.executable, *command], cwd=PROJECT, env=environment)
     try:
         yield running

@@ -170,6 +170,14 @@ def use_of(pod: SeenPod) -> ForeignUse:
     return ForeignUse(amounts.get("cpu", 0), amounts.get("memory", 0), 1, devices)
 
 
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """What is used on one node: by strangers, and of devices by anyone."""
+
+    foreign: ForeignUse
+    devices: Mapping[str, int]
+
+
 class ClusterInventory:
     """Nodes, claimable devices and foreign use of one cluster, fed with a driver's events. Not thread-safe: one loop feeds it.
 
@@ -184,6 +192,11 @@ class ClusterInventory:
         self._totals: dict[str, _Total] = {}
         self._devices = DeviceInventory(INSTALL_LABEL, install_id)
         self._dirty = False
+        self._is_new = True
+        """More than the use of some nodes has changed since the last snapshot."""
+        self._touched: set[str] = set()
+        """Nodes of which the use has changed since the last snapshot."""
+        self._claimable = ClaimableDevices()
         self._has_nodes = self._has_pods = False
         self._node_weight = self._pod_weight = 0
 
@@ -231,6 +244,7 @@ class ClusterInventory:
                 changed = True
         if changed:
             self._devices.nodes_changed()
+        self._is_new |= changed
         self._dirty |= changed
 
     def see_pods(self, kind: EventKind, pods: Sequence[SeenPod]) -> None:
@@ -239,7 +253,7 @@ class ClusterInventory:
             present = {pod.uid for pod in pods}
             for uid in [uid for uid in self._placed if uid not in present]:
                 self._remove(uid)
-            self._dirty |= not self._has_pods
+            self._see(not self._has_pods)
             self._has_pods = True
         for pod in pods:
             if kind != "deleted" and pod.node and pod.phase not in _ENDED:
@@ -249,41 +263,58 @@ class ClusterInventory:
 
     def see_slices(self, kind: EventKind, slices: Sequence[SliceSeen]) -> None:
         """Takes one event of `watch_slices`."""
-        self._dirty |= self._devices.see_slices(kind, slices)
+        self._see(self._devices.see_slices(kind, slices))
 
     def see_claims(self, kind: EventKind, claims: Sequence[ClaimSeen]) -> None:
         """Takes one event of `watch_claims`. What our own claims hold is no foreign use."""
-        self._dirty |= self._devices.see_claims(kind, claims)
+        self._see(self._devices.see_claims(kind, claims))
 
     def see_classes(self, names: Collection[str]) -> None:
         """Takes the names of the cluster's DeviceClasses."""
-        self._dirty |= self._devices.see_classes(names)
+        self._see(self._devices.see_classes(names))
 
     def close_devices(self) -> None:
         """We may not see what is claimed: no such device counts until slices and claims have been listed."""
-        self._dirty |= self._devices.close()
+        self._see(self._devices.close())
+
+    def _see(self, changed: bool) -> None:  # noqa: FBT001 - what a call found
+        self._is_new |= changed
+        self._dirty |= changed
 
     def mark_dirty(self) -> None:
-        """What the last snapshot held could not be written down: it is still news."""
-        self._dirty = True
+        """What the last snapshot or change held could not be written down: it is still news."""
+        self._dirty = self._is_new = True
+
+    def changed_use(self) -> Mapping[str, NodeUse] | None:
+        """By node, what is used on those where that has changed; clears `dirty`. None when a snapshot is needed."""
+        if self._is_new:
+            return None
+        touched, self._touched = self._touched, set()
+        self._dirty = False
+        return {name: self._use_of(name) for name in sorted(touched) if name in self._nodes}
 
     def snapshot(self) -> InventorySnapshot:
         """The inventory as of now, nodes by name; clears `dirty`."""
-        self._dirty = False
-        claimable = self._devices.snapshot(self._nodes)
-        foreign = {name: total.foreign() for name, total in self._totals.items() if total.pods}
-        for name, allocated in claimable.foreign.items():
-            use = foreign.get(name, NOTHING)
-            foreign[name] = replace(use, devices=_summed(use.devices, allocated))
-        used = {name: devices for name, total in self._totals.items() if (devices := total.used_devices())}
-        for name, allocated in claimable.used.items():
-            used[name] = _summed(used.get(name, {}), allocated)
+        self._dirty = self._is_new = False
+        self._touched = set()
+        self._claimable = self._devices.snapshot(self._nodes)
+        named = {*self._totals, *self._claimable.foreign, *self._claimable.used}
+        uses = {name: self._use_of(name) for name in named}
         return InventorySnapshot(
             nodes=tuple(self._nodes[name] for name in sorted(self._nodes)),
-            foreign=foreign,
-            used_devices=used,
-            claimable=claimable,
+            foreign={name: use.foreign for name, use in uses.items() if use.foreign != NOTHING},
+            used_devices={name: use.devices for name, use in uses.items() if use.devices},
+            claimable=self._claimable,
         )
+
+    def _use_of(self, name: str) -> NodeUse:
+        total = self._totals.get(name, _NO_PODS)
+        foreign, devices = total.foreign(), total.used_devices()
+        if name in self._claimable.foreign:
+            foreign = replace(foreign, devices=_summed(foreign.devices, self._claimable.foreign[name]))
+        if name in self._claimable.used:
+            devices = _summed(devices, self._claimable.used[name])
+        return NodeUse(foreign, devices)
 
     def _put(self, pod: SeenPod, *, is_ours: bool) -> None:
         use = use_of(pod)
@@ -295,6 +326,7 @@ class ClusterInventory:
             return
         self._remove(pod.uid)
         self._placed[pod.uid] = placed
+        self._touched.add(pod.node)
         self._pod_weight += _weight_of_placed(use)
         self._totals.setdefault(pod.node, _Total()).add(use, 1, is_ours=is_ours)
         self._dirty = True
@@ -303,6 +335,7 @@ class ClusterInventory:
         placed = self._placed.pop(uid, None)
         if placed is not None:
             node, use, is_ours = placed
+            self._touched.add(node)
             self._pod_weight -= _weight_of_placed(use)
             total = self._totals[node]
             total.add(use, -1, is_ours=is_ours)
@@ -342,6 +375,9 @@ class _Total:
 
     def used_devices(self) -> dict[str, int]:
         return _filled(self.devices)
+
+
+_NO_PODS = _Total()
 
 
 def _summed(devices: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from .health import record_silence as record_silence
 from .health import record_size as record_size
 from .inventory import InventoryChange as InventoryChange
 from .inventory import record_inventory as record_inventory
+from .inventory import record_use as record_use
 from .registration import Wanted as Wanted
 from .registration import examine as examine
 from .registration import register_cluster as register_cluster

@@ -13,7 +13,16 @@ from clusters.drivers import TooMuch
 from clusters.engine.device_inventory import ClaimableDevices
 from clusters.engine.flavors import FlavorOffer, key_of
 from clusters.engine.health import NODES_NAMED, Reason, inventory_findings
-from clusters.engine.inventory import NOTHING, ForeignUse, NodeRecord, SeenNode, is_nameable, node_record, unify_flavors
+from clusters.engine.inventory import (
+    NOTHING,
+    ForeignUse,
+    NodeRecord,
+    NodeUse,
+    SeenNode,
+    is_nameable,
+    node_record,
+    unify_flavors,
+)
 from clusters.locks import lock_cluster
 from clusters.models import Cluster, Flavor, Node
 from foundation import clock
@@ -113,6 +122,42 @@ def record_inventory(
     return InventoryChange(len(changed), len(gone), flavors_written, flavors_removed, version)
 
 
+USE_FIELDS = ("foreign_cpu_millicores", "foreign_memory_mib", "foreign_pods", "foreign_devices", "used_devices")
+
+
+def record_use(cluster_id: UUID, changed: Mapping[str, NodeUse]) -> int:
+    """How many nodes were written: what is used on these, where that differs from what is stored.
+
+    Costs what has changed, not what the cluster has. The inventory's version grows as in `record_inventory`.
+    """
+    wanted = {name: _use_values(use.foreign, dict(use.devices)) for name, use in changed.items()}
+    now = clock.now()
+    with transaction.atomic():
+        if lock_cluster(cluster_id) is None:
+            return 0
+        rows = Node.objects.filter(cluster_id=cluster_id, name__in=list(wanted))
+        stored = {row["name"]: row for row in rows.values("id", "name", *USE_FIELDS)}
+        differing = {name: row for name, row in stored.items() if _differs(row, wanted[name])}
+        Node.objects.bulk_update(
+            [Node(id=row["id"], observed_at=now, **wanted[name]) for name, row in differing.items()],
+            [*USE_FIELDS, "observed_at"],
+            batch_size=_BATCH,
+        )
+        if any(_matters(row, wanted[name]) for name, row in differing.items()):
+            Cluster.objects.filter(id=cluster_id).update(inventory_version=F("inventory_version") + 1)
+    return len(differing)
+
+
+def _use_values(foreign: ForeignUse, used: dict[str, int]) -> dict[str, Any]:
+    return {
+        "foreign_cpu_millicores": foreign.cpu_millicores,
+        "foreign_memory_mib": foreign.memory_mib,
+        "foreign_pods": foreign.pods,
+        "foreign_devices": dict(foreign.devices),
+        "used_devices": used,
+    }
+
+
 def _node_values(
     record: NodeRecord, devices: Sequence[tuple[str, int]], foreign: ForeignUse, used: dict[str, int]
 ) -> dict[str, Any]:
@@ -125,11 +170,7 @@ def _node_values(
         "cpu_millicores": record.cpu_millicores,
         "memory_mib": record.memory_mib,
         "pods": record.pods,
-        "foreign_cpu_millicores": foreign.cpu_millicores,
-        "foreign_memory_mib": foreign.memory_mib,
-        "foreign_pods": foreign.pods,
-        "foreign_devices": dict(foreign.devices),
-        "used_devices": used,
+        **_use_values(foreign, used),
         "is_ready": record.is_ready,
         "is_schedulable": record.is_schedulable,
     }

@@ -14,3 +14,4 @@ from .jobs import RemoteObject as RemoteObject
 from .jobs import RunGroup as RunGroup
 from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
+from .upkeep import ClusterUpkeep as ClusterUpkeep

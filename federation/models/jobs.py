@@ -146,8 +146,18 @@ class Attempt(models.Model):
             models.CheckConstraint(condition=Q(pace__gt=0, pace__lte=1), name="work_takes_its_time_or_less"),
         ]
         indexes = [
-            models.Index(fields=["next_action_at"], condition=Q(next_action_at__isnull=False), name="attempts_due"),
-            models.Index(fields=["cluster", "state"], name="attempts_by_cluster"),
+            # None of these grows with history.
+            models.Index(
+                fields=["cluster", "next_action_at"], condition=Q(next_action_at__isnull=False), name="attempts_due"
+            ),
+            models.Index(
+                fields=["cluster", "state"], condition=Q(state__in=LIVE_ATTEMPT_STATES), name="live_attempts_of_cluster"
+            ),
+            models.Index(
+                fields=["cluster", "finished_at"],
+                condition=Q(removed_at__isnull=True, settled_at__isnull=False),
+                name="attempts_to_confirm",
+            ),
             models.Index(
                 fields=["finished_at"],
                 condition=Q(settled_at__isnull=True, finished_at__isnull=False),

@@ -24,9 +24,10 @@ from clusters.drivers import (
     WatchEvent,
 )
 from clusters.drivers.memory import CLUSTER_BYTES, Account
-from clusters.engine.inventory import ClusterInventory, InventorySnapshot
+from clusters.engine.inventory import ClusterInventory
 from federation import operations
 from foundation import clock
+from foundation.leases import LeaseLost, Tenure
 from foundation.threads import DatabaseThreads
 
 from .buffer import Buffer
@@ -49,10 +50,13 @@ class ClusterChanged(Exception):  # noqa: N818 - what happened
 
 
 class Feed:
-    """Follows one cluster until cancelled."""
+    """Follows one cluster until cancelled, or until its lease is found to be another's."""
 
-    def __init__(self, cluster_id: UUID, identity: str, driver: ClusterDriver, database: DatabaseThreads) -> None:
+    def __init__(
+        self, cluster_id: UUID, identity: str, driver: ClusterDriver, database: DatabaseThreads, tenure: Tenure
+    ) -> None:
         self._cluster_id = cluster_id
+        self._tenure = tenure
         self._identity = identity
         self._driver = driver
         self._database = database
@@ -72,16 +76,18 @@ class Feed:
     async def run(self) -> None:
         """Watches, records and keeps the pulse, each restarted by itself when the cluster or the database fails it."""
         try:
-            await asyncio.gather(
-                self._persist(lambda: self._follow(self._driver.watch_nodes(), self._take_nodes)),
-                self._persist(lambda: self._follow(self._driver.watch_pods(), self._take_pods)),
-                self._persist(lambda: self._follow(self._driver.watch_jobs(), self._take_jobs)),
-                self._persist(lambda: self._follow_devices(self._driver.watch_slices(), self._take_slices)),
-                self._persist(lambda: self._follow_devices(self._driver.watch_claims(), self._take_claims)),
-                self._persist(self._keep_pulse),
-                self._persist(self._record),
-                self._persist(self._record_inventory),
-            )
+            async with asyncio.TaskGroup() as tasks:
+                for work in (
+                    lambda: self._follow(self._driver.watch_nodes(), self._take_nodes),
+                    lambda: self._follow(self._driver.watch_pods(), self._take_pods),
+                    lambda: self._follow(self._driver.watch_jobs(), self._take_jobs),
+                    lambda: self._follow_devices(self._driver.watch_slices(), self._take_slices),
+                    lambda: self._follow_devices(self._driver.watch_claims(), self._take_claims),
+                    self._keep_pulse,
+                    self._record,
+                    self._record_inventory,
+                ):
+                    tasks.create_task(self._persist(work))
         finally:
             self._account.release()
             await self._driver.close()
@@ -92,6 +98,9 @@ class Feed:
             began = clock.monotonic()
             try:
                 await work()
+            except LeaseLost:
+                logger.info("cluster %s is followed by another observer now", self._cluster_id)
+                raise
             except TooMuch as error:
                 await self._let_go(error.reason)
                 await asyncio.sleep(TOO_LARGE_SECONDS)
@@ -128,6 +137,8 @@ class Feed:
         try:
             await self._in_database(clusters.operations.record_size, self._cluster_id, reason)
             self._is_too_large = True
+        except LeaseLost:
+            raise
         except Exception:
             logger.exception("cluster %s is too large, which could not be recorded", self._cluster_id)
 
@@ -200,7 +211,7 @@ class Feed:
             self._news.clear()
             if self._is_listed_anew:
                 # What vanished while nobody watched is in no event: rows and cluster must be compared.
-                await self._in_database(operations.ask_for_reconciliation)
+                await self._in_database(operations.ask_for_reconciliation, self._cluster_id)
                 self._is_listed_anew = False
             if not self._buffer:
                 continue
@@ -221,14 +232,19 @@ class Feed:
             self._account.check()
             began = clock.monotonic()
             if self._inventory.dirty:
-                await self._write_inventory(self._inventory.snapshot())
+                await self._write_inventory()
             took = clock.monotonic() - began
 
-    async def _write_inventory(self, taken: InventorySnapshot) -> None:
-        write = clusters.operations.record_inventory
-        seen = (taken.nodes, taken.foreign, taken.used_devices, taken.claimable)
+    async def _write_inventory(self) -> None:
+        """Only what is used on some nodes where nothing else has changed."""
+        use = self._inventory.changed_use()
         try:
-            await self._in_database(write, self._cluster_id, *seen)
+            if use is not None:
+                await self._in_database(clusters.operations.record_use, self._cluster_id, use)
+                return
+            taken = self._inventory.snapshot()
+            seen = (taken.nodes, taken.foreign, taken.used_devices, taken.claimable)
+            await self._in_database(clusters.operations.record_inventory, self._cluster_id, *seen)
             if self._is_too_large is not False:
                 await self._in_database(clusters.operations.record_size, self._cluster_id, "")
                 self._is_too_large = False
@@ -264,7 +280,12 @@ class Feed:
     async def _in_database(self, work: Callable[..., Result], *args: Any) -> Result:
         """One thing at a time: a cluster never has more than one of the threads that all clusters share."""
         async with self._writing:
-            return await asyncio.wrap_future(self._database.submit(work, *args))
+            return await asyncio.wrap_future(self._database.submit(self._fenced, work, args))
+
+    def _fenced(self, work: Callable[..., Result], args: Sequence[Any]) -> Result:
+        """Everything that is recorded is, while the lease is held: what an observer writes late is not written."""
+        with self._tenure.fence():
+            return work(*args)
 
 
 Seen = TypeVar("Seen", NodeSeen, PodSeen, SliceSeen, ClaimSeen)

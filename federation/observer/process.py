@@ -1,11 +1,10 @@
-"""The observer's main loop: takes the lease of each cluster it can get, and follows those it holds."""
+"""The observer's main loop: holds the leases of its share of the clusters, and follows those."""
 
 import asyncio
 import logging
-import os
-import socket
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from uuid import UUID
 
 import clusters.operations
@@ -14,27 +13,54 @@ from clusters.drivers import DriverError
 from clusters.drivers.connections import open_driver
 from clusters.models import Cluster
 from foundation import leases
+from foundation.ids import new_id
+from foundation.leases import LeaseLost, Tenure
+from foundation.processes import SEAT
 from foundation.threads import DatabaseThreads
 
 from .feed import Feed
 
 logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 LEASE_SECONDS = 15
 ROUND_SECONDS = 2.0
 DATABASE_THREADS = 4
+PRESENT = "observer:"
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What a feed is made for: when any of it changes, a new one is."""
+
+    cluster_id: UUID
+    tenure: Tenure
+    address: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What this observer holds: its own presence, and the leases of clusters, token by name."""
+
+    presence: int | None = None
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    surplus: Mapping[str, int] = field(default_factory=dict)
+    """More than its share, to be given back as soon as nothing is followed under them."""
+    clusters: frozenset[_Followed] = frozenset()
 
 
 class Observer:
-    """Follows clusters until cancelled. Any number of observers may run: leases share the clusters out."""
+    """Follows clusters until cancelled. Any number of observers may run: each follows its share of the clusters."""
 
     def __init__(self) -> None:
-        self._holder = f"{socket.gethostname()}:{os.getpid()}"
+        self._holder = f"{SEAT}:{new_id()}"
         self._database = DatabaseThreads("observer-database", DATABASE_THREADS)
-        self._tokens: dict[UUID, int] = {}
-        self._followed: dict[tuple[UUID, str], asyncio.Task[None]] = {}
+        self._held = _Held()
+        self._asking: asyncio.Future[_Held] | None = None
+        self._followed: dict[_Followed, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """One round every two seconds: renew or take leases, start and stop feeds accordingly."""
+        """One round every two seconds: renew, take or give back leases, start and stop feeds accordingly."""
         try:
             while True:
                 try:
@@ -43,55 +69,88 @@ class Observer:
                     logger.exception("the observer's round failed; trying again")
                 await asyncio.sleep(ROUND_SECONDS)
         finally:
-            await self._stop(set(self._followed))
-            await self._in_database(self._release)
-            self._database.close()
+            await self._leave()
 
     async def _round(self) -> None:
-        held = await self._in_database(self._held_clusters)
-        await self._stop({key for key, task in self._followed.items() if key not in held or task.done()})
-        for key, identity in held.items():
+        # Only one at a time, and never lost: what it has taken must be given back.
+        held = self._held
+        self._asking = asyncio.ensure_future(self._in_database(lambda: self._hold(held)))
+        self._held = await asyncio.shield(self._asking)
+        await self._stop({key for key, task in self._followed.items() if key not in self._held.clusters or task.done()})
+        if self._held.surplus:
+            surplus = self._held.surplus
+            await self._in_database(lambda: leases.release_all(surplus))
+        for key in self._held.clusters:
             if key not in self._followed:
-                await self._follow(key, identity)
+                await self._follow(key)
 
-    async def _follow(self, key: tuple[UUID, str], identity: str) -> None:
-        cluster_id, _ = key
+    async def _follow(self, key: _Followed) -> None:
         try:
-            address = await self._in_database(lambda: clusters.queries.address_of_registered(cluster_id))
+            address = await self._in_database(lambda: clusters.queries.address_of_registered(key.cluster_id))
         except DriverError as error:
             reason = error.reason
-            await self._in_database(lambda: clusters.operations.record_silence(cluster_id, reason))
+            await self._in_database(lambda: _record_silence(key, reason))
             return
-        feed = Feed(cluster_id, identity, open_driver(address), self._database)
+        feed = Feed(key.cluster_id, key.identity, open_driver(address), self._database, key.tenure)
         self._followed[key] = asyncio.create_task(feed.run())
 
-    def _held_clusters(self) -> dict[tuple[UUID, str], str]:
-        """Identities of the clusters whose lease is ours now, keyed so that a changed address starts a new feed."""
+    def _hold(self, before: _Held) -> _Held:
+        """The leases that are ours now: those of before that could be renewed, no more than our share, and new ones up to it."""
+        presence = self._be_present(before.presence)
         rows = Cluster.objects.order_by("id").values_list("id", "identity", "server", "credential__updated_at")
-        return {
-            (cluster_id, f"{server} {credential_at}"): identity
-            for cluster_id, identity, server, credential_at in rows
-            if self._holds(cluster_id)
-        }
+        standing = {_lease(cluster_id): (cluster_id, identity, f"{server} {at}") for cluster_id, identity, server, at in rows}
+        share = -(-len(standing) // max(leases.count_held(PRESENT), 1))
+        tokens = leases.renew_all(before.tokens, ttl_seconds=LEASE_SECONDS)
+        kept = {name: token for name, token in tokens.items() if name in standing}
+        kept = dict(list(kept.items())[:share])
+        surplus = {name: token for name, token in tokens.items() if name not in kept}
+        if len(kept) < share:
+            free = [name for name in standing if name not in tokens]
+            kept |= leases.acquire_free(free, self._holder, ttl_seconds=LEASE_SECONDS, most=share - len(kept))
+        followed = frozenset(
+            _Followed(cluster_id, Tenure(name, kept[name]), address, identity)
+            for name, (cluster_id, identity, address) in standing.items()
+            if name in kept
+        )
+        return _Held(presence, kept, surplus, followed)
 
-    def _holds(self, cluster_id: UUID) -> bool:
-        name = f"observe:{cluster_id}"
-        token = self._tokens.pop(cluster_id, None)
-        if token is None or not leases.renew(name, token, ttl_seconds=LEASE_SECONDS):
-            token = leases.acquire(name, self._holder, ttl_seconds=LEASE_SECONDS)
-        if token is not None:
-            self._tokens[cluster_id] = token
-        return token is not None
+    def _be_present(self, token: int | None) -> int | None:
+        name = PRESENT + self._holder
+        if token is not None and leases.renew(name, token, ttl_seconds=LEASE_SECONDS):
+            return token
+        return leases.acquire(name, self._holder, ttl_seconds=LEASE_SECONDS)
 
-    def _release(self) -> None:
-        for cluster_id, token in self._tokens.items():
-            leases.release(f"observe:{cluster_id}", token)
+    async def _leave(self) -> None:
+        """Stops following and gives everything back, also what a round under way has just taken."""
+        await self._stop(set(self._followed))
+        if self._asking is not None:
+            [held] = await asyncio.gather(self._asking, return_exceptions=True)
+            self._held = held if isinstance(held, _Held) else self._held
+        held = self._held
+        presence = {PRESENT + self._holder: held.presence} if held.presence is not None else {}
+        try:
+            await self._in_database(lambda: leases.release_all({**held.surplus, **held.tokens, **presence}))
+        except Exception:
+            logger.exception("the leases could not be given back; they expire")
+        self._database.close()
 
-    async def _stop(self, keys: set[tuple[UUID, str]]) -> None:
+    async def _stop(self, keys: set[_Followed]) -> None:
         tasks = [self._followed.pop(key) for key in keys]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _in_database(self, work: Callable[[], Any]) -> Any:
+    async def _in_database(self, work: Callable[[], Result]) -> Result:
         return await asyncio.wrap_future(self._database.submit(work))
+
+
+def _lease(cluster_id: UUID) -> str:
+    return f"observe:{cluster_id}"
+
+
+def _record_silence(key: _Followed, reason: str) -> Any:
+    try:
+        with key.tenure.fence():
+            return clusters.operations.record_silence(key.cluster_id, reason)
+    except LeaseLost:
+        return None

@@ -11,6 +11,7 @@ from .observation import record_observations as record_observations
 from .policies import put_policy as put_policy
 from .policies import remove_policy as remove_policy
 from .reconciliation import ask_for_reconciliation as ask_for_reconciliation
+from .reconciliation import compare_clusters as compare_clusters
 from .reconciliation import reconcile_clusters as reconcile_clusters
 from .reservations import cancel_reservation as cancel_reservation
 from .reservations import make_reservation as make_reservation

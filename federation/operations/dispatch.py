@@ -13,7 +13,6 @@ was requested before then wins. No transaction is open while a cluster is spoken
 
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from datetime import timedelta
 from uuid import UUID
 
@@ -27,11 +26,11 @@ from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
 from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of
 from federation.models import Attempt, RemoteObject
-from federation.queries.visits import Visit, due_clusters, visits_of
+from federation.queries.visits import Visit, due_clusters, is_being_visited, visits_of
 from foundation.crash import crash_point
 from foundation.pipelines import one_round_trip
-from foundation.threads import kept_threads
 from foundation.transactions import retried
+from foundation.turns import Turn, endless_turn
 
 from . import figures, transitions
 from .calls import (
@@ -52,11 +51,10 @@ from .calls import (
 )
 from .endings import REFUSED, end_attempts
 from .observation import Observations, record_observations
+from .rounds import Brought, Rounds
 from .transitions import Ending
 
 BATCH = 48
-CLUSTERS_AT_ONCE = 16
-LOOK_AROUND_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 1.0
 ORDER_SECONDS = 0.25
@@ -64,34 +62,22 @@ ORDER_SECONDS = 0.25
 MOST_ORDER_SECONDS = 5.0
 
 
-def dispatch_attempts() -> int:
-    """The number of attempts visited. Each cluster has its own thread: while one hangs, the others are served on."""
-    threads = kept_threads("dispatch", CLUSTERS_AT_ONCE)
-    visited = 0
-    visiting: dict[Future[int], UUID] = {}
-    while True:
-        for cluster_id in due_clusters():
-            if cluster_id not in visiting.values():
-                visiting[threads.submit(_dispatch_to_cluster, cluster_id)] = cluster_id
-        if not visiting:
-            return visited
-        done, _ = wait(visiting, timeout=LOOK_AROUND_SECONDS, return_when=FIRST_COMPLETED)
-        for future in done:
-            del visiting[future]
-            visited += future.result()
+def dispatch_attempts(turn: Turn | None = None) -> int:
+    """The number of attempts visited. While one cluster hangs the others are served on (`rounds`)."""
+    return ROUNDS.go(turn or endless_turn())
 
 
-def _dispatch_to_cluster(cluster_id: UUID) -> int:
-    visited = 0
-    while True:
-        with transaction.atomic():
-            claim = claim_due_attempts(cluster_id, BATCH)
-        if not claim.attempt_ids:
-            return visited
-        crash_point("claimed")
-        visited += len(claim.attempt_ids)
-        if not _visit(cluster_id, claim):
-            return visited
+def _dispatch_to_cluster(cluster_id: UUID) -> Brought:
+    """One claim's worth of attempts. When the cluster does not answer, the rest of its queue is left for later."""
+    with transaction.atomic():
+        claim = claim_due_attempts(cluster_id, BATCH)
+    if not claim.attempt_ids:
+        return Brought(0, is_answering=True)
+    crash_point("claimed")
+    return Brought(len(claim.attempt_ids), is_answering=_visit(cluster_id, claim))
+
+
+ROUNDS = Rounds("dispatch", due_clusters, _dispatch_to_cluster, is_being_visited)
 
 
 def _visit(cluster_id: UUID, claim: Claim) -> bool:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 import clusters.operations
@@ -22,18 +22,23 @@ from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
 from federation.locks import lock_with_jobs
-from federation.models import ATTEMPT_LIFECYCLE, Attempt, RemoteObject
+from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, RemoteObject
+from federation.queries.visits import DueCluster
 from foundation.clock import database_now
 from foundation.outbox import announce
 from foundation.transactions import retried
+from foundation.turns import Turn, endless_turn
 
 from . import transitions
 from .endings import end_attempts
 from .evidence import Standing, require_same_cluster, standing_of
 from .observation import Observations, record_observations, what_vanished
+from .rounds import Brought, Rounds
 
 logger = logging.getLogger(__name__)
 LIST_SECONDS = 60.0
+PERIOD_SECONDS = 60.0
+CLAIM_SECONDS = 3 * LIST_SECONDS
 MOST_ORPHANS = 20
 MOST_ORPHANS_SHARE = 0.05
 MOST_VANISHED = 3
@@ -53,24 +58,76 @@ class _Row:
     released_at: datetime | None
 
 
-def ask_for_reconciliation() -> None:
-    """Wakes the reconciler before its time."""
-    with transaction.atomic():
+def ask_for_reconciliation(*cluster_ids: UUID) -> None:
+    """Has these clusters compared at once; all there are when none is named."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(MAKE_DUE, [list(cluster_ids) or None])
         announce("reconcile")
 
 
 def reconcile_clusters() -> int:
-    """The number of clusters compared. A cluster that cannot be listed is left for the next round."""
-    compared = 0
-    for cluster_id in (
-        Cluster.objects.filter(silent_since=None, removed_at=None).order_by("id").values_list("id", flat=True)
-    ):
-        try:
-            _reconcile(cluster_id)
-            compared += 1
-        except DriverError as error:
-            logger.warning("cluster %s could not be compared: %s", cluster_id, error.reason)
-    return compared
+    """The number of clusters compared: all that can be listed, whenever they are due."""
+    ask_for_reconciliation()
+    return compare_clusters()
+
+
+def compare_clusters(turn: Turn | None = None) -> int:
+    """The number of clusters compared of those that are due. One that cannot be listed is left for the next time."""
+    return ROUNDS.go(turn or endless_turn())
+
+
+MAKE_DUE = """
+INSERT INTO federation_clusterupkeep (cluster_id)
+SELECT id FROM clusters_cluster WHERE removed_at IS NULL AND id = ANY(coalesce(%s::uuid[], ARRAY[id])) ORDER BY id
+    ON CONFLICT (cluster_id) DO UPDATE SET compare_due_at = now()
+"""
+DUE = """
+SELECT cluster.id, coalesce(upkeep.slow_compare_until > now(), false)
+  FROM clusters_cluster AS cluster
+  LEFT JOIN federation_clusterupkeep AS upkeep ON upkeep.cluster_id = cluster.id
+ WHERE cluster.silent_since IS NULL AND cluster.removed_at IS NULL AND coalesce(upkeep.compare_due_at <= now(), true)
+"""
+CLAIM = """
+INSERT INTO federation_clusterupkeep AS upkeep (cluster_id, compare_due_at, compare_claimed_until)
+VALUES (%s, now() + make_interval(secs => %s), now() + make_interval(secs => %s))
+    ON CONFLICT (cluster_id) DO UPDATE
+   SET compare_due_at = excluded.compare_due_at, compare_claimed_until = excluded.compare_claimed_until
+ WHERE upkeep.compare_due_at <= now()
+"""
+
+
+def _due_clusters() -> list[DueCluster]:
+    with connection.cursor() as cursor:
+        cursor.execute(DUE)
+        return [DueCluster._make(row) for row in cursor.fetchall()]
+
+
+def _is_claimed(cluster_id: UUID) -> bool:
+    return ClusterUpkeep.objects.filter(cluster_id=cluster_id, compare_claimed_until__gt=Now()).exists()
+
+
+def _compare(cluster_id: UUID) -> Brought:
+    """A new list that comes meanwhile makes the cluster due again."""
+    with connection.cursor() as cursor:
+        cursor.execute(CLAIM, [cluster_id, PERIOD_SECONDS, CLAIM_SECONDS])
+        if not cursor.rowcount:
+            return Brought(0, is_answering=True)
+    ours = ClusterUpkeep.objects.filter(cluster_id=cluster_id)
+    try:
+        _reconcile(cluster_id)
+    except DriverError as error:
+        logger.warning("cluster %s could not be compared: %s", cluster_id, error.reason)
+    except Exception:
+        # One cluster's trouble is not that of the others.
+        logger.exception("cluster %s could not be compared", cluster_id)
+    else:
+        ours.update(compare_claimed_until=None, compared_at=Now())
+        return Brought(1, is_answering=True)
+    ours.update(compare_claimed_until=None)
+    return Brought(0, is_answering=False)
+
+
+ROUNDS = Rounds("compare", _due_clusters, _compare, _is_claimed)
 
 
 def _reconcile(cluster_id: UUID) -> None:
@@ -169,7 +226,10 @@ def _notice_vanished(
     """
     uids = {job.uid for job in seen}
     released = RemoteObject.objects.filter(
-        attempt__cluster_id=cluster_id, attempt__finished_at=None, attempt__released_at__lt=listed_at, outcome=""
+        attempt__cluster_id=cluster_id,
+        attempt__state__in=LIVE_ATTEMPT_STATES,  # which is what its index holds: ended attempts cost nothing
+        attempt__released_at__lt=listed_at,
+        outcome="",
     ).exclude(uid="")
     rows = list(released.values_list("attempt_id", "attempt__namespace", "name", "uid"))
     absent = [row for row in rows if row[3] not in uids]

@@ -142,11 +142,17 @@ class Visit:
 
 
 _DUE_CLUSTERS = """
-SELECT DISTINCT attempt.cluster_id FROM federation_attempt AS attempt
-  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
- WHERE attempt.next_action_at <= now() AND attempt.state = ANY(%s) AND cluster.health <> ALL(%s)
-   AND (attempt.claim_expires_at IS NULL OR attempt.claim_expires_at < now())
- ORDER BY attempt.cluster_id
+SELECT cluster.id, coalesce(upkeep.slow_dispatch_until > now(), false)
+  FROM clusters_cluster AS cluster
+  LEFT JOIN federation_clusterupkeep AS upkeep ON upkeep.cluster_id = cluster.id
+ WHERE cluster.health <> ALL(%(silent)s)
+   AND EXISTS (SELECT FROM federation_attempt AS attempt
+                WHERE attempt.cluster_id = cluster.id AND attempt.next_action_at <= now() AND attempt.state = ANY(%(live)s)
+                  AND (attempt.claim_expires_at IS NULL OR attempt.claim_expires_at < now()))
+"""
+_IS_BEING_VISITED = """
+SELECT EXISTS (SELECT FROM federation_attempt
+                WHERE cluster_id = %(cluster)s AND state = ANY(%(live)s) AND claim_expires_at > now())
 """
 _ATTEMPTS = """
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
@@ -211,9 +217,23 @@ class _ObjectRow(NamedTuple):
     promised: str | None
 
 
-def due_clusters() -> list[UUID]:
-    """Clusters that answer and have attempts due for a visit that nobody else is making."""
-    return [cluster_id for (cluster_id,) in _rows(_DUE_CLUSTERS, list(LIVE_ATTEMPT_STATES), SILENT)]
+class DueCluster(NamedTuple):
+    """A cluster with something to be done; `is_slow`: it kept somebody waiting lately."""
+
+    id: UUID
+    is_slow: bool
+
+
+def due_clusters() -> list[DueCluster]:
+    """Clusters that answer and have attempts due for a visit that nobody else is making. Costs a look a cluster."""
+    asked = {"silent": SILENT, "live": list(LIVE_ATTEMPT_STATES)}
+    return [DueCluster._make(row) for row in _rows(_DUE_CLUSTERS, asked)]
+
+
+def is_being_visited(cluster_id: UUID) -> bool:
+    """Whether somebody has a claim on attempts there that still holds."""
+    asked = {"cluster": cluster_id, "live": list(LIVE_ATTEMPT_STATES)}
+    return bool(_rows(_IS_BEING_VISITED, asked)[0][0])
 
 
 @lru_cache(maxsize=4096)
@@ -226,14 +246,14 @@ def visits_of(attempt_ids: Collection[UUID]) -> list[Visit]:
     """The claimed attempts, with their objects and how to render them. Three queries."""
     ids = list(attempt_ids)
     objects: dict[UUID, list[VisitedObject]] = defaultdict(list)
-    for row in map(_ObjectRow._make, _rows(_OBJECTS, ids)):
+    for row in map(_ObjectRow._make, _rows(_OBJECTS, [ids])):
         objects[row.attempt_id].append(_object(row))
     now = clock.now()
     reservations = load_reservations(now)
-    return [_visit(row, objects[row.id], reservations, now) for row in map(_AttemptRow._make, _rows(_ATTEMPTS, ids))]
+    return [_visit(row, objects[row.id], reservations, now) for row in map(_AttemptRow._make, _rows(_ATTEMPTS, [ids]))]
 
 
-def _rows(statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         rows: list[tuple[Any, ...]] = cursor.fetchall()

@@ -40,8 +40,9 @@ class Command(BaseCommand):
 def _ages(names: list[str]) -> dict[str, float]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT name, EXTRACT(EPOCH FROM clock_timestamp() - started_at)::float8 FROM foundation_routine"
-            " WHERE name = ANY(%s) AND started_at IS NOT NULL",
+            # Whoever is in the middle of a turn shows that it is there.
+            "SELECT name, EXTRACT(EPOCH FROM clock_timestamp() - GREATEST(started_at, beat_at))::float8"
+            " FROM foundation_routine WHERE name = ANY(%s) AND COALESCE(started_at, beat_at) IS NOT NULL",
             [names],
         )
         return dict(cursor.fetchall())

@@ -165,7 +165,7 @@ def test_a_stale_worker_cannot_write(cluster, submitter):
 
 def test_a_claimed_attempt_is_not_claimed_twice(cluster, submitter):
     place(submitter)
-    assert due_clusters() == [cluster.id]
+    assert [due.id for due in due_clusters()] == [cluster.id]
     assert len(claim_due_attempts(cluster.id, 10).attempt_ids) == 1
     assert claim_due_attempts(cluster.id, 10).attempt_ids == ()
     assert due_clusters() == []  # nobody turns in circles while another holds the claim

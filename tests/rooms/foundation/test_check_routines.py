@@ -30,3 +30,8 @@ def test_a_silent_routine_is_named():
 def test_an_unknown_routine_is_refused():
     with pytest.raises(CommandError, match="no such routine: tea"):
         told("tea")
+
+
+def test_whoever_shows_that_it_is_at_work_is_not_silent():
+    Routine.objects.create(name="dispatch", started_at=now() - timedelta(seconds=500), beat_at=now())
+    assert told("dispatch") == ["dispatch: 0 s ago"]

@@ -50,3 +50,30 @@ def test_past_its_patience_the_bell_does_the_work_itself():
 
 def test_a_ring_noted_during_a_run_that_ended_without_seeing_it_is_sent():
     assert rings(RoutineState("cycle", rung_at=ago(1), sent_at=ago(3), started_at=ago(2))) == [(How.SEND, False)]
+
+
+def turn(**instants):
+    return RoutineState("cycle", **({"rung_at": ago(3), "sent_at": ago(3), "started_at": ago(50)} | instants))
+
+
+def test_while_a_worker_is_in_its_turn_rings_are_noted_and_the_bell_stays_away():
+    at_work = turn(beat_at=ago(2), finished_at=ago(49))
+    assert rings(at_work, "cycle") == [(How.NOTE, True)]
+    assert rings(at_work) == []
+    assert rings(turn(sent_at=ago(6), beat_at=ago(4), finished_at=ago(49))) == []
+
+
+def test_a_worker_in_its_turn_that_asks_for_help_has_others_told():
+    assert rings(turn(beat_at=ago(2), finished_at=ago(49)), "cycle.more") == [(How.SEND, False)]
+    assert rings(turn(beat_at=ago(2), finished_at=ago(1)), "dispatch.more") == [(How.SEND, False)]
+
+
+def test_when_a_worker_in_its_turn_falls_silent_others_are_told_before_the_bell_does_it_itself():
+    silent = turn(rung_at=ago(5), sent_at=ago(9), beat_at=ago(6), finished_at=ago(20))
+    assert rings(silent) == [(How.SEND, False)]
+
+
+def test_a_worker_that_showed_up_has_answered_the_message():
+    assert rings(turn(sent_at=ago(8), beat_at=ago(7), finished_at=ago(6), started_at=ago(7)), "cycle") == [
+        (How.SEND, True)
+    ]

@@ -1,0 +1,374 @@
+"""A large fleet, some of it hanging, with a long history behind it: `make bench-fleet`.
+
+Simulated members, a tenth of them answering everything but writes, which they leave without an answer. Real processes of the
+gateway (one bell, one observer, so many workers) on a PostgreSQL and a Valkey of their own dispatch a backlog; then jobs
+arrive evenly, without and with the members that hang. Last the routines are timed before and after a history is loaded
+that has long ended. Simulated members live in the processes that ask them, and their CPU is counted there.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from django.db import connection, transaction
+
+from benchmarks import report
+from benchmarks.own_database import own_database
+
+if TYPE_CHECKING:
+    from clusters.models import Cluster
+    from federation.models import Attempt
+
+PROJECT = Path(__file__).resolve().parents[1]
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "beat": ("manage.py", "beat"),
+    "observer": ("manage.py", "observer"),
+    "worker": (
+        "-m", "celery", "--app", "config.celery", "worker", "--concurrency", "3",
+        "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING",
+    ),
+}  # fmt: skip
+ARRIVALS_A_SECOND = 10
+PASSES = 5
+
+
+@dataclass(slots=True)
+class Size:
+    """How much of everything."""
+
+    members: int
+    hanging: int
+    jobs: int
+    history: int
+    steady_seconds: int
+    workers: tuple[int, ...]
+    patience_seconds: int
+
+
+FULL = Size(200, 20, 10_000, 10_000_000, 60, (1, 2, 4), 1200)
+QUICK = Size(40, 4, 600, 100_000, 15, (1, 2), 60)
+
+
+@dataclass(slots=True)
+class Gateway:
+    """Processes of the gateway on the benchmark's database, and what they took at most."""
+
+    home: Path
+    processes: list[tuple[str, psutil.Process]] = field(default_factory=list)
+    peak_mib: dict[str, int] = field(default_factory=dict)
+    connections: int = 0
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def running(self, workers: int) -> Iterator[None]:
+        """With so many workers; ends when they are ready to work."""
+        with ExitStack() as stack:
+            for name in ("beat", "observer", *["worker"] * workers):
+                stack.enter_context(self._process(name))
+            watch = threading.Thread(target=self._watch, daemon=True)
+            watch.start()
+            try:
+                _wait(lambda: _has_a_worker(workers), 120, "workers are there")
+                yield
+            finally:
+                self._stopping.set()
+                watch.join()
+                self._stopping.clear()
+                self.processes.clear()
+
+    @contextmanager
+    def _process(self, name: str) -> Iterator[None]:
+        from tests.hostile_run import database_url  # noqa: PLC0415 - models come after django.setup()
+
+        own = {"DATABASE_URL": database_url(), "SWITCHYARD_HOME": str(self.home), "SWITCHYARD_LOG_LEVEL": "ERROR"}
+        with (self.home / f"{name}.log").open("ab") as sink:
+            started = subprocess.Popen(
+                [sys.executable, *COMMANDS[name]], cwd=PROJECT, env={**os.environ, **own}, stdout=sink, stderr=sink
+            )
+        process = psutil.Process(started.pid)
+        self.processes.append((name, process))
+        try:
+            yield
+        finally:
+            for each in _family(process):
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+            started.wait()
+
+    def _watch(self) -> None:
+        try:
+            while not self._stopping.wait(0.5):
+                self._look()
+        finally:
+            connection.close()
+
+    def _look(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database()")
+            self.connections = max(self.connections, cursor.fetchone()[0])
+        for name, process in list(self.processes):
+            for each in _family(process):
+                kind = name if each.pid == process.pid else f"{name} child"
+                with suppress(psutil.Error, OSError, ValueError):
+                    self.peak_mib[kind] = max(self.peak_mib.get(kind, 0), _peak_mib(each.pid))
+
+    def cpu_seconds(self, name: str) -> float:
+        """CPU that the processes of this name and their children have spent."""
+        total = 0.0
+        for each in [one for known, process in self.processes if known == name for one in _family(process)]:
+            with suppress(psutil.NoSuchProcess):
+                times = each.cpu_times()
+                total += times.user + times.system
+        return total
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _peak_mib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
+
+
+def _has_a_worker(count: int) -> bool:
+    """Whether so many workers have connected to the broker and one has had a turn."""
+    _announce()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT beat_at > clock_timestamp() - interval '5 s' FROM foundation_routine WHERE name = 'dispatch'")
+        row = cursor.fetchone()
+    time.sleep(0.5 * count)
+    return bool(row and row[0])
+
+
+def _announce() -> None:
+    from foundation.outbox import announce  # noqa: PLC0415 - models come after django.setup()
+
+    with transaction.atomic():
+        announce("dispatch")
+
+
+def _wait(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not within {seconds:g} s: {what}")
+        time.sleep(0.05)
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Members and a placed attempt of which all others are copies."""
+
+    healthy: "Sequence[Cluster]"
+    hanging: "Sequence[Cluster]"
+    pattern: "Attempt"
+
+    def backlog(self, jobs: int) -> float:
+        """Jobs a second that are created and released on the members that answer, beside a backlog on those that hang."""
+        from federation.models import Attempt  # noqa: PLC0415 - models come after django.setup()
+        from tests.backlog import left_to_release, pile_up  # noqa: PLC0415 - likewise
+
+        Attempt.objects.exclude(id=self.pattern.id).delete()
+        pile_up(self.pattern, self.hanging, 50)
+        pile_up(self.pattern, self.healthy, jobs // len(self.healthy))
+        began = time.perf_counter()
+        _announce()
+        _wait(lambda: left_to_release(self.healthy) == 0, 1800, "the backlog is released")
+        return jobs // len(self.healthy) * len(self.healthy) / (time.perf_counter() - began)
+
+    def steadily(self, seconds: int, hanging: "Sequence[Cluster]") -> list[float]:
+        """Seconds from reserved to released of jobs that arrive evenly on the members that answer."""
+        from federation.models import Attempt  # noqa: PLC0415 - models come after django.setup()
+        from tests.backlog import left_to_release, pile_up  # noqa: PLC0415 - likewise
+
+        Attempt.objects.exclude(id=self.pattern.id).delete()
+        if hanging:
+            pile_up(self.pattern, hanging, 50)
+        time.sleep(10)  # what hangs for the first time has been met
+        began = time.monotonic()
+        for number in range(seconds * ARRIVALS_A_SECOND):
+            time.sleep(max(0.0, began + number / ARRIVALS_A_SECOND - time.monotonic()))
+            pile_up(self.pattern, [self.healthy[number * 7 % len(self.healthy)]], 1)
+            _announce()
+        _wait(lambda: left_to_release(self.healthy) == 0, 120, "all that arrived is released")
+        rows = Attempt.objects.filter(cluster__in=self.healthy).exclude(id=self.pattern.id)
+        times = rows.values_list("next_action_at", "reserved_at", "released_at")
+        return [(released - reserved).total_seconds() for _, reserved, released in times]
+
+
+@contextmanager
+def fleet_of(size: Size, home: Path) -> Iterator[Fleet]:
+    """Registered members, with one attempt that is placed and never dispatched."""
+    from clusters.drivers.simulated import Node  # noqa: PLC0415 - models come after django.setup()
+    from clusters.operations import register_simulated  # noqa: PLC0415 - likewise
+    from federation import operations  # noqa: PLC0415 - likewise
+    from federation.models import Attempt  # noqa: PLC0415 - likewise
+    from tests.builders import actor_for, bind, make_tenant, make_user, submit  # noqa: PLC0415 - likewise
+    from tests.hostile_member import Member  # noqa: PLC0415 - likewise
+    from tests.hostile_run import registered  # noqa: PLC0415 - likewise
+    from tests.live import gpu_job, observe_until, simulated_cluster  # noqa: PLC0415 - likewise
+
+    user = make_user("ada@acme.example")
+    bind(user, "acme", "admin")
+    make_tenant("acme/research/vision")
+    simulated_cluster("pattern")
+    job = submit(actor_for(user), gpu_job("pattern", gpus=1, seconds=100_000))
+    operations.run_scheduling_cycle()
+    pattern = Attempt.objects.get(job=job)
+    Attempt.objects.filter(id=pattern.id).update(next_action_at=None)
+    assert observe_until
+    nodes = [Node("n1", "u1", {"kubernetes.io/hostname": "n1"}, {"cpu": "64", "memory": "256Gi", "pods": "110"})]
+    healthy = [
+        register_simulated(make_tenant("acme"), f"member-{number}", nodes=nodes)
+        for number in range(size.members - size.hanging)
+    ]
+    with ExitStack() as stack:
+        members = [stack.enter_context(Member(f"hanging-{number}")) for number in range(size.hanging)]
+        for member in members:
+            member.lies = _HangsOnWrites(pattern.namespace)
+        yield Fleet(healthy, [registered(member) for member in members], pattern)
+
+
+class _HangsOnWrites(dict[str, Any]):
+    """Tells who it is and what it has, and never answers what touches a namespace of ours."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__()
+        self._namespace = namespace
+
+    def get(self, path: str, default: Any = None) -> Any:
+        is_write = path == "/api/v1/namespaces" or self._namespace in path
+        return _never if is_write else default
+
+
+async def _never(_: object) -> None:
+    import asyncio  # noqa: PLC0415 - only here
+
+    await asyncio.sleep(3600)
+
+
+def passes() -> dict[str, float]:
+    """Seconds of a pass of each routine, the median of some."""
+    from federation import operations  # noqa: PLC0415 - models come after django.setup()
+
+    works: Mapping[str, Callable[[], Any]] = {
+        "cycle": operations.run_scheduling_cycle,
+        "dispatch": operations.dispatch_attempts,
+        "settle": operations.settle_attempts,
+        "sweep": operations.sweep,
+        "reconcile": operations.reconcile_clusters,
+        "foretell": operations.foretell_starts,
+        "accrue": operations.accrue_running,
+    }
+    found = {}
+    for name, work in works.items():
+        work()
+        took = []
+        for _ in range(PASSES):
+            began = time.perf_counter()
+            work()
+            took.append(time.perf_counter() - began)
+        found[name] = statistics.median(took)
+    return found
+
+
+def measure(size: Size, home: Path) -> dict[str, Any]:
+    """All phases, one after the other."""
+    from clusters.models import Cluster  # noqa: PLC0415 - models come after django.setup()
+    from federation.models import Attempt  # noqa: PLC0415 - likewise
+    from tests.backlog import long_ago  # noqa: PLC0415 - likewise
+
+    figures: dict[str, Any] = {"jobs_per_second_by_workers": {}}
+    gateway = Gateway(home)
+    with fleet_of(size, home) as fleet:
+        with gateway.running(1):
+            alone = fleet.steadily(size.steady_seconds, [])
+            beside = fleet.steadily(size.steady_seconds, fleet.hanging)
+            figures |= _cpu(gateway, size.steady_seconds)
+        for workers in size.workers:
+            with gateway.running(workers):
+                figures["jobs_per_second_by_workers"][str(workers)] = round(fleet.backlog(size.jobs), 1)
+        Cluster.objects.filter(id__in=[one.id for one in fleet.hanging]).update(health="unreachable", silent_since="2026-01-01T00:00:00Z")
+        Attempt.objects.filter(cluster__in=fleet.hanging).update(next_action_at=None)
+        without = passes()
+        began = time.perf_counter()
+        long_ago(fleet.pattern, fleet.healthy, size.history)
+        figures["history_load_seconds"] = time.perf_counter() - began
+        with_history = passes()
+    _tell_passes(without, with_history)
+    return figures | {
+        "healthy_p50_ms_alone": 1000 * report.median(alone),
+        "healthy_p50_ms_beside_hanging": 1000 * report.median(beside),
+        "healthy_p99_ms_alone": 1000 * report.percentile(alone, 0.99),
+        "healthy_p99_ms_beside_hanging": 1000 * report.percentile(beside, 0.99),
+        "healthy_p99_ratio": report.percentile(beside, 0.99) / report.percentile(alone, 0.99),
+        "history_cost_ratio": sum(with_history.values()) / sum(without.values()),
+        "peak_mib_by_process": gateway.peak_mib,
+        "database_connections": gateway.connections,
+    }
+
+
+def _cpu(gateway: Gateway, seconds: int) -> dict[str, float]:
+    """CPU a second of the observer while nothing but its members' pulse goes on, and of a comparison of all clusters."""
+    from federation import operations  # noqa: PLC0415 - models come after django.setup()
+
+    before, began = gateway.cpu_seconds("observer"), time.monotonic()
+    time.sleep(seconds)
+    observer = (gateway.cpu_seconds("observer") - before) / (time.monotonic() - began)
+    spent = time.process_time()
+    operations.reconcile_clusters()
+    return {
+        "observer_cpu_a_second": observer,
+        "reconcile_cpu_a_second": (time.process_time() - spent) / 60,  # each cluster is due once a minute
+    }
+
+
+def _tell_passes(without: Mapping[str, float], with_history: Mapping[str, float]) -> None:
+    report.table(
+        [
+            {"pass": name, "ms without history": 1000 * without[name], "ms with it": 1000 * with_history[name]}
+            for name in without
+        ]
+    )
+
+
+def main() -> None:
+    """Prints conditions, tables, and one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a fifth of the fleet and little history, in about 3 minutes")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--history", type=int, help="ended jobs")
+    options = parser.parse_args()
+    size = QUICK if options.quick else FULL
+    size.jobs = options.jobs or size.jobs
+    size.history = size.history if options.history is None else options.history
+    report.conditions(
+        members=size.members, hanging=size.hanging, jobs=size.jobs, history=size.history,
+        arrivals=f"{ARRIVALS_A_SECOND}/s", worker_processes=3, postgresql="without fsync",
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="switchyard-bench-", dir="/var/tmp") as folder, own_database():
+        from django.conf import settings  # noqa: PLC0415 - after django.setup()
+
+        settings.HOME = Path(folder)
+        figures = measure(size, Path(folder))
+    report.table([{"figure": name, "value": value} for name, value in figures.items()])
+    report.last_line(figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Many attempts, copied from one that was really placed: some that wait for dispatch, others that have long ended."""
+
+from collections.abc import Sequence
+
+from django.db import connection
+
+from clusters.models import Cluster
+from federation.models import Attempt
+
+COPY = """
+WITH pattern AS (
+    SELECT attempt.id, attempt.job_id FROM federation_attempt AS attempt WHERE attempt.id = %(pattern)s
+), copies AS MATERIALIZED (
+    SELECT gen_random_uuid() AS job_id, gen_random_uuid() AS attempt_id, cluster_id
+      FROM unnest(%(clusters)s::uuid[]) AS cluster_id, generate_series(1, %(count)s)
+), jobs AS (
+    INSERT INTO federation_job
+    SELECT (jsonb_populate_record(job, jsonb_build_object('id', copies.job_id))).*
+      FROM copies, federation_job AS job WHERE job.id = (SELECT job_id FROM pattern)
+    RETURNING id
+), attempts AS (
+    INSERT INTO federation_attempt
+    SELECT (jsonb_populate_record(attempt, jsonb_build_object(
+               'id', copies.attempt_id, 'job_id', copies.job_id, 'cluster_id', copies.cluster_id,
+               'next_action_at', now()))).*
+      FROM copies, federation_attempt AS attempt WHERE attempt.id = (SELECT id FROM pattern)
+    RETURNING id
+)
+INSERT INTO federation_remoteobject
+SELECT (jsonb_populate_record(object, jsonb_build_object(
+           'id', nextval(pg_get_serial_sequence('federation_remoteobject', 'id')), 'attempt_id', copies.attempt_id,
+           'name', 'swy-' || left(replace(copies.attempt_id::text, '-', ''), 20)))).*
+  FROM copies, federation_remoteobject AS object WHERE object.attempt_id = (SELECT id FROM pattern)
+"""
+
+
+def pile_up(pattern: Attempt, clusters: Sequence[Cluster], count: int) -> None:
+    """So many attempts on each of the clusters, due at once and alike but for their names."""
+    with connection.cursor() as cursor:
+        # The copies have no job to wait for: the constraints that look at other rows are checked for each of them.
+        cursor.execute(COPY, {"pattern": pattern.id, "clusters": [one.id for one in clusters], "count": count})
+        cursor.execute("ANALYZE federation_attempt")
+
+
+def left_to_release(clusters: Sequence[Cluster] = ()) -> int:
+    """How many attempts have not been released yet."""
+    rows = Attempt.objects.filter(released_at=None)
+    return (rows.filter(cluster__in=clusters) if clusters else rows).count()
+
+
+HISTORY = """
+WITH pattern AS (SELECT * FROM federation_attempt WHERE id = %(pattern)s),
+jobs AS (
+    INSERT INTO federation_job (id, tenant_id, created_by_id, name, spec, shape, labels, priority, state, reason_code,
+                                reason_message, explanation, attempts_made, created_at, started_at, finished_at)
+    SELECT md5('history-' || n)::uuid, job.tenant_id, job.created_by_id, 'history', '{}', job.shape, '{}', 0, 'succeeded', '',
+           '', '{}', 1, now() - interval '30 days', now() - interval '30 days', now() - interval '29 days'
+      FROM generate_series(%(first)s, %(last)s) AS n, federation_job AS job WHERE job.id = (SELECT job_id FROM pattern)
+    RETURNING id
+), attempts AS (
+    INSERT INTO federation_attempt (id, job_id, number, cluster_id, state, state_before_unknown, flavor, domain, currency,
+                                    namespace, spec_hash, claim_token, next_action_at, tries, reserved_at, sent_at, created_at,
+                                    starting_at, released_at, started_at, finished_at, end_reason, end_message, stop_reason,
+                                    stop_message, settled_at, removed_at)
+    SELECT md5('attempt-' || n)::uuid, md5('history-' || n)::uuid, 1, (%(clusters)s::uuid[])[1 + n %% %(count)s], 'succeeded',
+           '', pattern.flavor, '', 'USD', pattern.namespace, pattern.spec_hash, 0, NULL, 1, at, at, at, at, at, at,
+           at + interval '1 day', 'completed', '', '', '', at + interval '1 day', at + interval '2 days'
+      FROM generate_series(%(first)s, %(last)s) AS n, pattern,
+           LATERAL (SELECT now() - interval '30 days' AS at) AS then_
+    RETURNING id, cluster_id
+)
+INSERT INTO federation_remoteobject (attempt_id, position, name, flavor, capacity_type, pods, gpu_units, cpu_millicores,
+                                     memory_mib, assumed_nodes, domain_selectors, topology_label, stretches, cluster_id, uid,
+                                     outcome)
+SELECT id, 0, 'swy-' || left(id::text, 8), 'cpu', 'on_demand', 1, 0, 100, 64, '{}', '[]', '', '[]', cluster_id, id::text, 'succeeded'
+  FROM attempts
+"""
+STEP = 250_000
+
+
+def long_ago(pattern: Attempt, clusters: Sequence[Cluster], count: int) -> None:
+    """So many jobs that ended a month ago on these clusters, each with its attempt and object."""
+    ids = [one.id for one in clusters]
+    with connection.cursor() as cursor:
+        for first in range(1, count + 1, STEP):
+            asked = {"pattern": pattern.id, "clusters": ids, "count": len(ids)}
+            cursor.execute(HISTORY, {**asked, "first": first, "last": min(first + STEP - 1, count)})
+        for table in ("job", "attempt", "remoteobject"):
+            cursor.execute(f"VACUUM (ANALYZE) federation_{table}")

@@ -1,0 +1,186 @@
+"""Dispatch in real processes: workers add up, the bell stands in for them and steps back, a signal ends a turn."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from django.db import connection
+
+from clusters.models import Cluster
+from clusters.operations import register_simulated
+from foundation import advisory
+from tests.backlog import left_to_release, pile_up
+from tests.builders import make_tenant
+from tests.hostile_member import Behaviour, Connection, Member
+from tests.hostile_run import PROJECT, database_url, registered
+from tests.live import place
+
+from . import conftest
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+PATIENCE_SECONDS = 240
+"""Processes that start together on a busy machine take their time."""
+BEAT = ("manage.py", "beat")
+WORKER = (
+    "-m", "celery", "--app", "config.celery", "worker", "--concurrency", "3",
+    "--without-gossip", "--without-mingle", "--without-heartbeat",
+)  # fmt: skip
+
+
+def wait_for(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    conftest.wait_for(condition, what, seconds)
+
+
+@contextmanager
+def running(home: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the gateway on this test's database and simulated clusters, killed with all that it forked."""
+    environment = {
+        **os.environ,
+        "DATABASE_URL": database_url(),
+        "SWITCHYARD_HOME": str(home),
+        "REMAP_SIGTERM": "SIGQUIT",
+    }
+    with (home / "output.log").open("ab") as sink:
+        process = subprocess.Popen([sys.executable, *command], cwd=PROJECT, env=environment, stdout=sink, stderr=sink)
+    try:
+        yield process
+    finally:
+        for each in family(process):
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        process.wait(30)
+
+
+def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    try:
+        return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def has_a_turn(process: subprocess.Popen[bytes]) -> bool:
+    """Whether this process, or one that it forked, is dispatching."""
+    return holds(f"dispatch@{socket.gethostname()}:{process.pid}")
+
+
+def holds(name: str) -> bool:
+    asked = [advisory.Kind.ROUTINE, advisory.key_of(name)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND database ="
+            " (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid = %s AND objid = (%s)::int::oid)",
+            asked,
+        )
+        return bool(cursor.fetchone()[0])
+
+
+@pytest.fixture
+def fleet(cluster, submitter) -> Callable[[int, int], Sequence[Cluster]]:
+    """Makes so many simulated clusters with so many attempts each that wait for dispatch."""
+
+    def make(clusters: int, attempts: int) -> Sequence[Cluster]:
+        _, pattern = place(submitter, gpus=1, seconds=100_000)
+        made = [register_simulated(make_tenant("acme"), f"member-{number}") for number in range(clusters)]
+        pile_up(pattern, made, attempts)
+        return made
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def messages_of_others_are_gone():
+    """What an earlier test's bell sent is not for this one's workers."""
+    from config.celery import app
+
+    app.control.purge()
+
+
+def test_the_bell_dispatches_while_no_worker_is_there_and_steps_back_when_one_is(home, fleet):
+    fleet(12, 400)
+    with running(home, *BEAT) as beat:
+        wait_for(lambda: has_a_turn(beat), "the bell stands in")
+        with running(home, *WORKER) as worker:
+            wait_for(lambda: has_a_turn(worker), "the worker has its turn while the bell is at it")
+            wait_for(lambda: not has_a_turn(beat), "the bell steps back", 10)
+            until = time.monotonic() + 6
+            seen = set()
+            while time.monotonic() < until:
+                seen.add(has_a_turn(beat))
+                time.sleep(0.05)
+            assert left_to_release() > 0, "the backlog must outlast the test"
+            assert seen == {False}
+
+
+def test_workers_dispatch_side_by_side(home, fleet):
+    fleet(24, 200)
+    with running(home, *BEAT), running(home, *WORKER) as one, running(home, *WORKER) as other:
+        wait_for(lambda: has_a_turn(one) and has_a_turn(other), "both have a turn at the same time")
+
+
+def test_the_others_go_on_when_a_worker_is_killed_in_its_turn(home, fleet):
+    fleet(24, 100)
+    with running(home, *BEAT) as beat, running(home, *WORKER) as one, running(home, *WORKER) as other:
+        wait_for(lambda: has_a_turn(one), "it is in its turn")
+        for each in family(one):
+            with suppress(psutil.NoSuchProcess):
+                each.send_signal(signal.SIGKILL)
+        left = left_to_release()
+        wait_for(lambda: has_a_turn(other), "the other one takes over", 12)
+        assert not has_a_turn(beat)
+        wait_for(lambda: left_to_release() < left, "work goes on")
+        wait_for(lambda: left_to_release() == 0, "everything is released")
+
+
+def test_a_frozen_worker_does_not_keep_its_clusters_from_the_others(home, fleet):
+    fleet(4, 300)
+    with running(home, *BEAT), running(home, *WORKER) as frozen:
+        wait_for(lambda: has_a_turn(frozen), "it is in its turn")
+        for each in family(frozen):
+            each.suspend()
+        with running(home, *WORKER):
+            wait_for(lambda: left_to_release() == 0, "everything is released by another")
+        for each in family(frozen):
+            each.resume()
+
+
+def test_sigterm_ends_the_bells_turn_between_calls_however_much_there_is_to_do(home, fleet):
+    fleet(12, 800)
+    with running(home, *BEAT) as beat:
+        wait_for(lambda: has_a_turn(beat), "the bell stands in")
+        beat.terminate()
+        assert beat.wait(12) == 0
+        assert left_to_release() > 0, "the backlog must outlast the test"
+
+
+class Silence(dict[str, Behaviour]):
+    """Whatever is asked, there is no answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def get(self, path: str, default: object = None) -> Behaviour:  # type: ignore[override]
+        async def behave(_: Connection) -> None:
+            self.called.append(path)
+            await asyncio.sleep(3600)
+
+        return behave
+
+
+def test_a_bell_that_a_cluster_keeps_waiting_still_ends_within_its_grace(home, cluster, submitter):
+    _, pattern = place(submitter, gpus=1, seconds=100_000)
+    with Member("hanging") as member, running(home, *BEAT) as beat:
+        silence = member.lies = Silence()
+        pile_up(pattern, [registered(member)], 10)
+        wait_for(lambda: silence.called, "the cluster is called and does not answer")
+        beat.terminate()
+        assert beat.wait(12) == 0

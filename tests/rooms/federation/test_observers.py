@@ -1,0 +1,165 @@
+"""Observers share the clusters, write only what they hold the lease for, and give everything back when they are stopped."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from clusters.drivers.simulated import Node, add_foreign_pod, path_of
+from clusters.engine.inventory import ForeignUse, NodeUse
+from clusters.models import Cluster
+from clusters.models import Node as StoredNode
+from clusters.operations import record_inventory, record_use, register_simulated
+from federation.observer.process import Observer
+from foundation import leases
+from foundation.leases import LeaseLost, Tenure
+from foundation.models import Lease
+from tests.builders import make_cluster, make_tenant
+from tests.rooms.clusters.test_inventory import seen, version
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PATIENCE_SECONDS = 40
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+def shares():
+    """How many clusters each observer holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT holder, count(*) FROM foundation_lease"
+            " WHERE starts_with(name, 'observe:') AND expires_at > clock_timestamp() GROUP BY holder"
+        )
+        return Counter(dict(cursor.fetchall()))
+
+
+@contextmanager
+def observing():
+    """An observer in a thread and a loop of its own; what it raised is raised at the end."""
+    loop, raised = asyncio.new_event_loop(), []
+    task = loop.create_task(Observer().run())
+
+    def run():
+        try:
+            loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            raised.append(error)
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield task
+    finally:
+        if thread.is_alive():
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join(PATIENCE_SECONDS)
+        if raised:
+            raise raised[0]
+
+
+def fleet(count):
+    return [register_simulated(make_tenant("acme"), f"member-{number}") for number in range(count)]
+
+
+def test_observers_share_the_clusters_as_others_come_and_go(home):
+    fleet(6)
+    with observing():
+        wait_for(lambda: sorted(shares().values()) == [6], "the only one follows all")
+        with observing():
+            wait_for(lambda: sorted(shares().values()) == [3, 3], "the second one gets its half")
+            with observing():
+                wait_for(lambda: sorted(shares().values()) == [2, 2, 2], "the third one its third")
+        wait_for(lambda: sorted(shares().values()) == [6], "the one that stays follows all again")
+    assert not shares()
+
+
+def test_an_observer_that_lost_its_lease_writes_nothing(home):
+    node = Node(name="n1", uid="u1", labels={}, allocatable={"cpu": "64", "memory": "64Gi", "pods": "110"})
+    cluster = register_simulated(make_tenant("acme"), "east", nodes=[node])
+    path = path_of(home, cluster.server)
+    with observing():
+        wait_for(StoredNode.objects.filter(cluster=cluster).exists, "the node is seen")
+        Lease.objects.filter(name=f"observe:{cluster.id}").update(expires_at="2020-01-01T00:00:00Z")
+        assert leases.acquire(f"observe:{cluster.id}", "somebody else", ttl_seconds=60)
+        before = Cluster.objects.values("last_seen_at", "observed_at", "inventory_version").get(id=cluster.id)
+        add_foreign_pod(path, "n1", {"cpu": "4", "memory": "1Gi"})
+        time.sleep(6)  # more than a pulse and an inventory
+        assert StoredNode.objects.get(cluster=cluster).foreign_pods == 0
+        assert Cluster.objects.values("last_seen_at", "observed_at", "inventory_version").get(id=cluster.id) == before
+
+
+def test_nobody_takes_a_lease_between_the_look_at_it_and_the_commit_of_what_was_written_under_it():
+    token = leases.acquire("observe:x", "one", ttl_seconds=1)
+    took = []
+
+    def take():
+        try:
+            time.sleep(1.2)
+            token = leases.acquire("observe:x", "other", ttl_seconds=5)
+            took.append((time.monotonic(), token))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    with Tenure("observe:x", token).fence():
+        time.sleep(2)
+        committed_at = time.monotonic()
+    thread.join(10)
+    assert took[0][0] >= committed_at
+    assert took[0][1] > token
+    with pytest.raises(LeaseLost), Tenure("observe:x", token).fence():
+        pytest.fail("it is not held any more")
+
+
+def test_an_observer_that_is_stopped_in_the_middle_of_its_round_ends_well_and_gives_back_what_it_took(home):
+    fleet(12)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION slow_lease() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_sleep(0.05); RETURN NEW; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER slow_lease BEFORE INSERT OR UPDATE ON foundation_lease FOR EACH ROW EXECUTE FUNCTION slow_lease()"
+        )
+    try:
+        for seconds in (0.1, 0.3, 0.5, 0.7):
+            with observing():
+                time.sleep(seconds)
+            assert not shares()
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TRIGGER slow_lease ON foundation_lease")
+            cursor.execute("DROP FUNCTION slow_lease()")
+
+
+def test_a_changed_pod_costs_its_node_and_not_the_cluster():
+    cluster = make_cluster()
+    nodes = [seen(f"n{number}") for number in range(1000)]
+    record_inventory(cluster.id, nodes, {})
+    use = {"n7": NodeUse(ForeignUse(500, 64, 1, {}), {})}
+    with CaptureQueriesContext(connection) as asked:
+        began = time.process_time()
+        assert record_use(cluster.id, use) == 1
+        took = time.process_time() - began
+    assert len(asked) <= 8
+    assert took < 0.05, "a whole inventory of so many nodes takes several times as long"
+    assert version(cluster) == 2
+    assert StoredNode.objects.get(cluster=cluster, name="n7").foreign_cpu_millicores == 500
+    assert record_use(cluster.id, use) == 0
+    assert record_use(cluster.id, {"n7": NodeUse(ForeignUse(500, 64, 1, {}), {"nvidia.com/gpu": 3})}) == 1
+    assert version(cluster) == 2, "our own use is no news to placement"

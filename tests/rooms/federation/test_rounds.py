@@ -1,0 +1,178 @@
+"""Going round clusters: those that hang cost the others nothing, none is visited by two, and a turn ends."""
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+from django.db import connection, connections
+from django.db.models.functions import Now
+
+from federation import operations
+from federation.models import Attempt, ClusterUpkeep
+from federation.operations import rounds
+from federation.operations.rounds import AT_ONCE, Brought, Rounds
+from federation.queries.visits import DueCluster
+from foundation import advisory
+from foundation.models import OutboxMessage
+from foundation.threads import DatabaseThreads, close_kept_threads
+from foundation.turns import Turn, endless_turn
+from tests.builders import make_cluster
+from tests.live import place
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    monkeypatch.setattr(rounds, "SLOW_AFTER_SECONDS", 0.2)
+    yield
+    close_kept_threads()
+
+
+class Fleet:
+    """Clusters that are due until they were visited; those that hang answer when the test lets them."""
+
+    def __init__(self, healthy, hanging):
+        self.healthy = [make_cluster(name=f"healthy-{number}").id for number in range(healthy)]
+        self.hanging = {make_cluster(name=f"hanging-{number}").id for number in range(hanging)}
+        self.left = {*self.healthy, *self.hanging}
+        self.released = threading.Event()
+        self.visits, self.at = Counter(), {}
+        self.at_once, self.most_at_once = 0, 0
+        self.lock = threading.Lock()
+
+    def due(self):
+        slow = set(
+            ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).values_list("cluster_id", flat=True)
+        )
+        return [DueCluster(one, one in slow) for one in self.left]
+
+    def visit(self, cluster_id):
+        with self.lock:
+            self.visits[cluster_id] += 1
+        if cluster_id in self.hanging:
+            self.released.wait(20)
+            return Brought(0, is_answering=False)
+        self.left.discard(cluster_id)
+        self.at[cluster_id] = time.monotonic()
+        return Brought(1, is_answering=True)
+
+    def go(self, turn, *, is_claimed=lambda _: True):
+        return Rounds("dispatch", self.due, self.visit, is_claimed).go(turn)
+
+
+def test_clusters_that_hang_cost_the_others_next_to_nothing_and_less_once_they_are_known():
+    fleet = Fleet(healthy=60, hanging=20)
+    try:
+        began = time.monotonic()
+        assert fleet.go(Turn("dispatch", seconds=4)) == 60
+        assert max(fleet.at.values()) - began < 3
+        marked = ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).count()
+        assert marked >= 10
+        fleet.left.update(fleet.healthy)
+        began = time.monotonic()
+        assert fleet.go(Turn("dispatch", seconds=4)) == 60
+        assert max(fleet.at.values()) - began < 1.5
+    finally:
+        fleet.released.set()
+
+
+def test_a_turn_ends_while_clusters_hang_and_leaves_them_to_their_threads():
+    fleet = Fleet(healthy=0, hanging=3)
+    try:
+        began = time.monotonic()
+        fleet.go(Turn("dispatch", seconds=1))
+        assert time.monotonic() - began < 3
+        fleet.go(Turn("dispatch", seconds=1))
+        assert set(fleet.visits.values()) == {1}, "what hangs is not visited again meanwhile"
+    finally:
+        fleet.released.set()
+
+
+def test_a_cluster_that_answers_again_counts_as_the_others():
+    fleet = Fleet(healthy=1, hanging=0)
+    ClusterUpkeep.objects.create(cluster_id=fleet.healthy[0], slow_dispatch_until=Now())
+    rounds._remember("dispatch", fleet.healthy[0], 60)
+    assert fleet.go(Turn("dispatch")) == 1
+    assert not ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).exists()
+
+
+def test_when_a_turn_is_over_nothing_new_is_begun_and_what_is_left_is_told():
+    fleet = Fleet(healthy=3, hanging=0)
+    turn = Turn("dispatch", seconds=0)
+    assert fleet.go(turn) == 0
+    assert turn.has_more
+    assert not fleet.visits
+
+
+def test_whoever_is_stopped_begins_nothing_new():
+    fleet = Fleet(healthy=3, hanging=0)
+    turn = Turn("dispatch", seconds=60)
+    turn.stopping.set()
+    assert fleet.go(turn) == 0
+
+
+def test_every_cluster_comes_round_however_much_the_others_have():
+    fleet = Fleet(healthy=3 * AT_ONCE, hanging=0)
+
+    def visit(cluster_id):
+        fleet.visits[cluster_id] += 1
+        time.sleep(0.01)
+        return Brought(1, is_answering=True)  # and it always has more
+
+    Rounds("dispatch", fleet.due, visit, lambda _: True).go(Turn("dispatch", seconds=1))
+    assert len(fleet.visits) == 3 * AT_ONCE
+    assert max(fleet.visits.values()) - min(fleet.visits.values()) <= 2
+
+
+def test_others_are_asked_to_join_when_there_is_more_than_one_process_takes_on_at_once():
+    fleet = Fleet(healthy=AT_ONCE + 1, hanging=0)
+    visit = fleet.visit
+    fleet.visit = lambda cluster_id: (time.sleep(0.1), visit(cluster_id))[1]
+    fleet.go(Turn("dispatch"))
+    assert [row.topic for row in OutboxMessage.objects.all()] == ["dispatch.more"]
+
+
+def test_a_cluster_that_another_is_at_is_left_to_it_for_as_long_as_its_claim_holds():
+    fleet = Fleet(healthy=2, hanging=0)
+    taken, free = fleet.healthy
+    with advisory.held(advisory.Kind.VISITS, f"dispatch:{taken}"):
+        assert fleet.go(endless_turn(), is_claimed=lambda _: True) == 1
+        assert fleet.visits == {free: 1}
+        assert fleet.go(endless_turn(), is_claimed=lambda _: False) == 1
+        assert fleet.visits == {free: 1, taken: 1}
+
+
+def test_a_frozen_dispatcher_does_not_keep_attempts_from_the_others(cluster, submitter):
+    _, attempt = place(submitter, seconds=60)
+    with advisory.held(advisory.Kind.VISITS, f"dispatch:{cluster.id}"):
+        Attempt.objects.filter(id=attempt.id).update(claim_token=1, claim_expires_at=Now())
+        operations.dispatch_attempts()
+    attempt.refresh_from_db()
+    assert attempt.released_at is not None
+
+
+def test_threads_that_rest_end_and_close_their_connections():
+    threads = DatabaseThreads("resting", 4, rest_seconds=0.2)
+
+    def pid():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid(), pg_sleep(0.1)")
+            return cursor.fetchone()[0]
+
+    pids = {future.result() for future in [threads.submit(pid) for _ in range(4)]}
+    assert len(pids) == 4
+
+    def alive():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s)", [list(pids)])
+            return cursor.fetchone()[0]
+
+    deadline = time.monotonic() + 10
+    while alive():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert threads.submit(pid).result() not in pids
+    threads.close()
+    connections["default"].ensure_connection()
