@@ -104,7 +104,9 @@ class Meter(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="meters")
-    source_uid = models.CharField(max_length=64, help_text="The pod's uid.")
+    source_uid = models.CharField(
+        max_length=72, help_text="The pod's uid; with `~1` and so on where a pod runs on whose meter was closed."
+    )
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="meters")
     user_id = models.UUIDField()
     user_name = models.CharField(max_length=254, blank=True, help_text="As it was when the run began.")

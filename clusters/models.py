@@ -58,6 +58,12 @@ class Cluster(models.Model):
     wish = models.CharField(max_length=20, choices=Wish.choices, default=Wish.OPEN)
     reasons = models.JSONField(default=list, blank=True, help_text="Why it is not ready: [{code, message}].")
     clock_skew_ms = models.BigIntegerField(default=0)
+    clock_eras = models.JSONField(
+        default=list,
+        blank=True,
+        db_default=[],
+        help_text="By how much its clock was ahead of the database's, since when (`engine.clocks`).",
+    )
     inventory_version = models.BigIntegerField(default=0, help_text="Grows with every change to nodes or flavors.")
     last_seen_at = models.DateTimeField(null=True)
     observed_at = models.DateTimeField(null=True, help_text="When the watches of nodes and pods last both showed life.")

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from .models import LIVE_ATTEMPT_STATES, Attempt, Job
+from .models import LIVE_ATTEMPT_STATES, Attempt, Job, PodRun
 
 CLAIM_SECONDS = 20
 """Longer than a round of calls may take. A worker that dies delays its attempts by so much; one that is late is fenced."""
@@ -109,6 +109,31 @@ SELECT * FROM federation_job
  ORDER BY id FOR NO KEY UPDATE
 """
 """The array is made once. With a join instead, a job that changes while it is waited for can be missing from the answer."""
+
+
+def lock_to_settle(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
+    """The attempts with their jobs and all their pods, so that nobody writes down another pod of them until the transaction
+    ends. Pods first, as whoever writes pods does.
+    """
+    pods = PodRun.objects.select_for_update(no_key=True).filter(attempt_id__any_of=attempt_ids)
+    list(pods.order_by("id").values_list("id", flat=True))
+    lock_jobs_of(attempt_ids)
+    rows = Attempt.objects.select_for_update().filter(id__any_of=attempt_ids)
+    return {attempt.id: attempt for attempt in rows.order_by("id")}
+
+
+LOCK_OPEN = """
+SELECT id, settled_at IS NOT NULL FROM federation_attempt WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE
+"""
+
+
+def keep_from_being_settled(attempt_ids: Collection[UUID]) -> list[UUID]:
+    """Keeps settlement, and nobody else, from these attempts until the transaction ends; those that are settled already."""
+    if not attempt_ids:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_OPEN, [list(attempt_ids)])
+        return [id_ for id_, is_settled in cursor.fetchall() if is_settled]
 
 
 def lock_jobs_of(attempt_ids: Collection[UUID]) -> dict[UUID, Job]:

@@ -8,6 +8,7 @@ from .prices import announced_prices as announced_prices
 from .prices import price_book as price_book
 from .prices import price_spans as price_spans
 from .prices import visible_prices as visible_prices
+from .progress import closed_until as closed_until
 from .proof import discrepancies as discrepancies
 from .usage import GROUPS as GROUPS
 from .usage import UsageReport as UsageReport

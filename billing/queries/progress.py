@@ -73,6 +73,12 @@ def open_runs(whose: Whose, at: datetime) -> tuple[OpenRun, ...]:
     )
 
 
+def closed_until(cluster_id: UUID, source_uids: Collection[str]) -> dict[str, datetime]:
+    """Up to where those of the sources are metered whose meter is closed for good."""
+    rows = Meter.objects.filter(cluster_id=cluster_id, source_uid__in=source_uids, is_closed=True)
+    return dict(rows.values_list("source_uid", "metered_until"))
+
+
 def provisional_parts(
     runs: Sequence[OpenRun], start: datetime | None = None, until: datetime | None = None
 ) -> list[Provisional]:

@@ -7,10 +7,11 @@ from uuid import UUID
 
 from django.db import transaction
 
+from clusters.engine.clocks import eras_of, measured
 from clusters.engine.health import Reason, answering_health, clock_findings, device_findings, merged, size_findings
 from clusters.locks import lock_cluster
 from clusters.models import Cluster, ClusterEvent
-from foundation.clock import now
+from foundation.clock import database_now, now
 from foundation.outbox import announce
 
 Health = Cluster.Health
@@ -40,6 +41,7 @@ def record_contact(
         if clock_skew_ms is not None:
             reasons = merged(reasons, "clock", clock_findings(clock_skew_ms))
             changes["clock_skew_ms"] = clock_skew_ms
+            changes["clock_eras"] = _eras_after(cluster, clock_skew_ms)
         if observed_at is not None:
             changes["observed_at"] = observed_at
         if kubernetes_version:
@@ -47,6 +49,13 @@ def record_contact(
         if has_kueue is not None:
             changes["has_kueue"] = has_kueue
         return _settle(cluster, answering_health(reasons), reasons, changes)
+
+
+def _eras_after(cluster: Cluster, clock_skew_ms: int) -> list[Mapping[str, Any]]:
+    """With this measurement, against the database's clock: that of the process that measured may be off by itself."""
+    here, at = now(), database_now()
+    against_ours = clock_skew_ms + round((here - at).total_seconds() * 1000)
+    return [era.as_json() for era in measured(eras_of(cluster.clock_eras), against_ours, at)]
 
 
 def record_silence(cluster_id: UUID, reason: str, *, code: str = "unreachable") -> bool:

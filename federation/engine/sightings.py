@@ -5,16 +5,24 @@ place at the same moment. Where a Job has more indices than places, a pod takes 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
+
+from clusters.engine.clocks import Era, on_our_clock
 
 from .names import LABEL_ATTEMPT, LABEL_INSTALL, LABEL_JOB, LABEL_SPEC_HASH
 
 TOLERANCE = timedelta(seconds=2)
 """Kubernetes writes whole seconds, and clocks differ a little: instants this far outside our own bounds are believed."""
+LATE_NEWS = timedelta(minutes=1)
+"""How old a sighting of a running pod may be when it is written down. A pod that is said to have ended longer before it was
+last seen to run ended when it was.
+"""
+LATE_PODS = timedelta(days=7)
+"""A pod that is over and was never seen counts for so long after its attempt was settled; one that runs always counts."""
 MOST_RUNS = 100
 """Pods that one index may have had: where Kueue takes quota back, a Job's pods are made anew."""
 PHASES = frozenset({"Pending", "Running", "Succeeded", "Failed", "Unknown"})
@@ -28,7 +36,7 @@ UNKNOWN_OWNER = "unknown_owner"
 WRONG_PLACE = "wrong_namespace"
 WRONG_LABELS = "wrong_labels"
 NOT_RELEASED = "not_released"
-SETTLED = "settled"
+TOO_LATE = "too_late"
 NO_SUCH_INDEX = "no_such_index"
 PLACE_TAKEN = "place_taken"
 TOO_MANY_RUNS = "too_many_runs"
@@ -40,7 +48,7 @@ TOLD: Mapping[str, str] = {
     WRONG_PLACE: "pods in another namespace than their Job's",
     WRONG_LABELS: "pods whose labels are not those of their Job",
     NOT_RELEASED: "pods of Jobs that were not released",
-    SETTLED: "pods that were first seen after their attempt was settled",
+    TOO_LATE: "pods that are over, first seen long after their attempt was settled",
     NO_SUCH_INDEX: "pods with an index that their Job does not have",
     PLACE_TAKEN: "pods beside one that has their index, or beyond how many may run at once",
     TOO_MANY_RUNS: "pods of an index that has had too many",
@@ -93,22 +101,29 @@ class Asked:
     places: int
     indices: int
     committed_at: datetime | None
-    is_settled: bool
+    settled_at: datetime | None = None
+    clock: tuple[Era, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A pod that counts, or counted. `until_at` is when nobody sees it run any more, None while it runs."""
+    """A pod that counts, or counted. `until_at` is when nobody sees it run any more, None while it runs; `running_at` is when
+    it was last seen to run.
+    """
 
     uid: str
     index: int
     place: int | None
     until_at: datetime | None
+    running_at: datetime | None = None
+    is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What is written down of a pod that counts. `is_estimated`: the cluster told instants that cannot be."""
+    """What is written down of a pod that counts. `is_estimated`: its instants are not those that the cluster told.
+    `is_back`: it was taken to be gone, and runs.
+    """
 
     uid: str
     name: str
@@ -122,6 +137,7 @@ class Sighting:
     exit_code: int | None
     is_estimated: bool
     is_new: bool
+    is_back: bool = False
 
 
 def is_uid(text: str) -> bool:
@@ -150,10 +166,13 @@ def fault_of(pod: Pod, asked: Asked | None, install: str) -> str:
     return "" if asked.committed_at else NOT_RELEASED
 
 
-def admit(asked: Asked, pods: Sequence[Pod], runs: Sequence[Run], now: datetime) -> tuple[list[Sighting], list[str]]:
+def admit(
+    asked: Asked, pods: Sequence[Pod], runs: Sequence[Run], now: datetime, gone: Collection[str] = ()
+) -> tuple[list[Sighting], list[str]]:
     """What is written down of an object's pods (of which none has a fault), and why the others do not count.
 
-    `runs` are those already known of the pods' indices, and of all indices where there are more of them than places.
+    `runs` are those already known of the pods' indices, and of all indices where there are more of them than places. `gone`
+    are uids of pods whose last state it is.
     """
     known = {run.uid: run for run in runs}
     so_far = list(runs)
@@ -165,11 +184,14 @@ def admit(asked: Asked, pods: Sequence[Pod], runs: Sequence[Run], now: datetime)
             if run.index != pod.index:
                 refused.append(ALREADY_ANOTHERS)
                 continue
-            counted.append(_sighting(asked, pod, run.place or 0, None, now, is_new=False))
-            ended_at = now if counted[-1].finished_at else None
-            so_far = [replace(each, until_at=each.until_at or ended_at) if each is run else each for each in so_far]
+            is_back = pod.uid not in gone and _is_back(pod, run, so_far)
+            seen = _sighting(asked, pod, run.place or 0, None, now, is_new=False)
+            seen = replace(seen, is_back=is_back, **_not_before(run, seen))
+            counted.append(seen)
+            until_at = None if is_back else run.until_at or (now if seen.finished_at else None)
+            so_far = [replace(each, until_at=until_at) if each is run else each for each in so_far]
             continue
-        verdict = _place_for(asked, pod, so_far)
+        verdict = _place_for(asked, pod, so_far, now)
         if isinstance(verdict, str):
             refused.append(verdict)
             continue
@@ -192,12 +214,27 @@ def _order(pod: Pod) -> tuple[bool, float, str]:
     return pod.finished_at is None, at.timestamp() if at is not None else float("inf"), pod.uid
 
 
-def _place_for(asked: Asked, pod: Pod, runs: Sequence[Run]) -> int | str:
+def _is_back(pod: Pod, run: Run, runs: Sequence[Run]) -> bool:
+    """Whether a pod that a list lacked is there all the same, and nothing took its place meanwhile: nobody makes it anew."""
+    if not run.is_gone or run.until_at is None or pod.phase != "Running" or pod.finished_at is not None:
+        return False
+    others = (each for each in runs if each is not run and each.place == run.place)
+    return all(each.until_at is not None and each.until_at <= run.until_at for each in others)
+
+
+def _not_before(run: Run, seen: Sighting) -> dict[str, Any]:
+    """A pod that we saw run has not ended long before that, whatever its cluster's clock says."""
+    if seen.finished_at is None or run.running_at is None or seen.finished_at >= run.running_at - LATE_NEWS:
+        return {}
+    return {"finished_at": run.running_at, "is_estimated": True}
+
+
+def _place_for(asked: Asked, pod: Pod, runs: Sequence[Run], now: datetime) -> int | str:
     """The place that a new pod takes, or why it gets none."""
+    if asked.settled_at is not None and pod.finished_at is not None and now - asked.settled_at > LATE_PODS:
+        return TOO_LATE
     index = sighting_index(pod)
     of_index = [run for run in runs if run.index == index]
-    if asked.is_settled:
-        return SETTLED
     if len(of_index) >= MOST_RUNS:
         return TOO_MANY_RUNS
     if any(run.until_at is None for run in of_index):
@@ -218,7 +255,7 @@ def _free_since(runs: Sequence[Run], index: int, place: int) -> datetime | None:
 def _sighting(
     asked: Asked, pod: Pod, place: int, free_since: datetime | None, now: datetime, *, is_new: bool
 ) -> Sighting:
-    started_at, finished_at, is_estimated = believable(asked.committed_at or now, free_since, pod, now)
+    started_at, finished_at, is_estimated = believable(asked, free_since, pod, now)
     return Sighting(
         uid=pod.uid,
         name=pod.name,
@@ -236,22 +273,24 @@ def _sighting(
 
 
 def believable(
-    committed_at: datetime, free_since: datetime | None, pod: Pod, now: datetime
+    asked: Asked, free_since: datetime | None, pod: Pod, now: datetime
 ) -> tuple[datetime | None, datetime | None, bool]:
-    """The pod's instants, clamped to between our release and now, and whether they had to be.
+    """The pod's instants on our clock, clamped to between our release and now, and whether they are not those it told.
 
     A cluster with a wrong clock, or one that lies, can bill neither the past nor the future. What replaces a pod counts
     from when that one was seen to be over, for until then its place was metered.
     """
     latest = now + TOLERANCE
-    earliest = committed_at - TOLERANCE
-    started_at = None if pod.started_at is None else min(max(pod.started_at, earliest), latest)
+    earliest = (asked.committed_at or now) - TOLERANCE
+    begun = None if pod.started_at is None else on_our_clock(asked.clock, pod.started_at, now)[0]
+    started_at = None if begun is None else min(max(begun, earliest), latest)
     is_estimated = started_at != pod.started_at
     if started_at is not None and free_since is not None:
         started_at = max(started_at, free_since)
     if pod.finished_at is None:
         return started_at, None, is_estimated
-    finished_at = max(min(pod.finished_at, latest), started_at or earliest)
+    ended = on_our_clock(asked.clock, pod.finished_at, now)[0]
+    finished_at = max(min(ended, latest), started_at or earliest)
     return started_at, finished_at, is_estimated or finished_at != pod.finished_at
 
 

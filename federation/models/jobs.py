@@ -5,6 +5,7 @@ from operator import or_
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, BigIntegerRangeField, DateTimeRangeField, RangeOperators
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Case, F, Func, Q, Value, When
 from django.db.models.functions import Greatest, Now
@@ -118,6 +119,17 @@ class Attempt(models.Model):
     )
     stop_message = models.TextField(blank=True, help_text="What its cluster said, where that is why it must leave it.")
     settled_at = models.DateTimeField(null=True, help_text="When usage was posted and the hold ended.")
+    pods_told_at = models.DateTimeField(
+        null=True,
+        help_text="When its cluster, asked after the end, last told its pods; null: what was metered is estimated.",
+    )
+    settle_at = models.DateTimeField(null=True, help_text="When settlement tries again; null = at once.")
+    settle_error = models.CharField(
+        max_length=300, blank=True, default="", db_default="", help_text="Why its usage cannot be recorded."
+    )
+    reopened_at = models.DateTimeField(
+        null=True, help_text="When a pod of it was first seen to run although it was settled."
+    )
     removed_at = models.DateTimeField(null=True, help_text="When its objects were confirmed gone from the cluster.")
 
     class Meta:
@@ -163,6 +175,8 @@ class Attempt(models.Model):
                 condition=Q(settled_at__isnull=True, finished_at__isnull=False),
                 name="attempts_to_settle",
             ),
+            models.Index(fields=["id"], condition=~Q(settle_error=""), name="attempts_in_trouble"),
+            BrinIndex(fields=["settled_at"], autosummarize=True, pages_per_range=32, name="attempts_by_settlement"),
         ]
 
     def __str__(self) -> str:
@@ -239,8 +253,12 @@ def _held() -> Func:
 
 
 class PodRun(models.Model):
-    """A pod of an attempt as observed, and counted (`engine.sightings`). Instants are the cluster's, clamped to
-    [released, observed]; `is_estimated` where they had to be. What it is, and whose, never changes (trigger).
+    """A pod of an attempt as observed, and counted (`engine.sightings`). Instants are the cluster's on our clock, clamped to
+    [released, observed]; `is_estimated` where they had to be. What it is, and whose, never changes, nor an instant that is
+    known (trigger).
+
+    A meter that is closed stays closed. A pod that was taken to be over and runs on is counted from `resumed_at` by
+    another, its `part`.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -264,6 +282,8 @@ class PodRun(models.Model):
     exit_code = models.IntegerField(null=True)
     is_gone = models.BooleanField(default=False)
     is_estimated = models.BooleanField(default=False, db_default=False)
+    part = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="Which of its meters counts it now.")
+    resumed_at = models.DateTimeField(null=True, help_text="From when that meter counts; null: from its start.")
     observed_at = models.DateTimeField()
 
     class Meta:
@@ -289,6 +309,11 @@ class PodRun(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def meter_uid(self) -> str:
+        """By what the meter that counts it now is known."""
+        return f"{self.uid}~{self.part}" if self.part else self.uid
 
 
 class JobEvent(models.Model):

@@ -190,7 +190,7 @@ def _note_refused_credentials(cluster_id: UUID, failed: Sequence[Failed]) -> Non
 
 MARK_RELEASED = """
 UPDATE federation_attempt AS attempt
-   SET released_at = now(), claim_expires_at = NULL, tries = 0,
+   SET released_at = coalesce(attempt.released_at, now()), claim_expires_at = NULL, tries = 0,
        -- A stop that was asked for while the cluster was being told to start has its visit still to come.
        next_action_at = CASE WHEN attempt.stop_requested_at IS NOT NULL THEN now()
                              WHEN EXISTS (SELECT FROM federation_remoteobject AS object

@@ -71,7 +71,11 @@ def _refusals(job: Job) -> int:
 
 def _void_unstarted(ended: Sequence[Ended]) -> None:
     """What never started has nothing to meter: its hold ends here. All else is settled when its usage is known."""
-    ids = [one.attempt.id for one in ended if one.ending.state == AttemptState.ABANDONED]
+    ids = [
+        one.attempt.id
+        for one in ended
+        if one.ending.state == AttemptState.ABANDONED and one.attempt.starting_at is None
+    ]
     if ids:
         quotas.operations.end_holds(dict.fromkeys(ids, "voided"))
         Attempt.objects.filter(id__any_of=ids).update(settled_at=Now())

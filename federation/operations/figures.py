@@ -17,6 +17,12 @@ DISPATCH_SECONDS = Histogram(
     buckets=FAST,
 )
 SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs taken in: singly or in bulk.", ["way"])
+REOPENED = Counter(
+    "switchyard_attempts_reopened", "Attempts that were settled and of which a pod was seen to run after that."
+)
+UNMETERED = Counter(
+    "switchyard_metering_failures", "Attempts whose usage could not be recorded, each time it was tried.", ["step"]
+)
 REFUSED_REPORTS = Counter(
     "switchyard_refused_reports",
     "Reports of a cluster that count for nothing, by cluster and fault (events of security).",

@@ -13,11 +13,12 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import BooleanField, Case, Count, F, Q, Value, When
+from django.db.models import Case, Count, F, Q, Value, When
 from django.db.models.functions import Coalesce, Now
 
 import clusters.operations
 from clusters.drivers import JobSeen, PodSeen
+from clusters.engine.clocks import eras_of
 from federation.engine.lifecycle import AttemptState
 from federation.engine.sightings import (
     TOLD,
@@ -36,6 +37,7 @@ from foundation.transactions import retried
 
 from . import figures, transitions
 from .endings import OBJECT_DELETED, end_attempts
+from .reopening import Changed, reopen_settled
 from .transitions import Ending
 
 
@@ -62,10 +64,10 @@ def record_observations(cluster_id: UUID, seen: Observations) -> int:
 def _record(cluster_id: UUID, seen: Observations) -> int:
     uids = {job.uid for job in seen.jobs} | set(seen.gone_jobs) | {pod.owner for pod in seen.pods}
     known = _known_objects(cluster_id, uids)
-    at = clock.now()
+    at = clock.database_now()
     with transaction.atomic():
         _mark_gone(cluster_id, seen.gone_pods, at)
-        refused = _record_pods(cluster_id, known, seen, at)
+        refused, changed = _record_pods(cluster_id, known, seen, at)
         refused.update(_record_outcomes(known, seen.jobs))
         concerned = {item.attempt_id for item in known.values()}
         begun = _begun(concerned)
@@ -77,6 +79,7 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         transitions.start(begun)
         end_attempts(endings)
         transitions.stop_the_rest(vanished.broken)
+        reopen_settled(cluster_id, changed)
     _tell_refused(cluster_id, refused)
     return len(concerned)
 
@@ -95,15 +98,17 @@ def _known_objects(cluster_id: UUID, uids: Iterable[str]) -> dict[str, Asked]:
         "pods",
         Coalesce("completions", "pods"),
         "attempt__starting_at",
-        Case(When(attempt__settled_at=None, then=False), default=True, output_field=BooleanField()),
+        "attempt__settled_at",
+        "attempt__cluster__clock_eras",
     )
-    return {uid: Asked(*rest) for uid, *rest in columns}
+    return {uid: Asked(*rest, clock=eras_of(eras)) for uid, *rest, eras in columns}
 
 
 KNOWN_RUNS = """
 SELECT pod.remote_object_id, pod.uid, pod.index, pod.place,
        CASE WHEN pod.finished_at IS NOT NULL OR pod.is_gone
-            THEN greatest(pod.started_at, pod.finished_at, pod.observed_at) END
+            THEN greatest(pod.started_at, pod.finished_at, pod.observed_at) END,
+       CASE WHEN pod.phase = 'Running' AND pod.finished_at IS NULL AND NOT pod.is_gone THEN pod.observed_at END, pod.is_gone
   FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS asked(attempt_id, position, index)
   JOIN federation_podrun AS pod ON pod.attempt_id = asked.attempt_id AND pod.position = asked.position
    AND (pod.index = asked.index OR asked.index IS NULL)
@@ -133,11 +138,16 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
  WHERE pod.finished_at IS NULL AND pod.attempt_id = excluded.attempt_id AND pod.position = excluded.position
    AND (pod.phase, pod.node, pod.reason, pod.started_at, pod.finished_at)
        IS DISTINCT FROM (excluded.phase, excluded.node, excluded.reason, excluded.started_at, excluded.finished_at)
+RETURNING pod.attempt_id, pod.uid, pod.started_at IS NOT NULL AND NOT pod.is_gone
 """
 
 
-def _record_pods(cluster_id: UUID, known: Mapping[str, Asked], seen: Observations, at: datetime) -> Counter[str]:
-    """Writes down the pods that count, and says why the others do not. One seen to have ended is never changed again."""
+def _record_pods(
+    cluster_id: UUID, known: Mapping[str, Asked], seen: Observations, at: datetime
+) -> tuple[Counter[str], list[Changed]]:
+    """Writes down the pods that count, and says why the others do not, and which that have begun were not known so before.
+    One seen to have ended is never changed again.
+    """
     refused: Counter[str] = Counter()
     by_object: dict[Asked, dict[str, PodSeen]] = defaultdict(dict)
     for pod in seen.pods:
@@ -148,21 +158,30 @@ def _record_pods(cluster_id: UUID, known: Mapping[str, Asked], seen: Observation
         else:
             by_object[asked][pod.uid] = pod
     if not by_object:
-        return refused
+        return refused, []
     gone = set(seen.gone_pods)
     runs = _known_runs(by_object)
     counted: list[tuple[Asked, Sighting]] = []
     for asked, pods in by_object.items():
-        sightings, faults = admit(asked, list(pods.values()), runs.get(asked.object_id, ()), at)
+        sightings, faults = admit(asked, list(pods.values()), runs.get(asked.object_id, ()), at, gone)
         refused.update(faults)
         counted += [(asked, sighting) for sighting in sightings]
+    changed: list[Changed] = []
     if counted:
+        _bring_back(cluster_id, [sighting.uid for _, sighting in counted if sighting.is_back])
         # A pod's end comes before the start of the one that takes its place; else in one order, against deadlocks.
         counted.sort(key=lambda each: (each[1].is_new, each[1].uid))
         rows = [_row(asked, sighting, is_gone=sighting.uid in gone) for asked, sighting in counted]
         with connection.cursor() as cursor:
             cursor.execute(UPSERT_PODS, [cluster_id, at, *(list(column) for column in zip(*rows, strict=True))])
-    return refused
+            changed = [Changed(attempt_id, uid) for attempt_id, uid, has_begun in cursor.fetchall() if has_begun]
+    return refused, changed
+
+
+def _bring_back(cluster_id: UUID, uids: Sequence[str]) -> None:
+    """Pods that a list lacked, and that are there: nothing makes a pod of the same uid anew."""
+    if uids:
+        PodRun.objects.filter(cluster_id=cluster_id, uid__any_of=list(uids), finished_at=None).update(is_gone=False)
 
 
 def _known_runs(by_object: Mapping[Asked, Mapping[str, PodSeen]]) -> dict[int, list[Run]]:

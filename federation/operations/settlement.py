@@ -1,65 +1,67 @@
-"""Settling ended attempts: what ran becomes usage, the hold ends, both once."""
+"""Settling ended attempts: what ran becomes usage, the hold ends, both once and as soon as nothing of them runs any more.
 
-from collections.abc import Sequence
-from contextlib import suppress
+What may have run is settled when its pods are known: each was seen to be over, and their number is what was asked for or the
+cluster, asked after the end, told of no others. A cluster that does not answer is waited for as long as `PATIENCE`; then
+what was last seen counts, as estimated. A pod that turns up later opens its attempt again (`reopening`).
+"""
+
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models.functions import Now
+from django.db.models import Value
+from django.db.models.functions import Coalesce, Now
 
 import billing.operations
 import quotas.operations
-from billing.operations import ObservedRun
-from clusters.drivers import DriverError
-from federation.locks import lock_with_jobs
+from federation.locks import lock_to_settle
 from federation.models import Attempt
-from federation.queries.metering import Metered, running_runs, runs_of, unsettled_attempts
+from federation.queries.metering import running_pods, runs_of, runs_so_far, unsettled_attempts, weighed_again
 from foundation import clock
 from foundation.transactions import retried
 
+from .isolation import in_parts, note_healed
 from .relook import look_at_pods
 
 BATCH = 500
 CERTAIN_AFTER = timedelta(minutes=2)
 """What was metered cannot be taken back, and the news that a pod has ended may be on its way."""
-PATIENCE = timedelta(minutes=10)
-"""How long to wait for pods whose end nobody has seen, before their last sighting is taken as their end (estimated)."""
 
 
 def settle_attempts() -> int:
-    """The number of attempts settled now.
-
-    An attempt is settled when every pod that started has been seen to end. Pods with an open end are looked up on
-    their cluster first; if the cluster stays silent, they are settled later as estimated, up to their last sighting.
-    """
+    """The number of attempts settled now. One that cannot be, or a cluster that hangs, holds up no other."""
     due = unsettled_attempts(BATCH)
-    ready = [metered for metered in due if metered.is_complete]
-    ready += [metered for metered in due if not metered.is_complete and _look_again(metered)]
-    if ready:
-        _settle([metered.attempt_id for metered in ready])
-    return len(ready)
+    settled = _settle([one.attempt_id for one in due if one.is_known])
+    told = look_at_pods([one for one in due if not (one.is_known or one.is_silent)])
+    overdue = {one.attempt_id for one in due if one.is_overdue}
+    return settled + _settle(sorted(overdue.union(told)))
 
 
-def _look_again(metered: Metered) -> bool:
-    """Whether the attempt can be settled after a fresh look at its pods, or because patience has run out."""
-    with suppress(DriverError):
-        look_at_pods(metered.attempt_id)
-    fresh = unsettled_attempts(1, only=metered.attempt_id)
-    return any(row.is_complete for row in fresh) or clock.now() - metered.finished_at > PATIENCE
+def _settle(attempt_ids: Sequence[UUID]) -> int:
+    return in_parts("settle", list(attempt_ids), _settle_together, attempts_of=list)
 
 
 @retried
-def _settle(attempt_ids: Sequence[UUID]) -> None:
+def _settle_together(attempt_ids: Sequence[UUID]) -> int:
+    """Weighed again under the locks: what was written down of their pods since counts."""
     with transaction.atomic():
-        attempts = lock_with_jobs(attempt_ids)
-        open_ids = [attempt.id for attempt in attempts.values() if attempt.settled_at is None]
-        runs = runs_of(open_ids)
+        lock_to_settle(attempt_ids)
+        standing = weighed_again(attempt_ids)
+        known = [one.attempt_id for one in standing if one.is_known]
+        guessed = [one.attempt_id for one in standing if one.is_overdue]
+        runs = runs_of([*known, *guessed])
         billing.operations.record_runs(runs)
         ran = {run.run_id for run in runs}
-        _fill_in_starts(open_ids)
-        quotas.operations.end_holds({id_: "posted" if id_ in ran else "voided" for id_ in open_ids})
-        Attempt.objects.filter(id__in=open_ids).update(settled_at=Now())
+        _fill_in_starts([*known, *guessed])
+        quotas.operations.end_holds({id_: "posted" if id_ in ran else "voided" for id_ in (*known, *guessed)})
+        done = Attempt.objects.filter(settled_at=None)
+        done.filter(id__in=known).update(
+            settled_at=Now(), pods_told_at=Coalesce("pods_told_at", Now()), settle_at=None, settle_error=Value("")
+        )
+        done.filter(id__in=guessed).update(settled_at=Now(), settle_at=None, settle_error=Value(""))
+    return len(known) + len(guessed)
 
 
 FILL_IN_STARTS = """
@@ -83,11 +85,22 @@ def _fill_in_starts(attempt_ids: Sequence[UUID]) -> None:
 
 def accrue_running() -> int:
     """The number of running pods whose usage was brought up to date, so that reports do not wait for long jobs."""
-    runs: Sequence[ObservedRun] = running_runs(_whole_second(clock.now() - CERTAIN_AFTER))
+    until = (clock.database_now() - CERTAIN_AFTER).replace(microsecond=0)
+    pods = running_pods(until)
+    work = partial(_accrue_together, until)
+    return sum(
+        in_parts("accrue", pods[first : first + BATCH], work, attempts_of=_attempts_of)
+        for first in range(0, len(pods), BATCH)
+    )
+
+
+def _accrue_together(until: datetime, pod_ids: Sequence[int]) -> int:
     with transaction.atomic():
+        runs = runs_so_far(pod_ids, until)
         billing.operations.record_runs(runs)
+        note_healed({run.run_id for run in runs})
     return len(runs)
 
 
-def _whole_second(at: datetime) -> datetime:
-    return at.replace(microsecond=0)
+def _attempts_of(pod_ids: Collection[int]) -> list[UUID]:
+    return list(Attempt.objects.filter(pods__in=pod_ids).values_list("id", flat=True))

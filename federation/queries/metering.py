@@ -1,52 +1,79 @@
 """Observed runs as billing wants them, and which ended attempts wait for settlement."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import QuerySet
 
 from billing.engine.runs import ObservedRun
 from billing.queries.progress import Whose
-from federation.engine.lifecycle import AttemptState
-from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun, RemoteObject
+from federation.models import LIVE_ATTEMPT_STATES, PodRun, RemoteObject
+
+PATIENCE = timedelta(minutes=10)
+"""How long an ended attempt waits for a cluster that does not tell its pods. The trigger that judges it knows it too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Metered:
-    """An ended attempt whose usage is not posted yet; complete when no started pod lacks its end."""
+class Unsettled:
+    """An ended attempt whose usage is not posted yet.
+
+    `is_known`: it never may have run, or each of its pods was seen to be over and there are no others. `is_overdue`: it is not,
+    and its cluster has said nothing of them for too long; what is not known is then estimated.
+    """
 
     attempt_id: UUID
-    finished_at: datetime
-    is_complete: bool
+    cluster_id: UUID
+    is_known: bool
+    is_overdue: bool
+    is_silent: bool
 
 
-def unsettled_attempts(limit: int, *, only: UUID | None = None) -> list[Metered]:
-    """Ended attempts that wait for settlement, oldest first."""
-    rows = Attempt.objects.filter(finished_at__isnull=False, settled_at=None)
-    if only is not None:
-        rows = rows.filter(id=only)
-    open_ended = Count("pods", filter=Q(pods__finished_at=None, pods__started_at__isnull=False, pods__is_gone=False))
-    expected = (
-        RemoteObject.objects.filter(attempt=OuterRef("id"))
-        .values("attempt")
-        .annotate(pods_=Sum("pods"))
-        .values("pods_")
-    )
-    found = rows.annotate(
-        open_ended=open_ended,
-        seen=Count("pods", filter=Q(pods__finished_at__isnull=False)),
-        expected=Subquery(expected),
-    )
-    unseen = Q(state=AttemptState.SUCCEEDED, seen__lt=F("expected"))
-    found = found.annotate(complete=Q(open_ended=0) & ~unseen).order_by("finished_at", "id")[:limit]
-    return [
-        Metered(attempt_id, finished_at, complete)
-        for attempt_id, finished_at, complete in found.values_list("id", "finished_at", "complete")
-        if finished_at is not None
-    ]
+WEIGH = """
+SELECT attempt.id, attempt.cluster_id, known.is_known,
+       NOT known.is_known
+           AND greatest(attempt.finished_at, attempt.pods_told_at, attempt.reopened_at) < now() - %(patience)s,
+       cluster.silent_since IS NOT NULL
+  FROM federation_attempt AS attempt
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+ CROSS JOIN LATERAL (
+       SELECT coalesce(sum(coalesce(object.completions, object.pods)), 0) AS due, count(*) FILTER (WHERE object.uid <> '') AS made
+         FROM federation_remoteobject AS object WHERE object.attempt_id = attempt.id) AS asked
+ CROSS JOIN LATERAL (
+       SELECT count(*) FILTER (WHERE pod.finished_at IS NOT NULL OR pod.is_gone) AS over,
+              count(*) FILTER (WHERE pod.finished_at IS NULL AND NOT pod.is_gone AND pod.started_at IS NOT NULL) AS running,
+              count(*) FILTER (WHERE pod.finished_at IS NULL AND NOT pod.is_gone AND pod.started_at IS NULL) AS waiting
+         FROM federation_podrun AS pod WHERE pod.attempt_id = attempt.id) AS pods
+ CROSS JOIN LATERAL (
+       SELECT attempt.starting_at IS NULL AND pods.running = 0
+           OR asked.made = 0 AND pods.running = 0
+           OR pods.running = 0 AND (attempt.pods_told_at IS NOT NULL OR pods.over >= asked.due)
+              AND (pods.waiting = 0 OR attempt.finished_at < now() - %(patience)s) AS is_known) AS known
+ WHERE attempt.settled_at IS NULL AND attempt.finished_at IS NOT NULL {chosen}
+"""
+"""Pods that never began are waited for only so long: should one begin after that, the attempt is opened again."""
+DUE = (
+    "AND (attempt.settle_at IS NULL OR attempt.settle_at <= now() OR known.is_known AND attempt.settle_error = '')"
+    " ORDER BY known.is_known DESC, attempt.settle_at NULLS FIRST, attempt.finished_at, attempt.id LIMIT %(limit)s"
+)
+
+
+def unsettled_attempts(limit: int) -> list[Unsettled]:
+    """Ended attempts that wait for settlement, first those of which all is known, then the longest unasked."""
+    return _weighed(DUE, limit=limit)
+
+
+def weighed_again(attempt_ids: Collection[UUID]) -> list[Unsettled]:
+    """The same attempts as they stand now, in the order of their ids."""
+    return _weighed("AND attempt.id = ANY(%(ids)s) ORDER BY attempt.id", ids=list(attempt_ids))
+
+
+def _weighed(chosen: str, **given: object) -> list[Unsettled]:
+    with connection.cursor() as cursor:
+        cursor.execute(WEIGH.format(chosen=chosen), {"patience": PATIENCE, **given})
+        return [Unsettled(*row) for row in cursor.fetchall()]
 
 
 def runs_of(attempt_ids: Iterable[UUID]) -> list[ObservedRun]:
@@ -55,16 +82,31 @@ def runs_of(attempt_ids: Iterable[UUID]) -> list[ObservedRun]:
     return _runs(pods, until=None)
 
 
-def running_runs(until: datetime) -> list[ObservedRun]:
-    """Pods that run now, up to `until` or their last sighting on a cluster that has gone silent."""
-    pods = PodRun.objects.filter(
-        attempt__state=AttemptState.RUNNING,
-        started_at__lt=until,
-        finished_at=None,
-        is_gone=False,
-        attempt__cluster__silent_since=None,
-    )
-    return _runs(pods, until=until)
+RUNNING = """
+WITH open AS (
+    SELECT id, cluster_id FROM federation_attempt WHERE state = 'running'
+     UNION ALL
+    SELECT id, cluster_id FROM federation_attempt WHERE settled_at IS NULL AND finished_at IS NOT NULL
+)
+SELECT pod.id
+  FROM open AS attempt
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id AND cluster.silent_since IS NULL
+  JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id AND pod.started_at < %s AND pod.finished_at IS NULL
+   AND NOT pod.is_gone
+ ORDER BY pod.id
+"""
+
+
+def running_pods(until: datetime) -> list[int]:
+    """Pods that run on clusters that answer, by id: those of attempts that have ended too, for they use what they use."""
+    with connection.cursor() as cursor:
+        cursor.execute(RUNNING, [until])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def runs_so_far(pod_ids: Collection[int], until: datetime) -> list[ObservedRun]:
+    """What these pods ran up to `until`; those of ended attempts, up to when they were last seen."""
+    return _runs(PodRun.objects.filter(id__in=pod_ids, finished_at=None, is_gone=False), until=until)
 
 
 def _runs(pods: QuerySet[PodRun], until: datetime | None) -> list[ObservedRun]:
@@ -75,12 +117,19 @@ def _runs(pods: QuerySet[PodRun], until: datetime | None) -> list[ObservedRun]:
     return [_run(pod, objects[pod.attempt_id, pod.position], until) for pod in rows]
 
 
+def _until(pod: PodRun, begun: datetime, until: datetime | None) -> datetime:
+    if until is None:
+        return max(begun, pod.finished_at or pod.observed_at)
+    return max(begun, until if pod.attempt.finished_at is None else min(until, pod.observed_at))
+
+
 def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedRun:
     job = pod.attempt.job
-    assert pod.started_at is not None
+    begun = pod.resumed_at or pod.started_at
+    assert begun is not None
     return ObservedRun(
         cluster_id=pod.attempt.cluster_id,
-        source_uid=pod.uid,
+        source_uid=pod.meter_uid,
         tenant_id=job.tenant_id,
         user_id=job.created_by_id,
         workload_id=job.id,
@@ -89,8 +138,8 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
         capacity_type=remote.capacity_type,
         gpu_units=remote.gpu_units,
         cpu_millicores=remote.cpu_millicores,
-        started_at=pod.started_at,
-        until_at=until or pod.finished_at or max(pod.observed_at, pod.started_at),
+        started_at=begun,
+        until_at=_until(pod, begun, until),
         is_final=until is None,
         is_estimated=pod.is_estimated or (until is None and pod.finished_at is None),
         workload_name=job.name,
@@ -106,12 +155,13 @@ WITH unsettled AS (
     SELECT id, job_id, cluster_id, state, finished_at FROM federation_attempt
      WHERE settled_at IS NULL AND finished_at IS NOT NULL {of_jobs}
 )
-SELECT attempt.cluster_id, pod.uid, job.tenant_id, job.created_by_id, job.id, attempt.id, object.flavor,
-       object.capacity_type, object.gpu_units, object.cpu_millicores, pod.started_at,
-       CASE WHEN pod.finished_at IS NOT NULL THEN pod.finished_at
+SELECT attempt.cluster_id, CASE pod.part WHEN 0 THEN pod.uid ELSE pod.uid || '~' || pod.part END,
+       job.tenant_id, job.created_by_id, job.id, attempt.id, object.flavor,
+       object.capacity_type, object.gpu_units, object.cpu_millicores, begun.at,
+       CASE WHEN pod.finished_at IS NOT NULL THEN greatest(begun.at, pod.finished_at)
             WHEN pod.is_gone OR attempt.finished_at IS NOT NULL OR attempt.state = 'unknown'
-                 OR cluster.silent_since IS NOT NULL THEN greatest(pod.started_at, pod.observed_at)
-            ELSE greatest(pod.started_at, %(at)s) END,
+                 OR cluster.silent_since IS NOT NULL THEN greatest(begun.at, pod.observed_at)
+            ELSE greatest(begun.at, %(at)s) END,
        false, pod.is_estimated, job.name, submitter.email, object.memory_mib
   FROM unsettled AS attempt
   JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id AND pod.started_at IS NOT NULL
@@ -119,6 +169,7 @@ SELECT attempt.cluster_id, pod.uid, job.tenant_id, job.created_by_id, job.id, at
   JOIN federation_job AS job ON job.id = attempt.job_id {of_tenants}
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN tenancy_user AS submitter ON submitter.id = job.created_by_id
+ CROSS JOIN LATERAL (SELECT coalesce(pod.resumed_at, pod.started_at) AS at) AS begun
  ORDER BY attempt.cluster_id, pod.uid
 """
 

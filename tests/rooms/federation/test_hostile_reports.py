@@ -20,16 +20,17 @@ pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
 
 
-def make_attempt(cluster=None, *, pods=1, completions=None, hours=2.0, path="acme/team") -> Attempt:
+def make_attempt(cluster=None, *, pods=1, completions=None, hours=2.0, path="acme/team", **fields) -> Attempt:
     """A released attempt whose only object runs so many pods of two GPUs."""
     at = now() - timedelta(hours=hours)
     job = Job.objects.create(
         tenant=make_tenant(path), created_by=make_user(), name="job", spec=make_spec(completions=completions), shape="s",
         state="running", started_at=at,
     )  # fmt: skip
+    fields = {"state": "starting", "starting_at": at, "released_at": at} | fields
     attempt = Attempt.objects.create(
-        job=job, number=1, cluster=cluster or make_cluster(), flavor="h100", namespace="swy-team-1", spec_hash="h", state="starting",
-        starting_at=at, released_at=at, next_action_at=None,
+        job=job, number=1, cluster=cluster or make_cluster(), flavor="h100", namespace="swy-team-1", spec_hash="h",
+        next_action_at=None, **fields,
     )  # fmt: skip
     RemoteObject.objects.create(
         attempt=attempt, cluster_id=attempt.cluster_id, position=0, name="swy-o", uid=str(uuid4()), flavor="h100",
@@ -47,7 +48,7 @@ def pod_of(attempt: Attempt, index: int | None = 0, **said) -> PodSeen:
         "switchyard.dev/spec-hash": attempt.spec_hash,
         "batch.kubernetes.io/controller-uid": remote.uid,
     }
-    started_at = (attempt.released_at + timedelta(minutes=1)).replace(microsecond=0)
+    started_at = ((attempt.released_at or now()) + timedelta(minutes=1)).replace(microsecond=0)
     said = {"owner": remote.uid, "index": index, "started_at": started_at} | said
     pod = PodSeen(
         "swy-team-1",
@@ -296,25 +297,21 @@ def test_what_a_cluster_says_that_our_pods_ask_for_decides_nothing():
     assert Meter.objects.values_list("gpu_units", "cpu_millicores", "memory_mib").get() == (2, 1000, 1024)
 
 
-@pytest.mark.parametrize("change", [{"starting_at": None, "released_at": None, "state": "created"}])
-def test_a_pod_of_a_job_that_we_did_not_release_counts_for_nothing(change):
-    attempt = make_attempt()
-    pod = pod_of(attempt)
-    Attempt.objects.filter(id=attempt.id).update(**change)
-    report(attempt.cluster, pod)
+def test_a_pod_of_a_job_that_we_did_not_release_counts_for_nothing():
+    attempt = make_attempt(starting_at=None, released_at=None, state="created")
+    report(attempt.cluster, pod_of(attempt, started_at=now()))
     assert PodRun.objects.count() == 0
     assert told(attempt.cluster) == {"not_released": 1}
 
 
-def test_a_pod_that_appears_after_settlement_is_not_billed():
+def test_a_pod_that_is_over_and_appears_long_after_settlement_is_not_billed():
     attempt = make_attempt()
     end(attempt)
-    attempt.refresh_from_db()
-    assert attempt.settled_at
-    report(attempt.cluster, pod_of(attempt))
+    assert Attempt.objects.filter(settled_at__isnull=False).update(settled_at=now() - 8 * 24 * HOUR) == 1
+    report(attempt.cluster, pod_of(attempt, finished_at=now()))
     settle_attempts()
     assert (PodRun.objects.count(), metered(attempt)) == (0, 0)
-    assert told(attempt.cluster) == {"settled": 1}
+    assert told(attempt.cluster) == {"too_late": 1}
 
 
 @pytest.mark.parametrize("lie", [{"namespace": "kube-system"}, {"name": "other"}])

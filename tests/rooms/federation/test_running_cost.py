@@ -12,6 +12,7 @@ from billing.queries.pages import spend_this_month
 from federation.models import Attempt, Job, PodRun, RemoteObject
 from federation.operations import accrue_running, settle_attempts
 from federation.queries.metering import runs_of, unsettled_runs
+from foundation import clock
 from foundation.ids import new_id
 from tenancy.queries import SYSTEM
 from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_spec, make_user, submit
@@ -23,7 +24,8 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def north(time_machine):
+def north(time_machine, monkeypatch):
+    monkeypatch.setattr(clock, "database_now", clock.now)
     time_machine.move_to(START - HOUR, tick=False)
     cluster = make_cluster(name="north")
     make_flavor(cluster)

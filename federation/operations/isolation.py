@@ -1,0 +1,77 @@
+"""Work on many rows at once of which one must not hold up the others: a part that fails is halved until the bad row is alone.
+
+It is set aside where people see it: on the attempt, as an event of its job, in the log and in a figure. It is tried again now
+and then, and as soon as its trouble is over it goes the way of all others.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from datetime import timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from django.db import OperationalError
+from django.db.models import Value
+from django.db.models.functions import Now
+
+from federation.models import Attempt, JobEvent
+from foundation import clock
+from foundation.rows import insert_rows
+
+from . import figures
+
+log = logging.getLogger(__name__)
+Row = TypeVar("Row", UUID, int)
+TRIED_AGAIN_AFTER = timedelta(minutes=15)
+WHAT_TO_DO = (
+    "Its hold stays and its usage is tried again every 15 minutes. Look at its pods and meters (manage.py prove_ledger says"
+    " what is wrong), and tell the maintainers."
+)
+
+
+def in_parts(
+    step: str,
+    rows: Sequence[Row],
+    work: Callable[[Sequence[Row]], int],
+    *,
+    attempts_of: Callable[[Collection[Row]], Sequence[UUID]],
+) -> int:
+    """The sum of what `work` returned over the rows that it could do together, each part in a transaction of its own.
+
+    A failure of the database itself (gone, busy, deadlock) is nobody's: it is raised, and everything is tried again.
+    """
+    if not rows:
+        return 0
+    try:
+        return work(rows)
+    except OperationalError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not hold up the others
+        if len(rows) == 1:
+            _set_aside(step, attempts_of(rows), error)
+            return 0
+        middle = len(rows) // 2
+    return sum(in_parts(step, part, work, attempts_of=attempts_of) for part in (rows[:middle], rows[middle:]))
+
+
+def _set_aside(step: str, attempt_ids: Collection[UUID], error: Exception) -> None:
+    told = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:300]
+    figures.UNMETERED.labels(step).inc(len(attempt_ids))
+    rows = Attempt.objects.filter(id__in=attempt_ids)
+    new = rows.filter(settle_error="")
+    words = f"Its usage cannot be recorded ({told}). {WHAT_TO_DO}"
+    at = clock.database_now()
+    insert_rows(
+        [
+            JobEvent(job_id=job_id, attempt_id=attempt_id, at=at, kind="unmetered", message=words)
+            for attempt_id, job_id in new.values_list("id", "job_id")
+        ]
+    )
+    rows.update(settle_at=Now() + TRIED_AGAIN_AFTER, settle_error=told)
+    for attempt_id in attempt_ids:
+        log.error("the usage of attempt %s cannot be recorded (%s): %s. %s", attempt_id, step, told, WHAT_TO_DO)
+
+
+def note_healed(attempt_ids: Collection[UUID]) -> None:
+    """These were metered: what kept them from it is over."""
+    Attempt.objects.filter(id__in=attempt_ids).exclude(settle_error="").update(settle_error=Value(""), settle_at=None)

@@ -1,0 +1,71 @@
+"""Attempts that were settled, and of which a pod runs or has run after all: they are opened again, so that it is metered.
+
+Their holds have ended and stay so. A meter that was closed stays closed too: what it does not count gets one of its own.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import F
+from django.db.models.functions import Coalesce, Now
+
+import billing.queries
+from federation.locks import keep_from_being_settled
+from federation.models import Attempt, JobEvent, PodRun
+from foundation import clock
+from foundation.outbox import announce
+from foundation.rows import insert_rows
+
+from . import figures
+
+log = logging.getLogger(__name__)
+MOST_PARTS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A pod that has begun and of which something new is known."""
+
+    attempt_id: UUID
+    uid: str
+
+
+def reopen_settled(cluster_id: UUID, changed: Sequence[Changed]) -> None:
+    """Opens those attempts again whose usage the changed pods add to. In the transaction that wrote the pods down, which
+    settlement waits for, or has been waited for by: either it sees them or they see that it was there.
+    """
+    settled = set(keep_from_being_settled({change.attempt_id for change in changed}))
+    if not settled:
+        return
+    uids = [change.uid for change in changed if change.attempt_id in settled]
+    pods = list(PodRun.objects.filter(cluster_id=cluster_id, uid__any_of=uids, attempt_id__in=settled))
+    closed = billing.queries.closed_until(cluster_id, [pod.meter_uid for pod in pods])
+    opened = set()
+    for pod in pods:
+        counted_until = closed.get(pod.meter_uid)
+        if counted_until is not None:
+            if pod.part >= MOST_PARTS or (pod.finished_at is not None and pod.finished_at <= counted_until):
+                continue
+            PodRun.objects.filter(id=pod.id).update(part=F("part") + 1, resumed_at=counted_until)
+        opened.add(pod.attempt_id)
+    _open(opened)
+
+
+def _open(attempt_ids: set[UUID]) -> None:
+    if not attempt_ids:
+        return
+    rows = Attempt.objects.filter(id__in=attempt_ids, settled_at__isnull=False)
+    told = list(rows.values_list("id", "job_id", "number"))
+    rows.update(settled_at=None, settle_at=None, reopened_at=Coalesce("reopened_at", Now()))
+    at = clock.database_now()
+    words = "A pod of attempt {} was seen to run although its usage had been settled; it is metered too."
+    insert_rows(
+        [
+            JobEvent(job_id=job_id, attempt_id=id_, at=at, kind="reopened", message=words.format(number))
+            for id_, job_id, number in told
+        ]
+    )
+    figures.REOPENED.inc(len(told))
+    announce("settle")

@@ -1,0 +1,110 @@
+"""What ran is billed by our clock, whatever the cluster's shows: too slow, too fast, or set in between."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from billing.models import UsageSegment
+from clusters.models import Cluster
+from clusters.operations import record_contact
+from federation.models import PodRun
+from foundation.clock import now
+from tests.rooms.federation.test_hostile_reports import end, make_attempt, metered, pod_of, report
+
+pytestmark = pytest.mark.django_db
+HOUR_MS = 3_600_000
+SKEWS = [1_000, -1_000, 300_000, -300_000, 2 * HOUR_MS, -2 * HOUR_MS]
+RAN = timedelta(minutes=119)
+"""Of a pod of two GPUs that begins a minute after the release two hours ago and ends now."""
+
+
+def shown(at, skew_ms):
+    """The instant as the cluster writes it: by its clock, in whole seconds."""
+    return (at + timedelta(milliseconds=skew_ms)).replace(microsecond=0)
+
+
+def pod_shown(attempt, skew_ms, until_skew_ms=None, **said):
+    pod = pod_of(attempt, **said)
+    pod = replace(pod, started_at=shown(pod.started_at, skew_ms))
+    if until_skew_ms is None:
+        return pod
+    return replace(pod, phase="Succeeded", exit_code=0, finished_at=shown(now(), until_skew_ms))
+
+
+def billed(attempt):
+    """For how long, in seconds."""
+    return metered(attempt) * 3600 / 2
+
+
+@pytest.mark.parametrize("skew_ms", SKEWS)
+def test_a_clock_that_is_off_bills_what_ran(skew_ms):
+    attempt = make_attempt()
+    record_contact(attempt.cluster_id, clock_skew_ms=skew_ms)
+    pod = pod_shown(attempt, skew_ms)
+    report(attempt.cluster, pod)
+    PodRun.objects.update(observed_at=attempt.starting_at + timedelta(minutes=1))
+    report(attempt.cluster, pod_shown(attempt, skew_ms, skew_ms, uid=pod.uid))
+    end(attempt)
+    assert billed(attempt) == pytest.approx(RAN.total_seconds(), abs=5)
+    assert set(UsageSegment.objects.values_list("is_estimated", flat=True)) == {abs(skew_ms) > 2000}
+
+
+@pytest.mark.parametrize("skew_ms", SKEWS)
+def test_a_pod_that_is_first_seen_when_it_is_over_is_billed_for_what_ran(skew_ms):
+    attempt = make_attempt()
+    record_contact(attempt.cluster_id, clock_skew_ms=skew_ms)
+    report(attempt.cluster, pod_shown(attempt, skew_ms, skew_ms))
+    end(attempt)
+    assert billed(attempt) == pytest.approx(RAN.total_seconds(), abs=5)
+
+
+@pytest.mark.parametrize("seen_before", [True, False])
+@pytest.mark.parametrize(("first", "then"), [(0, -2 * HOUR_MS), (0, 2 * HOUR_MS), (-2 * HOUR_MS, 300_000), (300_000, 0)])
+def test_a_clock_that_is_set_while_the_pod_runs_bills_what_ran(first, then, seen_before):
+    attempt = make_attempt(hours=5)
+    record_contact(attempt.cluster_id, clock_skew_ms=first)
+    pod = pod_shown(attempt, first)
+    if seen_before:
+        report(attempt.cluster, pod)
+        PodRun.objects.update(observed_at=attempt.starting_at + timedelta(minutes=1))
+    record_contact(attempt.cluster_id, clock_skew_ms=then)
+    Cluster.objects.update(clock_eras=measured_an_hour_ago(attempt.cluster_id))
+    report(attempt.cluster, pod_shown(attempt, first, then, uid=pod.uid))
+    end(attempt)
+    assert billed(attempt) == pytest.approx(timedelta(minutes=299).total_seconds(), abs=5)
+
+
+def measured_an_hour_ago(cluster_id):
+    """The clock was set an hour ago."""
+    *before, last = Cluster.objects.get(id=cluster_id).clock_eras
+    return [*before, last | {"since": (now() - timedelta(hours=1)).isoformat()}]
+
+
+@pytest.mark.parametrize("measured_ms", [0, 10**9, -(10**9), 10**17, -(10**17)])
+@pytest.mark.parametrize("told_ms", [0, 10**9, -(10**9)])
+def test_a_lying_clock_earns_no_more_than_what_we_witnessed(measured_ms, told_ms):
+    attempt = make_attempt()
+    record_contact(attempt.cluster_id, clock_skew_ms=measured_ms)
+    pod = pod_shown(attempt, told_ms)
+    report(attempt.cluster, pod)
+    report(attempt.cluster, pod_shown(attempt, told_ms, told_ms, uid=pod.uid))
+    end(attempt)
+    assert 0 <= billed(attempt) <= timedelta(hours=2, seconds=5).total_seconds()
+
+
+def test_a_pod_that_we_saw_run_has_not_ended_before_that_whatever_its_cluster_tells():
+    attempt = make_attempt()
+    pod = pod_of(attempt)
+    report(attempt.cluster, pod)
+    report(attempt.cluster, replace(pod, phase="Failed", finished_at=pod.started_at, exit_code=1))
+    end(attempt)
+    assert billed(attempt) == pytest.approx(RAN.total_seconds(), abs=5)
+
+
+def test_the_clock_of_the_process_that_measures_does_not_count(time_machine):
+    cluster = make_attempt().cluster
+    time_machine.move_to(now() + timedelta(hours=2))
+    record_contact(cluster.id, clock_skew_ms=-2 * HOUR_MS)
+    [era] = Cluster.objects.get(id=cluster.id).clock_eras
+    assert abs(era["skew_ms"]) < 1_000
