@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 from django.db import connection, transaction
+from django.db.models import F
 
 from benchmarks import report
 from benchmarks.own_database import own_database
+from foundation import clock
 
 if TYPE_CHECKING:
     from clusters.models import Cluster
@@ -79,7 +81,7 @@ class Gateway:
             watch = threading.Thread(target=self._watch, daemon=True)
             watch.start()
             try:
-                _wait(lambda: _has_a_worker(workers), 120, "workers are there")
+                _wait(lambda: _has_a_worker(workers), 300, "workers are there")
                 yield
             finally:
                 self._stopping.set()
@@ -149,7 +151,9 @@ def _has_a_worker(count: int) -> bool:
     """Whether so many workers have connected to the broker and one has had a turn."""
     _announce()
     with connection.cursor() as cursor:
-        cursor.execute("SELECT beat_at > clock_timestamp() - interval '5 s' FROM foundation_routine WHERE name = 'dispatch'")
+        cursor.execute(
+            "SELECT beat_at > clock_timestamp() - interval '5 s' FROM foundation_routine WHERE name = 'dispatch'"
+        )
         row = cursor.fetchone()
     time.sleep(0.5 * count)
     return bool(row and row[0])
@@ -207,32 +211,36 @@ class Fleet:
             _announce()
         _wait(lambda: left_to_release(self.healthy) == 0, 120, "all that arrived is released")
         rows = Attempt.objects.filter(cluster__in=self.healthy).exclude(id=self.pattern.id)
-        times = rows.values_list("next_action_at", "reserved_at", "released_at")
-        return [(released - reserved).total_seconds() for _, reserved, released in times]
+        return [waited.total_seconds() for waited in rows.values_list(F("released_at") - F("reserved_at"), flat=True)]
 
 
 @contextmanager
-def fleet_of(size: Size, home: Path) -> Iterator[Fleet]:
+def fleet_of(size: Size) -> Iterator[Fleet]:
     """Registered members, with one attempt that is placed and never dispatched."""
-    from clusters.drivers.simulated import Node  # noqa: PLC0415 - models come after django.setup()
-    from clusters.operations import register_simulated  # noqa: PLC0415 - likewise
+    from clusters.drivers import NodeSeen  # noqa: PLC0415 - models come after django.setup()
+    from clusters.drivers.simulated import Node  # noqa: PLC0415 - likewise
+    from clusters.operations import record_contact, record_inventory, register_simulated  # noqa: PLC0415 - likewise
     from federation import operations  # noqa: PLC0415 - likewise
     from federation.models import Attempt  # noqa: PLC0415 - likewise
     from tests.builders import actor_for, bind, make_tenant, make_user, submit  # noqa: PLC0415 - likewise
     from tests.hostile_member import Member  # noqa: PLC0415 - likewise
     from tests.hostile_run import registered  # noqa: PLC0415 - likewise
-    from tests.live import gpu_job, observe_until, simulated_cluster  # noqa: PLC0415 - likewise
 
     user = make_user("ada@acme.example")
     bind(user, "acme", "admin")
     make_tenant("acme/research/vision")
-    simulated_cluster("pattern")
-    job = submit(actor_for(user), gpu_job("pattern", gpus=1, seconds=100_000))
+    labels, capacity = {"kubernetes.io/hostname": "n1"}, {"cpu": "64", "memory": "256Gi", "pods": "110"}
+    nodes = [Node("n1", "u1", labels, capacity)]
+    first = register_simulated(make_tenant("acme"), "pattern", nodes=nodes)
+    record_inventory(first.id, [NodeSeen("n1", "u1", labels, [], capacity, True, True)], {})
+    record_contact(first.id, observed_at=clock.now())
+    pods = {"name": "main", "count": 1, "image": "registry.example/job:1", "cpu": "100m", "memory": "64Mi"}
+    runs = {"sim.switchyard.dev/run-seconds": "100000"}
+    body = {"tenant": "acme/research/vision", "name": "pattern", "pod_sets": [pods], "labels": runs}
+    job = submit(actor_for(user), body)
     operations.run_scheduling_cycle()
     pattern = Attempt.objects.get(job=job)
     Attempt.objects.filter(id=pattern.id).update(next_action_at=None)
-    assert observe_until
-    nodes = [Node("n1", "u1", {"kubernetes.io/hostname": "n1"}, {"cpu": "64", "memory": "256Gi", "pods": "110"})]
     healthy = [
         register_simulated(make_tenant("acme"), f"member-{number}", nodes=nodes)
         for number in range(size.members - size.hanging)
@@ -295,7 +303,7 @@ def measure(size: Size, home: Path) -> dict[str, Any]:
 
     figures: dict[str, Any] = {"jobs_per_second_by_workers": {}}
     gateway = Gateway(home)
-    with fleet_of(size, home) as fleet:
+    with fleet_of(size) as fleet:
         with gateway.running(1):
             alone = fleet.steadily(size.steady_seconds, [])
             beside = fleet.steadily(size.steady_seconds, fleet.hanging)
@@ -303,7 +311,9 @@ def measure(size: Size, home: Path) -> dict[str, Any]:
         for workers in size.workers:
             with gateway.running(workers):
                 figures["jobs_per_second_by_workers"][str(workers)] = round(fleet.backlog(size.jobs), 1)
-        Cluster.objects.filter(id__in=[one.id for one in fleet.hanging]).update(health="unreachable", silent_since="2026-01-01T00:00:00Z")
+        Cluster.objects.filter(id__in=[one.id for one in fleet.hanging]).update(
+            health="unreachable", silent_since="2026-01-01T00:00:00Z"
+        )
         Attempt.objects.filter(cluster__in=fleet.hanging).update(next_action_at=None)
         without = passes()
         began = time.perf_counter()
@@ -350,7 +360,9 @@ def _tell_passes(without: Mapping[str, float], with_history: Mapping[str, float]
 def main() -> None:
     """Prints conditions, tables, and one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a fifth of the fleet and little history, in about 3 minutes")
+    parser.add_argument(
+        "--quick", action="store_true", help="a fifth of the fleet and little history, in about 3 minutes"
+    )
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--history", type=int, help="ended jobs")
     options = parser.parse_args()

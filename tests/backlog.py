@@ -1,6 +1,7 @@
 """Many attempts, copied from one that was really placed: some that wait for dispatch, others that have long ended."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.db import connection
 
@@ -12,7 +13,7 @@ WITH pattern AS (
     SELECT attempt.id, attempt.job_id FROM federation_attempt AS attempt WHERE attempt.id = %(pattern)s
 ), copies AS MATERIALIZED (
     SELECT gen_random_uuid() AS job_id, gen_random_uuid() AS attempt_id, cluster_id
-      FROM unnest(%(clusters)s::uuid[]) AS cluster_id, generate_series(1, %(count)s)
+      FROM unnest(%(clusters)s::uuid[]) AS cluster_id, generate_series(1, %(count)s::int)
 ), jobs AS (
     INSERT INTO federation_job
     SELECT (jsonb_populate_record(job, jsonb_build_object('id', copies.job_id))).*
@@ -55,17 +56,17 @@ jobs AS (
                                 reason_message, explanation, attempts_made, created_at, started_at, finished_at)
     SELECT md5('history-' || n)::uuid, job.tenant_id, job.created_by_id, 'history', '{}', job.shape, '{}', 0, 'succeeded', '',
            '', '{}', 1, now() - interval '30 days', now() - interval '30 days', now() - interval '29 days'
-      FROM generate_series(%(first)s, %(last)s) AS n, federation_job AS job WHERE job.id = (SELECT job_id FROM pattern)
+      FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n, federation_job AS job WHERE job.id = (SELECT job_id FROM pattern)
     RETURNING id
 ), attempts AS (
     INSERT INTO federation_attempt (id, job_id, number, cluster_id, state, state_before_unknown, flavor, domain, currency,
                                     namespace, spec_hash, claim_token, next_action_at, tries, reserved_at, sent_at, created_at,
                                     starting_at, released_at, started_at, finished_at, end_reason, end_message, stop_reason,
                                     stop_message, settled_at, removed_at)
-    SELECT md5('attempt-' || n)::uuid, md5('history-' || n)::uuid, 1, (%(clusters)s::uuid[])[1 + n %% %(count)s], 'succeeded',
+    SELECT md5('attempt-' || n)::uuid, md5('history-' || n)::uuid, 1, (%(clusters)s::uuid[])[1 + n %% %(count)s::bigint], 'succeeded',
            '', pattern.flavor, '', 'USD', pattern.namespace, pattern.spec_hash, 0, NULL, 1, at, at, at, at, at, at,
            at + interval '1 day', 'completed', '', '', '', at + interval '1 day', at + interval '2 days'
-      FROM generate_series(%(first)s, %(last)s) AS n, pattern,
+      FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n, pattern,
            LATERAL (SELECT now() - interval '30 days' AS at) AS then_
     RETURNING id, cluster_id
 )
@@ -83,7 +84,8 @@ def long_ago(pattern: Attempt, clusters: Sequence[Cluster], count: int) -> None:
     ids = [one.id for one in clusters]
     with connection.cursor() as cursor:
         for first in range(1, count + 1, STEP):
-            asked = {"pattern": pattern.id, "clusters": ids, "count": len(ids)}
-            cursor.execute(HISTORY, {**asked, "first": first, "last": min(first + STEP - 1, count)})
+            last = min(first + STEP - 1, count)
+            asked: dict[str, Any] = {"pattern": pattern.id, "clusters": ids, "count": len(ids)}
+            cursor.execute(HISTORY, {**asked, "first": first, "last": last})
         for table in ("job", "attempt", "remoteobject"):
             cursor.execute(f"VACUUM (ANALYZE) federation_{table}")

@@ -98,7 +98,9 @@ class Observer:
         """The leases that are ours now: those of before that could be renewed, no more than our share, and new ones up to it."""
         presence = self._be_present(before.presence)
         rows = Cluster.objects.order_by("id").values_list("id", "identity", "server", "credential__updated_at")
-        standing = {_lease(cluster_id): (cluster_id, identity, f"{server} {at}") for cluster_id, identity, server, at in rows}
+        standing = {
+            _lease(cluster_id): (cluster_id, identity, f"{server} {at}") for cluster_id, identity, server, at in rows
+        }
         share = -(-len(standing) // max(leases.count_held(PRESENT), 1))
         tokens = leases.renew_all(before.tokens, ttl_seconds=LEASE_SECONDS)
         kept = {name: token for name, token in tokens.items() if name in standing}

@@ -117,14 +117,10 @@ def _compare(cluster_id: UUID) -> Brought:
         _reconcile(cluster_id)
     except DriverError as error:
         logger.warning("cluster %s could not be compared: %s", cluster_id, error.reason)
-    except Exception:
-        # One cluster's trouble is not that of the others.
-        logger.exception("cluster %s could not be compared", cluster_id)
-    else:
-        ours.update(compare_claimed_until=None, compared_at=Now())
-        return Brought(1, is_answering=True)
-    ours.update(compare_claimed_until=None)
-    return Brought(0, is_answering=False)
+        ours.update(compare_claimed_until=None)
+        return Brought(0, is_answering=False)
+    ours.update(compare_claimed_until=None, compared_at=Now())
+    return Brought(1, is_answering=True)
 
 
 ROUNDS = Rounds("compare", _due_clusters, _compare, _is_claimed)

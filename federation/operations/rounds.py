@@ -6,6 +6,7 @@ cluster is remembered for a while: further visits to it come out of a small numb
 work. What a visitor may write is decided by claims, so when whoever has the right is found to hold none, it is passed over.
 """
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -20,6 +21,7 @@ from foundation.clock import monotonic
 from foundation.threads import DatabaseThreads, kept_threads
 from foundation.turns import Turn
 
+logger = logging.getLogger(__name__)
 AT_ONCE = 8
 SLOW_AT_ONCE = 4
 MOST_THREADS = 32
@@ -108,9 +110,7 @@ class _Round:
     def _all_due(self) -> list[DueCluster]:
         at = monotonic()
         underway = {one.cluster_id for one in self._visits.values()}
-        due = [
-            one for one in self.rounds.due() if one.id not in underway and self._not_before.get(one.id, 0.0) <= at
-        ]
+        due = [one for one in self.rounds.due() if one.id not in underway and self._not_before.get(one.id, 0.0) <= at]
         # By chance, and then whoever was visited least lately: none waits for others that always have more.
         random.shuffle(due)
         return sorted(due, key=lambda one: self._visited_at.get(one.id, 0.0))
@@ -137,7 +137,10 @@ class _Round:
             one = self._visits.pop(future)
             if future.cancelled():
                 continue
-            brought = future.result()
+            if error := future.exception():
+                # One cluster's trouble is not that of the others.
+                logger.error("cluster %s: %s failed", one.cluster_id, self.rounds.kind, exc_info=error)
+            brought = None if error else future.result()
             if brought is None or not brought.is_answering:
                 self._not_before[one.cluster_id] = monotonic() + PAUSE_SECONDS
             if one.is_slow:

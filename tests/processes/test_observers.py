@@ -11,7 +11,7 @@ from tests.builders import make_tenant
 
 from .test_turns import running, wait_for
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
 OBSERVER = ("manage.py", "observer")
 
 

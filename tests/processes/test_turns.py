@@ -17,6 +17,7 @@ from django.db import connection
 
 from clusters.models import Cluster
 from clusters.operations import register_simulated
+from config.celery import app
 from foundation import advisory
 from tests.backlog import left_to_release, pile_up
 from tests.builders import make_tenant
@@ -26,7 +27,7 @@ from tests.live import place
 
 from . import conftest
 
-pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True), pytest.mark.timeout(900)]
 PATIENCE_SECONDS = 240
 """Processes that start together on a busy machine take their time."""
 BEAT = ("manage.py", "beat")
@@ -99,8 +100,6 @@ def fleet(cluster, submitter) -> Callable[[int, int], Sequence[Cluster]]:
 @pytest.fixture(autouse=True)
 def messages_of_others_are_gone():
     """What an earlier test's bell sent is not for this one's workers."""
-    from config.celery import app
-
     app.control.purge()
 
 
@@ -127,7 +126,7 @@ def test_workers_dispatch_side_by_side(home, fleet):
 
 
 def test_the_others_go_on_when_a_worker_is_killed_in_its_turn(home, fleet):
-    fleet(24, 100)
+    fleet(24, 30)
     with running(home, *BEAT) as beat, running(home, *WORKER) as one, running(home, *WORKER) as other:
         wait_for(lambda: has_a_turn(one), "it is in its turn")
         for each in family(one):
@@ -141,7 +140,7 @@ def test_the_others_go_on_when_a_worker_is_killed_in_its_turn(home, fleet):
 
 
 def test_a_frozen_worker_does_not_keep_its_clusters_from_the_others(home, fleet):
-    fleet(4, 300)
+    fleet(4, 40)
     with running(home, *BEAT), running(home, *WORKER) as frozen:
         wait_for(lambda: has_a_turn(frozen), "it is in its turn")
         for each in family(frozen):

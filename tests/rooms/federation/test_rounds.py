@@ -43,9 +43,7 @@ class Fleet:
         self.lock = threading.Lock()
 
     def due(self):
-        slow = set(
-            ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).values_list("cluster_id", flat=True)
-        )
+        slow = set(ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).values_list("cluster_id", flat=True))
         return [DueCluster(one, one in slow) for one in self.left]
 
     def visit(self, cluster_id):
@@ -124,6 +122,13 @@ def test_every_cluster_comes_round_however_much_the_others_have():
     Rounds("dispatch", fleet.due, visit, lambda _: True).go(Turn("dispatch", seconds=1))
     assert len(fleet.visits) == 3 * AT_ONCE
     assert max(fleet.visits.values()) - min(fleet.visits.values()) <= 2
+
+
+def test_one_cluster_whose_visit_fails_does_not_keep_the_others_from_theirs():
+    fleet = Fleet(healthy=12, hanging=0)
+    visit, broken = fleet.visit, fleet.healthy[0]
+    fleet.visit = lambda cluster_id: visit(cluster_id) if cluster_id != broken else 1 // 0
+    assert fleet.go(Turn("dispatch", seconds=2)) == 11
 
 
 def test_others_are_asked_to_join_when_there_is_more_than_one_process_takes_on_at_once():
