@@ -174,6 +174,12 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "queue": "bill",
         "every_seconds": 900,
     },
+    "prove": {
+        "task": "federation.tasks.prove_books",
+        "inline": "federation.operations.prove_books",
+        "queue": "notify",
+        "every_seconds": 86_400,
+    },
     "anchor": {
         "task": "tenancy.tasks.anchor_audit",
         "inline": "tenancy.operations.anchor_audit",

@@ -47,3 +47,9 @@ def sweep() -> None:
 def accrue_running() -> None:
     """Brings the usage of long jobs up to date."""
     run_exclusively("accrue", operations.accrue_running)
+
+
+@shared_task(queue="notify", time_limit=7200, soft_time_limit=7000)
+def prove_books() -> None:
+    """Works the books out again, as far as they have changed since the last proof."""
+    run_exclusively("prove", operations.prove_books)

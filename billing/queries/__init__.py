@@ -9,7 +9,9 @@ from .prices import price_book as price_book
 from .prices import price_spans as price_spans
 from .prices import visible_prices as visible_prices
 from .progress import closed_until as closed_until
+from .proof import Place as Place
 from .proof import discrepancies as discrepancies
+from .proof import newest_place as newest_place
 from .usage import GROUPS as GROUPS
 from .usage import UsageReport as UsageReport
 from .usage import UsageRow as UsageRow

@@ -1,27 +1,66 @@
 """Whether the books are right, worked out again from the ground."""
 
-from django.db import connection
+from dataclasses import dataclass
+
+from django.db.models import Max
 
 import quotas.queries
+from billing.models import Meter, UsageSegment
+from foundation.proofs import findings
 
 
-def discrepancies() -> tuple[str, ...]:
-    """What is wrong in the ledger and the quota journal, in sentences; empty when both are right."""
-    found: list[str] = []
-    with connection.cursor() as cursor:
-        for sentence, query in PROOFS:
-            cursor.execute(query)
-            found += [sentence.format(*row) for row in cursor.fetchall()]
-    return (*found, *quotas.queries.discrepancies())
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far the books were written: the last meter, segment and line of the quota journal. Zero is before the first."""
+
+    meter: int = 0
+    segment: int = 0
+    movement: int = 0
 
 
+START = Place()
+
+
+def newest_place() -> Place:
+    """Where the books end now."""
+    meter = Meter.objects.aggregate(last=Max("id"))["last"] or 0
+    segment = UsageSegment.objects.aggregate(last=Max("id"))["last"] or 0
+    return Place(meter, segment, quotas.queries.newest_movement())
+
+
+def discrepancies(since: Place = START) -> tuple[str, ...]:
+    """What is wrong in the ledger and the quota journal, in sentences; empty when both are right.
+
+    With `since` only of what was written after that place: meters that are new or have run on, each as a whole.
+    """
+    chosen = "" if since == START else CHANGED
+    proofs = [(sentence, query.format(changed=chosen)) for sentence, query in PROOFS]
+    found = findings(proofs, {"meter": since.meter, "segment": since.segment})
+    return (*found, *quotas.queries.discrepancies(since.movement))
+
+
+CHANGED = """
+AND m.id IN (SELECT id FROM billing_meter WHERE id > %(meter)s
+             UNION SELECT meter_id FROM billing_usagesegment WHERE id > %(segment)s)
+"""
 PROOFS = (
+    (
+        "meter {0} runs from {1} to {2}, which are no instants",
+        """
+        SELECT m.id, m.metered_from, m.metered_until FROM billing_meter AS m
+        WHERE (NOT isfinite(m.metered_from) OR NOT isfinite(m.metered_until) OR m.metered_until < m.metered_from
+            OR m.metered_from < timestamptz '2000-01-01Z' OR m.metered_until > now() + interval '1 day') {changed}
+        ORDER BY m.id
+        """,
+    ),
     (
         "meter {0}: segments cover {1} ms of the {2} ms from its beginning to {3}",
         """
-        SELECT m.id, (extract(epoch FROM coalesce(sum(upper(s.period) - lower(s.period)), interval '0')) * 1000)::bigint,
-            (extract(epoch FROM m.metered_until - m.metered_from) * 1000)::bigint, m.metered_until
-        FROM billing_meter AS m LEFT JOIN billing_usagesegment AS s ON s.meter_id = m.id GROUP BY m.id
+        SELECT m.id, round(extract(epoch FROM coalesce(sum(upper(s.period) - lower(s.period)), interval '0')) * 1000),
+            round(extract(epoch FROM m.metered_until - m.metered_from) * 1000), m.metered_until
+        FROM billing_meter AS m
+        LEFT JOIN billing_usagesegment AS s ON s.meter_id = m.id AND isfinite(lower(s.period)) AND isfinite(upper(s.period))
+        WHERE isfinite(m.metered_from) AND isfinite(m.metered_until) {changed} GROUP BY m.id
         HAVING coalesce(sum(upper(s.period) - lower(s.period)), interval '0') <> m.metered_until - m.metered_from
             OR min(lower(s.period)) <> m.metered_from OR max(upper(s.period)) <> m.metered_until
         ORDER BY m.id
@@ -31,20 +70,30 @@ PROOFS = (
         "meter {0}: a segment begins at {1} although the one before it ends at {2}",
         """
         SELECT meter_id, begins, before FROM (
-            SELECT meter_id, lower(period) AS begins,
-                lag(upper(period)) OVER (PARTITION BY meter_id ORDER BY lower(period)) AS before
-            FROM billing_usagesegment
+            SELECT s.meter_id, lower(s.period) AS begins,
+                lag(upper(s.period)) OVER (PARTITION BY s.meter_id ORDER BY lower(s.period)) AS before
+            FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id {changed}
         ) AS ordered WHERE begins <> before ORDER BY meter_id, begins
         """,
     ),
     (
         "segment {0} of meter {1} counts {2} GPU-ms and {3} millicore-ms, which its meter did not",
         """
-        SELECT s.id, m.id, s.gpu_milliseconds, s.cpu_millicore_milliseconds
-        FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
-        WHERE s.gpu_milliseconds <> m.gpu_units * extract(epoch FROM upper(s.period) - lower(s.period)) * 1000
+        SELECT s.id, m.id AS meter, s.gpu_milliseconds, s.cpu_millicore_milliseconds
+        FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id {changed}
+        WHERE isfinite(lower(s.period)) AND isfinite(upper(s.period)) AND (
+            s.gpu_milliseconds <> m.gpu_units * extract(epoch FROM upper(s.period) - lower(s.period)) * 1000
             OR s.cpu_millicore_milliseconds
-                <> m.cpu_millicores * extract(epoch FROM upper(s.period) - lower(s.period)) * 1000
+                <> m.cpu_millicores * extract(epoch FROM upper(s.period) - lower(s.period)) * 1000)
+        ORDER BY s.id
+        """,
+    ),
+    (
+        "segment {0} of meter {1} is of {2}, which is no time that passed",
+        """
+        SELECT s.id, m.id AS meter, s.period FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id {changed}
+        WHERE coalesce(isempty(s.period) OR NOT isfinite(lower(s.period)) OR NOT isfinite(upper(s.period))
+            OR upper(s.period) > now() + interval '1 day', true)
         ORDER BY s.id
         """,
     ),
@@ -58,9 +107,21 @@ PROOFS = (
                 s.period <@ p.valid AND s.currency = p.currency
                 AND (r.cluster_id, r.capacity_type) = (m.cluster_id, m.capacity_type)
                 AND r.flavor IN (m.flavor, m.cpu_flavor) AS belongs
-            FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+            FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id {changed}
             LEFT JOIN billing_price AS p ON p.id = s.price_id LEFT JOIN billing_rate AS r ON r.id = p.rate_id
+            WHERE isfinite(m.metered_from) AND isfinite(lower(s.period)) AND isfinite(upper(s.period))
         ) AS worked_out WHERE cost <> due OR NOT coalesce(belongs, true) ORDER BY id
+        """,
+    ),
+    (
+        "pod {1} of cluster {2} is metered twice from {3} on, by meters {0} and {4}",
+        """
+        SELECT m.id, split_part(m.source_uid, '~', 1) AS pod, m.cluster_id, greatest(m.metered_from, other.metered_from) AS since,
+            other.id AS other
+        FROM billing_meter AS m JOIN billing_meter AS other ON other.cluster_id = m.cluster_id AND other.id <> m.id
+            AND other.source_uid = split_part(m.source_uid, '~', 1) AND m.source_uid <> other.source_uid {changed}
+        WHERE m.metered_from < other.metered_until AND other.metered_from < m.metered_until AND m.metered_from < m.metered_until
+        ORDER BY m.id
         """,
     ),
 )

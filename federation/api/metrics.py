@@ -43,6 +43,22 @@ def _gauges(now: Standing) -> Iterator[Metric]:
         live.add_metric([cluster, state], attempts)
     yield live
     yield GaugeMetricFamily("switchyard_holds_pending", "Holds on quota not yet ended.", value=now.pending_holds)
+    yield GaugeMetricFamily(
+        "switchyard_attempts_unsettled", "Ended attempts whose usage is not posted yet.", value=now.unsettled_attempts
+    )
+    yield GaugeMetricFamily(
+        "switchyard_attempts_in_trouble",
+        "Attempts whose usage cannot be recorded: their job's events say why.",
+        value=now.attempts_in_trouble,
+    )
+    yield GaugeMetricFamily(
+        "switchyard_book_findings",
+        "What the last proof of the books found wrong; `manage.py prove_ledger` tells it.",
+        value=now.book_findings,
+    )
+    yield GaugeMetricFamily(
+        "switchyard_books_proven_age_seconds", "Since the books were last proven.", value=now.books_proven_age_seconds
+    )
     yield GaugeMetricFamily("switchyard_outbox_messages", "Wake-ups not yet delivered.", value=now.outbox_messages)
     yield GaugeMetricFamily("switchyard_outbox_lag_seconds", "Age of the oldest wake-up.", value=now.outbox_lag_seconds)
     lag = GaugeMetricFamily("switchyard_observer_lag_seconds", "Since a cluster was last heard.", labels=["cluster"])

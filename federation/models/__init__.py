@@ -12,6 +12,7 @@ from .jobs import PodRun as PodRun
 from .jobs import PolicyWeight as PolicyWeight
 from .jobs import RemoteObject as RemoteObject
 from .jobs import RunGroup as RunGroup
+from .proofs import BookProof as BookProof
 from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
 from .upkeep import ClusterUpkeep as ClusterUpkeep

@@ -10,6 +10,7 @@ from .observation import Observations as Observations
 from .observation import record_observations as record_observations
 from .policies import put_policy as put_policy
 from .policies import remove_policy as remove_policy
+from .proving import prove_books as prove_books
 from .reconciliation import ask_for_reconciliation as ask_for_reconciliation
 from .reconciliation import compare_clusters as compare_clusters
 from .reconciliation import reconcile_clusters as reconcile_clusters

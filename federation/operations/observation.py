@@ -101,7 +101,7 @@ def _known_objects(cluster_id: UUID, uids: Iterable[str]) -> dict[str, Asked]:
         "attempt__settled_at",
         "attempt__cluster__clock_eras",
     )
-    return {uid: Asked(*rest, clock=eras_of(eras)) for uid, *rest, eras in columns}
+    return {uid: Asked(*rest, eras_of(eras)) for uid, *rest, eras in columns}
 
 
 KNOWN_RUNS = """

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from django.db import connection
 from django.db.models import Count, Min
 
 from clusters.models import Cluster
@@ -11,7 +13,6 @@ from federation.engine.lifecycle import JobState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
 from foundation import clock
 from foundation.models import OutboxMessage, Routine
-from quotas.models import Hold
 from tenancy.queries import audit_watch
 
 
@@ -22,6 +23,10 @@ class Standing:
     queued_by_reason: Mapping[str, int]
     live_by_cluster_and_state: Mapping[tuple[str, str], int]
     pending_holds: int
+    unsettled_attempts: int
+    attempts_in_trouble: int
+    book_findings: int
+    books_proven_age_seconds: float
     outbox_messages: int
     outbox_lag_seconds: float
     observer_lag_seconds: Mapping[str, float]
@@ -49,7 +54,7 @@ def standing() -> Standing:
     return Standing(
         queued_by_reason={row["reason_code"]: row["n"] for row in queued},
         live_by_cluster_and_state={(row["cluster__name"], row["state"]): row["n"] for row in live},
-        pending_holds=Hold.objects.filter(state=Hold.State.PENDING).count(),
+        **_money(),
         outbox_messages=outbox["n"],
         outbox_lag_seconds=_age(at, outbox["oldest"]),
         observer_lag_seconds={name: _age(at, last) for name, last in seen},
@@ -59,6 +64,28 @@ def standing() -> Standing:
         audit_checked_age_seconds=_age(at, watch.checked_at),
         audit_has_fault=bool(watch.fault),
     )
+
+
+MONEY = """
+SELECT (SELECT count(*) FROM quotas_hold WHERE state = 'pending'),
+       (SELECT count(*) FROM federation_attempt WHERE settled_at IS NULL AND finished_at IS NOT NULL),
+       (SELECT count(*) FROM federation_attempt WHERE settle_error <> ''),
+       coalesce((SELECT found FROM federation_bookproof ORDER BY id DESC LIMIT 1), 0),
+       coalesce((SELECT extract(epoch FROM now() - began_at) FROM federation_bookproof ORDER BY id DESC LIMIT 1), 0)::float
+"""
+
+
+def _money() -> dict[str, Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(MONEY)
+        names = (
+            "pending_holds",
+            "unsettled_attempts",
+            "attempts_in_trouble",
+            "book_findings",
+            "books_proven_age_seconds",
+        )
+        return dict(zip(names, cursor.fetchone(), strict=True))
 
 
 def _age(at: datetime, since: datetime | None) -> float:

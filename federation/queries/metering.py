@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -70,9 +71,9 @@ def weighed_again(attempt_ids: Collection[UUID]) -> list[Unsettled]:
     return _weighed("AND attempt.id = ANY(%(ids)s) ORDER BY attempt.id", ids=list(attempt_ids))
 
 
-def _weighed(chosen: str, **given: object) -> list[Unsettled]:
+def _weighed(chosen: str, **given: Any) -> list[Unsettled]:
     with connection.cursor() as cursor:
-        cursor.execute(WEIGH.format(chosen=chosen), {"patience": PATIENCE, **given})
+        cursor.execute(WEIGH.format(chosen=chosen), given | {"patience": PATIENCE})
         return [Unsettled(*row) for row in cursor.fetchall()]
 
 

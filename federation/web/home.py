@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 
 from billing.queries.pages import Spend, spend_this_month
 from clusters.queries.pages import Fleet, fleet_view
+from federation.queries.books import Books, books
 from federation.queries.overview import Workload, workload
 from foundation.pages import show
 from tenancy.queries import Actor
@@ -17,10 +18,16 @@ class HomePage:
     fleet: Fleet
     work: Workload
     spend: Spend
+    books: Books | None
+    """How the last proof went; operators alone are told."""
 
 
 @page
 def home(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Everything at a glance, kept fresh."""
-    shown = HomePage(fleet=fleet_view(actor), work=workload(actor), spend=spend_this_month(actor))
+    shown = HomePage(fleet=fleet_view(actor), work=workload(actor), spend=spend_this_month(actor), books=_books(actor))
     return show(request, "federation/home.html", shown, live="federation/home_live.html")
+
+
+def _books(actor: Actor) -> Books | None:
+    return books() if actor.is_operator else None

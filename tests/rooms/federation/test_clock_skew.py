@@ -60,7 +60,9 @@ def test_a_pod_that_is_first_seen_when_it_is_over_is_billed_for_what_ran(skew_ms
 
 
 @pytest.mark.parametrize("seen_before", [True, False])
-@pytest.mark.parametrize(("first", "then"), [(0, -2 * HOUR_MS), (0, 2 * HOUR_MS), (-2 * HOUR_MS, 300_000), (300_000, 0)])
+@pytest.mark.parametrize(
+    ("first", "then"), [(0, -2 * HOUR_MS), (0, 2 * HOUR_MS), (-2 * HOUR_MS, 300_000), (300_000, 0)]
+)
 def test_a_clock_that_is_set_while_the_pod_runs_bills_what_ran(first, then, seen_before):
     attempt = make_attempt(hours=5)
     record_contact(attempt.cluster_id, clock_skew_ms=first)

@@ -1,0 +1,31 @@
+"""`manage.py prove_ledger`: works the books out again, in all rooms, and says what is wrong; exit 0 if nothing is."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from billing.models import UsageSegment
+from federation.operations import prove_books
+from quotas.models import HoldMovement
+
+
+class Command(BaseCommand):
+    help = "Proves that jobs, attempts, pods, meters, segments, prices, holds and quota counters agree."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--since-last",
+            action="store_true",
+            help="only what changed since the last proof that found nothing, as every night",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        proof = prove_books(full=not options["since_last"])
+        for sentence in proof.told:
+            self.stderr.write(sentence)
+        if proof.found:
+            raise CommandError(f"the books are wrong in {proof.found} places")
+        self.stdout.write(
+            f"the books are right: {UsageSegment.objects.count()} segments, {HoldMovement.objects.count()} movements"
+        )

@@ -1,0 +1,27 @@
+"""What the nightly proof of the books found."""
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+
+class BookProof(models.Model):
+    """One proof: of all that was written, or of what was written since the last one that found nothing."""
+
+    id = models.BigAutoField(primary_key=True)
+    began_at = models.DateTimeField(help_text="By the database's clock: what was written before is proven.")
+    finished_at = models.DateTimeField(db_default=Now())
+    is_full = models.BooleanField()
+    meter = models.BigIntegerField(help_text="The last there was when it began; likewise the others.")
+    segment = models.BigIntegerField()
+    movement = models.BigIntegerField()
+    found = models.PositiveIntegerField(help_text="How much is wrong.")
+    told = models.JSONField(default=list, help_text="The first of it, in sentences.")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(finished_at__gte=models.F("began_at")), name="proof_ends_after_it_began")
+        ]
+
+    def __str__(self) -> str:
+        return f"proof of {self.began_at}: {self.found} found"

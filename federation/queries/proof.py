@@ -1,0 +1,115 @@
+"""Whether jobs, attempts, pods, holds and meters agree, across all rooms: what only the highest room can ask."""
+
+from datetime import datetime
+
+from foundation.proofs import findings
+
+
+def disagreements(since: datetime | None = None) -> tuple[str, ...]:
+    """What does not fit together, in sentences; with `since`, of what was settled after that and of what is not settled yet."""
+    return tuple(findings(PROOFS, {"since": since.isoformat() if since else "-infinity"}))
+
+
+LIVE = "('reserved', 'created', 'starting', 'running', 'unknown')"
+SETTLED = "FROM federation_attempt AS a WHERE a.settled_at >= %(since)s::timestamptz"
+SETTLED_PODS = """
+FROM federation_attempt AS a JOIN federation_podrun AS pod ON pod.attempt_id = a.id
+WHERE a.settled_at >= %(since)s::timestamptz AND pod.started_at IS NOT NULL
+"""
+METER_OF_POD = """
+SELECT 1 FROM billing_meter AS m WHERE m.cluster_id = pod.cluster_id
+    AND m.source_uid = pod.uid || CASE pod.part WHEN 0 THEN '' ELSE '~' || pod.part END
+"""
+PROOFS = (
+    (
+        "attempt {0} is {1} and has no pending hold",
+        f"""
+        SELECT a.id, a.state FROM federation_attempt AS a LEFT JOIN quotas_hold AS h ON h.holder_id = a.id
+        WHERE a.state IN {LIVE} AND h.state IS DISTINCT FROM 'pending' ORDER BY a.id
+        """,  # noqa: S608
+    ),
+    (
+        "attempt {0} is {1} although its job is {2}",
+        f"""
+        SELECT a.id, a.state, j.state AS job FROM federation_attempt AS a JOIN federation_job AS j ON j.id = a.job_id
+        WHERE a.state IN {LIVE} AND j.state NOT IN ('dispatching', 'running', 'suspended', 'cancelling') ORDER BY a.id
+        """,  # noqa: S608
+    ),
+    (
+        "job {0} is {1} although no attempt of it lives",
+        f"""
+        SELECT j.id, j.state FROM federation_job AS j
+        WHERE j.id IN (SELECT a.job_id {SETTLED}) AND j.state IN ('dispatching', 'running', 'cancelling')
+            AND NOT EXISTS (SELECT 1 FROM federation_attempt AS a WHERE a.job_id = j.id AND a.state IN {LIVE})
+        ORDER BY j.id
+        """,  # noqa: S608
+    ),
+    (
+        "pending hold {0} is of no attempt that lives or waits for settlement",
+        """
+        SELECT h.holder_id FROM quotas_hold AS h LEFT JOIN federation_attempt AS a ON a.id = h.holder_id
+        WHERE h.state = 'pending' AND (a.id IS NULL OR a.settled_at IS NOT NULL) ORDER BY h.holder_id
+        """,
+    ),
+    (
+        "attempt {0} ended at {1}, its hold as {2} before its usage was settled",
+        """
+        SELECT a.id, a.finished_at, h.state FROM federation_attempt AS a JOIN quotas_hold AS h ON h.holder_id = a.id
+        WHERE a.settled_at IS NULL AND a.finished_at IS NOT NULL AND a.reopened_at IS NULL AND h.state <> 'pending'
+        ORDER BY a.id
+        """,
+    ),
+    (
+        "attempt {0} ended at {1} and is not settled yet: {2}",
+        """
+        SELECT a.id, a.finished_at, coalesce(nullif(a.settle_error, ''), 'nobody knows why') AS why FROM federation_attempt AS a
+        WHERE a.settled_at IS NULL AND a.finished_at < now() - interval '1 day' ORDER BY a.id
+        """,
+    ),
+    (
+        "attempt {0} is settled, its hold {1} and {2} of its meters counted something",
+        f"""
+        SELECT id, state, meters FROM (
+            SELECT a.id, h.state, a.reopened_at, (SELECT count(*) FROM billing_meter AS m
+                WHERE m.workload_id = a.job_id AND m.run_id = a.id) AS meters
+            FROM (SELECT a.* {SETTLED}) AS a JOIN quotas_hold AS h ON h.holder_id = a.id
+        ) AS settled
+        WHERE state = 'pending' OR state = 'posted' AND meters = 0 OR state = 'voided' AND meters > 0 AND reopened_at IS NULL
+        ORDER BY id
+        """,  # noqa: S608
+    ),
+    (
+        "pod {1} of settled attempt {0} ran and has no closed meter",
+        f"SELECT a.id, pod.uid {SETTLED_PODS} AND NOT EXISTS ({METER_OF_POD} AND m.is_closed) ORDER BY a.id, pod.uid",
+    ),
+    (
+        "pod {1} of settled attempt {0} ran from {2} to {3}, which its meters did not count",
+        f"""
+        SELECT a.id, pod.uid, pod.started_at, pod.finished_at {SETTLED_PODS} AND EXISTS ({METER_OF_POD}
+                AND (m.metered_until < date_trunc('milliseconds', pod.finished_at)
+                    OR m.metered_from <> date_trunc('milliseconds', coalesce(pod.resumed_at, pod.started_at))
+                    OR m.metered_until > greatest(pod.started_at, pod.finished_at, pod.observed_at, a.finished_at, a.settled_at)))
+        ORDER BY a.id, pod.uid
+        """,
+    ),
+    (
+        "meter {1} counts {2} for settled attempt {0}, which has no such pod",
+        f"""
+        SELECT a.id, m.id AS meter, m.source_uid FROM (SELECT a.* {SETTLED}) AS a
+        JOIN billing_meter AS m ON m.workload_id = a.job_id AND m.run_id = a.id
+        WHERE NOT EXISTS (SELECT 1 FROM federation_podrun AS pod
+            WHERE pod.attempt_id = a.id AND pod.cluster_id = m.cluster_id AND pod.uid = split_part(m.source_uid, '~', 1))
+        ORDER BY a.id, m.id
+        """,  # noqa: S608
+    ),
+    (
+        "attempt {0} began to start at {1} and ended at {2}",
+        f"""
+        SELECT a.id, a.starting_at, a.finished_at {SETTLED} AND (a.finished_at < a.starting_at
+            OR NOT isfinite(a.finished_at) OR a.finished_at > now() + interval '1 day'
+            OR coalesce(NOT isfinite(a.starting_at), false))
+        ORDER BY a.id
+        """,
+    ),
+)
+"""Each: a sentence and the query whose rows fill it. Whatever is not settled is few, whatever the history."""

@@ -1,0 +1,186 @@
+"""The proof of the books: across all rooms, over any row, told to those who look after the installation."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+
+from federation.models import Attempt, BookProof, Job
+from federation.operations import prove_books, settle_attempts
+from foundation.clock import now
+from quotas.operations import take_holds
+from tests.builders import hold_request, make_limit, make_user
+from tests.rooms.federation.test_hostile_reports import end, make_attempt, pod_of, report
+from tests.rooms.federation.test_metrics import samples
+
+pytestmark = pytest.mark.django_db
+
+
+def forge(statement):
+    """Past every trigger."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # what was right before is not judged with what is forged now
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(statement)
+        cursor.execute("SET LOCAL session_replication_role = origin")
+
+
+def loosen(statement):
+    """As if a constraint had never been."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        cursor.execute(statement)
+
+
+def attempt_with_hold(**fields):
+    attempt = make_attempt(**fields)
+    request = replace(hold_request("acme/team"), holder_id=attempt.id)
+    assert take_holds([request]) == {attempt.id: None}
+    return attempt
+
+
+@pytest.fixture
+def books():
+    """A running attempt, and a settled one whose pod ran for an hour."""
+    make_limit("acme", "gpu", "8")
+    running, done = attempt_with_hold(), attempt_with_hold()
+    report(running.cluster, pod_of(running))
+    pod = pod_of(done)
+    report(done.cluster, replace(pod, phase="Succeeded", finished_at=pod.started_at + timedelta(hours=1), exit_code=0))
+    end(done)
+    assert Attempt.objects.get(id=done.id).settled_at is not None
+    assert prove_books().told == []
+    return {"running": running, "done": done}
+
+
+FORGERIES = {
+    "UPDATE quotas_hold SET state = 'posted', ended_at = clock_timestamp() WHERE holder_id = '{running}'": "has no pending hold",
+    "DELETE FROM quotas_hold WHERE holder_id = '{running}'": "has no pending hold",
+    "UPDATE quotas_hold SET state = 'pending', ended_at = NULL WHERE holder_id = '{done}'": "is of no attempt that lives",
+    "UPDATE quotas_hold SET state = 'voided' WHERE holder_id = '{done}'": "its hold voided and 1 of its meters",
+    "UPDATE federation_job SET state = 'failed', finished_at = now() WHERE state = 'running'": "although its job is failed",
+    "UPDATE federation_job SET state = 'running', finished_at = NULL WHERE state <> 'running'": "no attempt of it lives",
+    "DELETE FROM billing_meter": "ran and has no closed meter",
+    "UPDATE billing_meter SET is_closed = false": "ran and has no closed meter",
+    "UPDATE federation_podrun SET finished_at = finished_at + interval '1 hour' WHERE finished_at IS NOT NULL": (
+        "which its meters did not count"
+    ),
+    "DELETE FROM federation_podrun WHERE attempt_id = '{done}'": "which has no such pod",
+    "UPDATE federation_attempt SET finished_at = '1970-01-01' WHERE id = '{done}'": "and ended at 1970-01-01",
+    "UPDATE federation_attempt SET settled_at = NULL WHERE id = '{done}'": "as posted before its usage was settled",
+    "INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state) SELECT gen_random_uuid(), tenant_id, 'n', '{{}}',"
+    " 'pending' FROM quotas_hold LIMIT 1": "is of no attempt that lives",
+    "INSERT INTO billing_meter (cluster_id, source_uid, tenant_id, user_id, user_name, workload_id, workload_name, run_id, flavor,"
+    " capacity_type, unit, gpu_units, cpu_millicores, metered_from, metered_until, is_closed) SELECT cluster_id, source_uid || '~1',"
+    " tenant_id, user_id, '', workload_id, '', run_id, flavor, capacity_type, unit, gpu_units, cpu_millicores, metered_from,"
+    " metered_until, true FROM billing_meter": "is metered twice",
+}
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize(("forgery", "said"), FORGERIES.items())
+def test_the_proof_finds_what_does_not_agree(books, forgery, said, full):
+    forge(forgery.format(**{name: attempt.id for name, attempt in books.items()}))
+    assert said in "\n".join(prove_books(full=full).told)
+
+
+HOSTILE = {
+    "UPDATE quotas_hold SET amounts = '{\"gpu\": 0.5}'": "amounts that are not whole numbers",
+    'UPDATE quotas_hold SET amounts = \'{"gpu": "1e999", "cpu": null}\'': "amounts that are not whole numbers",
+    "UPDATE quotas_hold SET amounts = '[1]'": "amounts that are not whole numbers",
+    "UPDATE quotas_hold SET amounts = '{\"gpu\": 99999999999999999999999999}'": "",
+    "UPDATE quotas_hold SET ended_at = '1970-01-01' WHERE state <> 'pending'": "and ended at 1970-01-01",
+    "UPDATE quotas_hold SET created_at = '-infinity'": "began at -infinity",
+    "UPDATE billing_meter SET metered_until = 'infinity'": "which are no instants",
+    "UPDATE billing_meter SET metered_from = '4000-01-01 BC'": "which are no instants",
+    "UPDATE billing_meter SET gpu_units = 2147483647, cpu_millicores = 9223372036854775807": "which its meter did not",
+    "UPDATE billing_usagesegment SET period = 'empty'": "no time that passed",
+    "UPDATE billing_usagesegment SET period = tstzrange(NULL, NULL)": "no time that passed",
+    "UPDATE billing_usagesegment SET cost = 'NaN'": "costs NaN",
+    "UPDATE federation_podrun SET started_at = 'infinity', finished_at = 'infinity'": "which its meters did not count",
+    "UPDATE federation_attempt SET finished_at = 'infinity', starting_at = '-infinity' WHERE settled_at IS NOT NULL": "ended at infinity",
+    "UPDATE quotas_quotalimit SET held = 9223372036854775807, cap = 1": "more than its cap",
+}
+
+
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize(("row", "said"), HOSTILE.items())
+def test_the_proof_survives_any_row_and_tells_it(books, row, said, full):
+    for table, names in (
+        ("quotas_hold", ("hold_amounts_are_whole", "hold_ends_after_it_began")),
+        ("billing_usagesegment", (
+            "segment_period_is_half_open", "segment_is_in_whole_milliseconds", "segment_lies_within_a_day",
+            "each_moment_is_metered_once", "segment_costs_only_with_a_price",
+        )),
+        ("billing_meter", ("meter_is_in_whole_milliseconds", "meter_never_runs_backwards")),
+        ("quotas_quotalimit", ("quota_is_never_exceeded", "quota_surplus_cap_is_what_is_held")),
+        ("federation_podrun", ("one_pod_at_a_time_has_a_place",)),
+    ):  # fmt: skip
+        for name in names:
+            loosen(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    forge(row)
+    told = "\n".join(prove_books(full=full).told)
+    assert said in told
+    assert "it cannot be told" not in told
+
+
+def test_a_row_that_breaks_one_question_does_not_keep_the_others_from_being_asked(books, monkeypatch):
+    monkeypatch.setattr("federation.queries.proof.PROOFS", (("one {0}", "SELECT 1 / 0"), ("the other {0}", "SELECT 7")))
+    told = prove_books().told
+    assert "division by zero" in told[0]
+    assert told[1] == "the other 7"
+
+
+def test_what_is_wrong_is_told_every_night_until_it_is_right(books):
+    forge("UPDATE federation_attempt SET finished_at = '1970-01-01' WHERE settled_at IS NOT NULL")
+    Attempt.objects.filter(settled_at__isnull=False).update(settled_at=now() - timedelta(minutes=1))
+    assert [prove_books().found for _ in range(3)] == [1, 1, 1]
+    forge(f"UPDATE federation_attempt SET finished_at = '{now().isoformat()}' WHERE settled_at IS NOT NULL")
+    assert prove_books().found == 0
+
+
+def test_a_night_looks_at_what_changed_and_a_full_proof_at_everything(books):
+    forge(
+        "UPDATE federation_attempt SET finished_at = '1970-01-01', settled_at = now() - interval '9 days' WHERE settled_at IS NOT NULL"
+    )
+    assert prove_books().found == 0
+    assert prove_books(full=True).found == 1
+
+
+def test_old_proofs_go_and_the_last_good_one_stays(books, monkeypatch):
+    monkeypatch.setattr("federation.operations.proving.MOST_KEPT", 3)
+    good = BookProof.objects.latest("id").id
+    forge("DELETE FROM quotas_hold")
+    for _ in range(6):
+        prove_books()
+    assert BookProof.objects.count() <= 5
+    assert BookProof.objects.filter(id=good).exists()
+
+
+def test_what_is_wrong_is_in_the_figures_on_the_page_of_operators_and_in_the_commands_words(books, client, capsys):
+    forge("DELETE FROM quotas_hold")
+    with pytest.raises(CommandError):
+        call_command("prove_ledger")
+    assert "has no pending hold" in capsys.readouterr().err
+    found = samples(client)
+    assert found["switchyard_book_findings"] >= 1
+    assert found["switchyard_books_proven_age_seconds"] < 60
+    assert found["switchyard_attempts_in_trouble"] == 0
+    for is_superuser in (True, False):
+        user = make_user()
+        type(user).objects.filter(id=user.id).update(is_superuser=is_superuser)
+        client.force_login(type(user).objects.get(id=user.id))
+        assert ("The books do not agree" in client.get("/").content.decode()) is is_superuser
+
+
+def test_a_settlement_in_the_middle_of_the_proof_is_no_finding(books):
+    attempt = attempt_with_hold()
+    report(attempt.cluster, pod_of(attempt, finished_at=now(), phase="Failed", exit_code=1))
+    assert prove_books(full=True).found == 0
+    end(attempt)
+    assert settle_attempts() == 0
+    assert prove_books(full=True).found == 0
+    assert Job.objects.filter(state="running").count() == 1
