@@ -6,7 +6,7 @@ prove nothing. Observations may come late, twice and in any order: terminal stat
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -101,7 +101,7 @@ def _known_objects(cluster_id: UUID, uids: Iterable[str]) -> dict[str, Asked]:
         "attempt__settled_at",
         "attempt__cluster__clock_eras",
     )
-    return {uid: Asked(*rest, eras_of(eras)) for uid, *rest, eras in columns}
+    return {uid: replace(Asked(*rest), clock=eras_of(eras)) for uid, *rest, eras in columns}
 
 
 KNOWN_RUNS = """
