@@ -1,6 +1,7 @@
 """From a registered cluster to the one address its driver may connect to. Asked anew for every new driver."""
 
 import socket
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as OutOfTime
 from functools import lru_cache
@@ -109,13 +110,19 @@ def _own_servers() -> frozenset[tuple[str, int]]:
 
     A process without REDIS_URL does not know the broker's; there only the guard's closed ranges keep it away.
     """
-    database: dict[str, Any] = settings.DATABASES["default"]
     broker = urlsplit(settings.REDIS_URL)
     own: set[tuple[str, int]] = set()
-    for host, port in ((database["HOST"], int(database["PORT"] or 5432)), (broker.hostname, broker.port or 6379)):
+    for host, port in (*_database_servers(settings.DATABASES["default"]), (broker.hostname, broker.port or 6379)):
         if host:
             own |= {(address, port) for address in _addresses_if_any(str(host), port)}
     return frozenset(own)
+
+
+def _database_servers(database: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Host and port of each: DATABASE_URL may name several hosts, and one port for all or one for each."""
+    hosts = str(database["OPTIONS"].get("hostaddr") or database["HOST"]).split(",")
+    ports = [int(port or 5432) for port in str(database["PORT"]).split(",")]
+    return list(zip(hosts, ports if len(ports) == len(hosts) else ports[:1] * len(hosts), strict=True))
 
 
 def _addresses_if_any(host: str, port: int) -> tuple[str, ...]:

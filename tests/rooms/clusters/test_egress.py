@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.drivers.resolve import AddressRefused, checked_address
 from clusters.engine.egress import Server, judge, read_server
 from foundation.problems import Invalid
 
@@ -82,6 +83,18 @@ def test_our_own_servers_are_never_called_on_their_port_and_elsewhere_only_when_
     assert judge(["8.8.4.4"], 443, allowed=[], own=own).address == ""
     assert judge(["8.8.4.4"], 443, allowed=["8.8.4.0/24"], own=own).address == "8.8.4.4"
     assert judge(["::ffff:8.8.4.4"], 5432, allowed=["8.8.4.4"], own=own).address == ""
+
+
+@pytest.mark.parametrize("ports", ["5001", "5001,5002"])
+def test_every_host_of_the_database_is_a_server_of_our_own(settings, monkeypatch: pytest.MonkeyPatch, ports: str):
+    """DATABASE_URL may name several hosts, with one port for all or one for each."""
+    monkeypatch.setitem(settings.DATABASES["default"], "HOST", "127.0.0.1,127.0.0.2")
+    monkeypatch.setitem(settings.DATABASES["default"], "PORT", ports)
+    settings.EGRESS_ALLOW = ["127.0.0.0/8"]
+    for host, port in (("127.0.0.1", "5001"), ("127.0.0.2", ports.rpartition(",")[2])):
+        with pytest.raises(AddressRefused):
+            checked_address(read_server(f"https://{host}:{port}"))
+    assert checked_address(read_server("https://127.0.0.2:5003")) == "127.0.0.2"
 
 
 @given(st.ip_addresses(v=4))
