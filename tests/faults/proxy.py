@@ -1,11 +1,16 @@
-"""A TLS proxy in front of a real API server that can lie about creates: applied there, reported otherwise here."""
+"""A TLS proxy in front of a real API server that lies about what becomes of a create, a release or a delete."""
 
 import asyncio
 import ipaddress
+import json
 import ssl
 import tempfile
 import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,101 +19,131 @@ from cryptography.x509.oid import NameOID
 
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import trust
+from tests.faults.relay import Relay, first_done, pump
 
-DENIAL = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
-CHUNK = 65536
+STEPS: Mapping[str, str] = {"create": "POST", "release": "PATCH", "delete": "DELETE"}
+STATUSES = ("404", "409", "422", "429", "500", "503")
+LATE_SECONDS = 25.0
+"""Longer than the gateway waits for any answer to a write."""
 
 
-class LyingProxy:
-    """Passes everything through, but for the next few creates of Jobs."""
+@dataclass(frozen=True, slots=True)
+class Lie:
+    """What becomes of one request: `reply` is a status, `lost`, `late` or `repeated`; `applied`: the server gets it at all."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self.spoiled = 0
-        self._mischief, self._left = "", 0
-        self._upstream_port = int(plane.server.rpartition(":")[2])
+    step: str
+    reply: str
+    applied: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.step}-{self.reply}-{'applied' if self.applied else 'dropped'}"
+
+
+@dataclass(slots=True)
+class Mischief:
+    """Lies by image tag, one request each. Objects are known by the image that their create named."""
+
+    lies: dict[str, Lie] = field(default_factory=dict)
+    told: dict[str, float] = field(default_factory=dict)
+    """When each lie was told, by tag."""
+    _tags: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def about(self, method: str, path: str, body: bytes) -> Lie | None:
+        """The lie about this request, which is then told."""
+        where = path.partition("?")[0]
+        if "/batch/v1/" not in where or method not in STEPS.values() or "dryRun" in path:
+            return None
+        if method == "POST":
+            manifest = json.loads(body)
+            name = manifest["metadata"]["name"]
+            tag = manifest["spec"]["template"]["spec"]["containers"][0]["image"].rpartition(":")[2]
+        else:
+            name, tag = where.rpartition("/")[2], ""
+        with self._lock:
+            tag = self._tags.setdefault(name, tag)
+            lie = self.lies.get(tag)
+            if lie is None or tag in self.told or STEPS[lie.step] != method:
+                return None
+            self.told[tag] = time.monotonic()
+            return lie
+
+
+class LyingProxy(Relay):
+    """Passes everything through, but for what `mischief` says. It can be cut, like any relay."""
+
+    def __init__(self, plane: ControlPlane, mischief: Mischief | None = None) -> None:
+        self.mischief = mischief or Mischief()
         self._upstream_trust = trust(plane)
-        self.ca_pem, self._context = _certificate()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context), self._loop
-        ).result(10)
-        self.address = f"https://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.ca_pem, context = _certificate()
+        super().__init__(int(plane.server.rpartition(":")[2]), context)
+        self.address = f"https://127.0.0.1:{self.port}"
 
-    def spoil_creates(self, mischief: str, count: int) -> None:
-        """The next `count` creates are applied and then answered not at all (`swallow`) or with 500 (`deny`)."""
-        self._mischief, self._left, self.spoiled = mischief, count, 0
+    async def connect_upstream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to the API server."""
+        return await asyncio.open_connection("127.0.0.1", self.upstream_port, ssl=self._upstream_trust)
 
-    def close(self) -> None:
-        """Ends it, connections included."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+    async def pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        upstream_reader: asyncio.StreamReader,
+        upstream_writer: asyncio.StreamWriter,
+    ) -> None:
+        """One connection. After a lie it is closed."""
+        await first_done(self._requests(reader, writer, upstream_writer), pump(upstream_reader, writer))
 
-    async def _end(self) -> None:
-        self._server.close()
-        connections = asyncio.all_tasks() - {asyncio.current_task()}
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
-        # A closed transport lets go of its socket in the loop's next turns.
-        await asyncio.sleep(0.1)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            upstream = await asyncio.open_connection("127.0.0.1", self._upstream_port, ssl=self._upstream_trust)
-        except OSError:
-            writer.close()
-            return
-        connection = _Connection(self, reader, writer, *upstream)
-        tasks = [asyncio.create_task(connection.requests()), asyncio.create_task(connection.answers())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            for end in (writer, upstream[1]):
-                end.close()
-
-    def wants_to_spoil(self, request_line: bytes) -> bool:
-        if not (self._left and request_line.startswith(b"POST") and b"/jobs" in request_line):
-            return False
-        self._left -= 1
-        return True
-
-
-class _Connection:
-    def __init__(self, proxy: LyingProxy, reader, writer, upstream_reader, upstream_writer) -> None:
-        self._proxy = proxy
-        self._reader, self._writer = reader, writer
-        self._upstream_reader, self._upstream_writer = upstream_reader, upstream_writer
-        self._is_spoiling = False
-
-    async def requests(self) -> None:
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: asyncio.StreamWriter
+    ) -> None:
         while True:
-            head = await self._reader.readuntil(b"\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
             length = next(
                 (int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
             )
-            body = await self._reader.readexactly(length)
-            self._is_spoiling = self._proxy.wants_to_spoil(head)
-            self._upstream_writer.write(head + body)
-            await self._upstream_writer.drain()
-
-    async def answers(self) -> None:
-        while chunk := await self._upstream_reader.read(CHUNK):
-            if self._is_spoiling:
-                # The real server has answered, so the object exists.
-                self._proxy.spoiled += 1
-                if self._proxy._mischief == "deny":
-                    self._writer.write(DENIAL)
-                    await self._writer.drain()
+            body = await reader.readexactly(length)
+            method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ", 2)
+            if lie := self.mischief.about(method, path, body):
+                writer.write(await self._answer(lie, head, body))
+                await writer.drain()
                 return
-            self._writer.write(chunk)
-            await self._writer.drain()
+            upstream.write(head + body)
+            await upstream.drain()
+
+    async def _answer(self, lie: Lie, head: bytes, body: bytes) -> bytes:
+        answer = await self._ask(head, body) if lie.applied else b""
+        if lie.reply == "repeated":
+            return await self._ask(head, body)
+        if lie.reply == "late":
+            await asyncio.sleep(LATE_SECONDS)
+            # A request that was only delayed is applied when nobody waits for it any more.
+            return answer or await self._ask(head, body)
+        return b"" if lie.reply == "lost" else _refusal(int(lie.reply))
+
+    async def _ask(self, head: bytes, body: bytes) -> bytes:
+        """The server's whole answer to a request that is sent on a connection of its own."""
+        first, rest = head.split(b"\r\n", 1)
+        reader, writer = await self.connect_upstream()
+        try:
+            writer.write(first + b"\r\nConnection: close\r\n" + rest + body)
+            await writer.drain()
+            return await reader.read(-1)
+        finally:
+            writer.transport.abort()
+
+
+def _refusal(status: int) -> bytes:
+    reasons = {404: "NotFound", 409: "Conflict", 422: "Invalid", 429: "TooManyRequests", 500: "InternalError"}
+    told = {
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "so says the proxy",
+        "reason": reasons.get(status, "ServiceUnavailable"),
+    }  # fmt: skip
+    body = json.dumps(told).encode()
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 def _certificate() -> tuple[str, ssl.SSLContext]:

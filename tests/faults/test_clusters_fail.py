@@ -6,7 +6,6 @@ import pytest
 
 from devtools.localfleet import ControlPlane
 from devtools.trial import Gateway
-from tests.faults.proxy import LyingProxy
 from tests.faults.test_processes_die import submit_some
 from tests.journeys.workload import Run, job, wait_for
 
@@ -48,19 +47,3 @@ def test_an_api_server_is_killed_with_jobs_on_their_way(run: Run, gateway: Gatew
     time.sleep(2)
     east.restart("kube-apiserver")
     wait_for(lambda: state_of(gateway, "east") == "ready", "east is ready again")
-
-
-@pytest.mark.parametrize("mischief", ["swallow", "deny"])
-def test_a_create_that_was_applied_although_the_reply_says_otherwise(
-    run: Run, gateway: Gateway, proxied: LyingProxy, mischief: str
-):
-    """`swallow`: the reply to a create is never sent. `deny`: it says 500. Both after the object was made."""
-    proxied.spoil_creates(mischief, 3)
-    for number in range(4):
-        run.submit(
-            job(f"{mischief}-{number}", seconds=1, constraints={"clusters": ["proxied"]}), f"{mischief}-{number}"
-        )
-    run.wait_until_all_ended()
-    assert proxied.spoiled == 3
-    for job_id in run.acked:
-        assert attempts_on(gateway, job_id) == [("proxied", "succeeded")]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from devtools.trial import Gateway
+from tests.faults.databases import Databases
 from tests.journeys.workload import Run, job, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(600)]
@@ -64,7 +65,8 @@ def test_everything_finishes_while_the_broker_is_gone(run: Run, gateway: Gateway
         broker.send_signal(signal.SIGCONT)
 
 
-def test_the_database_is_killed_and_comes_back(run: Run, gateway: Gateway):
+def test_the_database_is_killed_and_comes_back(run: Run, databases: Databases):
     submit_some(run, 6)
-    gateway.kill("postgres")
+    databases.primary.kill()
+    databases.primary.start()
     submit_some(run, 6)
