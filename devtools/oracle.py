@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,8 @@ class SeenPod:
     gpus: int
     node: str = ""
     ran: bool = False
+    was_disrupted: bool = False
+    """Somebody took it from its node, as the cluster itself says."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
 
@@ -67,6 +70,10 @@ class Witness:
         for pod in self.pods.values():
             found[pod.job_id].append(pod)
         return found
+
+    def attempt_of(self, pod: SeenPod) -> str:
+        """The attempt whose pod it is, as its Job's label says."""
+        return self.objects[pod.object_uid].attempt_id
 
     def without(self, job_ids: Collection[str]) -> "Witness":
         """The same story, less these jobs."""
@@ -144,6 +151,11 @@ def _take_pod(witness: Witness, cluster: str, seen: Mapping[str, Any], labels: M
         for s in status.get("containerStatuses", [])
         if "terminated" in s.get("state", {})
     ]
+    conditions = status.get("conditions", [])
+    pod.was_disrupted |= any((c["type"], c["status"]) == ("DisruptionTarget", "True") for c in conditions)
+    if not ends:
+        # Nobody could ask the containers: the pod was over when its conditions last said so.
+        ends = [c["lastTransitionTime"] for c in conditions if c.get("lastTransitionTime")]
     if ends and status.get("phase") in {"Succeeded", "Failed"}:
         pod.finished_at = max(filter(None, map(_instant, ends)), default=None)
 
@@ -166,13 +178,13 @@ def judge(acked: Iterable[str], told: Mapping[str, Mapping[str, Any]], witness: 
         if job is None:
             verdict.lost.append(f"{job_id}: accepted, and now unknown")
         else:
-            _judge_job(verdict, job, pods_of.get(job_id, []))
+            _judge_job(verdict, job, pods_of.get(job_id, []), witness)
     for job_id in pods_of.keys() - set(told):
         verdict.misplaced.append(f"{job_id}: ran, but the gateway has no such job")
     return verdict
 
 
-def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]) -> None:
+def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod], witness: Witness) -> None:
     ran = [pod for pod in pods if pod.ran]
     objects = {pod.object_uid for pod in ran}
     name = f"{job['id']} ({job.get('name', '')}, {job['state']})"
@@ -180,10 +192,10 @@ def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]
         verdict.lost.append(f"{name}: has not ended: {job.get('reason')}")
     if job["state"] == "succeeded" and not ran:
         verdict.lost.append(f"{name}: said to have succeeded, but no pod of it ever ran")
-    starts: dict[tuple[str, str], int] = defaultdict(int)
-    for pod in ran:
-        starts[_set_of(pod, job), pod.index] += 1
-    if any(count > 1 for count in starts.values()):
+    runs: dict[tuple[str, str], list[SeenPod]] = defaultdict(list)
+    for pod in sorted(ran, key=lambda pod: (pod.started_at is None, pod.started_at)):
+        runs[_set_of(pod, job), pod.index].append(pod)
+    if any(not _may_follow(first, then, job, ran, witness) for each in runs.values() for first, then in pairwise(each)):
         verdict.ran_twice.append(f"{name}: a pod ran more than once, in objects {sorted(objects)}")
     claimed = {
         (attempt["cluster"], o["uid"])
@@ -194,6 +206,20 @@ def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]
     for pod in ran:
         if (pod.cluster, pod.object_uid) not in claimed:
             verdict.misplaced.append(f"{name}: pod {pod.uid} ran on {pod.cluster}, of which the gateway says nothing")
+
+
+def _may_follow(
+    first: SeenPod, then: SeenPod, job: Mapping[str, Any], ran: Sequence[SeenPod], witness: Witness
+) -> bool:
+    """Whether a pod may have taken another's place: that attempt was interrupted (or its failure is to be tried again), and
+    none of its pods ran any more.
+    """
+    former = [pod for pod in ran if witness.attempt_of(pod) == witness.attempt_of(first)]
+    if witness.attempt_of(then) == witness.attempt_of(first) or then.started_at is None:
+        return False
+    if not any(pod.was_disrupted for pod in former) and not job["spec"].get("retries", {}).get("program"):
+        return False
+    return all(pod.finished_at is not None and pod.finished_at <= then.started_at for pod in former)
 
 
 def _set_of(pod: SeenPod, job: Mapping[str, Any]) -> str:

@@ -107,6 +107,7 @@ class PodSeen:
     `started_at`/`finished_at` are the pod's start (status.startTime) and its last container's end; `exit_code` is the
     first non-zero one, else 0 once all have ended. `gates` are the names of what still keeps it from being scheduled.
     `owner` is the uid of the batch/v1 Job that controls it, empty where none does, and `index` its index in that Job.
+    `disruption` is who takes it from its node (the reason of the condition DisruptionTarget), of our own pods alone.
     """
 
     namespace: str
@@ -124,6 +125,7 @@ class PodSeen:
     gates: Sequence[str] = ()
     owner: str = ""
     index: int | None = None
+    disruption: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,10 @@ def links_of(job_id: UUID) -> dict[str, str]:
 def cost_json(job: Job, cost: CostView | None) -> dict[str, Any]:
     """What a job has cost so far; provisional until it has ended and all of it is metered."""
     if cost is None:
-        is_over = job.state in TERMINAL_JOB_STATES and job.started_at is None
+        newest = newest_attempt(job)
+        # What ran for less than a second has no cost to show, settled or not.
+        is_metered = job.started_at is None or newest is None or newest.settled_at is not None
+        is_over = job.state in TERMINAL_JOB_STATES and is_metered
         return {**money_json(Decimal(0), "USD"), "provisional": not is_over, "unpriced": False}
     shown = money_json(cost.amount, cost.currency)
     return {**shown, "provisional": cost.is_provisional, "unpriced": cost.is_unpriced}
@@ -97,6 +100,7 @@ def attempt_json(attempt: Attempt) -> dict[str, Any]:
         "finished_at": instant(attempt.finished_at),
         "end_reason": attempt.end_reason or None,
         "end_message": attempt.end_message or None,
+        "lost_seconds": attempt.lost_seconds,
     }
 
 

@@ -9,6 +9,7 @@ from clusters.api.shapes import ReasonShown
 from federation.engine import spec
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.model import LEVELS
+from federation.engine.retries import MOST_RETRIES, USUAL_RETRIES
 from federation.operations.bulk_submission import MAX_JOBS
 from foundation.shapes import ProblemShape
 
@@ -87,6 +88,18 @@ class TopologyShape(serializers.Serializer[Any]):
     mode = serializers.ChoiceField(choices=MODES, default="preferred")
 
 
+class RetriesShape(serializers.Serializer[Any]):
+    """How often a job goes on with another attempt, by what ended the one before."""
+
+    preempted = serializers.IntegerField(min_value=0, max_value=MOST_RETRIES, default=USUAL_RETRIES)
+    node_lost = serializers.IntegerField(min_value=0, max_value=MOST_RETRIES, default=USUAL_RETRIES)
+    spot = serializers.IntegerField(min_value=0, max_value=MOST_RETRIES, default=USUAL_RETRIES)
+    infrastructure = serializers.IntegerField(min_value=0, max_value=MOST_RETRIES, default=USUAL_RETRIES)
+    program = serializers.IntegerField(
+        min_value=0, max_value=MOST_RETRIES, default=0, help_text="After the program's own failure."
+    )
+
+
 class PlacementWishShape(serializers.Serializer[Any]):
     """What may be said about a job's placement beside its pods or its manifest."""
 
@@ -116,6 +129,7 @@ class PlacementWishShape(serializers.Serializer[Any]):
         required=False,
         help_text="How fast its work goes, by GPU model; only ratios count. Run times are those on the slowest.",
     )
+    retries = RetriesShape(required=False)
 
 
 class JobSpecShape(PlacementWishShape):
@@ -181,6 +195,9 @@ class AttemptShape(serializers.Serializer[Any]):
     finished_at = serializers.DateTimeField(allow_null=True)
     end_reason = serializers.CharField(allow_null=True)
     end_message = serializers.CharField(allow_null=True)
+    lost_seconds = serializers.IntegerField(
+        allow_null=True, help_text="How much of its work the next attempt does again; null: nothing interrupted it."
+    )
 
 
 class JobLinksShape(serializers.Serializer[Any]):

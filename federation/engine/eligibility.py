@@ -37,9 +37,7 @@ def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
         return "region_excluded"
     if not_opened := _not_opened(constraints, cluster):
         return not_opened
-    if any(refusal.cluster_id == cluster.id for refusal in constraints.refusals):
-        return "refused_by_cluster"
-    return ""
+    return next((refusal.code for refusal in constraints.refusals if refusal.cluster_id == cluster.id), "")
 
 
 def _not_opened(constraints: Constraints, cluster: FleetCluster) -> str:

@@ -22,6 +22,7 @@ BESIDE_MANIFEST = (
     "checkpoint_seconds",
     "data",
     "throughput",
+    "retries",
 )
 """Fields of a spec that may stand beside `manifest`, since no manifest can say them."""
 

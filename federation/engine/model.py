@@ -47,10 +47,11 @@ class PodSetRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRefusal:
-    """A cluster's API server has lately refused the job's object, in these words."""
+    """A cluster's API server has lately refused the job's object, or its nodes have interrupted it, in these words."""
 
     cluster_id: UUID
     message: str
+    code: str = "refused_by_cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Constraints:
     regions: tuple[str, ...] = ()
     capacity_types: tuple[str, ...] = ()
     refusals: tuple[ClusterRefusal, ...] = ()
-    """Clusters that it is kept from for a while because they refused it, one entry each."""
+    """Clusters that it is kept from for a while because they refused or interrupted it, one entry each."""
     overflow: tuple[Tier, ...] = ()
     """The soonest first: only places of the tiers it has reached, among those that the rest allows."""
     tiers_reached: int | None = None

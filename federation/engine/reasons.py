@@ -17,6 +17,7 @@ from .limits import LimitLine
 from .model import FleetCluster, JobRequest, PodSetRequest, Topology
 from .policies import NO_POLICY, Policy
 from .pools import BARE, CPU, MEMORY, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool
+from .retries import INTERRUPTED
 from .siting import Need, domain_room, need_of
 
 KEPT_FOR_RESERVATION = "kept_for_reservation"
@@ -40,6 +41,7 @@ CLUSTER_CODES = (
     "capacity_type_excluded",
     NOT_REACHED,
     "refused_by_cluster",
+    INTERRUPTED,
     "excluded_by_policy",
     "no_such_model",
     "not_placeable",
@@ -81,6 +83,7 @@ REASONS_NAMED = 4
 """Every node may have a taint of its own; a sentence names the most frequent."""
 TAINT = "with taint "
 """How a reason against a node begins that is a taint."""
+_LEFT_OUT = {"refused_by_cluster": "refused the job's object", INTERRUPTED: "interrupted the job"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +177,9 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
         return Reason(cluster.name, code, f"is in region {cluster.region or 'unknown'}; the job wants {wanted}", True)
     if code == OUTSIDE:
         return Reason(cluster.name, code, ELSEWHERE, True)
-    if code == "refused_by_cluster":
+    if code in _LEFT_OUT:
         said = next(refusal.message for refusal in job.constraints.refusals if refusal.cluster_id == cluster.id)
-        return Reason(cluster.name, code, f"it refused the job's object and is left out for a while: {said}")
+        return Reason(cluster.name, code, f"it {_LEFT_OUT[code]} and is left out for a while: {said}")
     number = tier_of(job.constraints, cluster)
     if code == NOT_REACHED and number is not None:
         return Reason(cluster.name, code, f"opens to the job {opening(job.constraints.overflow[number])}")

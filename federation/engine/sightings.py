@@ -27,6 +27,7 @@ MOST_RUNS = 100
 """Pods that one index may have had: where Kueue takes quota back, a Job's pods are made anew."""
 PHASES = frozenset({"Pending", "Running", "Succeeded", "Failed", "Unknown"})
 LONGEST_REASON = 300
+LONGEST_DISRUPTION = 60
 _UID = re.compile(r"[!-~]{1,64}").fullmatch
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
 _MOST_EXIT_CODE = 2**31 - 1
@@ -85,6 +86,8 @@ class Pod(Protocol):
     def owner(self) -> str: ...
     @property
     def index(self) -> int | None: ...
+    @property
+    def disruption(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,7 @@ class Sighting:
     is_estimated: bool
     is_new: bool
     is_back: bool = False
+    disruption: str = ""
 
 
 def is_uid(text: str) -> bool:
@@ -269,6 +273,7 @@ def _sighting(
         exit_code=pod.exit_code if pod.exit_code is not None and abs(pod.exit_code) <= _MOST_EXIT_CODE else None,
         is_estimated=is_estimated,
         is_new=is_new,
+        disruption=_line(pod.disruption)[:LONGEST_DISRUPTION],
     )
 
 

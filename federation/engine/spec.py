@@ -18,6 +18,7 @@ from .quantities import (
     millicores,
     whole_bytes,
 )
+from .retries import NO_WISHES, Retries, retries_json
 
 PRIORITIES = {"low": -100, "normal": 0, "high": 100}
 STRATEGIES = STRATEGY_NAMES
@@ -68,6 +69,7 @@ JOB_FIELDS = frozenset(
         "labels",
         "data",
         "throughput",
+        "retries",
     ]
 )
 POD_SET_FIELDS = frozenset(["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu"])
@@ -120,6 +122,7 @@ class JobSpec:
     labels: tuple[tuple[str, str], ...] = ()
     data: tuple[DataNeed, ...] = ()
     throughput: tuple[ModelSpeed, ...] = ()
+    retries: Retries = NO_WISHES
 
     @property
     def priority(self) -> int:
@@ -128,7 +131,7 @@ class JobSpec:
 
 
 def spec_json(spec: JobSpec) -> dict[str, Any]:
-    """The normal form: every field present (tiers, data and throughput where there are any), quantities canonical, sets sorted. This is what is stored and shown."""
+    """The normal form: every field present (tiers, data, throughput and retries where something is said of them), quantities canonical, sets sorted. This is what is stored and shown."""
     return {
         "name": spec.name,
         "priority_class": spec.priority_class,
@@ -155,6 +158,7 @@ def spec_json(spec: JobSpec) -> dict[str, Any]:
         "labels": dict(spec.labels),
         **({"data": [_data_json(need) for need in spec.data]} if spec.data else {}),
         **({"throughput": {one.model: _speed_json(one) for one in spec.throughput}} if spec.throughput else {}),
+        **({"retries": retries_json(spec.retries)} if spec.retries != NO_WISHES else {}),
     }
 
 

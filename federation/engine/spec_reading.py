@@ -48,7 +48,7 @@ from .spec import (
     encode,
     spec_json,
 )
-from .work_reading import read_data, read_throughput
+from .work_reading import read_data, read_retries, read_throughput
 
 
 def read_spec(value: object, rules: Rules) -> JobSpec:
@@ -77,6 +77,7 @@ def read_spec(value: object, rules: Rules) -> JobSpec:
         labels=_read_labels(fields, rules),
         data=read_data(fields),
         throughput=read_throughput(fields),
+        retries=read_retries(fields),
     )
     faults.refuse_if_any()
     _check_size(spec, faults)

@@ -1,4 +1,6 @@
-"""What a spec tells of a job's work, read from untrusted JSON: the data it names, and how fast it goes on GPU models."""
+"""What a spec tells of a job's work, read from untrusted JSON: the data it names, how fast it goes on GPU models, and how often
+it is begun again.
+"""
 
 from decimal import Decimal
 
@@ -8,6 +10,7 @@ from . import names
 from .data import DataNeed
 from .model import ModelSpeed
 from .reading import Fields, child
+from .retries import MOST_RETRIES, RETRY_FIELDS, Retries
 from .spec import DATA_FIELDS, MAX_DATASETS, MAX_SPEED, MAX_SPEEDS, SPEED_MILLI
 
 
@@ -65,3 +68,12 @@ def _speed_milli(value: object) -> int | None:
     if not speed.is_finite() or not 1 <= speed <= MAX_SPEED * SPEED_MILLI or speed != speed.to_integral_value():
         return None
     return int(speed)
+
+
+def read_retries(fields: Fields) -> Retries:
+    """How often the job goes on, by cause."""
+    if fields.values.get("retries") is None:
+        return Retries()
+    given = Fields(fields.values["retries"], fields.at("retries"), fields.faults, RETRY_FIELDS)
+    told = {name: given.whole(name, 0, MOST_RETRIES) for name in sorted(RETRY_FIELDS)}
+    return Retries(**{name: most for name, most in told.items() if most is not None})

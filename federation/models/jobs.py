@@ -118,6 +118,9 @@ class Attempt(models.Model):
         max_length=60, blank=True, help_text="`cancelled`, or why it must leave its cluster."
     )
     stop_message = models.TextField(blank=True, help_text="What its cluster said, where that is why it must leave it.")
+    lost_seconds = models.PositiveIntegerField(
+        null=True, help_text="How much of its work the next attempt has to do again, once it is settled."
+    )
     settled_at = models.DateTimeField(null=True, help_text="When usage was posted and the hold ended.")
     pods_told_at = models.DateTimeField(
         null=True,
@@ -277,6 +280,12 @@ class PodRun(models.Model):
     node = models.CharField(max_length=253, blank=True)
     phase = models.CharField(max_length=20)
     reason = models.CharField(max_length=300, blank=True, help_text="Why it waits or failed, in the cluster's words.")
+    disruption = models.CharField(
+        max_length=60,
+        blank=True,
+        db_default="",
+        help_text="Who took it from its node, in Kubernetes' word; empty = nobody.",
+    )
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     exit_code = models.IntegerField(null=True)

@@ -24,6 +24,7 @@ from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
 from federation.engine.ranks import GATE, INDEX_LABEL, wishes_of
 from federation.engine.rendering import namespace_labels
+from federation.engine.retries import Cause
 from federation.queries.visits import Visit, VisitedObject
 
 from .endings import OBJECT_DELETED, REFUSED
@@ -37,7 +38,11 @@ PATCH_PODS = Right("", "pods", "patch")
 FLAVOR_GONE = "flavor_gone"
 RECALLS = frozenset({"did_not_start", "cluster_draining"})
 """Reasons to stop an attempt that hold only as long as none of its pods has started."""
-ENDS_BY_STOP = {"cancelled": AttemptState.CANCELLED, OBJECT_DELETED: AttemptState.FAILED}
+ENDS_BY_STOP = {
+    "cancelled": AttemptState.CANCELLED,
+    OBJECT_DELETED: AttemptState.FAILED,
+    Cause.PROGRAM: AttemptState.FAILED,
+}
 """How an attempt ends that was stopped for this reason; for any other it is preempted, and its job may run again."""
 FORBIDDEN = 403
 MOST_TIMES_FORBIDDEN = 8

@@ -3,6 +3,7 @@
 Callers hold a transaction. What an ended attempt means for its job:
 
     the job is being cancelled      → cancelled, whatever the cluster says (cancel wins and sticks)
+    interrupted, and it may go on   → back to the queue, as its retries say (`engine.retries`)
     succeeded, failed               → the job ends the same way
     anything else                   → back to the queue, unless clusters refused it too often
 """
@@ -13,6 +14,7 @@ from django.db.models.functions import Now
 
 import quotas.operations
 from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.retries import Cause
 from federation.locks import lock_attempts, lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, Job
 
@@ -24,6 +26,7 @@ MOST_REFUSALS = 3
 """A job that this many clusters' API servers have refused for good fails instead of wandering on."""
 REFUSED = "refused_by_cluster"
 OBJECT_DELETED = "object_deleted"
+_CAUSES = frozenset(Cause)
 
 
 def end_attempts(endings: Iterable[Ending]) -> int:
@@ -56,6 +59,10 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
         return Consequence(JobState.CANCELLED, "cancelled", "Cancelled.", ending.exit_code)
     if ending.state == AttemptState.SUCCEEDED:
         return Consequence(JobState.SUCCEEDED, exit_code=ending.exit_code or 0)
+    if ending.reason in _CAUSES and ending.reason == attempt.stop_reason:
+        # It was cleared away so that the job may go on (`failures`).
+        message = f"Attempt {attempt.number} was interrupted: {ending.message or ending.reason}. Waiting for a new place."
+        return Consequence(JobState.QUEUED, "attempt_returned", message)
     if ending.state == AttemptState.FAILED:
         return Consequence(JobState.FAILED, ending.reason, ending.message, ending.exit_code)
     if ending.reason == REFUSED and _refusals(job) + 1 >= MOST_REFUSALS:

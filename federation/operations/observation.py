@@ -13,13 +13,14 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Case, Count, F, Q, Value, When
+from django.db.models import Case, Count, F, Value, When
 from django.db.models.functions import Coalesce, Now
 
 import clusters.operations
 from clusters.drivers import JobSeen, PodSeen
 from clusters.engine.clocks import eras_of
 from federation.engine.lifecycle import AttemptState
+from federation.engine.retries import Cause
 from federation.engine.sightings import (
     TOLD,
     WRONG_JOB,
@@ -37,6 +38,7 @@ from foundation.transactions import retried
 
 from . import figures, transitions
 from .endings import OBJECT_DELETED, end_attempts
+from .failures import Again, judge_failures, stop_for_another
 from .reopening import Changed, reopen_settled
 from .transitions import Ending
 
@@ -73,12 +75,14 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         begun = _begun(concerned)
         gone = {known[uid].attempt_id for uid in seen.gone_jobs if uid in known}
         vanished = what_vanished(gone)
-        endings = [*_finished(concerned), *vanished.endings]
-        if begun or vanished.broken:
-            lock_with_jobs({*begun, *vanished.broken, *(ending.attempt_id for ending in endings)})
+        endings, again = _finished(concerned, _words(known, seen.jobs))
+        endings = [*endings, *vanished.endings]
+        if begun or vanished.broken or again:
+            lock_with_jobs({*begun, *vanished.broken, *(one.attempt_id for one in (*endings, *again))})
         transitions.start(begun)
         end_attempts(endings)
         transitions.stop_the_rest(vanished.broken)
+        stop_for_another(again)
         reopen_settled(cluster_id, changed)
     _tell_refused(cluster_id, refused)
     return len(concerned)
@@ -116,17 +120,19 @@ SELECT pod.remote_object_id, pod.uid, pod.index, pod.place,
 UPSERT_PODS = """
 INSERT INTO federation_podrun AS pod
        (cluster_id, attempt_id, remote_object_id, position, index, place, uid, name, node, phase, reason,
-        started_at, finished_at, exit_code, is_estimated, is_gone, observed_at)
+        started_at, finished_at, exit_code, is_estimated, is_gone, disruption, observed_at)
 SELECT %s, seen.attempt_id, seen.object_id, seen.position, seen.index, seen.place, seen.uid, seen.name, seen.node,
-       seen.phase, seen.reason, seen.started_at, seen.finished_at, seen.exit_code, seen.is_estimated, seen.is_gone, %s
+       seen.phase, seen.reason, seen.started_at, seen.finished_at, seen.exit_code, seen.is_estimated, seen.is_gone,
+       seen.disruption, %s
   FROM unnest(%s::uuid[], %s::bigint[], %s::int[], %s::int[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[],
-              %s::text[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::boolean[], %s::boolean[])
+              %s::text[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::boolean[], %s::boolean[], %s::text[])
        AS seen(attempt_id, object_id, position, index, place, uid, name, node, phase, reason,
-               started_at, finished_at, exit_code, is_estimated, is_gone)
+               started_at, finished_at, exit_code, is_estimated, is_gone, disruption)
 ON CONFLICT (cluster_id, uid) DO UPDATE
    SET node = coalesce(nullif(excluded.node, ''), pod.node),
        phase = excluded.phase,
        reason = excluded.reason,
+       disruption = coalesce(nullif(excluded.disruption, ''), pod.disruption),
        started_at = coalesce(pod.started_at, CASE WHEN pod.is_gone THEN least(excluded.started_at, pod.observed_at)
                                                   ELSE excluded.started_at END),
        finished_at = CASE WHEN excluded.finished_at IS NULL THEN NULL
@@ -136,8 +142,8 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
        is_estimated = pod.is_estimated OR excluded.is_estimated,
        observed_at = CASE WHEN pod.is_gone THEN pod.observed_at ELSE excluded.observed_at END
  WHERE pod.finished_at IS NULL AND pod.attempt_id = excluded.attempt_id AND pod.position = excluded.position
-   AND (pod.phase, pod.node, pod.reason, pod.started_at, pod.finished_at)
-       IS DISTINCT FROM (excluded.phase, excluded.node, excluded.reason, excluded.started_at, excluded.finished_at)
+   AND (pod.phase, pod.node, pod.reason, pod.disruption, pod.started_at, pod.finished_at) IS DISTINCT FROM
+       (excluded.phase, excluded.node, excluded.reason, excluded.disruption, excluded.started_at, excluded.finished_at)
 RETURNING pod.attempt_id, pod.uid, pod.started_at IS NOT NULL AND NOT pod.is_gone
 """
 
@@ -203,6 +209,7 @@ def _row(asked: Asked, pod: Sighting, *, is_gone: bool) -> tuple[Any, ...]:
     return (
         asked.attempt_id, asked.object_id, asked.position, pod.index, pod.place, pod.uid, pod.name, pod.node, pod.phase,
         pod.reason, pod.started_at, pod.finished_at, pod.exit_code, pod.is_estimated, is_gone,
+        pod.disruption,
     )  # fmt: skip
 
 
@@ -246,31 +253,24 @@ def _begun(attempt_ids: set[UUID]) -> list[UUID]:
     return list(rows.distinct().values_list("id", flat=True))
 
 
-def _finished(attempt_ids: set[UUID]) -> list[Ending]:
-    """Attempts of which one object failed or all succeeded."""
+def _words(known: Mapping[str, Asked], jobs: Sequence[JobSeen]) -> Mapping[UUID, list[str]]:
+    """What failed Jobs say of their failure, by attempt."""
+    said: dict[UUID, list[str]] = defaultdict(list)
+    for job in jobs:
+        if job.outcome == "failed" and job.uid in known:
+            said[known[job.uid].attempt_id].append(f"{job.reason}: {job.message}")
+    return said
+
+
+def _finished(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> tuple[Sequence[Ending], Sequence[Again]]:
+    """What follows for attempts of which one object failed or all succeeded."""
     by_attempt: dict[UUID, list[str]] = defaultdict(list)
     rows = RemoteObject.objects.filter(attempt_id__any_of=attempt_ids, attempt__finished_at=None)
     for attempt_id, outcome in rows.values_list("attempt_id", "outcome"):
         by_attempt[attempt_id].append(outcome)
-    failed = [attempt_id for attempt_id, outcomes in by_attempt.items() if "failed" in outcomes]
     done = [attempt_id for attempt_id, outcomes in by_attempt.items() if set(outcomes) == {"succeeded"}]
-    return [
-        *(Ending(attempt_id, AttemptState.SUCCEEDED, "completed", exit_code=0) for attempt_id in done),
-        *(_failure(attempt_id) for attempt_id in failed),
-    ]
-
-
-def _failure(attempt_id: UUID) -> Ending:
-    pod = (
-        PodRun.objects.filter(attempt_id=attempt_id)
-        .filter(~Q(exit_code=0), exit_code__isnull=False)
-        .order_by("finished_at")
-        .first()
-    )
-    if pod is None:
-        return Ending(attempt_id, AttemptState.FAILED, "job_failed", "The Job failed; no pod told an exit code.")
-    message = f"Pod {pod.name} ended with exit code {pod.exit_code}" + (f": {pod.reason}" if pod.reason else "")
-    return Ending(attempt_id, AttemptState.FAILED, "program_failed", message, exit_code=pod.exit_code)
+    endings, again = judge_failures({id_ for id_, outcomes in by_attempt.items() if "failed" in outcomes}, words)
+    return [*(Ending(id_, AttemptState.SUCCEEDED, "completed", exit_code=0) for id_ in done), *endings], again
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,12 +286,15 @@ def what_vanished(attempt_ids: set[UUID]) -> Vanished:
     """Attempts of which an object was deleted: what we asked for, or somebody's hand."""
     endings, broken = [], []
     rows = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None)
-    columns = rows.values_list("id", "state", "stop_reason", "stop_requested_at", Count("remote_objects"))
-    for attempt_id, state, stop_reason, stopped, objects in columns:
+    columns = rows.values_list(
+        "id", "state", "stop_reason", "stop_message", "stop_requested_at", Count("remote_objects")
+    )
+    for attempt_id, state, stop_reason, stop_message, stopped, objects in columns:
         if objects > 1:
             broken.append(attempt_id)
         else:
-            endings.append(_vanished_ending(attempt_id, AttemptState(state), stop_reason if stopped else ""))
+            ending = _vanished_ending(attempt_id, AttemptState(state), stop_reason if stopped else "")
+            endings.append(replace(ending, message=ending.message or stop_message))
     return Vanished(endings, broken)
 
 
@@ -302,7 +305,8 @@ def _vanished_ending(attempt_id: UUID, state: AttemptState, stop_reason: str) ->
     if never_committed:
         return Ending(attempt_id, AttemptState.ABANDONED, stop_reason or OBJECT_DELETED)
     if stop_reason:
-        return Ending(attempt_id, AttemptState.PREEMPTED, stop_reason)
+        state = AttemptState.FAILED if stop_reason == Cause.PROGRAM else AttemptState.PREEMPTED
+        return Ending(attempt_id, state, stop_reason)
     return Ending(
         attempt_id,
         AttemptState.FAILED,

@@ -22,6 +22,7 @@ from federation.queries.metering import running_pods, runs_of, runs_so_far, unse
 from foundation import clock
 from foundation.transactions import retried
 
+from .failures import note_lost_work
 from .isolation import in_parts, note_healed
 from .relook import look_at_pods
 
@@ -55,6 +56,7 @@ def _settle_together(attempt_ids: Sequence[UUID]) -> int:
         billing.operations.record_runs(runs)
         ran = {run.run_id for run in runs}
         _fill_in_starts([*known, *guessed])
+        note_lost_work([*known, *guessed])
         quotas.operations.end_holds({id_: "posted" if id_ in ran else "voided" for id_ in (*known, *guessed)})
         done = Attempt.objects.filter(settled_at=None)
         done.filter(id__in=known).update(

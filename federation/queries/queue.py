@@ -3,7 +3,7 @@
 A queue longer than a cycle's depth is looked at tenant by tenant and shape by shape (`engine.heads`).
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,6 +17,7 @@ from federation.engine.heads import heads
 from federation.engine.lifecycle import JobState
 from federation.engine.model import ClusterRefusal, JobRequest, Runtime
 from federation.engine.ordering import by_response_ratio
+from federation.engine.retries import INTERRUPTED, INTERRUPTIONS, pause_seconds
 from federation.engine.spec import request_of
 from federation.models import Attempt, Job
 from federation.queries.data import with_data
@@ -129,13 +130,22 @@ def _read_requests(job_ids: list[UUID]) -> Iterator[tuple[UUID, JobRequest]]:
 
 
 def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
-    """By job, what each cluster said that has refused it lately."""
+    """By job, what each cluster said that has refused it lately, or how it was interrupted there."""
     found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
+    times: Counter[tuple[UUID, UUID]] = Counter()
     recent = Attempt.objects.filter(
-        job_id__any_of=ids, end_reason="refused_by_cluster", finished_at__gt=now - REFUSED_FOR
+        job_id__any_of=ids, end_reason__in=["refused_by_cluster", *INTERRUPTIONS], finished_at__gt=now - REFUSED_FOR
     )
-    for job_id, cluster_id, message in recent.values_list("job_id", "cluster_id", "end_message").order_by("id"):
-        found[job_id][cluster_id] = ClusterRefusal(cluster_id, message or "it did not say why")
+    columns = recent.values_list("job_id", "cluster_id", "end_reason", "end_message", "finished_at")
+    for job_id, cluster_id, reason, message, finished_at in columns.order_by("id"):
+        said = message or "it did not say why"
+        if reason == "refused_by_cluster":
+            found[job_id][cluster_id] = ClusterRefusal(cluster_id, said)
+            continue
+        times[job_id, cluster_id] += 1
+        assert finished_at is not None
+        if now - finished_at < timedelta(seconds=pause_seconds(times[job_id, cluster_id])):
+            found[job_id].setdefault(cluster_id, ClusterRefusal(cluster_id, said, INTERRUPTED))
     return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
 
 

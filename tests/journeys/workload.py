@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.oracle import Verdict, Witness, judge, judge_usage
@@ -82,10 +83,12 @@ class Run:
     gateway: Gateway
     acked: dict[str, str] = field(default_factory=dict)
     """Job id → what it was submitted as."""
+    key: str = field(default_factory=lambda: uuid4().hex)
+    """What the idempotency keys of its jobs begin with."""
 
     def submit(self, spec: Mapping[str, Any], kind: str = "") -> str:
         """The id of the accepted job; the key makes a repeated send harmless."""
-        key = f"{kind or spec['name']}-{len(self.acked)}"
+        key = f"{self.key}-{len(self.acked)}"
         made = self.gateway.create("/jobs", spec, **{"Idempotency-Key": key})
         self.acked[made["id"]] = kind or spec["name"]
         return str(made["id"])

@@ -244,6 +244,7 @@ def pod_seen(pod: Pod) -> PodSeen:
         gates=tuple(gate.name for gate in pod.spec.scheduling_gates) if pod.spec.scheduling_gates else (),
         owner=_controlling_job(pod.metadata) if is_known else "",
         index=_index(pod.metadata) if is_known else None,
+        disruption=_disruption(pod.status) if is_known else "",
     )
 
 
@@ -262,6 +263,12 @@ def _controlling_job(metadata: _PodMeta) -> str:
 def _index(metadata: _PodMeta) -> int | None:
     text = (metadata.labels or {}).get(_INDEX, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+def _disruption(status: _PodStatus) -> str:
+    """Who takes the pod from its node, where somebody does."""
+    told = (c for c in status.conditions or () if (c.type, c.status) == ("DisruptionTarget", "True"))
+    return next((_line(condition.reason, 60) or "Unknown" for condition in told), "")
 
 
 def _line(text: str, longest: int) -> str:

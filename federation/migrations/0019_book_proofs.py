@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("federation", "0015_settled_on_evidence")]
+    dependencies = [("federation", "0018_settled_on_evidence")]
 
     operations = [
         migrations.CreateModel(
