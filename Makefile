@@ -1,6 +1,6 @@
 # Switchyard. `make` alone lists what there is; every target makes its environment first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test check lint format fleet kube migrations audit sbom
+.PHONY: help setup serve demo test check lint format fleet kube chaos migrations audit sbom
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A distribution's own Python is built to be fast, and others on the PATH often are not: the gateway then costs a third more.
@@ -54,6 +54,11 @@ fleet: setup ## N=3 real control planes in the foreground; FLEET=file.yaml names
 
 kube: setup ## Build the control planes' programs (once; needs Go)
 	@$(TIED) $(BIN)/python -m devtools.localfleet build
+
+MINUTES ?= 30
+SEED ?= 1
+chaos: setup ## Every fault at random for MINUTES=30 from SEED=1, on real servers and control planes; tells what it cost (must be 0)
+	@$(TIED) $(BIN)/python -m tests.faults.chaos --minutes $(MINUTES) --seed $(SEED)
 
 bench-%: setup ## One benchmark, such as bench-placement; ARGS go to it
 	@$(TIED) $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

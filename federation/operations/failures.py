@@ -42,12 +42,16 @@ def judge_failures(
         return [], []
     rows = list(Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None).select_related("job"))
     pods, capacity, ends = _pods(attempt_ids), _capacity(attempt_ids), _ends({row.job_id for row in rows})
-    endings, again = [], []
+    endings: list[Ending] = []
+    again: list[Again] = []
     for attempt in rows:
         if attempt.stop_reason in _CAUSES:
             continue
         verdict = _verdict(attempt, pods[attempt.id], words.get(attempt.id, ()), capacity[attempt.id], ends)
-        (again if isinstance(verdict, Again) else endings).append(verdict)  # type: ignore[arg-type]
+        if isinstance(verdict, Again):
+            again.append(verdict)
+        else:
+            endings.append(verdict)
     return endings, again
 
 

@@ -75,10 +75,11 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         begun = _begun(concerned)
         gone = {known[uid].attempt_id for uid in seen.gone_jobs if uid in known}
         vanished = what_vanished(gone)
-        endings, again = _finished(concerned, _words(known, seen.jobs))
-        endings = [*endings, *vanished.endings]
+        ended, again = _finished(concerned, _words(known, seen.jobs))
+        endings = [*ended, *vanished.endings]
         if begun or vanished.broken or again:
-            lock_with_jobs({*begun, *vanished.broken, *(one.attempt_id for one in (*endings, *again))})
+            asked = (*(one.attempt_id for one in endings), *(one.attempt_id for one in again))
+            lock_with_jobs({*begun, *vanished.broken, *asked})
         transitions.start(begun)
         end_attempts(endings)
         transitions.stop_the_rest(vanished.broken)

@@ -1,0 +1,65 @@
+"""The judge itself: which second run of a pod is another attempt after an interruption, and which is a promise broken."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from devtools.oracle import SeenObject, SeenPod, Witness, judge
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+JOB = "a-job"
+
+
+def witness_of(*pods: SeenPod) -> Witness:
+    found = Witness(pods={pod.uid: pod for pod in pods})
+    for pod in pods:
+        uid = pod.object_uid
+        found.objects[uid] = SeenObject(pod.cluster, uid, uid, JOB, f"attempt of {uid}", was_released=True)
+    return found
+
+
+def pod(attempt: str, start: int, end: int | None, *, index: str = "0", was_disrupted: bool = False) -> SeenPod:
+    """A pod that ran from so many seconds after noon to so many."""
+    until = None if end is None else NOON + timedelta(seconds=end)
+    return SeenPod("east", f"{attempt}-{index}-{start}", JOB, attempt, index, 1, "n", True, was_disrupted,
+                   NOON + timedelta(seconds=start), until)  # fmt: skip
+
+
+def runs_twice(*pods: SeenPod, retries: dict[str, int] | None = None) -> bool:
+    attempts = [
+        {"cluster": "east", "started_at": "then", "objects": [{"uid": uid}]}
+        for uid in dict.fromkeys(pod.object_uid for pod in pods)
+    ]
+    told = {"id": JOB, "name": "job", "state": "succeeded", "attempts": attempts, "spec": {"retries": retries or {}}}
+    return bool(judge([JOB], {JOB: told}, witness_of(*pods)).ran_twice)
+
+
+def test_another_attempt_after_an_interruption_is_no_second_run():
+    assert not runs_twice(pod("first", 0, 10, was_disrupted=True), pod("second", 10, 20))
+
+
+def test_the_peers_of_an_interrupted_pod_may_run_again_too():
+    first = [pod("first", 0, 10, was_disrupted=True), pod("first", 0, 11, index="1")]
+    assert not runs_twice(*first, pod("second", 11, 20), pod("second", 11, 20, index="1"))
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        [pod("first", 0, 10), pod("second", 10, 20)],
+        [pod("first", 0, 10, was_disrupted=True), pod("second", 9, 20)],
+        [pod("first", 0, None, was_disrupted=True), pod("second", 30, 40)],
+        [pod("first", 0, 10, was_disrupted=True), pod("first", 10, 20)],
+        [pod("first", 0, 10, was_disrupted=True), pod("first", 0, 15, index="1"), pod("second", 12, 20)],
+        [pod("first", 0, 5, was_disrupted=True), pod("second", 6, 10), pod("third", 11, 20)],
+    ],
+    ids=["uninterrupted", "overlapping", "never ended", "inside one attempt", "beside a peer", "the second was not"],
+)
+def test_every_other_second_run_is_one(pods: list[SeenPod]):
+    assert runs_twice(*pods)
+
+
+def test_a_failed_program_may_run_again_where_its_spec_says_so():
+    pods = [pod("first", 0, 10), pod("second", 10, 20)]
+    assert runs_twice(*pods)
+    assert not runs_twice(*pods, retries={"program": 1})

@@ -1,0 +1,98 @@
+"""Clusters and databases that are put back to an earlier state: nothing ends, and nothing runs again, for what they forgot."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devtools.localfleet import start_fleet, stop_fleet
+from devtools.localfleet.admin import apply_file, mint_token
+from devtools.oracle import read_witness
+from devtools.trial import ACCESS_MANIFEST
+from tests.faults.databases import Databases
+from tests.faults.proxy import LyingProxy
+from tests.faults.rebuilding import build_anew, put_back, remember
+from tests.faults.stand import FaultRun, Stand, start_behind
+from tests.faults.test_clusters_fail import attempts_on
+from tests.journeys.workload import job, wait_for
+
+pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(900)]
+LONG_SECONDS = 900
+LOOKED_SECONDS = 45
+"""Longer than it takes until a cluster was watched, listed and compared again."""
+MANY = 8
+
+
+@pytest.fixture(scope="module")
+def doomed() -> Iterator[Stand]:
+    """A gateway and clusters of its own: what is done to them is not put right."""
+    root = Path(tempfile.mkdtemp(prefix="switchyard-doomed-", dir="/var/tmp"))
+    root.chmod(0o755)
+    (root / "flags").mkdir()
+    planes = start_fleet(["east", "west"], root / "fleet", audit=True)
+    proxies = {plane.name: LyingProxy(plane) for plane in planes}
+    databases = Databases(root / "databases")
+    try:
+        stand = start_behind(root / "home", planes, proxies, databases, root / "flags", root / "skews.json")
+        yield stand
+        stand.gateway.stop()
+    finally:
+        for proxy in proxies.values():
+            proxy.close()
+        databases.close()
+        stop_fleet(planes)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def long_ones(run: FaultRun, name: str, cluster: str, *ends: str) -> list[str]:
+    """Jobs that run there until they are stopped."""
+    specs = [job(f"{name}-{n}", seconds=LONG_SECONDS, constraints={"clusters": [cluster]}) for n in range(MANY)]
+    ids = [run.submit_that_may_end(spec, *ends) for spec in specs]
+    wait_for(lambda: {run.states()[job_id] for job_id in ids} == {"running"}, "all run")
+    return ids
+
+
+def still_there(stand: Stand, ids: list[str], cluster: str) -> bool:
+    """None has ended and none has another attempt."""
+    found = [attempts_on(stand.gateway, job_id) for job_id in ids]
+    return all(len(each) == 1 and each[0] in {(cluster, "running"), (cluster, "unknown")} for each in found)
+
+
+def runs_twice(stand: Stand, run: FaultRun) -> list[str]:
+    witness = read_witness({plane.name: plane.layout.audit_log for plane in stand.planes})
+    return run.verdict(witness).ran_twice
+
+
+def test_a_control_plane_put_back_to_an_earlier_state_ends_no_job(doomed: Stand):
+    run, plane = FaultRun(doomed.gateway), doomed.plane("east")
+    then = remember(plane)
+    ids = long_ones(run, "forgotten", "east", "cancelled")
+    put_back(plane, then)
+    wait_for(lambda: doomed.state_of("east") == "ready", "east is ready again")
+    time.sleep(LOOKED_SECONDS)
+    assert still_there(doomed, ids, "east")
+    for job_id in ids:
+        doomed.gateway.request("POST", f"/jobs/{job_id}/cancel", json={})
+    run.wait_until_all_ended()
+    assert run.false_ends() == []
+    assert runs_twice(doomed, run) == []
+
+
+def test_an_empty_cluster_behind_the_address_of_a_lost_one_ends_no_job(doomed: Stand):
+    run, plane = FaultRun(doomed.gateway), doomed.plane("west")
+    ids = long_ones(run, "lost", "west", "running")
+    build_anew(plane)
+    wait_for(lambda: doomed.state_of("west") != "ready", "the gateway sees that something is wrong")
+    time.sleep(LOOKED_SECONDS)
+    assert still_there(doomed, ids, "west")
+    apply_file(plane, ACCESS_MANIFEST)
+    token = mint_token(plane, "switchyard-system", "switchyard")
+    cluster = next(item for item in doomed.gateway.items("/clusters") if item["name"] == "west")
+    answer = doomed.gateway.request("PATCH", f"/clusters/{cluster['id']}", json={"token": token})
+    assert answer.status_code in {409, 422}, f"another cluster was taken for the lost one: {answer.text}"
+    time.sleep(LOOKED_SECONDS)
+    assert still_there(doomed, ids, "west")
+    assert runs_twice(doomed, run) == []
