@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
             field=models.CharField(
                 blank=True,
                 db_default="",
-                help_text="Who took it from its node, in Kubernetes' word; empty = nobody.",
+                help_text="Who took it from its node; empty = nobody.",
                 max_length=60,
             ),
         ),
@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
             model_name="attempt",
             name="lost_seconds",
             field=models.PositiveIntegerField(
-                help_text="How much of its work the next attempt has to do again, once it is settled.", null=True
+                help_text="What the next attempt does again, once settled.", null=True
             ),
         ),
     ]

@@ -118,9 +118,7 @@ class Attempt(models.Model):
         max_length=60, blank=True, help_text="`cancelled`, or why it must leave its cluster."
     )
     stop_message = models.TextField(blank=True, help_text="What its cluster said, where that is why it must leave it.")
-    lost_seconds = models.PositiveIntegerField(
-        null=True, help_text="How much of its work the next attempt has to do again, once it is settled."
-    )
+    lost_seconds = models.PositiveIntegerField(null=True, help_text="What the next attempt does again, once settled.")
     settled_at = models.DateTimeField(null=True, help_text="When usage was posted and the hold ended.")
     pods_told_at = models.DateTimeField(
         null=True,
@@ -284,7 +282,7 @@ class PodRun(models.Model):
         max_length=60,
         blank=True,
         db_default="",
-        help_text="Who took it from its node, in Kubernetes' word; empty = nobody.",
+        help_text="Who took it from its node; empty = nobody.",
     )
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)

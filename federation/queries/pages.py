@@ -106,6 +106,7 @@ class AttemptLine:
     finished_at: datetime | None
     end_reason: str
     end_message: str
+    lost_seconds: int | None
     objects: tuple[ObjectLine, ...]
     pods: tuple[PodLine, ...]
 
@@ -303,6 +304,8 @@ def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         found.append(("data", ", ".join(map(_data_text, data))))
     if speeds := spec.get("throughput"):
         found.append(("throughput", ", ".join(f"{model} {speed}" for model, speed in speeds.items())))
+    if retries := spec.get("retries"):
+        found.append(("retries", ", ".join(f"{cause.replace('_', ' ')} {most}" for cause, most in retries.items())))
     timing = ("completions", "deadline_seconds", "estimated_seconds", "checkpoint_seconds")
     found += [
         (name.replace("_seconds", "").replace("_", " "), _seconds_text(name, spec[name]))
@@ -368,6 +371,7 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
             finished_at=attempt.finished_at,
             end_reason=attempt.end_reason,
             end_message=attempt.end_message,
+            lost_seconds=attempt.lost_seconds,
             objects=tuple(objects[attempt.id]),
             pods=tuple(pods[attempt.id]),
         )

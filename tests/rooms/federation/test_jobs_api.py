@@ -17,7 +17,7 @@ JOB_MEMBERS = {
 }  # fmt: skip
 ATTEMPT_MEMBERS = {
     "id", "number", "job", "cluster", "state", "object", "objects", "placement", "unit_price", "estimate", "reserved_at",
-    "created_at", "started_at", "finished_at", "end_reason", "end_message",
+    "created_at", "started_at", "finished_at", "end_reason", "end_message", "lost_seconds",
 }  # fmt: skip
 
 
