@@ -244,6 +244,16 @@ def test_a_page_costs_the_same_however_many_jobs_are_on_it(api, django_assert_ma
         assert len(api("get", "/jobs")[1]["items"]) == 8
 
 
+def test_the_cost_of_a_job_that_ran_for_less_than_a_second_is_final_once_it_is_settled(api):
+    """Kubernetes tells whole seconds: what started and ended in the same one leaves nothing to meter."""
+    job, at = make_job(api), datetime(2026, 1, 2, tzinfo=UTC)
+    attempt = make_attempt(job, state="failed", started_at=at, finished_at=at)
+    Job.objects.filter(id=job.id).update(state="failed", started_at=at, finished_at=at)
+    assert api("get", f"/jobs/{job.id}")[1]["cost"]["provisional"] is True
+    Attempt.objects.filter(id=attempt.id).update(settled_at=at)
+    assert api("get", f"/jobs/{job.id}")[1]["cost"]["provisional"] is False
+
+
 def test_attempts_are_listed_newest_first_with_their_objects(api):
     job = make_job(api)
     at = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
