@@ -61,7 +61,9 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
         return Consequence(JobState.SUCCEEDED, exit_code=ending.exit_code or 0)
     if ending.reason in _CAUSES and ending.reason == attempt.stop_reason:
         # It was cleared away so that the job may go on (`failures`).
-        message = f"Attempt {attempt.number} was interrupted: {ending.message or ending.reason}. Waiting for a new place."
+        message = (
+            f"Attempt {attempt.number} was interrupted: {ending.message or ending.reason}. Waiting for a new place."
+        )
         return Consequence(JobState.QUEUED, "attempt_returned", message)
     if ending.state == AttemptState.FAILED:
         return Consequence(JobState.FAILED, ending.reason, ending.message, ending.exit_code)
