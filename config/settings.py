@@ -284,6 +284,7 @@ SPECTACULAR_SETTINGS = {
         "CapacityType": "federation.engine.spec.CAPACITY_TYPES",
         "JobState": "federation.api.shapes.JOB_STATES",
         "AttemptState": "federation.api.shapes.ATTEMPT_STATES",
+        "ReasonCode": "federation.engine.reason_codes.REASON_CODES",
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

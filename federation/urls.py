@@ -2,12 +2,12 @@
 
 from django.urls import URLPattern, URLResolver, path
 
+from .api import attestations, quotes
 from .api import jobs as api
 from .api import policies as policies_api
-from .api import quotes
 from .api import reservations as reservations_api
 from .api.metrics import metrics
-from .web import capacity, home, jobs, logs, policies, reservations, submit
+from .web import attesting, capacity, home, jobs, logs, policies, reservations, submit
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs", api.Jobs.as_view()),
@@ -18,6 +18,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/events", api.Events.as_view()),
     path("jobs/<uuid:job_id>/explanation", api.Explanation.as_view()),
     path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
+    path("attempts/<uuid:attempt_id>/attestation", attestations.RunAttestation.as_view()),
+    path("clusters/<uuid:cluster_id>/attestations", attestations.ClusterAttestations.as_view()),
     path("quotes", quotes.Quotes.as_view()),
     path("capacity", quotes.Room.as_view()),
     path("reservations", reservations_api.Reservations.as_view()),
@@ -32,6 +34,9 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/", jobs.job, name="job"),
     path("jobs/<uuid:job_id>/cancel/", jobs.cancel, name="job-cancel"),
     path("jobs/<uuid:job_id>/logs/", logs.logs, name="job-logs"),
+    path("clusters/<uuid:cluster_id>/runs/", attesting.runs, name="cluster-runs"),
+    path("clusters/<uuid:cluster_id>/attest/<slug:what>/", attesting.attest, name="cluster-attest"),
+    path("attempts/<uuid:attempt_id>/attest/", attesting.attest_one, name="attempt-attest"),
     path("capacity/", capacity.capacity, name="capacity"),
     path("reservations/", reservations.reservations, name="reservations"),
     path("reservations/new/", reservations.reserve, name="reserve"),

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from clusters.engine.clocks import eras_of, measured
 from clusters.engine.health import Reason, answering_health, clock_findings, device_findings, merged, size_findings
@@ -106,7 +107,7 @@ def record_size(cluster_id: UUID, told: str) -> bool:
 def record_event(cluster_id: UUID, kind: str, message: str) -> None:
     """One line in the cluster's history."""
     told = "".join(letter if letter.isprintable() else " " for letter in message[:2000])
-    ClusterEvent.objects.create(cluster_id=cluster_id, at=now(), kind=kind, message=told)
+    ClusterEvent.objects.create(cluster_id=cluster_id, at=Now(), kind=kind, message=told)
 
 
 def record_lie(cluster_id: UUID, fault: str, message: str) -> None:
@@ -116,8 +117,7 @@ def record_lie(cluster_id: UUID, fault: str, message: str) -> None:
 
 def record_limited(cluster_id: UUID, kind: str, message: str) -> None:
     """One line in the cluster's history, unless it has one of this kind of the last hour."""
-    at = now()
-    known = ClusterEvent.objects.filter(cluster_id=cluster_id, kind=kind, at__gt=at - LIMITED_TO_ONE_IN)
+    known = ClusterEvent.objects.filter(cluster_id=cluster_id, kind=kind, at__gt=Now() - LIMITED_TO_ONE_IN)
     if not known.exists():
         record_event(cluster_id, kind, message)
 

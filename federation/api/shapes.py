@@ -5,10 +5,10 @@ from typing import Any
 from rest_framework import serializers
 
 from billing.api.shapes import MoneyShape
-from clusters.api.shapes import ReasonShown
 from federation.engine import spec
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.model import LEVELS
+from federation.engine.reason_codes import REASON_CODES
 from federation.engine.retries import MOST_RETRIES, USUAL_RETRIES
 from federation.operations.bulk_submission import MAX_JOBS
 from foundation.shapes import ProblemShape
@@ -178,6 +178,13 @@ class WhereShape(serializers.Serializer[Any]):
     domain = serializers.CharField(help_text="Path below the cluster: zone/block/rack.")
 
 
+class JobReasonShape(serializers.Serializer[Any]):
+    """Why a job waits, or ended; empty while it runs and where it succeeded."""
+
+    code = serializers.ChoiceField(choices=REASON_CODES, allow_blank=True)
+    message = serializers.CharField()
+
+
 class AttemptShape(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     number = serializers.IntegerField()
@@ -193,7 +200,7 @@ class AttemptShape(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField(allow_null=True)
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
-    end_reason = serializers.CharField(allow_null=True)
+    end_reason = serializers.ChoiceField(choices=REASON_CODES, allow_null=True)
     end_message = serializers.CharField(allow_null=True)
     lost_seconds = serializers.IntegerField(
         allow_null=True, help_text="How much of its work the next attempt does again; null: nothing interrupted it."
@@ -214,7 +221,7 @@ class JobShape(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     name = serializers.CharField()
     state = serializers.ChoiceField(choices=JOB_STATES)
-    reason = ReasonShown()
+    reason = JobReasonShape()
     labels = serializers.DictField(child=serializers.CharField())
     spec = JobSpecShape()
     created_by = serializers.CharField()
@@ -262,7 +269,7 @@ class EventShape(serializers.Serializer[Any]):
 
 class WhyNotShape(serializers.Serializer[Any]):
     cluster = serializers.CharField()
-    code = serializers.CharField()
+    code = serializers.ChoiceField(choices=REASON_CODES)
     message = serializers.CharField()
     for_good = serializers.BooleanField()
 
@@ -287,7 +294,7 @@ class ExpectedStartShape(serializers.Serializer[Any]):
 class ExplanationShape(serializers.Serializer[Any]):
     job = serializers.UUIDField()
     state = serializers.ChoiceField(choices=JOB_STATES)
-    reason = ReasonShown()
+    reason = JobReasonShape()
     considered_at = serializers.DateTimeField()
     expected_start = ExpectedStartShape(allow_null=True)
     runtime = RuntimeShape(allow_null=True)
@@ -352,7 +359,7 @@ class QuoteShape(serializers.Serializer[Any]):
     as_of = serializers.DateTimeField()
     jobs_ahead = serializers.IntegerField(help_text="Jobs of any tenant that would be considered before this one.")
     runtime = RuntimeShape(allow_null=True)
-    reason = ReasonShown(allow_null=True, help_text="Why it would wait; null when there are offers.")
+    reason = JobReasonShape(allow_null=True, help_text="Why it would wait; null when there are offers.")
     offers = OfferShape(many=True)
     later = OfferShape(many=True, help_text="Of clusters without room now, the soonest first.")
     why_not = WhyNotShape(many=True)

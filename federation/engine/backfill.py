@@ -8,11 +8,12 @@ from typing import NamedTuple
 from .ledger import FleetState
 from .limits import LimitBook, refusing
 from .model import JobRequest, Snapshot
+from .reason_codes import ReasonCode
 from .runtimes import longest_seconds
 from .scopes import Choice, Scope, Scopes
 from .verdicts import WAITING_FOR_ROOM
 
-MAY_BORROW = WAITING_FOR_ROOM | {"reserved_for_gang"}
+MAY_BORROW = WAITING_FOR_ROOM | {ReasonCode.RESERVED_FOR_GANG}
 
 
 class Borrowed(NamedTuple):

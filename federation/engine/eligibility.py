@@ -6,9 +6,10 @@ from fnmatch import fnmatchcase
 
 from .model import Constraints, FleetCluster, JobRequest, Tier
 from .quantities import duration_text
+from .reason_codes import ReasonCode
 
-NOT_REACHED = "tier_not_reached"
-OUTSIDE, ELSEWHERE = "outside_reservation", "the reservation that the job names is on another cluster"
+NOT_REACHED = ReasonCode.TIER_NOT_REACHED
+OUTSIDE, ELSEWHERE = ReasonCode.OUTSIDE_RESERVATION, "the reservation that the job names is on another cluster"
 
 
 def as_of(job: JobRequest, now: datetime) -> JobRequest:
@@ -32,9 +33,9 @@ def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
         return OUTSIDE
     is_left_out = bool(constraints.clusters) and cluster.name not in constraints.clusters
     if is_left_out or cluster.name in constraints.exclude_clusters:
-        return "cluster_excluded"
+        return ReasonCode.CLUSTER_EXCLUDED
     if constraints.regions and not _is_in(cluster.region, constraints.regions):
-        return "region_excluded"
+        return ReasonCode.REGION_EXCLUDED
     if not_opened := _not_opened(constraints, cluster):
         return not_opened
     return next((refusal.code for refusal in constraints.refusals if refusal.cluster_id == cluster.id), "")
@@ -45,7 +46,7 @@ def _not_opened(constraints: Constraints, cluster: FleetCluster) -> str:
         return ""
     number = tier_of(constraints, cluster)
     if number is None:
-        return "cluster_excluded"
+        return ReasonCode.CLUSTER_EXCLUDED
     is_reached = constraints.tiers_reached is None or number < constraints.tiers_reached
     return "" if is_reached else NOT_REACHED
 

@@ -14,6 +14,7 @@ from billing.engine.egress import EgressRate
 
 from .advance import AdvanceReservation
 from .data import DataNeed
+from .reason_codes import ReasonCode
 
 LEVELS = ("cluster", "zone", "block", "rack", "clique", "node")
 """Topology levels from wide to narrow. A node's `domain` names its zone, block and rack (empty where unknown); nodes of
@@ -51,7 +52,7 @@ class ClusterRefusal:
 
     cluster_id: UUID
     message: str
-    code: str = "refused_by_cluster"
+    code: str = ReasonCode.REFUSED_BY_CLUSTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from .ledger import FleetState
 from .limits import Charges, LimitBook, charges
 from .model import JobRequest, Runtime, Snapshot, TypicalPod
 from .policies import PolicyBook
+from .reason_codes import ReasonCode
 from .reasons import reason_on
 from .runtimes import runtime_of
 from .siting import Need
@@ -130,13 +131,15 @@ class Outlook:
         ahead = bisect_right(self._urgency, -job.priority)
         if self._depth is not None and ahead >= self._depth:
             message = f"a round considers the first {self._depth} jobs of the queue, and all of them are ahead of it"
-            return Quote((), (), Wait(job.id, "behind_in_queue", message), ahead)
+            return Quote((), (), Wait(job.id, ReasonCode.BEHIND_IN_QUEUE, message), ahead)
         cycle, waits = self._cycle(job, ahead)
         placements, why_not, wait = cycle.offers(job)
         runtime = runtime_of(job, self._runtimes)
         now = self.snapshot.now
         offers = tuple(self._offer(job, placed, now) for placed in placements)
-        full = [reason.cluster for reason in why_not if not reason.is_for_good and reason.code != "quota_reached"]
+        full = [
+            reason.cluster for reason in why_not if not reason.is_for_good and reason.code != ReasonCode.QUOTA_REACHED
+        ]
         # what it needs of its reservation nobody else gives back
         outside = not job.constraints.reservation
         found = later_placements(cycle, self.snapshot, job, waits, full) if outside else []

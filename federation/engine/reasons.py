@@ -1,6 +1,6 @@
 """Why a job does not run on a cluster: codes for programs, sentences with numbers for people.
 
-The codes are documented in docs/reference/reasons.md; a test holds both lists together.
+The codes are `reason_codes`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,73 +17,34 @@ from .limits import LimitLine
 from .model import FleetCluster, JobRequest, PodSetRequest, Topology
 from .policies import NO_POLICY, Policy
 from .pools import BARE, CPU, MEMORY, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool
-from .retries import INTERRUPTED
+from .reason_codes import ReasonCode
 from .siting import Need, domain_room, need_of
 
-KEPT_FOR_RESERVATION = "kept_for_reservation"
-JOB_CODES = (
-    "waiting_for_capacity",
-    "waiting_for_quota",
-    "waiting_for_budget",
-    "behind_in_queue",
-    "reserved_for_gang",
-    KEPT_FOR_RESERVATION,
-    "waiting_for_reservation",
-    "reservation_full",
-    "reservation_too_short",
-    "reservation_over",
-    "clusters_unreachable",
-    "held_by_policy",
-)
-CLUSTER_CODES = (
-    "cluster_excluded",
-    "region_excluded",
-    "capacity_type_excluded",
-    NOT_REACHED,
-    "refused_by_cluster",
-    INTERRUPTED,
-    "excluded_by_policy",
-    "no_such_model",
-    "not_placeable",
-    "never_fits",
-    "not_enough_free",
-    "fragmented",
-    "tainted",
-    "topology_not_met",
-    "quota_reached",
-    "reserved_for_gang",
-    KEPT_FOR_RESERVATION,
-    OUTSIDE,
-    "waiting_for_reservation",
-    "reservation_too_short",
-    "reservation_over",
-    "cordoned",
-    "draining",
-    "unreachable",
-    "auth_failed",
-    "stale",
-)
-_STATE_MESSAGES = {
-    "cordoned": "an administrator has cordoned it: it takes no new work",
-    "draining": "it is being drained: it takes no new work",
-    "unreachable": "it does not answer",
-    "auth_failed": "it refuses the gateway's credential",
+KEPT_FOR_RESERVATION = ReasonCode.KEPT_FOR_RESERVATION
+_STATE_MESSAGES: Mapping[str, str] = {
+    ReasonCode.CORDONED: "an administrator has cordoned it: it takes no new work",
+    ReasonCode.DRAINING: "it is being drained: it takes no new work",
+    ReasonCode.UNREACHABLE: "it does not answer",
+    ReasonCode.AUTH_FAILED: "it refuses the gateway's credential",
 }
 _NEAREST_FIRST = (
-    "reserved_for_gang",
+    ReasonCode.RESERVED_FOR_GANG,
     KEPT_FOR_RESERVATION,
-    "topology_not_met",
-    "fragmented",
-    "not_enough_free",
-    "tainted",
-    "never_fits",
+    ReasonCode.TOPOLOGY_NOT_MET,
+    ReasonCode.FRAGMENTED,
+    ReasonCode.NOT_ENOUGH_FREE,
+    ReasonCode.TAINTED,
+    ReasonCode.NEVER_FITS,
 )
 MIB_PER_GIB = 1024
 REASONS_NAMED = 4
 """Every node may have a taint of its own; a sentence names the most frequent."""
 TAINT = "with taint "
 """How a reason against a node begins that is a taint."""
-_LEFT_OUT = {"refused_by_cluster": "refused the job's object", INTERRUPTED: "interrupted the job"}
+_LEFT_OUT: Mapping[str, str] = {
+    ReasonCode.REFUSED_BY_CLUSTER: "refused the job's object",
+    ReasonCode.LATELY_INTERRUPTED: "interrupted the job",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +71,10 @@ def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = 
     if ruled_out is not None:
         return ruled_out, True
     if fault := policy.cluster_fault(cluster):
-        return Reason(cluster.name, "excluded_by_policy", fault, state.is_empty), True
+        return Reason(cluster.name, ReasonCode.EXCLUDED_BY_POLICY, fault, state.is_empty), True
     if cluster.state not in OPEN_STATES and not state.is_empty:
         message = _STATE_MESSAGES.get(cluster.state, f"it is {cluster.state}")
-        if cluster.state == "stale":
+        if cluster.state == ReasonCode.STALE:
             message = f"it was last observed {cluster.minutes_unseen} min ago, so what is free there is not known"
         return Reason(cluster.name, cluster.state, message), True
     for pod_set in job.pod_sets:
@@ -121,7 +82,7 @@ def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = 
         if shortage is not None:
             is_for_good = shortage.is_for_good or state.is_empty
             return Reason(cluster.name, shortage.code, shortage.message, is_for_good), shortage.is_about_devices
-    code = "never_fits" if state.is_empty else "not_enough_free"
+    code = ReasonCode.NEVER_FITS if state.is_empty else ReasonCode.NOT_ENOUGH_FREE
     return Reason(
         cluster.name, code, "has room for each pod set alone, but not for all together", state.is_empty
     ), False
@@ -133,13 +94,13 @@ def _opens_later(
     """That the tier of cluster `number` is not reached, or what stands in the way even once it is."""
     patient = replace(job, constraints=replace(job.constraints, tiers_reached=None))
     reason, is_about_devices = reason_on(patient, number, state, policy)
-    stays = reason.is_for_good or reason.code == "excluded_by_policy"
+    stays = reason.is_for_good or reason.code == ReasonCode.EXCLUDED_BY_POLICY
     return (reason if stays else not_reached), is_about_devices
 
 
 def quota_reason(cluster: str, line: LimitLine, amount: int) -> Reason:
     """The reason where only quota is in the way."""
-    return Reason(cluster, "quota_reached", quota_message(line, amount))
+    return Reason(cluster, ReasonCode.QUOTA_REACHED, quota_message(line, amount))
 
 
 def quota_message(line: LimitLine, amount: int) -> str:
@@ -172,7 +133,7 @@ def _number(amount: int, per_unit: int) -> str:
 
 def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
     code = exclusion(job.constraints, cluster)
-    if code == "region_excluded":
+    if code == ReasonCode.REGION_EXCLUDED:
         wanted = ", ".join(job.constraints.regions)
         return Reason(cluster.name, code, f"is in region {cluster.region or 'unknown'}; the job wants {wanted}", True)
     if code == OUTSIDE:
@@ -202,10 +163,10 @@ def _shortage(
     if not allowed:
         offered = ", ".join(sorted({fleet.pools[n].flavor.capacity_type for n in pools}))
         message = f"offers {kind_of(pod_set)} only as {offered}; the job wants {', '.join(types)}"
-        return Shortage("capacity_type_excluded", message, is_for_good=True)
+        return Shortage(ReasonCode.CAPACITY_TYPE_EXCLUDED, message, is_for_good=True)
     permitted = [n for n in allowed if not policy.flavor_fault(fleet.pools[n].flavor)]
     if not permitted:
-        return Shortage("excluded_by_policy", policy.flavor_fault(fleet.pools[allowed[0]].flavor))
+        return Shortage(ReasonCode.EXCLUDED_BY_POLICY, policy.flavor_fault(fleet.pools[allowed[0]].flavor))
     found: list[Shortage] = []
     for n in permitted:
         shortage = None if state.is_empty else _closed(fleet.pools[n], pod_set)
@@ -214,7 +175,7 @@ def _shortage(
             return None
         found.append(shortage)
     nearest = min(found, key=lambda one: _NEAREST_FIRST.index(one.code))
-    closed = next((one for one in found if one.code == "tainted"), nearest)
+    closed = next((one for one in found if one.code == ReasonCode.TAINTED), nearest)
     return nearest if closed is nearest else replace(nearest, message=f"{nearest.message}; elsewhere {closed.message}")
 
 
@@ -224,12 +185,12 @@ def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
     flavors = [cluster.flavors[name] for name in sorted(cluster.flavors)]
     why = next((one.unplaceable for one in flavors if gpu and one.unplaceable and is_wanted(gpu, one)), "")
     if why:
-        return Shortage("not_placeable", f"has {kind_of(pod_set)}, but {why}", is_for_good=True)
+        return Shortage(ReasonCode.NOT_PLACEABLE, f"has {kind_of(pod_set)}, but {why}", is_for_good=True)
     others = sorted({one.vendor for one in flavors if one.gpu_model and one.vendor != USUAL_VENDOR})
     if gpu is None or gpu.models or gpu.vendor or not others:
-        return Shortage("no_such_model", f"has no {kind_of(pod_set)}", is_for_good=True)
+        return Shortage(ReasonCode.NO_SUCH_MODEL, f"has no {kind_of(pod_set)}", is_for_good=True)
     message = f"has no {kind_of(pod_set)} of {USUAL_VENDOR}; those of {', '.join(others)} are for jobs that name vendor or model"
-    return Shortage("no_such_model", message, is_for_good=True)
+    return Shortage(ReasonCode.NO_SUCH_MODEL, message, is_for_good=True)
 
 
 def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
@@ -238,7 +199,7 @@ def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
     if is_open.any() or not any(reason.startswith(TAINT) for reason in reasons):
         return None
     what = "without a GPU" if pod_set.gpu is None else f"of {asked_of(pod_set)}"
-    return Shortage("tainted", f"no node takes pods {what}: {_told(reasons)}")
+    return Shortage(ReasonCode.TAINTED, f"no node takes pods {what}: {_told(reasons)}")
 
 
 def _shortage_in(
@@ -267,7 +228,7 @@ def _kept_for_others(state: PoolState, need: Need) -> Shortage | None:
     """That there is room on nodes which are kept for a large job, or reserved, if so."""
     if state.had_hidden(need, reserved=False):
         message = "has room, but keeps it for a larger job that has waited longer"
-        return Shortage("reserved_for_gang", message, is_about_devices=False)
+        return Shortage(ReasonCode.RESERVED_FOR_GANG, message, is_about_devices=False)
     if state.reserved and state.had_hidden(need, reserved=True):
         words = next(iter(state.reserved.values()))
         return Shortage(KEPT_FOR_RESERVATION, f"has room, but it is reserved {words}", is_about_devices=False)
@@ -279,7 +240,7 @@ def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: i
     largest = int(state.pool.largest_capacity[UNITS])
     if largest < units:
         message = f"needs {asked_of(pod_set)} on one node; the largest node has {largest}"
-        return Shortage("never_fits", message, is_for_good=True)
+        return Shortage(ReasonCode.NEVER_FITS, message, is_for_good=True)
     code = _code(state, units, pod_set.count)
     free = state.free[PART if part else UNITS]
     node = int(free.argmax()) if free.size else 0
@@ -305,11 +266,13 @@ def _pods_short(state: PoolState, pod_set: PodSetRequest, need: Need, level: str
         code = _code(state, need.units, need.count)
         return Shortage(code, _too_few_places(state, pod_set, total), is_about_devices=False)
     message = _roomiest_domain(state, room, need, level) + _unusable(state, pod_set)
-    return Shortage("topology_not_met", message, is_about_devices=False)
+    return Shortage(ReasonCode.TOPOLOGY_NOT_MET, message, is_about_devices=False)
 
 
 def _code(state: PoolState, units: int, count: int) -> str:
-    return "fragmented" if units and int(state.free[UNITS].sum()) >= units * count else "not_enough_free"
+    return (
+        ReasonCode.FRAGMENTED if units and int(state.free[UNITS].sum()) >= units * count else ReasonCode.NOT_ENOUGH_FREE
+    )
 
 
 def _too_big_for_every_node(state: PoolState, pod_set: PodSetRequest) -> Shortage | None:
@@ -318,7 +281,7 @@ def _too_big_for_every_node(state: PoolState, pod_set: PodSetRequest) -> Shortag
         if largest[row] < wanted:
             most = quantity(resource, int(largest[row]))
             return Shortage(
-                "never_fits", f"needs {quantity(resource, wanted)} on one node; the largest has {most}", True
+                ReasonCode.NEVER_FITS, f"needs {quantity(resource, wanted)} on one node; the largest has {most}", True
             )
     return None
 
@@ -331,7 +294,7 @@ def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Sh
     beside = f" beside {asked_of(pod_set)}" if pod_set.gpu is not None else ""
     most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
     message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state, pod_set)}"
-    return Shortage("not_enough_free", message, is_about_devices=False)
+    return Shortage(ReasonCode.NOT_ENOUGH_FREE, message, is_about_devices=False)
 
 
 def _roomiest_domain(state: PoolState, room: Ints, need: Need, level: str) -> str:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
+from .reason_codes import ReasonCode
+
 MOST_RETRIES = 100
 USUAL_RETRIES = 10
 LEAST_PAUSE_SECONDS = 60
@@ -21,15 +23,15 @@ _SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "Shutdown"})
 class Cause(StrEnum):
     """Why an attempt came to nothing; also the reason that it ends with."""
 
-    PREEMPTED = "preempted"
+    PREEMPTED = ReasonCode.PREEMPTED.value
     """Its place was taken from it: by a pod of more weight, or by somebody who emptied the node."""
-    NODE_LOST = "node_lost"
+    NODE_LOST = ReasonCode.NODE_LOST.value
     """Its node is gone, or was given up."""
-    SPOT = "spot"
+    SPOT = ReasonCode.SPOT.value
     """The same on spot capacity: it was reclaimed."""
-    INFRASTRUCTURE = "infrastructure"
+    INFRASTRUCTURE = ReasonCode.INFRASTRUCTURE.value
     """The node could not go on with it, or the cluster does not say what happened."""
-    PROGRAM = "program_failed"
+    PROGRAM = ReasonCode.PROGRAM_FAILED.value
     """Nobody did anything to it."""
 
 
@@ -42,8 +44,6 @@ _BY_REASON: Mapping[str, Cause] = {
 _RECLAIMED = frozenset({"EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"})
 """What the end of a spot node looks like; a pod of more weight takes a place there as anywhere."""
 INTERRUPTIONS = frozenset(Cause) - {Cause.PROGRAM}
-INTERRUPTED = "lately_interrupted"
-"""Of a cluster that a job keeps away from after an interruption."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from .ledger import FleetState
 from .limits import LimitBook
 from .model import JobRequest, Snapshot
 from .quantities import duration_text
+from .reason_codes import ReasonCode
 from .scopes import Scope, Scopes
 from .siting import Need, Site
 from .timeline import instant_text
@@ -50,7 +51,7 @@ def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
         return Sight(closed_to(reservations, latest_end(now, job.deadline_seconds), now))
     inside = named_by(job.constraints.reservation, job.tenant_path, reservations)
     if inside is None or inside.until_at <= now:
-        return Sight(gate=Gate("reservation_over", "the reservation that it names is over, or was cancelled"))
+        return Sight(gate=Gate(ReasonCode.RESERVATION_OVER, "the reservation that it names is over, or was cancelled"))
     return Sight(inside=inside, gate=_gate(job, inside, now))
 
 
@@ -65,7 +66,9 @@ def seen_through(sight: Sight, job: JobRequest, now: datetime) -> JobRequest:
 def _gate(job: JobRequest, inside: AdvanceReservation, now: datetime) -> Gate | None:
     if not inside.is_in_force(now):
         begins = instant_text(inside.starts_at, now)
-        return Gate("waiting_for_reservation", f"its reservation {inside.name} begins {begins} on {inside.cluster}")
+        return Gate(
+            ReasonCode.WAITING_FOR_RESERVATION, f"its reservation {inside.name} begins {begins} on {inside.cluster}"
+        )
     longest = longest_inside(inside, now)
     if job.deadline_seconds is None or job.deadline_seconds > longest:
         asked = "has no deadline_seconds" if job.deadline_seconds is None else "may run"
@@ -75,7 +78,9 @@ def _gate(job: JobRequest, inside: AdvanceReservation, now: datetime) -> Gate | 
             else f" for {duration_text(job.deadline_seconds)} by its deadline_seconds"
         )
         until = instant_text(inside.until_at, now)
-        return Gate("reservation_too_short", f"it {asked}{limit}, and its reservation {inside.name} ends {until}")
+        return Gate(
+            ReasonCode.RESERVATION_TOO_SHORT, f"it {asked}{limit}, and its reservation {inside.name} ends {until}"
+        )
     return None
 
 
@@ -147,7 +152,9 @@ class View:
         found, inside = verdict_on(job, scope.contest, scope.refusals, self.beginning), self.sight.inside
         if inside is None or found.code not in WAITING_FOR_ROOM:
             return found
-        return found._replace(code="reservation_full", message=f"in its reservation {inside.name}: {found.message}")
+        return found._replace(
+            code=ReasonCode.RESERVATION_FULL, message=f"in its reservation {inside.name}: {found.message}"
+        )
 
 
 def gate_reason(sight: Sight, fleet: Fleet, number: int) -> Reason:

@@ -1,5 +1,7 @@
 """The only writers of this room."""
 
+from .attestation import attest_cluster as attest_cluster
+from .attestation import attest_run as attest_run
 from .bulk_submission import submit_jobs as submit_jobs
 from .cancellation import request_cancellation as request_cancellation
 from .continuity import sweep as sweep

@@ -23,6 +23,7 @@ from clusters.engine.permissions import Right
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
 from federation.engine.ranks import GATE, INDEX_LABEL, wishes_of
+from federation.engine.reason_codes import ReasonCode
 from federation.engine.rendering import namespace_labels
 from federation.engine.retries import Cause
 from federation.queries.visits import Visit, VisitedObject
@@ -35,11 +36,10 @@ MOST_DIGITS = 9
 AT_ONCE = 16
 """Pods of one gang that are let through at the same time, in the order of their indices."""
 PATCH_PODS = Right("", "pods", "patch")
-FLAVOR_GONE = "flavor_gone"
-RECALLS = frozenset({"did_not_start", "cluster_draining"})
+RECALLS = frozenset({ReasonCode.DID_NOT_START, ReasonCode.CLUSTER_DRAINING})
 """Reasons to stop an attempt that hold only as long as none of its pods has started."""
-ENDS_BY_STOP = {
-    "cancelled": AttemptState.CANCELLED,
+ENDS_BY_STOP: Mapping[str, AttemptState] = {
+    ReasonCode.CANCELLED: AttemptState.CANCELLED,
     OBJECT_DELETED: AttemptState.FAILED,
     Cause.PROGRAM: AttemptState.FAILED,
 }
@@ -168,7 +168,7 @@ async def _create(driver: ClusterDriver, visit: Visit) -> Outcome:
     for item in visit.objects:
         if not item.is_promised:
             message = f"{visit.cluster} does not offer {item.flavor} any more."
-            return _abandoned(visit, FLAVOR_GONE, message)
+            return _abandoned(visit, ReasonCode.FLAVOR_GONE, message)
     uids = {}
     try:
         # without the right to open it again, no gate: the pods then stand in any order
@@ -178,7 +178,7 @@ async def _create(driver: ClusterDriver, visit: Visit) -> Outcome:
         if visit.is_gang:
             await driver.put_network_policy(visit.gang_policy(uids))
     except AlreadyExists as error:
-        return _abandoned(visit, "name_taken", error.reason)
+        return _abandoned(visit, ReasonCode.NAME_TAKEN, error.reason)
     except Refused as error:
         if _may_pass(visit, error):
             return Failed(visit.attempt_id, error)

@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.reason_codes import ReasonCode
 from federation.locks import lock_attempts, lock_with_jobs
 from federation.models import Attempt, Job
 from foundation.transactions import retried
@@ -55,7 +56,7 @@ def _lose(cluster_id: UUID, name: str) -> int:
             [one for one in attempts if one.state in MAY_RUN],
             f"Cluster {name} does not answer. The job is held: it may still be running there.",
         )
-        end_attempts([Ending(id_, AttemptState.ABANDONED, "cluster_lost", message) for id_ in waiting])
+        end_attempts([Ending(id_, AttemptState.ABANDONED, ReasonCode.CLUSTER_LOST, message) for id_ in waiting])
     return lost
 
 
@@ -79,7 +80,7 @@ def recall_unstarted() -> int:
     never_ran = released.exclude(pods__started_at__isnull=False)
     late = never_ran.filter(released_at__lt=Now() - START_PATIENCE)
     draining = never_ran.filter(cluster__wish=Cluster.Wish.DRAINING)
-    return _recall(late, "did_not_start") + _recall(draining, "cluster_draining")
+    return _recall(late, ReasonCode.DID_NOT_START) + _recall(draining, ReasonCode.CLUSTER_DRAINING)
 
 
 @retried
@@ -98,6 +99,6 @@ def explain_unstarted() -> int:
         told += (
             Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING)
             .exclude(reason_message=words)
-            .update(reason_code="waiting_on_cluster", reason_message=words, reason_at=Now())
+            .update(reason_code=ReasonCode.WAITING_ON_CLUSTER, reason_message=words, reason_at=Now())
         )
     return told

@@ -31,6 +31,7 @@ from federation.engine.lifecycle import JobState
 from federation.engine.model import LEVELS, PodSetRequest, Snapshot, Topology
 from federation.engine.pools import WIDTH_OF_LEVEL
 from federation.engine.ranks import Stretch, stretches_of
+from federation.engine.reason_codes import ReasonCode
 from federation.engine.rendering import kept_levels
 from federation.engine.runtimes import runtime_of
 from federation.engine.siting import within_slice
@@ -271,7 +272,7 @@ def _tell_refused(refused: Sequence[tuple[UUID, HoldRefusal]]) -> None:
     """A limit was used up between snapshot and hold: the job waits for it, in words that name the limit."""
     for job_id, refusal in refused:
         Job.objects.filter(id=job_id).update(
-            reason_code="waiting_for_quota", reason_message=refusal.message, reason_at=Now()
+            reason_code=ReasonCode.WAITING_FOR_QUOTA, reason_message=refusal.message, reason_at=Now()
         )
 
 

@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 
 import quotas.operations
 from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.reason_codes import ReasonCode
 from federation.engine.retries import Cause
 from federation.locks import lock_attempts, lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, Job
@@ -24,8 +25,8 @@ from .transitions import Consequence, Ended, Ending
 
 MOST_REFUSALS = 3
 """A job that this many clusters' API servers have refused for good fails instead of wandering on."""
-REFUSED = "refused_by_cluster"
-OBJECT_DELETED = "object_deleted"
+REFUSED = ReasonCode.REFUSED_BY_CLUSTER
+OBJECT_DELETED = ReasonCode.OBJECT_DELETED
 _CAUSES = frozenset(Cause)
 
 
@@ -56,7 +57,7 @@ def _may_end(attempt: Attempt, ending: Ending) -> bool:
 
 def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
     if job.state == JobState.CANCELLING:
-        return Consequence(JobState.CANCELLED, "cancelled", "Cancelled.", ending.exit_code)
+        return Consequence(JobState.CANCELLED, ReasonCode.CANCELLED, "Cancelled.", ending.exit_code)
     if ending.state == AttemptState.SUCCEEDED:
         return Consequence(JobState.SUCCEEDED, exit_code=ending.exit_code or 0)
     if ending.reason in _CAUSES and ending.reason == attempt.stop_reason:
@@ -64,13 +65,14 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
         message = (
             f"Attempt {attempt.number} was interrupted: {ending.message or ending.reason}. Waiting for a new place."
         )
-        return Consequence(JobState.QUEUED, "attempt_returned", message)
+        return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
     if ending.state == AttemptState.FAILED:
         return Consequence(JobState.FAILED, ending.reason, ending.message, ending.exit_code)
     if ending.reason == REFUSED and _refusals(job) + 1 >= MOST_REFUSALS:
         return Consequence(JobState.FAILED, REFUSED, ending.message)
-    message = f"Attempt {attempt.number} did not run: {ending.message or ending.reason}. Waiting for a new place."
-    return Consequence(JobState.QUEUED, "attempt_returned", message)
+    what = "is lost" if ending.state == AttemptState.LOST else "did not run"
+    message = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}. Waiting for a new place."
+    return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
 
 
 def _refusals(job: Job) -> int:

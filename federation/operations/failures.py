@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.reason_codes import ReasonCode
 from federation.engine.retries import INTERRUPTIONS, Cause, Failure, Told, cause_of, may_go_on, retries_of
 from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject
 from foundation.outbox import announce
@@ -101,7 +102,9 @@ def _ending(attempt_id: UUID, cause: Cause, pods: Sequence[PodRun]) -> Ending:
         return Ending(attempt_id, AttemptState.FAILED, cause, _what_happened(pods))
     pod = next((pod for pod in pods if pod.exit_code), None)
     if pod is None:
-        return Ending(attempt_id, AttemptState.FAILED, "job_failed", "The Job failed; no pod told an exit code.")
+        return Ending(
+            attempt_id, AttemptState.FAILED, ReasonCode.JOB_FAILED, "The Job failed; no pod told an exit code."
+        )
     message = f"Pod {pod.name} ended with exit code {pod.exit_code}" + (f": {pod.reason}" if pod.reason else "")
     return Ending(attempt_id, AttemptState.FAILED, cause, message, exit_code=pod.exit_code)
 
@@ -127,7 +130,7 @@ def stop_for_another(again: Sequence[Again]) -> None:
                 f"Attempt {attempt.number} was interrupted. {one.message}. Its job goes on when nothing is left of it."
             )
             Job.objects.filter(id=attempt.job_id, state__in=_MAY_WAIT).update(
-                reason_code="interrupted", reason_message=told, reason_at=Now()
+                reason_code=ReasonCode.INTERRUPTED, reason_message=told, reason_at=Now()
             )
             events.append(JobEvent(job_id=attempt.job_id, attempt=attempt, kind="interrupted", message=told))
     if events:

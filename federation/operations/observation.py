@@ -20,6 +20,7 @@ import clusters.operations
 from clusters.drivers import JobSeen, PodSeen
 from clusters.engine.clocks import eras_of
 from federation.engine.lifecycle import AttemptState
+from federation.engine.reason_codes import ReasonCode
 from federation.engine.retries import Cause
 from federation.engine.sightings import (
     TOLD,
@@ -271,7 +272,7 @@ def _finished(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> tu
         by_attempt[attempt_id].append(outcome)
     done = [attempt_id for attempt_id, outcomes in by_attempt.items() if set(outcomes) == {"succeeded"}]
     endings, again = judge_failures({id_ for id_, outcomes in by_attempt.items() if "failed" in outcomes}, words)
-    return [*(Ending(id_, AttemptState.SUCCEEDED, "completed", exit_code=0) for id_ in done), *endings], again
+    return [*(Ending(id_, AttemptState.SUCCEEDED, ReasonCode.COMPLETED, exit_code=0) for id_ in done), *endings], again
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +302,8 @@ def what_vanished(attempt_ids: set[UUID]) -> Vanished:
 
 def _vanished_ending(attempt_id: UUID, state: AttemptState, stop_reason: str) -> Ending:
     never_committed = state in (AttemptState.RESERVED, AttemptState.CREATED)
-    if stop_reason == "cancelled" and not never_committed:
-        return Ending(attempt_id, AttemptState.CANCELLED, "cancelled")
+    if stop_reason == ReasonCode.CANCELLED and not never_committed:
+        return Ending(attempt_id, AttemptState.CANCELLED, ReasonCode.CANCELLED)
     if never_committed:
         return Ending(attempt_id, AttemptState.ABANDONED, stop_reason or OBJECT_DELETED)
     if stop_reason:

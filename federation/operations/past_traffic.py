@@ -17,6 +17,7 @@ from billing.operations import ObservedRun, record_runs
 from clusters.models import Cluster, Flavor
 from federation.engine import names, rendering
 from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.reason_codes import ReasonCode
 from federation.engine.spec import JobSpec, shape_of, spec_json
 from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject
 from foundation.ids import id_at
@@ -51,6 +52,13 @@ class PastJob:
             return JobState.CANCELLED
         return JobState.FAILED if self.exit_code else JobState.SUCCEEDED
 
+    @property
+    def reason(self) -> ReasonCode:
+        """Why the attempt ended."""
+        if self.is_cancelled:
+            return ReasonCode.CANCELLED
+        return ReasonCode.PROGRAM_FAILED if self.exit_code else ReasonCode.COMPLETED
+
 
 def record_past_job(past: PastJob) -> UUID:
     """The id of the job, written with all that belongs to it and its usage, in one transaction."""
@@ -75,7 +83,7 @@ def _job(past: PastJob) -> Job:
         labels=stored["labels"],
         priority=past.spec.priority,
         state=past.outcome,
-        reason_code=past.outcome,
+        reason_code=past.reason if past.outcome != JobState.SUCCEEDED else "",
         reason_message=_last_words(past),
         reason_at=past.ended_at,
         attempts_made=1,
@@ -106,7 +114,7 @@ def _attempt(past: PastJob, job: Job) -> Attempt:
         released_at=placed_at,
         started_at=past.started_at,
         finished_at=past.ended_at,
-        end_reason="completed" if not past.exit_code else "exit_code",
+        end_reason=past.reason,
         settled_at=past.ended_at,
         removed_at=past.ended_at,
     )

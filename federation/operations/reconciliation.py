@@ -21,8 +21,10 @@ from clusters.drivers.connections import run
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
+from federation.engine.reason_codes import ReasonCode
 from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, RemoteObject
+from federation.queries.attested import Word, word_on_vanished
 from federation.queries.visits import DueCluster
 from foundation.clock import database_now
 from foundation.outbox import announce
@@ -30,6 +32,7 @@ from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 
 from . import transitions
+from .attestation import end_as_lost
 from .endings import end_attempts
 from .evidence import Standing, require_same_cluster, standing_of
 from .observation import Observations, record_observations, what_vanished
@@ -218,7 +221,7 @@ def _notice_vanished(
 ) -> None:
     """Ends attempts that were released before the list was made, are absent from it, and whose object is gone when asked for.
 
-    When suspiciously many are absent (a control plane restored from a backup), none is ended.
+    When suspiciously many are absent (a control plane restored from a backup), none is ended unless somebody answers for it.
     """
     uids = {job.uid for job in seen}
     released = RemoteObject.objects.filter(
@@ -227,26 +230,35 @@ def _notice_vanished(
         attempt__released_at__lt=listed_at,
         outcome="",
     ).exclude(uid="")
-    rows = list(released.values_list("attempt_id", "attempt__namespace", "name", "uid"))
+    rows = list(released.values_list("attempt_id", "attempt__namespace", "name", "uid", "attempt__released_at"))
     absent = [row for row in rows if row[3] not in uids]
+    word: Word | None = None
     if len(absent) > max(MOST_VANISHED, MOST_VANISHED_SHARE * len(rows)):
-        clusters.operations.record_event(
-            cluster_id,
-            "too_many_vanished",
-            f"{len(absent)} of {len(rows)} released objects are not there any more (a control plane restored from a backup?)."
-            " No job was ended for it: find out what runs there, then cancel the jobs that do not.",
-        )
-        return
-    if gone := run(_gone(driver, identity, absent), timeout_seconds=LIST_SECONDS):
-        _end_vanished(gone)
+        word = word_on_vanished(cluster_id)
+        if word is None:
+            clusters.operations.record_event(
+                cluster_id,
+                "too_many_vanished",
+                f"{len(absent)} of {len(rows)} released objects are not there any more (a control plane restored from a"
+                " backup?). No job was ended for it: find out what runs there, then attest that the rest is gone.",
+            )
+            return
+        absent = [row for row in absent if row[4] and row[4] < word.at]
+    if gone := run(_gone(driver, identity, [row[:4] for row in absent]), timeout_seconds=LIST_SECONDS):
+        _end_vanished(cluster_id, gone, word)
 
 
 @retried
-def _end_vanished(gone: set[UUID]) -> None:
-    vanished = what_vanished(gone)
+def _end_vanished(cluster_id: UUID, gone: set[UUID], word: Word | None) -> None:
+    """Ends them for their deleted object, or as lost where somebody answers for so many."""
     with transaction.atomic():
-        lock_with_jobs(gone)
-        end_attempts(vanished.endings)
+        attempts = lock_with_jobs(gone)
+        vanished = what_vanished(gone)
+        if word is None:
+            end_attempts(vanished.endings)
+        else:
+            whole = [attempts[ending.attempt_id] for ending in vanished.endings]
+            end_as_lost(whole, Cluster.objects.get(id=cluster_id), ReasonCode.RUN_DEAD, word.message)
         transitions.stop_the_rest(vanished.broken)
 
 

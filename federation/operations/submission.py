@@ -12,6 +12,7 @@ import msgspec
 from django.db import connection
 
 from federation.engine.lifecycle import JobState
+from federation.engine.reason_codes import ReasonCode
 from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.models import Job
 from federation.queries.policies import policy_at
@@ -33,7 +34,7 @@ from tenancy.queries import Actor, tenant_by_path
 from .figures import SUBMITTED
 
 ROUTE = "jobs"
-NEW = "new"
+NEW = ReasonCode.NEW
 INSERT_COLUMNS = (
     "id, tenant_id, created_by_id, name, spec, shape, labels, priority, state, reason_code, reason_message, reason_at,"
     " explanation, attempts_made, created_at"

@@ -18,6 +18,7 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from federation.engine.lifecycle import ATTEMPT_MOVES, AttemptState, JobState
+from federation.engine.reason_codes import ReasonCode
 from federation.models import (
     ATTEMPT_LIFECYCLE,
     JOB_LIFECYCLE,
@@ -75,7 +76,7 @@ def place(attempts: Rows, objects: Rows, events: Rows) -> None:
             JOB_LIFECYCLE,
             JobState.DISPATCHING,
             attempts_made=F("attempts_made") + 1,
-            reason_code="dispatching",
+            reason_code=ReasonCode.DISPATCHING,
             reason_message="Placed; being handed to its cluster.",
             reason_at=Now(),
             explanation={},
@@ -169,12 +170,23 @@ def start(attempt_ids: Sequence[UUID]) -> None:
 
 def lose_sight(attempts: Collection[Attempt], message: str) -> int:
     """`starting`, `running` → `unknown`: how many may still run where nobody can see them now. Their holds stay."""
-    lost = [one for one in attempts if one.state in ATTEMPT_LIFECYCLE.sources(AttemptState.UNKNOWN)]
-    ours = Attempt.objects.filter(id__any_of=[one.id for one in lost])
-    moved = advance(ours, ATTEMPT_LIFECYCLE, AttemptState.UNKNOWN, state_before_unknown=F("state"))
-    _say(lost, "clusters_unreachable", message)
+    lost = _doubt(attempts)
+    _say(lost, ReasonCode.CLUSTERS_UNREACHABLE, message)
     _tell("cluster_silent", {(one.job_id, one.id): message for one in lost})
-    return moved
+    return len(lost)
+
+
+def give_up(attempts: Collection[Attempt]) -> list[UUID]:
+    """`starting`, `running` → `unknown`, on the way to `lost`: those that somebody attests to be dead. Ending them is next."""
+    _doubt(attempts)
+    return [one.id for one in attempts if one.state in ATTEMPT_LIFECYCLE.sources(AttemptState.UNKNOWN) | {"unknown"}]
+
+
+def _doubt(attempts: Collection[Attempt]) -> list[Attempt]:
+    doubted = [one for one in attempts if one.state in ATTEMPT_LIFECYCLE.sources(AttemptState.UNKNOWN)]
+    ours = Attempt.objects.filter(id__any_of=[one.id for one in doubted])
+    advance(ours, ATTEMPT_LIFECYCLE, AttemptState.UNKNOWN, state_before_unknown=F("state"))
+    return doubted
 
 
 def regain_sight(attempts: Collection[Attempt], message: str) -> int:
@@ -216,7 +228,7 @@ def ask_to_stop(attempts: Collection[UUID], reason: str, message: str = "") -> i
 
 def stop_the_rest(attempts: Collection[UUID]) -> None:
     """Has dispatch stop what is left of live attempts one of whose objects was deleted, or that are to stop already."""
-    ask_to_stop(attempts, "object_deleted", "One of its objects was deleted on the cluster.")
+    ask_to_stop(attempts, ReasonCode.OBJECT_DELETED, "One of its objects was deleted on the cluster.")
     visit_again(attempts)
 
 
@@ -229,12 +241,22 @@ def visit_again(attempts: Collection[UUID]) -> None:
 def cancel(job: Job, by: str) -> None:
     """`queued`, `dispatching`, `running` → `cancelling`, and on to `cancelled` where nothing of the locked job is anywhere."""
     live = Attempt.objects.filter(job=job, state__in=LIVE_ATTEMPT_STATES)
-    has_attempt = live.update(stop_requested_at=Now(), stop_reason="cancelled", stop_message="", next_action_at=Now())
+    has_attempt = live.update(
+        stop_requested_at=Now(), stop_reason=ReasonCode.CANCELLED, stop_message="", next_action_at=Now()
+    )
     itself = Job.objects.filter(id=job.id)
-    waits = {"reason_code": "cancelling", "reason_message": "Waiting for its cluster to confirm.", "reason_at": Now()}
+    waits = {
+        "reason_code": ReasonCode.CANCELLING,
+        "reason_message": "Waiting for its cluster to confirm.",
+        "reason_at": Now(),
+    }
     advance(itself, JOB_LIFECYCLE, JobState.CANCELLING, **waits)
     if not has_attempt:
-        ends = {"reason_code": "cancelled", "reason_message": "Cancelled before it was placed.", "reason_at": Now()}
+        ends = {
+            "reason_code": ReasonCode.CANCELLED,
+            "reason_message": "Cancelled before it was placed.",
+            "reason_at": Now(),
+        }
         advance(itself, JOB_LIFECYCLE, JobState.CANCELLED, finished_at=Now(), **ends)
     job.refresh_from_db(fields=["state", "reason_code", "reason_message", "reason_at", "finished_at"])
     insert_rows([JobEvent(job_id=job.id, kind=f"job_{job.state}", message=f"Cancelled by {by}.")])

@@ -7,6 +7,7 @@ from django.db.models import Count, QuerySet
 from django.db.models.functions import TruncHour
 
 from federation.engine.lifecycle import JobState
+from federation.engine.reason_codes import ReasonCode
 from federation.models import TERMINAL_JOB_STATES, Job
 from foundation.clock import now
 from tenancy.queries import Actor
@@ -74,7 +75,7 @@ def workload(actor: Actor) -> Workload:
         ended_today=sum(ended.values()),
         succeeded_today=ended.get(JobState.SUCCEEDED, 0),
         failed_today=ended.get(JobState.FAILED, 0),
-        reasons=tuple((code or "new", count) for code, count in reasons),
+        reasons=tuple((code or ReasonCode.NEW, count) for code, count in reasons),
         oldest_queued_at=oldest,
         hours=_hours(jobs, at),
         live=tuple(line_of(job) for job in live),

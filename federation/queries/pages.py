@@ -13,6 +13,7 @@ from clusters.models import Flavor
 from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
 from federation.engine.quantities import duration_text
+from federation.engine.reason_codes import meaning_of
 from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
@@ -251,7 +252,7 @@ def line_of(job: Job) -> JobLine:
         tenant=job.tenant.path,
         state=job.state,
         reason_code=job.reason_code,
-        reason_message=job.reason_message,
+        reason_message=job.reason_message or meaning_of(job.reason_code),
         asks=" + ".join(pod_set_text(item) for item in job.spec.get("pod_sets", [])),
         cluster=cluster or "",
         created_by=job.created_by.email,

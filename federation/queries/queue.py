@@ -17,7 +17,8 @@ from federation.engine.heads import heads
 from federation.engine.lifecycle import JobState
 from federation.engine.model import ClusterRefusal, JobRequest, Runtime
 from federation.engine.ordering import by_response_ratio
-from federation.engine.retries import INTERRUPTED, INTERRUPTIONS, pause_seconds
+from federation.engine.reason_codes import ReasonCode
+from federation.engine.retries import INTERRUPTIONS, pause_seconds
 from federation.engine.spec import request_of
 from federation.models import Attempt, Job
 from federation.queries.data import with_data
@@ -134,18 +135,20 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
     found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
     times: Counter[tuple[UUID, UUID]] = Counter()
     recent = Attempt.objects.filter(
-        job_id__any_of=ids, end_reason__in=["refused_by_cluster", *INTERRUPTIONS], finished_at__gt=now - REFUSED_FOR
+        job_id__any_of=ids,
+        end_reason__in=[ReasonCode.REFUSED_BY_CLUSTER, *INTERRUPTIONS],
+        finished_at__gt=now - REFUSED_FOR,
     )
     columns = recent.values_list("job_id", "cluster_id", "end_reason", "end_message", "finished_at")
     for job_id, cluster_id, reason, message, finished_at in columns.order_by("id"):
         said = message or "it did not say why"
-        if reason == "refused_by_cluster":
+        if reason == ReasonCode.REFUSED_BY_CLUSTER:
             found[job_id][cluster_id] = ClusterRefusal(cluster_id, said)
             continue
         times[job_id, cluster_id] += 1
         assert finished_at is not None
         if now - finished_at < timedelta(seconds=pause_seconds(times[job_id, cluster_id])):
-            found[job_id].setdefault(cluster_id, ClusterRefusal(cluster_id, said, INTERRUPTED))
+            found[job_id].setdefault(cluster_id, ClusterRefusal(cluster_id, said, ReasonCode.LATELY_INTERRUPTED))
     return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
 
 

@@ -16,6 +16,7 @@ from clusters.models import Cluster
 from federation.engine import claims, isolation, ranks, rendering
 from federation.engine.advance import AdvanceReservation, Bounds, bounds_of, latest_end
 from federation.engine.lifecycle import AttemptState
+from federation.engine.reason_codes import ReasonCode
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.reservations import load_reservations
 from foundation import clock
@@ -272,7 +273,7 @@ def _visit(
         cluster_identity=row.cluster_identity,
         has_kueue=row.has_kueue,
         state=AttemptState(row.state),
-        stop_reason=(row.stop_reason or "cancelled") if row.must_stop else "",
+        stop_reason=(row.stop_reason or ReasonCode.CANCELLED) if row.must_stop else "",
         stop_message=row.stop_message,
         was_sent=row.was_sent,
         tries=row.tries,

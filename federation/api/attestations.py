@@ -1,0 +1,47 @@
+"""What administrators attest of clusters and runs: translate, make one call, translate back."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from federation.operations.attestation import DESTROYED, GONE, attest_cluster, attest_run
+from tenancy.api.views import ApiView
+
+from .shapes import ATTEMPT_STATES
+
+
+class ClusterAttestationShape(serializers.Serializer[Any]):
+    what = serializers.ChoiceField(choices=[DESTROYED, GONE])
+    note = serializers.CharField(max_length=500, help_text="How you know.")
+
+
+class ClusterAttestedShape(serializers.Serializer[Any]):
+    attempts = serializers.IntegerField(help_text="How many ended at once.")
+
+
+class RunAttestationShape(serializers.Serializer[Any]):
+    note = serializers.CharField(max_length=500, help_text="How you know that nothing of it runs any more.")
+
+
+class RunAttestedShape(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    state = serializers.ChoiceField(choices=ATTEMPT_STATES)
+
+
+class ClusterAttestations(ApiView):
+    @extend_schema(request=ClusterAttestationShape, responses={200: ClusterAttestedShape})
+    def post(self, request: Request, cluster_id: UUID) -> Response:
+        """Answers for a cluster: it is destroyed, or what it does not list any more is gone. Its runs end as `lost`."""
+        return Response({"attempts": attest_cluster(self.actor, cluster_id, request.data)})
+
+
+class RunAttestation(ApiView):
+    @extend_schema(request=RunAttestationShape, responses={200: RunAttestedShape})
+    def post(self, request: Request, attempt_id: UUID) -> Response:
+        """Answers for one run: nothing of it runs any more. It ends as `lost`, and its job may run again."""
+        attempt = attest_run(self.actor, attempt_id, request.data)
+        return Response({"id": str(attempt.id), "state": attempt.state})

@@ -1,0 +1,135 @@
+"""What an administrator attests where no cluster can tell: that a cluster is destroyed, a run dead, or what vanished gone for good.
+
+Nothing ends because it was not seen; here somebody answers for it, with their name and how they know (ADR 18). What may
+have run becomes `lost`: its job goes back to the queue (or is cancelled, if it was being cancelled), and its usage counts up to the
+last sighting, estimated. A lost attempt is the tombstone: an object of it that turns up again is deleted by its uid
+(`reconciliation`), and its pods are never metered again, since it is settled.
+"""
+
+from collections.abc import Collection
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F, Value
+from django.db.models.functions import Greatest
+
+import clusters.operations
+from clusters.models import Cluster
+from clusters.queries import cluster_by_id, require_at_owner, visible_clusters
+from federation.engine.lifecycle import AttemptState
+from federation.engine.reading import Faults, Fields
+from federation.engine.reason_codes import ReasonCode
+from federation.locks import lock_with_jobs
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun
+from federation.queries.attested import VANISHED
+from federation.queries.submissions import field_errors
+from foundation.outbox import announce
+from foundation.problems import Conflict, Invalid, NotFound
+from foundation.transactions import retried
+from tenancy.operations import record_audit
+from tenancy.queries import Actor
+
+from . import transitions
+from .endings import end_attempts
+from .transitions import Ending
+
+DESTROYED = "destroyed"
+GONE = "vanished"
+MOST_NOTE_BYTES = 500
+
+
+def attest_cluster(actor: Actor, cluster_id: UUID, body: object) -> int:
+    """The number of attempts that ended by `{"what": "destroyed" | "vanished", "note": how one knows}`.
+
+    `destroyed`: nothing runs there any more, or ever will. Refused (409 `cluster_answers`) while the cluster answers.
+    `vanished`: released objects that it does not list are gone for good, however many; the next comparison asks for each and
+    ends those that are not there, so none has ended yet.
+    """
+    cluster = cluster_by_id(actor, cluster_id)
+    require_at_owner(actor, cluster)
+    what, note = _read(body, frozenset({"what", "note"}))
+    if what == DESTROYED:
+        return _attest_destroyed(actor, cluster, note)
+    with transaction.atomic():
+        clusters.operations.record_event(cluster_id, VANISHED, _words(actor, "what vanished is gone", note))
+        _audit(actor, "cluster.attest_vanished", cluster, {"note": note})
+        announce("reconcile")
+    return 0
+
+
+@retried
+def _attest_destroyed(actor: Actor, cluster: Cluster, note: str) -> int:
+    words = _words(actor, f"cluster {cluster.name} is destroyed", note)
+    with transaction.atomic():
+        live = Attempt.objects.filter(cluster_id=cluster.id, state__in=LIVE_ATTEMPT_STATES)
+        attempts = lock_with_jobs(live.values_list("id", flat=True)).values()
+        now = Cluster.objects.get(id=cluster.id)
+        if now.silent_since is None:
+            raise Conflict(
+                "The cluster answers, so it is not destroyed. Attest single runs, or drain it.", code="cluster_answers"
+            )
+        ended = end_as_lost(attempts, now, ReasonCode.CLUSTER_DESTROYED, words)
+        clusters.operations.cordon_cluster(actor, cluster.id)
+        clusters.operations.record_event(cluster.id, "attested.destroyed", words)
+        _audit(actor, "cluster.attest_destroyed", cluster, {"note": note, "attempts": ended})
+    return ended
+
+
+@retried
+def attest_run(actor: Actor, attempt_id: UUID, body: object) -> Attempt:
+    """The attempt, `lost` now, of `{"note": how one knows that nothing of it runs any more}`.
+
+    Attesting it twice is harmless. Raises Conflict `state_conflict` for one that was never released (cancel its job instead)
+    or has ended otherwise.
+    """
+    attempt = Attempt.objects.filter(id=attempt_id, cluster__in=visible_clusters(actor)).first()
+    if attempt is None:
+        raise NotFound
+    cluster = cluster_by_id(actor, attempt.cluster_id)
+    require_at_owner(actor, cluster)
+    _, note = _read(body, frozenset({"note"}))
+    words = _words(actor, "nothing of it runs any more", note)
+    with transaction.atomic():
+        (attempt,) = lock_with_jobs([attempt_id]).values()
+        if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
+            raise Conflict("It was never released, so nothing of it runs: cancel its job.", code="state_conflict")
+        if attempt.state in LIVE_ATTEMPT_STATES:
+            end_as_lost([attempt], cluster, ReasonCode.RUN_DEAD, words)
+            _audit(actor, "attempt.attest_dead", cluster, {"note": note, "attempt": str(attempt_id)})
+        elif attempt.state != AttemptState.LOST:
+            raise Conflict(f"The attempt has already {attempt.state}.", code="state_conflict")
+    attempt.refresh_from_db()
+    return attempt
+
+
+def end_as_lost(attempts: Collection[Attempt], cluster: Cluster, reason: ReasonCode, words: str) -> int:
+    """How many of the locked attempts ended: those that may have run as `lost`, the others as `abandoned`.
+
+    Their pods were there when the cluster's watch last showed life, and nothing later is known of them.
+    """
+    lost = transitions.give_up(attempts)
+    unended = PodRun.objects.filter(attempt_id__any_of=lost, finished_at=None, is_gone=False)
+    last_seen = F("observed_at") if cluster.observed_at is None else Greatest("observed_at", Value(cluster.observed_at))
+    unended.update(is_gone=True, observed_at=last_seen)
+    state_of = {one.id: AttemptState.LOST if one.id in set(lost) else AttemptState.ABANDONED for one in attempts}
+    return end_attempts(Ending(id_, state, reason, words) for id_, state in state_of.items())
+
+
+def _read(body: object, known: frozenset[str]) -> tuple[str, str]:
+    faults = Faults()
+    fields = Fields(body, "", faults, known)
+    what = fields.text("what") if "what" in known else ""
+    if "what" in known and what not in ("", DESTROYED, GONE):
+        fields.fault("what", "unknown_value", f"one of: {DESTROYED}, {GONE}")
+    note = fields.checked("note", str.strip, "say how you know", most_bytes=MOST_NOTE_BYTES)
+    if faults.found:
+        raise Invalid(errors=field_errors(faults.found))
+    return what, note.strip()
+
+
+def _words(actor: Actor, what: str, note: str) -> str:
+    return f"{actor.name} attests that {what}: {note}"
+
+
+def _audit(actor: Actor, action: str, cluster: Cluster, detail: dict[str, object]) -> None:
+    record_audit(actor, action, object_kind="cluster", object_id=cluster.id, tenant_id=cluster.owner_id, detail=detail)
