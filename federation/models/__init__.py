@@ -7,11 +7,11 @@ from .jobs import TERMINAL_JOB_STATES as TERMINAL_JOB_STATES
 from .jobs import Attempt as Attempt
 from .jobs import Job as Job
 from .jobs import JobEvent as JobEvent
-from .jobs import PlacementPolicy as PlacementPolicy
 from .jobs import PodRun as PodRun
-from .jobs import PolicyWeight as PolicyWeight
 from .jobs import RemoteObject as RemoteObject
 from .jobs import RunGroup as RunGroup
+from .policies import PlacementPolicy as PlacementPolicy
+from .policies import PolicyWeight as PolicyWeight
 from .proofs import BookProof as BookProof
 from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode

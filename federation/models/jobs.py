@@ -1,8 +1,5 @@
 """Jobs, their attempts, the objects those made on clusters, the pods seen there, and what happened when."""
 
-from functools import reduce
-from operator import or_
-
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, BigIntegerRangeField, DateTimeRangeField, RangeOperators
 from django.contrib.postgres.indexes import BrinIndex
@@ -12,9 +9,6 @@ from django.db.models.functions import Greatest, Now
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
-from federation.engine.policies import STRATEGY_NAMES
-from federation.engine.spec import CAPACITY_TYPES
-from federation.engine.strategies import BOUNDS
 from foundation.ids import new_id
 from foundation.states import Lifecycle
 from tenancy.models import Tenant, User
@@ -369,71 +363,3 @@ class RunGroup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.runs} runs by {self.level}"
-
-
-def _names(most: int, length: int = 253) -> "ArrayField[list[str], list[str]]":
-    return ArrayField(models.CharField(max_length=length), default=list, blank=True, size=most)
-
-
-class PlacementPolicy(models.Model):
-    """What a tenant says about the placement of its jobs and of all below it; empty says nothing about that."""
-
-    tenant = models.OneToOneField(Tenant, primary_key=True, on_delete=models.PROTECT, related_name="placement_policy")
-    default_strategy = models.CharField(max_length=20, blank=True)
-    strategies = _names(len(STRATEGY_NAMES), 20)
-    clusters = _names(100)
-    regions = _names(100)
-    capacity_types = _names(len(CAPACITY_TYPES), 20)
-    flavors = _names(100)
-    changed_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        verbose_name_plural = "placement policies"
-        constraints = [
-            models.CheckConstraint(
-                condition=Q(default_strategy__in=["", *STRATEGY_NAMES]), name="policy_default_strategy_is_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(strategies__contained_by=list(STRATEGY_NAMES)), name="policy_strategies_are_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(default_strategy="") | Q(strategies=[]) | Q(strategies__contains=[F("default_strategy")]),
-                name="policy_default_strategy_is_allowed",
-            ),
-            models.CheckConstraint(
-                condition=Q(capacity_types__contained_by=list(CAPACITY_TYPES)), name="policy_capacity_types_are_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(clusters__len__lte=100, regions__len__lte=100, flavors__len__lte=100),
-                name="policy_lists_are_short",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"placement policy of {self.tenant_id}"
-
-
-class PolicyWeight(models.Model):
-    """One term of a strategy as a tenant's policy weighs it."""
-
-    id = models.BigAutoField(primary_key=True)
-    policy = models.ForeignKey(PlacementPolicy, on_delete=models.CASCADE, related_name="weights")
-    strategy = models.CharField(max_length=20)
-    term = models.CharField(max_length=20)
-    value = models.DecimalField(max_digits=7, decimal_places=3)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["policy", "strategy", "term"], name="one_weight_per_strategy_and_term"),
-            models.CheckConstraint(condition=Q(strategy__in=STRATEGY_NAMES), name="weighed_strategy_is_known"),
-            models.CheckConstraint(
-                condition=reduce(
-                    or_,
-                    (Q(term=term, value__gte=least, value__lte=most) for term, (least, most) in BOUNDS.items()),
-                ),
-                name="weight_is_of_a_known_term_and_within_bounds",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.strategy} {self.term} {self.value}"
