@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import json
+import re
 import ssl
 import tempfile
 import threading
@@ -10,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime, parsedate_to_datetime
 from http import HTTPStatus
 
 from cryptography import x509
@@ -19,10 +21,14 @@ from cryptography.x509.oid import NameOID
 
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import trust
-from tests.faults.relay import Relay, first_done, pump
+from tests.faults.relay import CHUNK, Relay, first_done
 
 STEPS: Mapping[str, str] = {"create": "POST", "release": "PATCH", "delete": "DELETE"}
 STATUSES = ("404", "409", "422", "429", "500", "503")
+_INSTANT = re.compile(rb'"(20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)"')
+_BEGUN = re.compile(rb'"(2|20[0-9T:Z-]*)?$')
+"""What may be the beginning of an instant, at the end of what has come so far."""
+_DATE = re.compile(rb"\r\nDate: ([^\r]+ GMT)")
 LATE_SECONDS = 25.0
 """Longer than the gateway waits for any answer to a write."""
 
@@ -74,6 +80,8 @@ class LyingProxy(Relay):
 
     def __init__(self, plane: ControlPlane, mischief: Mischief | None = None) -> None:
         self.mischief = mischief or Mischief()
+        self.skew_seconds = 0
+        """How far ahead the cluster's clock seems to be."""
         self._upstream_trust = trust(plane)
         self.ca_pem, context = _certificate()
         super().__init__(int(plane.server.rpartition(":")[2]), context)
@@ -91,7 +99,27 @@ class LyingProxy(Relay):
         upstream_writer: asyncio.StreamWriter,
     ) -> None:
         """One connection. After a lie it is closed."""
-        await first_done(self._requests(reader, writer, upstream_writer), pump(upstream_reader, writer))
+        await first_done(self._requests(reader, writer, upstream_writer), self._answers(upstream_reader, writer))
+
+    async def _answers(self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Bytes as they come; while the clock is to seem wrong, with every instant moved."""
+        rest = b""
+        while chunk := await upstream.read(CHUNK):
+            chunk, rest = rest + chunk, b""
+            if self.skew_seconds:
+                if cut := _BEGUN.search(chunk):
+                    chunk, rest = chunk[: cut.start()], chunk[cut.start() :]
+                chunk = _DATE.sub(self._moved_date, _INSTANT.sub(self._moved, chunk))
+            writer.write(chunk)
+            await writer.drain()
+
+    def _moved(self, found: re.Match[bytes]) -> bytes:
+        at = datetime.fromisoformat(found[1].decode()) + timedelta(seconds=self.skew_seconds)
+        return f'"{at:%Y-%m-%dT%H:%M:%S}Z"'.encode()
+
+    def _moved_date(self, found: re.Match[bytes]) -> bytes:
+        at = parsedate_to_datetime(found[1].decode()) + timedelta(seconds=self.skew_seconds)
+        return f"\r\nDate: {format_datetime(at, usegmt=True)}".encode()
 
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, upstream: asyncio.StreamWriter

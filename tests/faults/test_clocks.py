@@ -11,6 +11,7 @@ from tests.journeys.workload import job, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(600)]
 HOURS = 3600
+MOST_MILLISECONDS = 2000
 
 
 @pytest.mark.parametrize("hours", [2, -2])
