@@ -58,6 +58,11 @@ def stale_findings(found: Freshness) -> list[Reason]:
     return [Reason("stale", told)]
 
 
+def creates_findings(told: str) -> list[Reason]:
+    """The reason against a cluster that answers and fails to create what jobs need; nothing is told where it does."""
+    return [Reason("creates_fail", f"It fails to create jobs' objects: {told}")] if told else []
+
+
 ORIGIN_OF: Mapping[str, str] = MappingProxyType(
     {
         "unreachable": "contact",
@@ -69,6 +74,7 @@ ORIGIN_OF: Mapping[str, str] = MappingProxyType(
         "unproven_permission": "access",
         "devices_closed": "devices",
         "too_large": "size",
+        "creates_fail": "creates",
         "nodes_not_ready": "inventory",
         "implausible_capacity": "inventory",
     }

@@ -9,7 +9,15 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from clusters.engine.clocks import eras_of, measured
-from clusters.engine.health import Reason, answering_health, clock_findings, device_findings, merged, size_findings
+from clusters.engine.health import (
+    Reason,
+    answering_health,
+    clock_findings,
+    creates_findings,
+    device_findings,
+    merged,
+    size_findings,
+)
 from clusters.locks import lock_cluster
 from clusters.models import Cluster, ClusterEvent
 from foundation.clock import database_now, now
@@ -102,6 +110,14 @@ def record_size(cluster_id: UUID, told: str) -> bool:
     Returns whether its health changed.
     """
     return record_findings(cluster_id, "size", size_findings(told))
+
+
+def record_creates(cluster_id: UUID, refusal: str) -> bool:
+    """The cluster creates what jobs need (empty), or in what words it fails to, again and again.
+
+    Returns whether its health changed.
+    """
+    return record_findings(cluster_id, "creates", creates_findings(refusal))
 
 
 def record_event(cluster_id: UUID, kind: str, message: str) -> None:

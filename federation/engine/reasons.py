@@ -44,6 +44,7 @@ TAINT = "with taint "
 _LEFT_OUT: Mapping[str, str] = {
     ReasonCode.REFUSED_BY_CLUSTER: "refused the job's object",
     ReasonCode.LATELY_INTERRUPTED: "interrupted the job",
+    ReasonCode.LATELY_FAILED: "could not start the job",
 }
 
 

@@ -128,8 +128,10 @@ def _read_completions(fields: Fields, pod_sets: tuple[PodSet, ...]) -> int | Non
 
 def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> PodSet:
     fields = Fields(value, path, faults, POD_SET_FIELDS)
+    before = len(faults.found)
     image = fields.text("image", most_bytes=512)
-    fault = names.image_fault(image, require_digest=rules.require_digest) if image else None
+    is_read = len(faults.found) == before
+    fault = names.image_fault(image, require_digest=rules.require_digest) if is_read else None
     if fault is not None:
         fields.fault("image", *fault)
     return PodSet(

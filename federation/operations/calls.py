@@ -17,6 +17,7 @@ from clusters.drivers import (
     PodSeen,
     Refused,
     Stale,
+    Throttled,
 )
 from clusters.drivers.connections import run
 from clusters.engine.permissions import Right
@@ -26,6 +27,7 @@ from federation.engine.ranks import GATE, INDEX_LABEL, wishes_of
 from federation.engine.reason_codes import ReasonCode
 from federation.engine.rendering import namespace_labels
 from federation.engine.retries import Cause
+from federation.engine.stuck import is_stuck
 from federation.queries.visits import Visit, VisitedObject
 
 from .endings import OBJECT_DELETED, REFUSED
@@ -47,6 +49,9 @@ ENDS_BY_STOP: Mapping[str, AttemptState] = {
 FORBIDDEN = 403
 MOST_TIMES_FORBIDDEN = 8
 """With growing pauses, about two minutes."""
+MOST_TIMES_FAILED = 8
+MOST_TIMES_THROTTLED = 16
+"""A cluster that asks for patience gets about six minutes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +133,8 @@ Call = Callable[[ClusterDriver, Visit], Awaitable[Outcome]]
 
 
 def create_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
-    """Creates every object of every attempt, suspended."""
-    return _each(driver, visits, _create)
+    """Creates every object of every attempt, suspended. What fails again and again is given up: nothing of it can run."""
+    return _each(driver, visits, _create_or_give_up)
 
 
 def release_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
@@ -162,6 +167,15 @@ async def _guarded(driver: ClusterDriver, visit: Visit, call: Call) -> Outcome:
         return await call(driver, visit)
     except DriverError as error:
         return Failed(visit.attempt_id, error)
+
+
+async def _create_or_give_up(driver: ClusterDriver, visit: Visit) -> Outcome:
+    try:
+        return await _create(driver, visit)
+    except DriverError as error:
+        if visit.tries < (MOST_TIMES_THROTTLED if isinstance(error, Throttled) else MOST_TIMES_FAILED):
+            raise
+        return _abandoned(visit, ReasonCode.CREATE_FAILED, error.reason)
 
 
 async def _create(driver: ClusterDriver, visit: Visit) -> Outcome:
@@ -305,6 +319,8 @@ async def _stop(driver: ClusterDriver, visit: Visit) -> Outcome:
     if visit.was_sent:
         if visit.stop_reason in RECALLS and (pods := await _started(driver, visit)):
             return Underway(visit.attempt_id, visit.stop_reason, pods)
+        if visit.stop_reason == ReasonCode.CANNOT_START and (pods := await _unstuck(driver, visit)):
+            return Underway(visit.attempt_id, visit.stop_reason, pods)
         if not await _delete_objects(driver, visit):
             return Stopping(visit.attempt_id)
     if visit.state in (AttemptState.RESERVED, AttemptState.CREATED):
@@ -320,6 +336,16 @@ async def _started(driver: ClusterDriver, visit: Visit) -> list[PodSeen]:
         if item.uid:
             found += await started_pods(driver, visit.namespace, item.name, item.uid)
     return found
+
+
+async def _unstuck(driver: ClusterDriver, visit: Visit) -> list[PodSeen]:
+    """The pods of the attempt, if there are any and none of them is stuck any more."""
+    found: list[PodSeen] = []
+    for item in visit.objects:
+        if item.uid:
+            seen = await driver.list_pods(visit.namespace, item.name)
+            found += [pod for pod in seen if pod.owner == item.uid]
+    return [] if any(is_stuck(pod.phase, pod.reason) for pod in found) else found
 
 
 async def _delete_objects(driver: ClusterDriver, visit: Visit) -> bool:

@@ -10,14 +10,15 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
-from django.db.models.functions import Now
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Coalesce, Now
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.reason_codes import ReasonCode
+from federation.engine.stuck import PATIENCE, is_stuck
 from federation.locks import lock_attempts, lock_with_jobs
-from federation.models import Attempt, Job
+from federation.models import Attempt, Job, PodRun
 from foundation.transactions import retried
 
 from . import transitions
@@ -27,6 +28,8 @@ from .transitions import Ending
 NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]
 START_PATIENCE = timedelta(minutes=15)
+TRIES_UNTOLD = 3
+"""A cluster that fails once or twice is nobody's news."""
 
 
 def sweep() -> None:
@@ -34,6 +37,8 @@ def sweep() -> None:
     lose_sight()
     regain_sight()
     recall_unstarted()
+    recall_stuck()
+    explain_unsent()
     explain_unstarted()
 
 
@@ -78,9 +83,31 @@ def recall_unstarted() -> int:
         state__in=[*NEVER_RELEASED, AttemptState.STARTING], stop_requested_at=None, pods__started_at=None
     )
     never_ran = released.exclude(pods__started_at__isnull=False)
-    late = never_ran.filter(released_at__lt=Now() - START_PATIENCE)
+    since = Now() - START_PATIENCE
+    # Committed to, and never known to be released: the cluster fails to do it, or to say so.
+    late = never_ran.filter(Q(released_at__lt=since) | Q(released_at=None, starting_at__lt=since))
     draining = never_ran.filter(cluster__wish=Cluster.Wish.DRAINING)
     return _recall(late, ReasonCode.DID_NOT_START) + _recall(draining, ReasonCode.CLUSTER_DRAINING)
+
+
+def recall_stuck() -> int:
+    """How many attempts were asked back because the kubelet cannot start a container of theirs, in its words.
+
+    They hold devices and get nowhere; elsewhere the image may be had. Dispatch looks at the pods before it takes them back.
+    """
+    waiting = PodRun.objects.filter(
+        attempt__state__in=MAY_RUN, attempt__stop_requested_at=None, phase="Pending", finished_at=None, is_gone=False
+    )
+    long = waiting.annotate(since=Coalesce("started_at", "attempt__released_at")).filter(since__lt=Now() - PATIENCE)
+    rows = long.exclude(reason="").order_by("id").values_list("attempt_id", "phase", "reason")
+    words = {attempt_id: reason for attempt_id, phase, reason in rows if is_stuck(phase, reason)}
+    return sum(_recall_stuck(attempt_id, said) for attempt_id, said in words.items())
+
+
+@retried
+def _recall_stuck(attempt_id: UUID, words: str) -> int:
+    with transaction.atomic():
+        return transitions.ask_to_stop(lock_with_jobs([attempt_id]), ReasonCode.CANNOT_START, words)
 
 
 @retried
@@ -88,6 +115,17 @@ def _recall(attempts: QuerySet[Attempt], reason: str) -> int:
     with transaction.atomic():
         found = lock_attempts(list(attempts.values_list("id", flat=True).distinct()))
         return transitions.ask_to_stop(found, reason)
+
+
+def explain_unsent() -> int:
+    """How many jobs got a new text because their cluster answers and does not take them, in its words."""
+    failing = Attempt.objects.filter(state__in=NEVER_RELEASED, tries__gte=TRIES_UNTOLD).exclude(end_message="")
+    told = 0
+    for attempt in failing.select_related("cluster")[:500]:
+        words = f"{attempt.cluster.name} does not take it yet: {attempt.end_message}"
+        jobs = Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING).exclude(reason_message=words)
+        told += jobs.update(reason_code=ReasonCode.DISPATCHING, reason_message=words, reason_at=Now())
+    return told
 
 
 def explain_unstarted() -> int:

@@ -24,6 +24,7 @@ import clusters.operations
 import clusters.queries
 from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
+from federation.engine.reason_codes import ReasonCode
 from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of
 from federation.models import Attempt, RemoteObject
 from federation.queries.visits import Visit, due_clusters, is_being_visited, visits_of
@@ -94,6 +95,7 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
         # Before they are left to run: a sweep that has not seen these pods would ask them back again.
         if pods := [pod for outcome in outcomes if isinstance(outcome, Underway) for pod in outcome.pods]:
             record_observations(cluster_id, Observations(pods=pods))
+        _note_creates(cluster_id, starts, outcomes)
         committed = _commit(cluster_id, claim, outcomes, starts)
         crash_point("starting")
         known = {visit.attempt_id: visit for visit in starts}
@@ -108,6 +110,15 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
     failed = [outcome for outcome in outcomes + released if isinstance(outcome, Failed)]
     _note_refused_credentials(cluster_id, failed)
     return all(isinstance(outcome.error, Throttled) for outcome in failed)
+
+
+def _note_creates(cluster_id: UUID, starts: Sequence[Visit], outcomes: Sequence[Outcome]) -> None:
+    """Whether creating works there counts for the cluster's health, once it was given up for a job or works again."""
+    given_up = (one.message for one in outcomes if isinstance(one, Stopped) and one.reason == ReasonCode.CREATE_FAILED)
+    words = next(given_up, "")
+    works_again = any(visit.creates_fail for visit in starts) and any(isinstance(one, Created) for one in outcomes)
+    if words or works_again:
+        clusters.operations.record_creates(cluster_id, words)
 
 
 def _commit(

@@ -24,8 +24,11 @@ from .learning import remember_runs
 from .transitions import Consequence, Ended, Ending
 
 MOST_REFUSALS = 3
-"""A job that this many clusters' API servers have refused for good fails instead of wandering on."""
+"""A job that this many clusters' API servers have refused for good, or whose containers could not be started so often, fails
+instead of wandering on.
+"""
 REFUSED = ReasonCode.REFUSED_BY_CLUSTER
+GIVEN_UP = frozenset({REFUSED, ReasonCode.CANNOT_START})
 OBJECT_DELETED = ReasonCode.OBJECT_DELETED
 _CAUSES = frozenset(Cause)
 
@@ -68,16 +71,16 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
         return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
     if ending.state == AttemptState.FAILED:
         return Consequence(JobState.FAILED, ending.reason, ending.message, ending.exit_code)
-    if ending.reason == REFUSED and _refusals(job) + 1 >= MOST_REFUSALS:
-        return Consequence(JobState.FAILED, REFUSED, ending.message)
+    if ending.reason in GIVEN_UP and _ends_before(job, ending.reason) + 1 >= MOST_REFUSALS:
+        return Consequence(JobState.FAILED, ending.reason, ending.message)
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
     message = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}. Waiting for a new place."
     return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
 
 
-def _refusals(job: Job) -> int:
-    """How many clusters have refused it before."""
-    return Attempt.objects.filter(job=job, end_reason=REFUSED).count()
+def _ends_before(job: Job, reason: str) -> int:
+    """How many of its attempts have ended for this reason before."""
+    return Attempt.objects.filter(job=job, end_reason=reason).count()
 
 
 def _void_unstarted(ended: Sequence[Ended]) -> None:

@@ -130,13 +130,17 @@ def _read_requests(job_ids: list[UUID]) -> Iterator[tuple[UUID, JobRequest]]:
         yield job_id, request_of(spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind)
 
 
+NEVER_BEGUN = frozenset({ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, ReasonCode.CREATE_FAILED})
+"""Ends of attempts after which their job tries other clusters first."""
+
+
 def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
-    """By job, what each cluster said that has refused it lately, or how it was interrupted there."""
+    """By job, what each cluster said that has refused it lately, or why it did not start or was interrupted there."""
     found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
     times: Counter[tuple[UUID, UUID]] = Counter()
     recent = Attempt.objects.filter(
         job_id__any_of=ids,
-        end_reason__in=[ReasonCode.REFUSED_BY_CLUSTER, *INTERRUPTIONS],
+        end_reason__in=[ReasonCode.REFUSED_BY_CLUSTER, *NEVER_BEGUN, *INTERRUPTIONS],
         finished_at__gt=now - REFUSED_FOR,
     )
     columns = recent.values_list("job_id", "cluster_id", "end_reason", "end_message", "finished_at")
@@ -148,7 +152,8 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
         times[job_id, cluster_id] += 1
         assert finished_at is not None
         if now - finished_at < timedelta(seconds=pause_seconds(times[job_id, cluster_id])):
-            found[job_id].setdefault(cluster_id, ClusterRefusal(cluster_id, said, ReasonCode.LATELY_INTERRUPTED))
+            code = ReasonCode.LATELY_FAILED if reason in NEVER_BEGUN else ReasonCode.LATELY_INTERRUPTED
+            found[job_id].setdefault(cluster_id, ClusterRefusal(cluster_id, said, code))
     return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
 
 

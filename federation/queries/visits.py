@@ -68,6 +68,8 @@ class Visit:
     bounds: Bounds
     """What reservations leave it of its cluster, if it is released now."""
     is_released: bool = False
+    creates_fail: bool = False
+    """Its cluster has failed so often to create objects that it counts against its health."""
 
     @property
     def must_stop(self) -> bool:
@@ -159,7 +161,7 @@ _ATTEMPTS = """
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
        attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
        cluster.id, cluster.name, cluster.identity, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
-       attempt.released_at IS NOT NULL
+       attempt.released_at IS NOT NULL, cluster.reasons @> '[{"code": "creates_fail"}]'
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN federation_job AS job ON job.id = attempt.job_id
@@ -198,6 +200,7 @@ class _AttemptRow(NamedTuple):
     tenant_path: str
     spec: str
     is_released: bool
+    creates_fail: bool
 
 
 class _ObjectRow(NamedTuple):
@@ -291,6 +294,7 @@ def _visit(
         objects=tuple(objects),
         bounds=bounds_of(named, row.tenant_path, end, here, now),
         is_released=row.is_released,
+        creates_fail=row.creates_fail,
     )
 
 

@@ -34,6 +34,7 @@ Quantity = Annotated[str, msgspec.Meta(max_length=64)]
 Quantities = Annotated[dict[Key, Quantity], msgspec.Meta(max_length=256)]
 Many = msgspec.Meta(max_length=1000)
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
+LONGEST_REASON = 300
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
@@ -135,8 +136,14 @@ class _Terminated(Struct):
     finished_at: Instant | None = None
 
 
+class _Waiting(Struct):
+    reason: Word = ""
+    message: str = ""
+
+
 class _ContainerState(Struct):
     terminated: _Terminated | None = None
+    waiting: _Waiting | None = None
 
 
 class _ContainerStatus(Struct):
@@ -235,7 +242,7 @@ def pod_seen(pod: Pod) -> PodSeen:
         labels=labels if is_known else _NO_LABELS,
         node=_shared(pod.spec.node_name),
         phase=_shared(pod.status.phase),
-        reason=_line(pod.status.reason, 100),
+        reason=_reason(pod.status),
         requests=_requests(pod.spec),
         started_at=pod.status.start_time,
         finished_at=finished_at,
@@ -263,6 +270,20 @@ def _controlling_job(metadata: _PodMeta) -> str:
 def _index(metadata: _PodMeta) -> int | None:
     text = (metadata.labels or {}).get(_INDEX, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+def _reason(status: _PodStatus) -> str:
+    """Why the pod is as it is: its own word, or while it does not run, what its container or the scheduler waits for."""
+    if status.reason or status.phase != "Pending":
+        return _line(status.reason, 100)
+    states = [container.state for container in status.container_statuses or () if container.state]
+    waiting = next((state.waiting for state in states if state.waiting and state.waiting.reason), None)
+    if waiting is None:
+        told = (c for c in status.conditions or () if (c.type, c.status) == ("PodScheduled", "False") and c.reason)
+        waiting = next((_Waiting(condition.reason, condition.message) for condition in told), None)
+    if waiting is None:
+        return ""
+    return _line(f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason, LONGEST_REASON)
 
 
 def _disruption(status: _PodStatus) -> str:

@@ -124,6 +124,7 @@ def test_every_way_to_ask_for_a_gpu_is_read(given_as, read_as):
         ({"pod": {"memory": "1Ki"}}, "pod_sets[0].memory", "out_of_range"),
         ({"pod": {"volumes": []}}, "pod_sets[0].volumes", "unknown_field"),
         ({"pod": {"image": "UPPER/case"}}, "pod_sets[0].image", "bad_format"),
+        ({"pod": {"image": ""}}, "pod_sets[0].image", "bad_format"),
         ({"pod": {"gpu": {}}}, "pod_sets[0].gpu.count", "required"),
         ({"pod": {"gpu": {"fraction": "0.5", "count": 1}}}, "pod_sets[0].gpu.count", "not_allowed"),
         ({"pod": {"gpu": {"fraction": "1.0"}}}, "pod_sets[0].gpu.fraction", "bad_format"),

@@ -171,7 +171,9 @@ def brought_into(state, attempt):
     if state in {"reserved", "created"}:
         Attempt.objects.filter(id=attempt.id).update(state=state, **UNRELEASED)
     elif state == "abandoned":
-        Attempt.objects.filter(id=attempt.id).update(state=state, finished_at=now(), settled_at=now(), **UNRELEASED)
+        Attempt.objects.filter(id=attempt.id).update(
+            state=state, finished_at=now(), settled_at=now(), pods_told_at=now(), **UNRELEASED
+        )
         Job.objects.filter(id=attempt.job_id).update(state="queued")
     elif state == "running":
         runs(attempt)
