@@ -61,7 +61,11 @@ def look_at_pods(unsettled: Sequence[Unsettled]) -> list[UUID]:
         return []
     _look_later([one.attempt_id for one in unsettled])
     places = _places(unsettled)
-    told = run(_ask(places), timeout_seconds=LOOK_SECONDS * 3) if places else []
+    try:
+        told = run(_ask(places), timeout_seconds=LOOK_SECONDS * 3) if places else []
+    except DriverError as error:
+        log.warning("no cluster could be asked for the pods of ended attempts: %s", error.reason)
+        return []
     return [id_ for place, pods in zip(places, told, strict=True) for id_ in _write_down_each(place.cluster_id, pods)]
 
 

@@ -55,10 +55,12 @@ SELECT attempt.id, attempt.cluster_id, known.is_known,
  WHERE attempt.settled_at IS NULL AND attempt.finished_at IS NOT NULL {chosen}
 """
 """Pods that never began are waited for only so long: should one begin after that, the attempt is opened again."""
-DUE = (
-    "AND (attempt.settle_at IS NULL OR attempt.settle_at <= now() OR known.is_known AND attempt.settle_error = '')"
-    " ORDER BY known.is_known DESC, attempt.settle_at NULLS FIRST, attempt.finished_at, attempt.id LIMIT %(limit)s"
-)
+DUE = """
+   AND (attempt.settle_at IS NULL OR attempt.settle_at <= now() OR known.is_known AND attempt.settle_error = '')
+   AND (known.is_known OR cluster.silent_since IS NULL OR attempt.finished_at < now() - %(patience)s)
+ ORDER BY known.is_known DESC, attempt.settle_at NULLS FIRST, attempt.finished_at, attempt.id LIMIT %(limit)s
+"""
+"""A cluster that is silent is not asked: what waits for it takes no other's turn before its patience is over."""
 
 
 def unsettled_attempts(limit: int) -> list[Unsettled]:

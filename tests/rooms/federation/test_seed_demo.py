@@ -8,6 +8,7 @@ from billing.models import Meter, Price
 from billing.queries import discrepancies as wrong_in_the_books
 from clusters.models import Cluster, Flavor
 from federation.models import Attempt, Job
+from federation.queries.proof import disagreements
 from quotas.models import QuotaLimit
 from tenancy.models import Tenant, User
 
@@ -46,6 +47,7 @@ def test_the_demo_is_seeded_once_however_often_it_is_asked_for():
 def test_the_demos_books_are_right_and_all_of_its_past_is_priced():
     told = seed()
     assert wrong_in_the_books() == ()
+    assert disagreements() == ()
     assert Job.objects.filter(finished_at=None).count() == told["live_jobs"]
     assert not Meter.objects.filter(is_closed=False).exists()
     assert not Meter.objects.filter(segments__price=None).exists()

@@ -17,7 +17,7 @@ from federation.operations import Observations, accrue_running, observation, rec
 from foundation.clock import now
 from quotas.models import Hold
 from quotas.operations import take_holds
-from tests.builders import hold_request
+from tests.builders import hold_request, make_cluster
 from tests.live import call, observe_until, place
 from tests.rooms.federation.test_evidence import replaced
 from tests.rooms.federation.test_hostile_reports import end, make_attempt, metered, pod_of, report
@@ -352,3 +352,19 @@ def test_a_cluster_that_hangs_holds_up_no_other(members, monkeypatch):
     assert settle_attempts() == 3
     assert now() - began < timedelta(seconds=5)
     assert standing(hanging) == (False, "pending")
+
+
+def test_what_waits_for_silent_and_hanging_clusters_takes_no_others_turn(members, monkeypatch):
+    monkeypatch.setattr("federation.operations.relook.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("federation.operations.settlement.BATCH", 3)
+    silent = make_cluster(health="unreachable", silent_since=now())
+    hanging, answering = make_cluster(), make_cluster()
+    for cluster in (hanging, answering):
+        members[cluster.id] = Member(cluster.identity, hangs=cluster is hanging)
+    attempts = [make_attempt(cluster) for cluster in (silent, hanging) for _ in range(4)] + [make_attempt(answering)]
+    for attempt in attempts:
+        held(attempt)
+        failed(attempt)
+    for _ in range(3):
+        settle_attempts()
+    assert [standing(attempt)[0] for attempt in attempts] == [False] * 8 + [True]
