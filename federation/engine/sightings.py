@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from clusters.engine.clocks import Era, on_our_clock
@@ -189,8 +189,8 @@ def admit(
                 refused.append(ALREADY_ANOTHERS)
                 continue
             is_back = pod.uid not in gone and _is_back(pod, run, so_far)
-            seen = _sighting(asked, pod, run.place or 0, None, now, is_new=False)
-            seen = replace(seen, is_back=is_back, **_not_before(run, seen))
+            seen = _witnessed(run, _sighting(asked, pod, run.place or 0, None, now, is_new=False))
+            seen = replace(seen, is_back=is_back)
             counted.append(seen)
             until_at = None if is_back else run.until_at or (now if seen.finished_at else None)
             so_far = [replace(each, until_at=until_at) if each is run else each for each in so_far]
@@ -226,11 +226,11 @@ def _is_back(pod: Pod, run: Run, runs: Sequence[Run]) -> bool:
     return all(each.until_at is not None and each.until_at <= run.until_at for each in others)
 
 
-def _not_before(run: Run, seen: Sighting) -> dict[str, Any]:
+def _witnessed(run: Run, seen: Sighting) -> Sighting:
     """A pod that we saw run has not ended long before that, whatever its cluster's clock says."""
     if seen.finished_at is None or run.running_at is None or seen.finished_at >= run.running_at - LATE_NEWS:
-        return {}
-    return {"finished_at": run.running_at, "is_estimated": True}
+        return seen
+    return replace(seen, finished_at=run.running_at, is_estimated=True)
 
 
 def _place_for(asked: Asked, pod: Pod, runs: Sequence[Run], now: datetime) -> int | str:
