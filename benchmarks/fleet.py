@@ -209,7 +209,18 @@ class Fleet:
             time.sleep(max(0.0, began + number / ARRIVALS_A_SECOND - time.monotonic()))
             pile_up(self.pattern, [self.healthy[number * 7 % len(self.healthy)]], 1)
             _announce()
-        _wait(lambda: left_to_release(self.healthy) == 0, 120, "all that arrived is released")
+        _wait(
+            lambda: left_to_release(self.healthy) == 0,
+            120,
+            "all that arrived is released; "
+            + str(
+                list(
+                    Attempt.objects.filter(cluster__in=self.healthy, released_at=None).values(
+                        "state", "tries", "next_action_at", "claim_expires_at", "end_message", "cluster__name"
+                    )[:5]
+                )
+            ),
+        )
         rows = Attempt.objects.filter(cluster__in=self.healthy).exclude(id=self.pattern.id)
         return [waited.total_seconds() for waited in rows.values_list(F("released_at") - F("reserved_at"), flat=True)]
 

@@ -6,14 +6,16 @@ from typing import Any
 from django.db import connection
 
 from clusters.models import Cluster
+from federation.engine.names import object_name
 from federation.models import Attempt
+from foundation.ids import new_id
 
 COPY = """
 WITH pattern AS (
     SELECT attempt.id, attempt.job_id FROM federation_attempt AS attempt WHERE attempt.id = %(pattern)s
 ), copies AS MATERIALIZED (
-    SELECT gen_random_uuid() AS job_id, gen_random_uuid() AS attempt_id, cluster_id
-      FROM unnest(%(clusters)s::uuid[]) AS cluster_id, generate_series(1, %(count)s::int)
+    SELECT gen_random_uuid() AS job_id, attempt_id, cluster_id, name
+      FROM unnest(%(clusters)s::uuid[], %(attempts)s::uuid[], %(names)s::text[]) AS made(cluster_id, attempt_id, name)
 ), jobs AS (
     INSERT INTO federation_job
     SELECT (jsonb_populate_record(job, jsonb_build_object('id', copies.job_id))).*
@@ -30,17 +32,24 @@ WITH pattern AS (
 INSERT INTO federation_remoteobject
 SELECT (jsonb_populate_record(object, jsonb_build_object(
            'id', nextval(pg_get_serial_sequence('federation_remoteobject', 'id')), 'attempt_id', copies.attempt_id,
-           'name', 'swy-' || left(replace(copies.attempt_id::text, '-', ''), 20)))).*
+           'name', copies.name))).*
   FROM copies, federation_remoteobject AS object WHERE object.attempt_id = (SELECT id FROM pattern)
 """
 
 
 def pile_up(pattern: Attempt, clusters: Sequence[Cluster], count: int) -> None:
     """So many attempts on each of the clusters, due at once and alike but for their names."""
+    made = [(one.id, new_id()) for one in clusters for _ in range(count)]
+    asked: dict[str, Any] = {
+        "pattern": pattern.id,
+        "clusters": [cluster_id for cluster_id, _ in made],
+        "attempts": [attempt_id for _, attempt_id in made],
+        "names": [object_name(attempt_id, 0) for _, attempt_id in made],
+    }
     with connection.cursor() as cursor:
-        # The copies have no job to wait for: the constraints that look at other rows are checked for each of them.
-        cursor.execute(COPY, {"pattern": pattern.id, "clusters": [one.id for one in clusters], "count": count})
-        cursor.execute("ANALYZE federation_attempt")
+        cursor.execute(COPY, asked)
+        if len(made) > 1:
+            cursor.execute("ANALYZE federation_attempt")
 
 
 def left_to_release(clusters: Sequence[Cluster] = ()) -> int:
