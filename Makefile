@@ -58,7 +58,7 @@ kube: setup ## Build the control planes' programs (once; needs Go)
 MINUTES ?= 30
 SEED ?= 1
 chaos: setup ## Every fault at random for MINUTES=30 from SEED=1, on real servers and control planes; tells what it cost (must be 0)
-	@$(TIED) $(BIN)/python -m tests.faults.chaos --minutes $(MINUTES) --seed $(SEED)
+	@$(TIED) $(BIN)/python -m tests.faults.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 bench-%: setup ## One benchmark, such as bench-placement; ARGS go to it
 	@$(TIED) $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from devtools.oracle import SeenObject, SeenPod, Witness, judge
+from devtools.oracle import SeenObject, SeenPod, Verdict, Witness, judge, judge_usage
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 JOB = "a-job"
@@ -63,3 +63,21 @@ def test_a_failed_program_may_run_again_where_its_spec_says_so():
     pods = [pod("first", 0, 10), pod("second", 10, 20)]
     assert runs_twice(*pods)
     assert not runs_twice(*pods, retries={"program": 1})
+
+
+@pytest.mark.parametrize(("billed", "is_right"), [(10_000, True), (9_999, False), (10_001, False), (0, False)])
+def test_a_bill_is_right_to_the_millisecond_or_wrong(billed: int, is_right: bool):
+    one = pod("first", 0, 10)
+    one.first_finished_at = one.finished_at
+    verdict = Verdict()
+    judge_usage(verdict, {JOB: billed}, witness_of(one))
+    assert verdict.is_clean == is_right
+
+
+def test_of_two_ends_that_a_cluster_tells_of_one_pod_either_may_be_billed():
+    one = pod("first", 0, 14)
+    one.first_finished_at = NOON + timedelta(seconds=10)
+    verdicts = {billed: Verdict() for billed in (10_000, 14_000, 15_000)}
+    for billed, verdict in verdicts.items():
+        judge_usage(verdict, {JOB: billed}, witness_of(one))
+    assert [billed for billed, verdict in verdicts.items() if verdict.is_clean] == [10_000, 14_000]

@@ -121,7 +121,8 @@ class Databases:
         if user is not None:
             shutil.chown(self.primary.data, user)
         auto = self.primary.data / "postgresql.auto.conf"
-        auto.write_text("\n".join(line for line in auto.read_text().splitlines() if "synchronous_standby" not in line))
+        kept = [line for line in auto.read_text().splitlines(keepends=True) if "synchronous_standby" not in line]
+        auto.write_text("".join(kept))
         self.primary.start()
         self.add_replica()
 
