@@ -237,7 +237,8 @@ def _set_of(pod: SeenPod, job: Mapping[str, Any]) -> str:
         for position, remote in enumerate(attempt["objects"]):
             if remote["uid"] == pod.object_uid:
                 return str(position)
-    return pod.object_uid
+    # The gateway says nothing of it. Of a job with one pod set it can be of no other.
+    return "0" if all(len(attempt["objects"]) <= 1 for attempt in job["attempts"]) else pod.object_uid
 
 
 def judge_usage(verdict: Verdict, billed_milliseconds: Mapping[str, int], witness: Witness) -> None:

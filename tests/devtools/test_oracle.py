@@ -25,10 +25,10 @@ def pod(attempt: str, start: int, end: int | None, *, index: str = "0", was_disr
                    NOON + timedelta(seconds=start), until)  # fmt: skip
 
 
-def runs_twice(*pods: SeenPod, retries: dict[str, int] | None = None) -> bool:
+def runs_twice(*pods: SeenPod, retries: dict[str, int] | None = None, unknown: str = "") -> bool:
     attempts = [
         {"cluster": "east", "started_at": "then", "objects": [{"uid": uid}]}
-        for uid in dict.fromkeys(pod.object_uid for pod in pods)
+        for uid in dict.fromkeys(pod.object_uid for pod in pods if pod.object_uid != unknown)
     ]
     told = {"id": JOB, "name": "job", "state": "succeeded", "attempts": attempts, "spec": {"retries": retries or {}}}
     return bool(judge([JOB], {JOB: told}, witness_of(*pods)).ran_twice)
@@ -57,6 +57,10 @@ def test_the_peers_of_an_interrupted_pod_may_run_again_too():
 )
 def test_every_other_second_run_is_one(pods: list[SeenPod]):
     assert runs_twice(*pods)
+
+
+def test_a_run_of_which_the_gateway_knows_nothing_counts_too():
+    assert runs_twice(pod("forgotten", 0, 10), pod("second", 10, 20), unknown="forgotten")
 
 
 def test_a_failed_program_may_run_again_where_its_spec_says_so():
