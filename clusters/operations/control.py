@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
 
 from clusters.drivers import AuthFailed, DriverError, IdentityRefused
 from clusters.drivers.resolve import unsealed_credential
@@ -15,7 +16,6 @@ from clusters.locks import lock_cluster, lock_cluster_for_removal
 from clusters.models import Cluster, ClusterCredential, Flavor, Node
 from clusters.queries.connections import driver_of
 from clusters.queries.visible import cluster_by_id, require_at_owner
-from foundation.clock import now
 from foundation.outbox import announce
 from foundation.problems import Conflict, NotFound
 from tenancy.operations import record_audit
@@ -58,7 +58,7 @@ def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
     columns = changes.plain | ({"ca_pem": connection.ca_pem} if connection else {})
     with transaction.atomic():
         locked = _locked(cluster_id)
-        Cluster.objects.filter(id=locked.id).update(updated_at=now(), **columns)
+        Cluster.objects.filter(id=locked.id).update(updated_at=Now(), **columns)
         if connection is not None:
             store_credential(cluster_id, connection.secret)
             record_event(cluster_id, "cluster.credential_changed", f"Credential changed by {actor.name}.")
@@ -156,7 +156,7 @@ def _wish(actor: Actor, cluster_id: UUID, wish: str, action: str) -> Cluster:
     cluster = cluster_by_id(actor, cluster_id)
     require_at_owner(actor, cluster)
     with transaction.atomic():
-        changed = Cluster.objects.filter(id=cluster_id).exclude(wish=wish).update(wish=wish, updated_at=now())
+        changed = Cluster.objects.filter(id=cluster_id).exclude(wish=wish).update(wish=wish, updated_at=Now())
         if changed:
             record_audit(actor, action, object_kind="cluster", object_id=cluster_id, tenant_id=cluster.owner_id)
             record_event(cluster_id, action, f"By {actor.name}.")
@@ -177,7 +177,7 @@ def remove_cluster(actor: Actor, cluster_id: UUID) -> None:
             raise NotFound
         try:
             with transaction.atomic():
-                Cluster.objects.filter(id=cluster_id).update(removed_at=now(), updated_at=now())
+                Cluster.objects.filter(id=cluster_id).update(removed_at=Now(), updated_at=Now())
         except IntegrityError as error:
             raise Conflict(
                 "Work still lives on this cluster. Drain it, wait until its attempts have ended, then remove it.",

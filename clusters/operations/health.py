@@ -46,7 +46,7 @@ def record_contact(
         if cluster is None:
             return False
         reasons = merged(cluster.reasons, "contact", [])
-        changes: dict[str, Any] = {"last_seen_at": now(), "silent_since": None}
+        changes: dict[str, Any] = {"last_seen_at": Now(), "silent_since": None}
         if clock_skew_ms is not None:
             reasons = merged(reasons, "clock", clock_findings(clock_skew_ms))
             changes["clock_skew_ms"] = clock_skew_ms
@@ -146,14 +146,14 @@ def _record_loss(cluster_id: UUID, health: str, reason: Reason) -> bool:
         reasons = merged(cluster.reasons, "contact", [reason])
         if health == cluster.health and reasons == cluster.reasons:
             return False
-        return _settle(cluster, health, reasons, {"silent_since": cluster.silent_since or now()})
+        return _settle(cluster, health, reasons, {"silent_since": cluster.silent_since or Now()})
 
 
 def _settle(cluster: Cluster, health: str, reasons: Sequence[Mapping[str, str]], changes: Mapping[str, Any]) -> bool:
     """Writes the new state of a locked cluster; an event only when its health or the kinds of reasons changed."""
     changed = health != cluster.health
     codes_changed = {reason["code"] for reason in reasons} != {reason["code"] for reason in cluster.reasons}
-    Cluster.objects.filter(id=cluster.id).update(health=health, reasons=list(reasons), updated_at=now(), **changes)
+    Cluster.objects.filter(id=cluster.id).update(health=health, reasons=list(reasons), updated_at=Now(), **changes)
     if changed or codes_changed:
         told = " ".join(reason["message"] for reason in reasons)
         record_event(cluster.id, f"health.{health}", told or "Answering, with nothing held against it.")

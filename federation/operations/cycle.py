@@ -285,7 +285,7 @@ def _explain(waits: Sequence[Wait]) -> None:
     alike: dict[tuple[str, str, tuple[Reason, ...]], list[UUID]] = defaultdict(list)
     for (code, message, _), group in same.items():
         alike[code, message, group[0].per_cluster] += [wait.job_id for wait in group]
-    stale = clock.now() - REASON_FRESH
+    stale = Now() - REASON_FRESH
     for (code, message, per_cluster), ids in alike.items():
         news = ~Q(reason_code=code) | (Q(reason_at__lt=stale) & ~Q(reason_message=message))
         Job.objects.filter(news, id__any_of=ids, state=JobState.QUEUED).update(

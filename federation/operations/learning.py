@@ -52,7 +52,7 @@ def _pods_ends(attempt_ids: Sequence[UUID]) -> dict[UUID, datetime]:
 
 def _seconds(attempt: Attempt, end: datetime | None) -> int:
     assert attempt.started_at is not None
-    seconds = ((end or clock.now()) - attempt.started_at).total_seconds()
+    seconds = ((end or clock.database_now()) - attempt.started_at).total_seconds()
     return round(min(max(0.0, seconds / attempt.pace), LONGEST_SECONDS))
 
 

@@ -57,7 +57,7 @@ def make_reservation(
     the tenant, NeverFits and QuotaExceededForGood for what could never be honoured, and NodesNotFree with what is missing
     on each cluster and who holds it, as far as the actor may know.
     """
-    now = clock.now()
+    now = clock.database_now()
     wanted = _read(body, now)
     tenant = tenant_by_path(actor, wanted.tenant_path, Permission.RESERVE)
     creator = submitter_of(actor)
@@ -187,7 +187,7 @@ def _shorten(actor: Actor, reservation_id: UUID, ends_at: datetime) -> Reservati
     rewrite_reservations()
     row = _changeable(actor, reservation_id)
     was = row.until_at
-    if not max(clock.now(), row.starts_at) < ends_at <= was:
+    if not max(clock.database_now(), row.starts_at) < ends_at <= was:
         told = (
             "must come after now and after the start, and no later than the reservation ends: it can only be shortened"
         )
@@ -225,7 +225,7 @@ def _changeable(actor: Actor, reservation_id: UUID) -> Reservation:
     row = reservation_of(actor, reservation_id)
     if not may_change(actor, row):
         raise NotAllowedHere(row.tenant, Permission.RESERVE)
-    state = state_of(row, clock.now())
+    state = state_of(row, clock.database_now())
     if state in ("ended", "cancelled"):
         raise Conflict(f"The reservation is {state}.", code="state_conflict")
     return row

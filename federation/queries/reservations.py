@@ -59,7 +59,7 @@ def with_reservation(spec: JobSpec, tenant: Tenant) -> JobSpec:
     wanted = spec.constraints.reservation
     if not wanted:
         return spec
-    now = clock.now()
+    now = clock.database_now()
     found = _named(wanted, tenant.path, now)
     if found is None:
         error = FieldError("constraints.reservation", "not_found", "this tenant has no such reservation, or it is over")
@@ -110,7 +110,7 @@ def filtered_reservations(actor: Actor, query: Mapping[str, str]) -> QuerySet[Re
     if "cluster" in query:
         rows = rows.filter(cluster__name=query["cluster"])
     if "state" in query:
-        rows = rows.filter(_in_states(query["state"].split(","), clock.now()))
+        rows = rows.filter(_in_states(query["state"].split(","), clock.database_now()))
     return rows
 
 
