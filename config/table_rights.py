@@ -31,6 +31,8 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_podrun": KEPT,
     "federation_reservation": KEPT,
     "federation_reservednode": KEPT,
+    "federation_standstill": KEPT,
+    "federation_comparedcluster": KEPT,
 }
 # Triggers that write what the processes may only read. They run as their owner, who alone may change them.
 OWNERS_TRIGGERS = ("tenancy_audit_chain",)

@@ -30,6 +30,7 @@ WITH due AS (
        AND next_action_at <= now()
        AND (claim_expires_at IS NULL OR claim_expires_at < now())
        AND state = ANY(%(live)s)
+       AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
      ORDER BY next_action_at, id
      LIMIT %(limit)s
        FOR NO KEY UPDATE SKIP LOCKED
@@ -85,6 +86,7 @@ SELECT job.id, job.tenant_id, tenant.path, job.attempts_made, job.spec::text
   FROM federation_job AS job
   JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
  WHERE job.id = ANY(%s) AND job.state = 'queued'
+   AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
  ORDER BY job.id
    FOR NO KEY UPDATE OF job SKIP LOCKED
 """

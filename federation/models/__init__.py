@@ -15,4 +15,6 @@ from .policies import PolicyWeight as PolicyWeight
 from .proofs import BookProof as BookProof
 from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
+from .standstill import ComparedCluster as ComparedCluster
+from .standstill import Standstill as Standstill
 from .upkeep import ClusterUpkeep as ClusterUpkeep

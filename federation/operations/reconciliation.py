@@ -20,11 +20,12 @@ from clusters.drivers import ClusterDriver, DriverError, JobSeen
 from clusters.drivers.connections import run
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
-from federation.engine.names import LABEL_ATTEMPT
+from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB
 from federation.engine.reason_codes import ReasonCode
 from federation.locks import lock_with_jobs
-from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, RemoteObject
+from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, Job, RemoteObject
 from federation.queries.attested import Word, word_on_vanished
+from federation.queries.standstill import open_standstill
 from federation.queries.visits import DueCluster
 from foundation.clock import database_now
 from foundation.outbox import announce
@@ -36,6 +37,7 @@ from .attestation import end_as_lost
 from .endings import end_attempts
 from .evidence import Standing, require_same_cluster, standing_of
 from .observation import Observations, record_observations, what_vanished
+from .restoration import take_in
 from .rounds import Brought, Rounds
 
 logger = logging.getLogger(__name__)
@@ -135,6 +137,11 @@ def _reconcile(cluster_id: UUID) -> None:
     identity = Cluster.objects.values_list("identity", flat=True).get(id=cluster_id)
     seen = run(_list(driver, identity), timeout_seconds=LIST_SECONDS)
     rows = _rows(seen)
+    if standstill := open_standstill():
+        inert = take_in(standstill, cluster_id, seen)
+        run(_delete_all(driver, inert), timeout_seconds=LIST_SECONDS)
+        record_observations(cluster_id, Observations(jobs=seen))
+        return
     record_observations(cluster_id, Observations(jobs=seen))
     _notice_vanished(cluster_id, driver, identity, seen, listed_at)
     run(_delete_all(driver, _unwanted(cluster_id, seen, rows, listed_at)), timeout_seconds=LIST_SECONDS)
@@ -148,8 +155,16 @@ async def _list(driver: ClusterDriver, identity: str) -> Sequence[JobSeen]:
 
 
 def _attempt_of(job: JobSeen) -> UUID | None:
+    return _uuid(job.labels.get(LABEL_ATTEMPT, ""))
+
+
+def _job_of(job: JobSeen) -> UUID | None:
+    return _uuid(job.labels.get(LABEL_JOB, ""))
+
+
+def _uuid(text: str) -> UUID | None:
     try:
-        return UUID(job.labels.get(LABEL_ATTEMPT, ""))
+        return UUID(text)
     except ValueError:
         return None
 
@@ -174,9 +189,12 @@ def _rows(seen: Sequence[JobSeen]) -> Mapping[UUID, _Row]:
 def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row], at: datetime) -> list[JobSeen]:
     """What must go: objects of ended attempts whose time is up, zombies, and orphans (unless suspiciously many)."""
     leftovers, orphans = [], []
+    running = _runs_of_a_lost_future(cluster_id, seen, rows)
     for job in seen:
         row = rows.get(_attempt_of(job) or UUID(int=0))
         if job.is_terminating:
+            continue
+        if row is None and job.uid in running:
             continue
         if row is None or row.cluster_id != cluster_id:
             orphans.append(job)
@@ -190,6 +208,25 @@ def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Ro
         )
         return leftovers
     return leftovers + orphans
+
+
+def _runs_of_a_lost_future(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row]) -> set[str]:
+    """Uids of running objects of unknown attempts of jobs that are known. Only a database that lost commits makes them."""
+    strange = {
+        job.uid: job_id
+        for job in seen
+        if not job.suspended and not job.outcome and _attempt_of(job) not in rows and (job_id := _job_of(job))
+    }
+    known = set(Job.objects.filter(id__in=set(strange.values())).values_list("id", flat=True))
+    lost = {uid for uid, job_id in strange.items() if job_id in known}
+    if lost:
+        clusters.operations.record_limited(
+            cluster_id,
+            "unknown_runs",
+            f"{len(lost)} objects run for attempts that this gateway does not know, of jobs that it does. Was its database"
+            " restored? None was deleted: `manage.py standstill begin`, and they are taken in.",
+        )
+    return lost
 
 
 def _is_leftover(job: JobSeen, row: _Row, at: datetime) -> bool:

@@ -108,6 +108,7 @@ COMMIT_TO_START = """
 WITH moved AS (
     UPDATE federation_attempt SET state = %(starting)s, starting_at = now()
      WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL AND state = %(created)s
+       AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
     RETURNING id
 ), ready AS (
     SELECT id FROM moved
@@ -139,6 +140,17 @@ def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[
         for attempt_id, object_id, uid in cursor.fetchall():
             found.setdefault(attempt_id, {})[object_id] = uid
     return found
+
+
+def catch_up(attempt: Attempt, uids: Mapping[int, str]) -> None:
+    """`reserved` → `created` → `starting`: an attempt whose objects, with these uids, were released by a future that was lost.
+
+    When exactly nobody knows any more: not before it was made.
+    """
+    itself = Attempt.objects.filter(id=attempt.id)
+    mark_created(attempt.claim_token, {attempt.id: uids})
+    when = {"starting_at": F("reserved_at"), "released_at": F("reserved_at"), "next_action_at": None}
+    advance(itself, ATTEMPT_LIFECYCLE, AttemptState.STARTING, **when)
 
 
 START_ATTEMPTS = """

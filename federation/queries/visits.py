@@ -19,7 +19,6 @@ from federation.engine.lifecycle import AttemptState
 from federation.engine.reason_codes import ReasonCode
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.reservations import load_reservations
-from foundation import clock
 
 SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
@@ -149,6 +148,7 @@ SELECT cluster.id, coalesce(upkeep.slow_dispatch_until > now(), false)
   FROM clusters_cluster AS cluster
   LEFT JOIN federation_clusterupkeep AS upkeep ON upkeep.cluster_id = cluster.id
  WHERE cluster.health <> ALL(%(silent)s)
+   AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
    AND EXISTS (SELECT FROM federation_attempt AS attempt
                 WHERE attempt.cluster_id = cluster.id AND attempt.next_action_at <= now() AND attempt.state = ANY(%(live)s)
                   AND (attempt.claim_expires_at IS NULL OR attempt.claim_expires_at < now()))
@@ -161,7 +161,7 @@ _ATTEMPTS = """
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
        attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
        cluster.id, cluster.name, cluster.identity, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
-       attempt.released_at IS NOT NULL, cluster.reasons @> '[{"code": "creates_fail"}]'
+       attempt.released_at IS NOT NULL, cluster.reasons @> '[{"code": "creates_fail"}]', statement_timestamp()
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN federation_job AS job ON job.id = attempt.job_id
@@ -201,6 +201,7 @@ class _AttemptRow(NamedTuple):
     spec: str
     is_released: bool
     creates_fail: bool
+    now: datetime
 
 
 class _ObjectRow(NamedTuple):
@@ -252,9 +253,11 @@ def visits_of(attempt_ids: Collection[UUID]) -> list[Visit]:
     objects: dict[UUID, list[VisitedObject]] = defaultdict(list)
     for row in map(_ObjectRow._make, _rows(_OBJECTS, [ids])):
         objects[row.attempt_id].append(_object(row))
-    now = clock.now()
-    reservations = load_reservations(now)
-    return [_visit(row, objects[row.id], reservations, now) for row in map(_AttemptRow._make, _rows(_ATTEMPTS, [ids]))]
+    rows = [_AttemptRow._make(row) for row in _rows(_ATTEMPTS, [ids])]
+    if not rows:
+        return []
+    reservations = load_reservations(rows[0].now)
+    return [_visit(row, objects[row.id], reservations) for row in rows]
 
 
 def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:
@@ -264,10 +267,8 @@ def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:
         return rows
 
 
-def _visit(
-    row: _AttemptRow, objects: Sequence[VisitedObject], reservations: Sequence[AdvanceReservation], now: datetime
-) -> Visit:
-    spec = json.decode(row.spec)
+def _visit(row: _AttemptRow, objects: Sequence[VisitedObject], reservations: Sequence[AdvanceReservation]) -> Visit:
+    spec, now = json.decode(row.spec), row.now
     here = [one for one in reservations if one.cluster_id == row.cluster_id]
     named, end = spec["constraints"].get("reservation", ""), latest_end(now, spec["deadline_seconds"])
     return Visit(

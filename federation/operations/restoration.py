@@ -1,0 +1,210 @@
+"""After a database was restored, or promoted with its last commits lost: first find out what runs, then dispatch (ADR 19).
+
+Somebody begins a standstill: nothing is placed, claimed or committed to. Each cluster is listed, and its objects are compared with
+the rows. What runs and fits a waiting job in every label is taken in as its attempt; an attempt whose object is further than its
+row catches up; what is suspended and unknown is removed; anything else that may run is left, and counted. Somebody opens dispatch
+again by hand, once nothing is left or when they answer for what is.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+
+import quotas.operations
+from clusters.drivers import JobSeen
+from clusters.models import Cluster
+from federation.engine import names, rendering
+from federation.engine.amounts import amounts_of, units_per_pod
+from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.model import FleetFlavor, JobRequest
+from federation.engine.spec import request_of
+from federation.locks import lock_job, lock_with_jobs
+from federation.models import Attempt, ComparedCluster, Job, RemoteObject, Standstill
+from federation.queries.snapshot import load_fleet
+from federation.queries.standstill import left_of, open_standstill
+from foundation import clock
+from foundation.outbox import announce
+from foundation.problems import Conflict
+from foundation.transactions import retried
+from quotas.operations import HoldRequest
+from tenancy.operations import record_audit
+from tenancy.queries import Actor
+
+from . import transitions
+
+ALREADY_HELD = "already_held"
+UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
+
+
+def begin_standstill(actor: Actor, reason: str) -> Standstill:
+    """The standstill that holds from now on; the one that there is, should there be one."""
+    with transaction.atomic():
+        standing = open_standstill()
+        if standing is not None:
+            return standing
+        begun = Standstill.objects.create(reason=reason)
+        record_audit(actor, "dispatch.close", object_kind="installation", detail={"reason": reason})
+        announce("reconcile")
+    return begun
+
+
+def open_dispatch(actor: Actor, note: str = "") -> None:
+    """Ends the standstill. Raises Conflict `standstill` while something is left, unless a note says why that does not matter."""
+    with transaction.atomic():
+        standing = open_standstill()
+        if standing is None:
+            return
+        left = left_of(standing)
+        if not left.is_nothing and not note.strip():
+            told = [f"{name} was not compared" for name in left.uncompared]
+            told += [f"on {name} run {count} objects that belong to no known attempt" for name, count in left.strangers]
+            raise Conflict(f"Dispatch stays closed: {'; '.join(told)}.", code="standstill")
+        by = f"{actor.name}: {note.strip() or 'every cluster was compared, nothing was left'}"
+        Standstill.objects.filter(id=standing.id, ended_at=None).update(ended_at=Now(), ended_by=by)
+        detail = {"note": note, "uncompared": list(left.uncompared), "strangers": dict(left.strangers)}
+        record_audit(actor, "dispatch.open", object_kind="installation", detail=detail)
+        announce("cycle", "dispatch", "reconcile")
+
+
+def take_in(standstill: Standstill, cluster_id: UUID, seen: Sequence[JobSeen]) -> list[JobSeen]:
+    """Those of the cluster's objects that nothing knows and that do not run: they may go. All others are taken in or counted."""
+    by_attempt: dict[UUID | None, list[JobSeen]] = defaultdict(list)
+    for job in seen:
+        by_attempt[_uuid(job.labels.get(names.LABEL_ATTEMPT))].append(job)
+    known = {a.id: a for a in Attempt.objects.filter(id__in=[id_ for id_ in by_attempt if id_])}
+    inert, strangers = [], 0
+    for attempt_id, jobs in by_attempt.items():
+        attempt = known.get(attempt_id) if attempt_id else None
+        running = [job for job in jobs if not job.suspended and not job.outcome]
+        if attempt is not None and attempt.cluster_id == cluster_id:
+            if attempt.state in UNRELEASED and any(not job.suspended for job in jobs):
+                _catch_up(attempt.id, jobs)
+        elif not any(not job.suspended for job in jobs):
+            inert += [job for job in jobs if not job.is_terminating]
+        elif attempt is not None or attempt_id is None or not _adopt(cluster_id, attempt_id, jobs):
+            strangers += len(running)
+    ComparedCluster.objects.update_or_create(
+        standstill=standstill, cluster_id=cluster_id, defaults={"compared_at": Now(), "strangers": strangers}
+    )
+    return inert
+
+
+@retried
+def _catch_up(attempt_id: UUID, jobs: Sequence[JobSeen]) -> None:
+    with transaction.atomic():
+        (attempt,) = lock_with_jobs([attempt_id]).values()
+        uids = {job.name: job.uid for job in jobs if job.namespace == attempt.namespace}
+        objects = list(attempt.remote_objects.all())
+        if attempt.state in UNRELEASED and all(one.uid in ("", uids.get(one.name)) for one in objects):
+            transitions.catch_up(attempt, {one.id: uids[one.name] for one in objects if one.name in uids})
+
+
+@retried
+def _adopt(cluster_id: UUID, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
+    """Whether the objects became the attempt of a waiting job: every label, name and quota has to fit, and all must be there."""
+    job_id = _uuid(jobs[0].labels.get(names.LABEL_JOB))
+    flavors = next((one.flavors for one in load_fleet(clock.database_now()) if one.id == cluster_id), None)
+    if job_id is None or flavors is None:
+        return False
+    try:
+        with transaction.atomic():
+            job = lock_job(job_id)
+            if job is None or job.state != JobState.QUEUED or not _fits(job, attempt_id, jobs):
+                return False
+            request = request_of(job.spec, job_id=job.id, tenant_path=job.tenant.path, shape=job.shape)
+            serving = _serving(request, flavors)
+            return serving is not None and _take(cluster_id, attempt_id, job, request, serving, jobs)
+    except IntegrityError:
+        return False  # a uid of another object's, or an attempt of the job's that lives elsewhere
+
+
+def _fits(job: Job, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
+    namespace = names.namespace_of(job.tenant.path, job.tenant_id)
+    asked = {names.object_name(attempt_id, position) for position in range(len(job.spec["pod_sets"]))}
+    labels = {
+        names.LABEL_TENANT: str(job.tenant_id),
+        names.LABEL_JOB: str(job.id),
+        names.LABEL_SPEC_HASH: rendering.spec_hash(job.spec),
+    }
+    return {one.name for one in jobs} == asked and all(
+        one.namespace == namespace and all(one.labels.get(key) == value for key, value in labels.items())
+        for one in jobs
+    )
+
+
+def _serving(request: JobRequest, flavors: Mapping[str, FleetFlavor]) -> dict[str, FleetFlavor] | None:
+    """By pod set the cluster's first flavor that serves it; which it was, only the lost rows knew."""
+    found = {
+        pod_set.name: next((f for _, f in sorted(flavors.items()) if units_per_pod(pod_set.gpu, f) is not None), None)
+        for pod_set in request.pod_sets
+    }
+    return {name: flavor for name, flavor in found.items() if flavor} if all(found.values()) else None
+
+
+def _take(
+    cluster_id: UUID,
+    attempt_id: UUID,
+    job: Job,
+    request: JobRequest,
+    serving: Mapping[str, FleetFlavor],
+    jobs: Sequence[JobSeen],
+) -> bool:
+    name = Cluster.objects.values_list("name", flat=True).get(id=cluster_id)
+    hold = HoldRequest(attempt_id, job.tenant_id, job.tenant.path, name, amounts_of(request, serving))
+    refusal = quotas.operations.take_holds([hold])[attempt_id]
+    if refusal is not None and refusal.code != ALREADY_HELD:
+        return False
+    made_at = max(_made_at(attempt_id), job.created_at)
+    uids = {one.name: one.uid for one in jobs}
+    first = serving[request.pod_sets[0].name]
+    attempt = {
+        "id": attempt_id,
+        "job_id": job.id,
+        "number": job.attempts_made + 1,
+        "cluster_id": cluster_id,
+        "flavor": first.name,
+        "namespace": jobs[0].namespace,
+        "spec_hash": rendering.spec_hash(job.spec),
+        "reserved_at": made_at,
+        "sent_at": made_at,
+    }
+    objects = [
+        {
+            "attempt_id": attempt_id,
+            "position": position,
+            "name": names.object_name(attempt_id, position),
+            "flavor": serving[asked.name].name,
+            "capacity_type": serving[asked.name].capacity_type,
+            "pods": asked.count,
+            "completions": job.spec["completions"],
+            "gpu_units": units_per_pod(asked.gpu, serving[asked.name]) or 0,
+            "cpu_millicores": asked.cpu_millicores,
+            "memory_mib": asked.memory_mib,
+        }
+        for position, asked in enumerate(request.pod_sets)
+    ]
+    event = {
+        "job_id": job.id,
+        "attempt_id": attempt_id,
+        "message": f"Found running on {name} after a restore; taken in.",
+    }
+    transitions.place([attempt], objects, [event])
+    rows = dict(RemoteObject.objects.filter(attempt_id=attempt_id).values_list("id", "name"))
+    transitions.catch_up(Attempt.objects.get(id=attempt_id), {id_: uids[name] for id_, name in rows.items()})
+    return True
+
+
+def _made_at(attempt_id: UUID) -> datetime:
+    """When an id of ours was made (UUIDv7)."""
+    return datetime.fromtimestamp((attempt_id.int >> 80) / 1000, UTC)
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return UUID(text or "")
+    except ValueError:
+        return None

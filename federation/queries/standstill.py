@@ -1,0 +1,36 @@
+"""Whether the installation stands still, and what is left to find out before it may go on."""
+
+from dataclasses import dataclass
+
+from clusters.models import Cluster
+from federation.models import ComparedCluster, Standstill
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What stands in the way of dispatch, by cluster name."""
+
+    uncompared: tuple[str, ...]
+    strangers: tuple[tuple[str, int], ...]
+    """Objects that may run and belong to no attempt that is known."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Every cluster was compared, and all that runs is known."""
+        return not self.uncompared and not self.strangers
+
+
+def open_standstill() -> Standstill | None:
+    """The one that has not ended."""
+    return Standstill.objects.filter(ended_at=None).first()
+
+
+def left_of(standstill: Standstill) -> Left:
+    """What the comparisons since it began have left to people."""
+    compared = ComparedCluster.objects.filter(standstill=standstill)
+    known = compared.values("cluster_id")
+    uncompared = Cluster.objects.filter(removed_at=None).exclude(id__in=known).order_by("name")
+    strange = compared.filter(strangers__gt=0, cluster__removed_at=None).order_by("cluster__name")
+    return Left(
+        tuple(uncompared.values_list("name", flat=True)), tuple(strange.values_list("cluster__name", "strangers"))
+    )

@@ -1,0 +1,138 @@
+"""A database that was restored, or that lost its last commits, runs nothing twice: first it finds out what runs."""
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+
+from clusters.models import Cluster
+from federation import operations
+from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject, Standstill
+from federation.operations.reconciliation import reconcile_clusters
+from federation.operations.restoration import begin_standstill
+from tenancy.models import AuditEntry
+from tenancy.queries import SYSTEM
+from tests.builders import submit
+from tests.live import call, gpu_job, observe_until, place
+from tests.rooms.federation.test_evidence import released
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def forget_attempts():
+    """The database as it was when the jobs had been submitted and not yet placed."""
+    for model in (JobEvent, PodRun, RemoteObject):
+        model.objects.filter(attempt__isnull=False).delete()
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM federation_attempt")
+        cursor.execute("UPDATE federation_job SET state = 'queued', attempts_made = 0, started_at = NULL")
+
+
+def everything():
+    """What every process does in a round."""
+    operations.run_scheduling_cycle()
+    operations.dispatch_attempts()
+    operations.sweep()
+    reconcile_clusters()
+    operations.run_scheduling_cycle()
+    operations.dispatch_attempts()
+
+
+def uids(cluster):
+    return sorted(job.uid for job in call(cluster, "list_jobs"))
+
+
+def test_what_runs_for_a_job_whose_attempt_was_forgotten_is_taken_in_and_runs_once(cluster, submitter):
+    released(submitter, jobs=3, gpus=1)
+    ran = uids(cluster)
+    forget_attempts()
+    call_command("standstill", "begin")
+    everything()
+    assert uids(cluster) == ran
+    assert sorted(RemoteObject.objects.values_list("uid", flat=True)) == ran
+    call_command("standstill", "open")
+    everything()
+    assert uids(cluster) == ran
+    assert Attempt.objects.count() == 3
+    observe_until(lambda: Job.objects.filter(state="running").count() == 3)
+
+
+def test_an_attempt_whose_release_was_forgotten_catches_up(cluster, submitter):
+    _, attempt = place(submitter, seconds=100_000)
+    operations.dispatch_attempts()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE federation_attempt SET state = 'reserved', created_at = NULL, starting_at = NULL, released_at = NULL"
+        )
+        cursor.execute(
+            "ALTER TABLE federation_remoteobject DISABLE TRIGGER USER; UPDATE federation_remoteobject SET uid = '';"
+            "ALTER TABLE federation_remoteobject ENABLE TRIGGER USER"
+        )
+    begin_standstill(SYSTEM, "test")
+    reconcile_clusters()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.released_at) == ("starting", attempt.reserved_at)
+    assert [attempt.remote_objects.get().uid] == uids(cluster)
+
+
+def test_nothing_is_placed_or_dispatched_while_it_stands_still(cluster, submitter):
+    begin_standstill(SYSTEM, "test")
+    submit(submitter, gpu_job())
+    operations.run_scheduling_cycle()
+    assert not Attempt.objects.exists()
+    Standstill.objects.update(ended_at="2026-01-01T00:00Z", ended_by="x")
+    operations.run_scheduling_cycle()
+    begin_standstill(SYSTEM, "test")
+    operations.dispatch_attempts()
+    assert call(cluster, "list_jobs") == []
+
+
+def test_what_is_suspended_and_unknown_goes_and_what_runs_and_fits_no_job_is_left_to_people(cluster, submitter):
+    (job_id,) = released(submitter)
+    ran = uids(cluster)
+    forget_attempts()
+    Job.objects.filter(id=job_id).update(spec={**Job.objects.get().spec, "deadline_seconds": 77})
+    call_command("standstill", "begin")
+    everything()
+    with pytest.raises(CommandError, match="belong to no known attempt"):
+        call_command("standstill", "open")
+    assert uids(cluster) == ran
+    call_command("standstill", "open", "--answer-for", "nothing of it matters")
+    entry = AuditEntry.objects.get(action="dispatch.open")
+    assert (entry.detail["note"], entry.detail["strangers"]) == ("nothing of it matters", {cluster.name: 1})
+
+
+def test_dispatch_stays_closed_until_every_cluster_was_compared(cluster, submitter):
+    call_command("standstill", "begin")
+    with pytest.raises(CommandError, match="was not compared"):
+        call_command("standstill", "open")
+    Cluster.objects.update(health="unreachable", silent_since="2026-01-01T00:00Z")
+    reconcile_clusters()
+    with pytest.raises(CommandError, match="was not compared"):
+        call_command("standstill", "open")
+    assert Standstill.objects.get().ended_at is None
+
+
+def test_without_a_standstill_what_runs_for_an_unknown_attempt_of_a_known_job_is_not_deleted(cluster, submitter):
+    released(submitter)
+    ran = uids(cluster)
+    forget_attempts()
+    reconcile_clusters()
+    assert uids(cluster) == ran
+    assert cluster.events.filter(kind="unknown_runs").count() == 1
+
+
+def test_there_is_one_standstill_at_a_time_and_somebody_ends_it(submitter):
+    begin_standstill(SYSTEM, "once")
+    assert begin_standstill(SYSTEM, "twice").reason == "once"
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Standstill.objects.create(reason="a second")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Standstill.objects.update(ended_at="2026-01-01T00:00Z")
+
+
+def test_every_page_says_that_nothing_is_dispatched(client, submitter):
+    from tenancy.models import User  # noqa: PLC0415 - used here alone
+
+    client.force_login(User.objects.get(id=submitter.user_id))
+    begin_standstill(SYSTEM, "restored to an hour ago")
+    assert b"restored to an hour ago" in client.get("/jobs/").content
