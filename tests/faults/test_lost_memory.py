@@ -15,7 +15,7 @@ from devtools.trial import ACCESS_MANIFEST
 from tests.faults.databases import Databases
 from tests.faults.proxy import LyingProxy
 from tests.faults.rebuilding import build_anew, put_back, remember
-from tests.faults.stand import FaultRun, Stand, start_behind
+from tests.faults.stand import FaultRun, Stand, left_of, start_behind
 from tests.faults.test_clusters_fail import attempts_on
 from tests.journeys.workload import job, wait_for
 
@@ -96,3 +96,27 @@ def test_an_empty_cluster_behind_the_address_of_a_lost_one_ends_no_job(doomed: S
     time.sleep(LOOKED_SECONDS)
     assert still_there(doomed, ids, "west")
     assert runs_twice(doomed, run) == []
+
+
+def test_a_database_put_back_to_an_earlier_state_runs_nothing_twice(doomed: Stand):
+    """What was started since is found on its cluster and believed; what the database never heard of is left running."""
+    run, later = FaultRun(doomed.gateway), FaultRun(doomed.gateway)
+    east = {"clusters": ["east"]}
+    cluster = next(item for item in doomed.gateway.items("/clusters") if item["name"] == "east")
+    before = run.submit(job("ran-before", seconds=60, constraints=east))
+    wait_for(lambda: run.states()[before] == "running", "one runs before the backup")
+    doomed.gateway.create(f"/clusters/{cluster['id']}/cordon", {})
+    queued = [run.submit(job(f"ran-after-{n}", seconds=90, constraints=east)) for n in range(3)]
+    backup = doomed.databases.snapshot()
+    doomed.gateway.create(f"/clusters/{cluster['id']}/uncordon", {})
+    wait_for(lambda: {run.states()[job_id] for job_id in queued} == {"running"}, "three run that the backup has queued")
+    unheard = later.submit(job("unheard-of", seconds=LONG_SECONDS, constraints=east))
+    wait_for(lambda: later.states()[unheard] == "running", "one runs that the backup has never heard of")
+    doomed.databases.restore(backup)
+    wait_for(lambda: doomed.gateway.client.get("/readyz").is_success, "the gateway is back")
+    doomed.gateway.create(f"/clusters/{cluster['id']}/uncordon", {})
+    run.wait_until_all_ended()
+    assert run.false_ends() == []
+    verdict = run.verdict(read_witness({plane.name: plane.layout.audit_log for plane in doomed.planes}))
+    assert (verdict.lost, verdict.ran_twice) == ([], [])
+    assert left_of(doomed, {unheard}), "a running object was deleted because the database does not know it"
