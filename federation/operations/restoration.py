@@ -158,7 +158,7 @@ def _take(
     refusal = quotas.operations.take_holds([hold])[attempt_id]
     if refusal is not None and refusal.code != ALREADY_HELD:
         return False
-    made_at = max(_made_at(attempt_id), job.created_at)
+    made_at = max(_made_at(attempt_id, clock.database_now()), job.created_at)
     uids = {one.name: one.uid for one in jobs}
     first = serving[request.pod_sets[0].name]
     attempt = {
@@ -198,9 +198,9 @@ def _take(
     return True
 
 
-def _made_at(attempt_id: UUID) -> datetime:
-    """When an id of ours was made (UUIDv7)."""
-    return datetime.fromtimestamp((attempt_id.int >> 80) / 1000, UTC)
+def _made_at(attempt_id: UUID, now: datetime) -> datetime:
+    """When an id of ours was made (UUIDv7), at the latest now: a cluster may tell any id."""
+    return datetime.fromtimestamp(min((attempt_id.int >> 80) / 1000, now.timestamp()), UTC)
 
 
 def _uuid(text: str | None) -> UUID | None:

@@ -1,14 +1,19 @@
 """A database that was restored, or that lost its last commits, runs nothing twice: first it finds out what runs."""
 
+from uuid import UUID
+
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, connection, transaction
 
+from clusters.drivers import JobSeen
 from clusters.models import Cluster
 from federation import operations
+from federation.engine import names, rendering
 from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject, Standstill
 from federation.operations.reconciliation import reconcile_clusters
-from federation.operations.restoration import begin_standstill
+from federation.operations.restoration import begin_standstill, take_in
+from foundation.clock import database_now
 from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM
 from tests.builders import submit
@@ -99,6 +104,23 @@ def test_what_is_suspended_and_unknown_goes_and_what_runs_and_fits_no_job_is_lef
     call_command("standstill", "open", "--answer-for", "nothing of it matters")
     entry = AuditEntry.objects.get(action="dispatch.open")
     assert (entry.detail["note"], entry.detail["strangers"]) == ("nothing of it matters", {cluster.name: 1})
+
+
+@pytest.mark.parametrize("told", [UUID(int=2**128 - 1), UUID(int=0)])
+def test_an_id_that_no_gateway_made_is_taken_in_within_the_jobs_time_and_breaks_nothing(cluster, submitter, told):
+    job = submit(submitter, gpu_job())
+    labels = {
+        "switchyard.dev/tenant": str(job.tenant_id),
+        "switchyard.dev/job": str(job.id),
+        "switchyard.dev/attempt": str(told),
+        "switchyard.dev/spec-hash": rendering.spec_hash(job.spec),
+    }
+    namespace = names.namespace_of(job.tenant.path, job.tenant_id)
+    seen = JobSeen(namespace, names.object_name(told, 0), "uid-1", labels, False, "", "", "", None, False)
+    assert take_in(begin_standstill(SYSTEM, "test"), cluster.id, [seen]) == []
+    attempt = Attempt.objects.get()
+    assert (attempt.id, attempt.state) == (told, "starting")
+    assert job.created_at <= attempt.released_at <= database_now()
 
 
 def test_dispatch_stays_closed_until_every_cluster_was_compared(cluster, submitter):
