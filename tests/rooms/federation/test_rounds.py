@@ -24,10 +24,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch):
-    monkeypatch.setattr(rounds, "SLOW_AFTER_SECONDS", 0.2)
+def threads():
     yield
     close_kept_threads()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(rounds, "SLOW_AFTER_SECONDS", 0.2)
 
 
 class Fleet:
@@ -60,28 +64,33 @@ class Fleet:
         return Rounds("dispatch", self.due, self.visit, is_claimed).go(turn)
 
 
-def test_clusters_that_hang_cost_the_others_next_to_nothing_and_less_once_they_are_known():
+def test_clusters_that_hang_cost_the_others_next_to_nothing_and_less_once_they_are_known(impatient):
     fleet = Fleet(healthy=60, hanging=20)
     try:
         began = time.monotonic()
-        assert fleet.go(Turn("dispatch", seconds=4)) == 60
-        assert max(fleet.at.values()) - began < 3
+        fleet.go(Turn("dispatch", seconds=10))
+        assert len(fleet.at) == 60
+        assert max(fleet.at.values()) - began < 8
         marked = ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).count()
         assert marked >= 10
+        visits = sum(fleet.visits[one] for one in fleet.hanging)
         fleet.left.update(fleet.healthy)
-        began = time.monotonic()
-        assert fleet.go(Turn("dispatch", seconds=4)) == 60
-        assert max(fleet.at.values()) - began < 1.5
+        fleet.at.clear()
+        fleet.go(Turn("dispatch", seconds=10))
+        assert len(fleet.at) == 60
+        assert sum(fleet.visits[one] for one in fleet.hanging) <= visits + rounds.SLOW_AT_ONCE, (
+            "theirs is a small budget"
+        )
     finally:
         fleet.released.set()
 
 
-def test_a_turn_ends_while_clusters_hang_and_leaves_them_to_their_threads():
+def test_a_turn_ends_while_clusters_hang_and_leaves_them_to_their_threads(impatient):
     fleet = Fleet(healthy=0, hanging=3)
     try:
         began = time.monotonic()
         fleet.go(Turn("dispatch", seconds=1))
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10, "they hang for 20 s"
         fleet.go(Turn("dispatch", seconds=1))
         assert set(fleet.visits.values()) == {1}, "what hangs is not visited again meanwhile"
     finally:
@@ -128,7 +137,7 @@ def test_one_cluster_whose_visit_fails_does_not_keep_the_others_from_theirs():
     fleet = Fleet(healthy=12, hanging=0)
     visit, broken = fleet.visit, fleet.healthy[0]
     fleet.visit = lambda cluster_id: visit(cluster_id) if cluster_id != broken else 1 // 0
-    assert fleet.go(Turn("dispatch", seconds=2)) == 11
+    assert fleet.go(Turn("dispatch", seconds=10)) == 11
 
 
 def test_others_are_asked_to_join_when_there_is_more_than_one_process_takes_on_at_once():
