@@ -25,8 +25,9 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def north(time_machine, monkeypatch):
-    monkeypatch.setattr(clock, "database_now", clock.now)
+    """At an instant that the test holds, by the database's clock too."""
     time_machine.move_to(START - HOUR, tick=False)
+    monkeypatch.setattr(clock, "database_now", clock.now)
     cluster = make_cluster(name="north")
     make_flavor(cluster)
     create_price(SYSTEM, NewPrice("north", "h100", Decimal(2), effective_from=START - 24 * HOUR))
