@@ -25,7 +25,7 @@ WITH pattern AS (
     INSERT INTO federation_attempt
     SELECT (jsonb_populate_record(attempt, jsonb_build_object(
                'id', copies.attempt_id, 'job_id', copies.job_id, 'cluster_id', copies.cluster_id,
-               'next_action_at', now()))).*
+               'reserved_at', now(), 'next_action_at', now()))).*
       FROM copies, federation_attempt AS attempt WHERE attempt.id = (SELECT id FROM pattern)
     RETURNING id
 )
