@@ -105,6 +105,7 @@ class Asked:
     indices: int
     committed_at: datetime | None
     settled_at: datetime | None = None
+    is_lost: bool = False
     clock: tuple[Era, ...] = ()
 
 

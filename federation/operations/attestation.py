@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, Value
-from django.db.models.functions import Greatest
+from django.db.models.functions import Greatest, Now
 
 import clusters.operations
 from clusters.models import Cluster
@@ -105,12 +105,13 @@ def attest_run(actor: Actor, attempt_id: UUID, body: object) -> Attempt:
 def end_as_lost(attempts: Collection[Attempt], cluster: Cluster, reason: ReasonCode, words: str) -> int:
     """How many of the locked attempts ended: those that may have run as `lost`, the others as `abandoned`.
 
-    Their pods were there when the cluster's watch last showed life, and nothing later is known of them.
+    Their pods were there when the cluster's watch last showed life, and nothing later is known of them, nor asked for.
     """
     lost = transitions.give_up(attempts)
     unended = PodRun.objects.filter(attempt_id__any_of=lost, finished_at=None, is_gone=False)
     last_seen = F("observed_at") if cluster.observed_at is None else Greatest("observed_at", Value(cluster.observed_at))
     unended.update(is_gone=True, observed_at=last_seen)
+    Attempt.objects.filter(id__any_of=lost).update(pods_told_at=Now())  # nobody else will tell
     state_of = {one.id: AttemptState.LOST if one.id in set(lost) else AttemptState.ABANDONED for one in attempts}
     return end_attempts(Ending(id_, state, reason, words) for id_, state in state_of.items())
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Case, Count, F, Value, When
+from django.db.models import BooleanField, Case, Count, F, Value, When
 from django.db.models.functions import Coalesce, Now
 
 import clusters.operations
@@ -105,6 +105,7 @@ def _known_objects(cluster_id: UUID, uids: Iterable[str]) -> dict[str, Asked]:
         Coalesce("completions", "pods"),
         "attempt__starting_at",
         "attempt__settled_at",
+        Case(When(attempt__state=AttemptState.LOST, then=True), default=False, output_field=BooleanField()),
         "attempt__cluster__clock_eras",
     )
     return {uid: replace(Asked(*rest), clock=eras_of(eras)) for uid, *rest, eras in columns}
@@ -163,6 +164,8 @@ def _record_pods(
         fault = fault_of(pod, asked, settings.INSTALL_ID)
         if fault or asked is None:
             refused[fault] += 1
+        elif asked.is_lost:
+            continue  # somebody answered for its end: it is deleted, and counts no more
         else:
             by_object[asked][pod.uid] = pod
     if not by_object:

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from devtools.localfleet import start_fleet, stop_fleet
 from devtools.localfleet.admin import apply_file, mint_token
 from devtools.oracle import read_witness
-from devtools.trial import ACCESS_MANIFEST
+from devtools.trial import ACCESS_MANIFEST, Gateway
 from tests.faults.databases import Databases
 from tests.faults.proxy import LyingProxy
 from tests.faults.rebuilding import build_anew, put_back, remember
@@ -59,6 +60,24 @@ def still_there(stand: Stand, ids: list[str], cluster: str) -> bool:
     """None has ended and none has another attempt."""
     found = [attempts_on(stand.gateway, job_id) for job_id in ids]
     return all(len(each) == 1 and each[0] in {(cluster, "running"), (cluster, "unknown")} for each in found)
+
+
+@contextmanager
+def everything_frozen(gateway: Gateway) -> Iterator[None]:
+    """As if every process were stopped: what they were about to do comes after all that is done meanwhile."""
+    frozen = [process for role in ("web", "worker", "beat", "observer") for process in gateway.processes(role)]
+    for process in frozen:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in frozen:
+            process.resume()
+
+
+def standing(stand: Stand) -> str:
+    """What the operator reads."""
+    return stand.gateway.manage("standstill", "status")
 
 
 def runs_twice(stand: Stand, run: FaultRun) -> list[str]:
@@ -112,11 +131,17 @@ def test_a_database_put_back_to_an_earlier_state_runs_nothing_twice(doomed: Stan
     wait_for(lambda: {run.states()[job_id] for job_id in queued} == {"running"}, "three run that the backup has queued")
     unheard = later.submit(job("unheard-of", seconds=LONG_SECONDS, constraints=east))
     wait_for(lambda: later.states()[unheard] == "running", "one runs that the backup has never heard of")
-    doomed.databases.restore(backup)
+    with everything_frozen(doomed.gateway):
+        doomed.databases.restore(backup)
+        doomed.gateway.manage("standstill", "begin", "--reason", "restored")
     wait_for(lambda: doomed.gateway.client.get("/readyz").is_success, "the gateway is back")
+    wait_for(lambda: {run.states()[job_id] for job_id in queued} == {"running"}, "what runs was taken in")
+    wait_for(lambda: "not compared yet" not in standing(doomed), "every cluster was compared")
+    assert "east: 1 objects that may run" in standing(doomed)
+    assert left_of(doomed, {unheard}), "a running object was deleted because the database does not know it"
+    doomed.gateway.manage("standstill", "open", "--answer-for", "nobody waits for it")
     doomed.gateway.create(f"/clusters/{cluster['id']}/uncordon", {})
     run.wait_until_all_ended()
     assert run.false_ends() == []
     verdict = run.verdict(read_witness({plane.name: plane.layout.audit_log for plane in doomed.planes}))
     assert (verdict.lost, verdict.ran_twice) == ([], [])
-    assert left_of(doomed, {unheard}), "a running object was deleted because the database does not know it"

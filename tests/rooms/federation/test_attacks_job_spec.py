@@ -275,8 +275,16 @@ def test_attack_31_deadlines_are_bounded(refused, seconds):
     assert set(codes(refused(submission(deadline_seconds=seconds)))) == {"deadline_seconds"}
 
 
-def test_attack_31_there_are_no_retries(client, headers, refused):
-    assert codes(refused(submission(retries=10**9))) == {"retries": "unknown_field"}
+@pytest.mark.parametrize("times", [10**9, 101, -1, 2.5, "3", True])
+def test_attack_31_retries_are_bounded(refused, times):
+    assert set(codes(refused(submission(retries={"spot": times})))) == {"retries.spot"}
+
+
+def test_attack_31_retries_are_told_by_cause(refused):
+    assert codes(refused(submission(retries=10**9))) == {"retries": "wrong_type"}
+
+
+def test_attack_31_nothing_is_retried_inside_the_cluster(client, headers):
     body = with_manifest("spec", "backoffLimit", 10**9)
     response = client.post("/api/v1/jobs", body, content_type="application/json", headers=headers)
     assert codes(response.json()) == {"manifest.spec.backoffLimit": "not_allowed"}

@@ -245,6 +245,7 @@ def test_an_instant_that_was_written_stays_when_a_silent_cluster_returns(cluster
     Attempt.objects.update(
         state="unknown", released_at=None, state_before_unknown="starting", next_action_at=now(), claim_expires_at=None
     )
+    operations.sweep()
     operations.dispatch_attempts()
     attempt.refresh_from_db()
     assert attempt.released_at is not None
