@@ -1,6 +1,6 @@
 # Switchyard. `make` alone lists what there is; every target makes its environment first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test check lint format fleet kube chaos migrations audit sbom
+.PHONY: help setup serve demo test test-long check lint format fleet kube chaos migrations audit sbom
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A distribution's own Python is built to be fast, and others on the PATH often are not: the gateway then costs a third more.
@@ -26,10 +26,13 @@ demo: setup ## The same with a simulated fleet and a seeded day of traffic; prin
 test: setup ## All that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m devtools.check
-	@$(TIED) $(BIN)/python -m devtools.halves
+	@$(TIED) $(BIN)/python -m devtools.parts
 else
 	@$(TIED) $(BIN)/python -m pytest $(ARGS)
 endif
+
+test-long: setup ## Faults at full length, which `make test` leaves out: the better part of an hour
+	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults)
 
 check: setup ## Everything of `make test` but the tests: lint, types, layers, migrations, schema
 	@$(BIN)/python -m devtools.check

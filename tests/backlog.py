@@ -14,27 +14,39 @@ COPY = """
 WITH pattern AS (
     SELECT attempt.id, attempt.job_id FROM federation_attempt AS attempt WHERE attempt.id = %(pattern)s
 ), copies AS MATERIALIZED (
-    SELECT gen_random_uuid() AS job_id, attempt_id, cluster_id, name
-      FROM unnest(%(clusters)s::uuid[], %(attempts)s::uuid[], %(names)s::text[]) AS made(cluster_id, attempt_id, name)
+    SELECT gen_random_uuid() AS job_id, attempt_id, cluster_id
+      FROM unnest(%(clusters)s::uuid[], %(attempts)s::uuid[]) AS made(cluster_id, attempt_id)
 ), jobs AS (
     INSERT INTO federation_job
     SELECT (jsonb_populate_record(job, jsonb_build_object('id', copies.job_id))).*
       FROM copies, federation_job AS job WHERE job.id = (SELECT job_id FROM pattern)
     RETURNING id
-), attempts AS (
-    INSERT INTO federation_attempt
-    SELECT (jsonb_populate_record(attempt, jsonb_build_object(
-               'id', copies.attempt_id, 'job_id', copies.job_id, 'cluster_id', copies.cluster_id,
-               'reserved_at', now(), 'next_action_at', now()))).*
-      FROM copies, federation_attempt AS attempt WHERE attempt.id = (SELECT id FROM pattern)
-    RETURNING id
 )
+INSERT INTO federation_attempt
+SELECT (jsonb_populate_record(attempt, jsonb_build_object(
+           'id', copies.attempt_id, 'job_id', copies.job_id, 'cluster_id', copies.cluster_id,
+           'reserved_at', now(), 'next_action_at', now()))).*
+  FROM copies, federation_attempt AS attempt WHERE attempt.id = (SELECT id FROM pattern)
+"""
+COPY_OBJECTS = """
 INSERT INTO federation_remoteobject
 SELECT (jsonb_populate_record(object, jsonb_build_object(
            'id', nextval(pg_get_serial_sequence('federation_remoteobject', 'id')), 'attempt_id', copies.attempt_id,
            'name', copies.name))).*
-  FROM copies, federation_remoteobject AS object WHERE object.attempt_id = (SELECT id FROM pattern)
+  FROM unnest(%(attempts)s::uuid[], %(names)s::text[]) AS copies(attempt_id, name), federation_remoteobject AS object
+ WHERE object.attempt_id = %(pattern)s
 """
+"""In a statement of its own: what an object was promised is read from its attempt, which has to be there by then."""
+
+
+OFFER = """
+INSERT INTO clusters_flavor
+SELECT (jsonb_populate_record(flavor, jsonb_build_object('id', gen_random_uuid(), 'cluster_id', member.id))).*
+  FROM (SELECT DISTINCT unnest(%(clusters)s::uuid[]) AS id) AS member, clusters_flavor AS flavor
+ WHERE flavor.cluster_id = (SELECT cluster_id FROM federation_attempt WHERE id = %(pattern)s)
+    ON CONFLICT (cluster_id, name) DO NOTHING
+"""
+"""An attempt keeps the flavor that its cluster offered when it was made, and is taken back where there was none."""
 
 
 def pile_up(pattern: Attempt, clusters: Sequence[Cluster], count: int) -> None:
@@ -47,7 +59,9 @@ def pile_up(pattern: Attempt, clusters: Sequence[Cluster], count: int) -> None:
         "names": [object_name(attempt_id, 0) for _, attempt_id in made],
     }
     with connection.cursor() as cursor:
+        cursor.execute(OFFER, asked)
         cursor.execute(COPY, asked)
+        cursor.execute(COPY_OBJECTS, asked)
         if len(made) > 1:
             cursor.execute("ANALYZE federation_attempt")
 

@@ -36,8 +36,21 @@ def pytest_collection_finish(session):
                 pytest.exit(f"the kube tests need Kubernetes' programs: {failure}", 4)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Faults at full length take the better part of an hour: `make test-long` runs those alone."""
+    is_long = bool(os.environ.get("LONG_TESTS"))
+    left_out = [item for item in items if bool(item.get_closest_marker("long")) != is_long]
+    if left_out:
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_deselected(items):
-    _left_out.update(name for item in items for name in REQUIRED if item.get_closest_marker(name))
+    if os.environ.get("LONG_TESTS"):
+        return
+    asked = [item for item in items if not item.get_closest_marker("long")]
+    _left_out.update(name for item in asked for name in REQUIRED if item.get_closest_marker(name))
 
 
 def pytest_runtest_logreport(report):

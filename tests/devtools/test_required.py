@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from devtools.halves import halves
+from devtools.parts import parts
 from devtools.serve import PROJECT
 
 PLUGIN = "tests.required"
@@ -13,7 +13,8 @@ PLUGIN = "tests.required"
 def run(folder, *arguments, whole=False, **environment):
     """A pytest of its own on `folder`, with our plugin and markers and nothing else of ours."""
     (folder / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n  kube: k\n  browser: b\n  processes: p\n" + ("testpaths = .\n" if whole else "")
+        "[pytest]\nmarkers =\n  kube: k\n  browser: b\n  processes: p\n  long: l\n"
+        + ("testpaths = .\n" if whole else "")
     )
     clean = {name: value for name, value in os.environ.items() if name not in {"CI", "PYTEST_ADDOPTS"}}
     return subprocess.run(
@@ -57,17 +58,25 @@ def test_a_deselected_class_fails_the_run_in_ci(folder):
     assert "1 browser tests were skipped or deselected" in done.stdout
 
 
-def test_a_half_that_has_all_of_a_class_is_asked_for_it(folder):
+def test_what_takes_long_runs_when_asked_for_alone_and_is_missed_by_nobody_otherwise(folder):
+    with (folder / "test_it.py").open("a") as file:
+        file.write("@pytest.mark.kube\n@pytest.mark.long\ndef test_long(): pass\n")
+    done = run(folder, whole=True, CI="true", CHROMIUM="x")
+    assert (done.returncode, "4 passed, 1 deselected" in done.stdout) == (0, True)
+    done = run(folder, ".", CHROMIUM="x", LONG_TESTS="1")
+    assert (done.returncode, "1 passed, 4 deselected" in done.stdout) == (0, True)
+
+
+def test_a_part_that_has_all_of_a_class_is_asked_for_it(folder):
     (folder / "test_it.py").write_text("def test_plain(): pass\n")
     done = run(folder, ".", CI="true", TESTS_ARE_ALL_OF_THEIR_CLASS="1")
     assert (done.returncode, "no kube test ran" in done.stdout) == (1, True)
     assert run(folder, ".", CI="true").returncode == 0
 
 
-def test_every_folder_of_tests_is_in_one_half():
-    first, second = halves()
+def test_every_folder_of_tests_is_in_one_part():
     folders = {path.name for path in (PROJECT / "tests").iterdir() if (path / "__init__.py").exists()}
-    assert sorted([*first, *second]) == sorted(folders)
+    assert sorted(folder for part in parts() for folder in part) == sorted(folders)
 
 
 def test_an_absent_class_fails_a_whole_run_and_not_a_named_part(folder):

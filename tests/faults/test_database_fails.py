@@ -77,6 +77,7 @@ def test_a_replica_takes_over_while_jobs_run(stand: Stand, run: FaultRun):
     submit_some(run, 6)
 
 
+@pytest.mark.long
 def test_a_database_that_only_reads_for_a_while_loses_nothing(stand: Stand, run: FaultRun):
     submit_some(run)
     stand.databases.set("default_transaction_read_only", "on")
@@ -88,6 +89,7 @@ def test_a_database_that_only_reads_for_a_while_loses_nothing(stand: Stand, run:
     submit_some(run, 6)
 
 
+@pytest.mark.long
 def test_every_connection_is_ended_again_and_again(stand: Stand, run: FaultRun):
     submit_some(run)
     for _ in range(20):
@@ -95,6 +97,7 @@ def test_every_connection_is_ended_again_and_again(stand: Stand, run: FaultRun):
         time.sleep(0.3)
 
 
+@pytest.mark.long
 def test_no_connection_is_left_for_the_gateway_for_a_while(stand: Stand, run: FaultRun):
     submit_some(run)
     taken = []
@@ -112,6 +115,7 @@ def test_no_connection_is_left_for_the_gateway_for_a_while(stand: Stand, run: Fa
     submit_some(run, 6)
 
 
+@pytest.mark.long
 def test_a_database_that_stands_still_for_a_while_loses_nothing(stand: Stand, run: FaultRun):
     """Frozen, its kernel still acknowledges: what waits for an answer waits, and the health port says that it is not ready."""
     submit_some(run)

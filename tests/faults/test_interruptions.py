@@ -71,6 +71,7 @@ def test_an_evicted_job_goes_on_elsewhere_and_tells_what_it_lost(stand: Stand, r
     assert "interrupted" in kinds
 
 
+@pytest.mark.long
 def test_a_job_whose_node_is_gone_goes_on_elsewhere(stand: Stand, run: FaultRun):
     job_id, plane, found = running(
         stand, run, job("node-gone", seconds=90, constraints={"clusters": ["north", "east"]})
@@ -106,6 +107,7 @@ def test_a_reclaimed_spot_instance_costs_a_job_its_place_and_not_its_life(stand:
     assert ends(stand, job_id) == [("preempted", "spot"), ("succeeded", "completed")]
 
 
+@pytest.mark.long
 def test_a_job_that_wants_no_retries_ends_with_the_interruption(stand: Stand, run: FaultRun):
     spec = job("once", seconds=60, retries={"preempted": 0})
     job_id, plane, found = running(stand, run, spec, "failed")
@@ -115,6 +117,7 @@ def test_a_job_that_wants_no_retries_ends_with_the_interruption(stand: Stand, ru
     assert stand.gateway.get(f"/jobs/{job_id}")["reason"]["code"] == "preempted"
 
 
+@pytest.mark.long
 def test_the_programs_own_failure_is_tried_again_only_when_asked(stand: Stand, run: FaultRun):
     plain = run.submit_that_may_end(job("fails", exit_code=7, seconds=1), "failed")
     asked = run.submit_that_may_end(job("fails-twice", exit_code=7, seconds=1, retries={"program": 1}), "failed")
@@ -124,6 +127,7 @@ def test_the_programs_own_failure_is_tried_again_only_when_asked(stand: Stand, r
     assert [stand.gateway.get(f"/jobs/{job_id}")["exit_code"] for job_id in (plain, asked)] == [7, 7]
 
 
+@pytest.mark.long
 def test_a_cancel_after_an_interruption_wins(stand: Stand, run: FaultRun):
     job_id, plane, found = running(stand, run, job("both", count=2, seconds=60), "cancelled")
     evict(plane, found[0])

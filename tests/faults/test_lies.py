@@ -55,6 +55,7 @@ def test_a_lie_costs_no_job_and_runs_none_twice(stand: Stand, run: FaultRun, mis
     wait_until_told(mischief, tags)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["create", "release"])
 def test_a_cancel_during_a_lie_wins_and_leaves_nothing_running(
     stand: Stand, run: FaultRun, mischief: Mischief, step: str
@@ -69,6 +70,7 @@ def test_a_cancel_during_a_lie_wins_and_leaves_nothing_running(
         time.sleep(0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["create", "release"])
 def test_a_worker_that_dies_during_a_lie_costs_no_job(stand: Stand, run: FaultRun, mischief: Mischief, step: str):
     tags = submit_each(run, mischief, lies_about(step), "succeeded", seconds=2)
@@ -78,7 +80,9 @@ def test_a_worker_that_dies_during_a_lie_costs_no_job(stand: Stand, run: FaultRu
     stand.kill_all("worker")
 
 
-@pytest.mark.parametrize("interruption", ["none", "another cancel", "kill -9"])
+@pytest.mark.parametrize(
+    "interruption", ["none", *(pytest.param(one, marks=pytest.mark.long) for one in ("another cancel", "kill -9"))]
+)
 def test_a_lie_about_a_delete_does_not_keep_a_cancelled_job_running(
     stand: Stand, run: FaultRun, mischief: Mischief, interruption: str
 ):

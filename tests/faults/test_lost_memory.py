@@ -85,6 +85,7 @@ def runs_twice(stand: Stand, run: FaultRun) -> list[str]:
     return run.verdict(witness).ran_twice
 
 
+@pytest.mark.long
 def test_a_control_plane_put_back_to_an_earlier_state_ends_no_job(doomed: Stand):
     run, plane = FaultRun(doomed.gateway), doomed.plane("east")
     then = remember(plane)
@@ -100,6 +101,7 @@ def test_a_control_plane_put_back_to_an_earlier_state_ends_no_job(doomed: Stand)
     assert runs_twice(doomed, run) == []
 
 
+@pytest.mark.long
 def test_an_empty_cluster_behind_the_address_of_a_lost_one_ends_no_job(doomed: Stand):
     run, plane = FaultRun(doomed.gateway), doomed.plane("west")
     ids = long_ones(run, "lost", "west", "running")

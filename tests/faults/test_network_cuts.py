@@ -33,6 +33,7 @@ def test_a_cluster_that_is_cut_off_is_held_and_believed_when_it_is_back(stand: S
     wait_for(lambda: stand.state_of("west") == "ready", "west is ready again")
 
 
+@pytest.mark.long
 def test_cuts_in_the_middle_of_a_dispatch_cost_nothing(stand: Stand, run: FaultRun):
     """What was being created or released is found again, whichever way its packets were lost."""
     for number, name in itertools.product(range(6), stand.proxies):
@@ -47,6 +48,7 @@ def test_cuts_in_the_middle_of_a_dispatch_cost_nothing(stand: Stand, run: FaultR
             proxy.heal()
 
 
+@pytest.mark.long
 def test_a_network_that_comes_and_goes_costs_nothing(stand: Stand, run: FaultRun):
     chance = random.Random(3)
     until = time.monotonic() + FLAPPING_SECONDS

@@ -65,6 +65,7 @@ def send_next_versions_message(stand: Stand) -> None:
         sender.send_task("federation.tasks.an_idea_of_the_next_version", queue=queue)
 
 
+@pytest.mark.long
 def test_the_next_versions_tables_and_wake_ups_trouble_nobody(stand: Stand, run: FaultRun):
     submit_some(run)
     try:
@@ -88,6 +89,7 @@ def test_two_of_every_process_run_each_job_once(stand: Stand, run: FaultRun):
         submit_some(run, 6)
 
 
+@pytest.mark.long
 def test_every_process_is_replaced_one_after_the_other_under_load(stand: Stand, run: FaultRun):
     for role in ("worker", "beat", "observer", "web"):
         submit_some(run, 5)

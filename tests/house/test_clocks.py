@@ -18,6 +18,7 @@ ALLOWED = {
     "federation/queries/overview.py": "likewise",
     "federation/observer/feed.py": "when a watch last showed life is known where it is read",
     "clusters/operations/registration.py": "a row's instants are shown in the answer",
+    "clusters/operations/health.py": "how far the process's own clock is off is what it works out",
     "clusters/operations/inventory.py": "when nodes were seen is known where they were read",
 }
 """Modules that may ask the process's clock, and why."""

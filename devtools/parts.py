@@ -1,7 +1,7 @@
-"""The whole suite in two halves at once, each with servers of its own: `python -m devtools.halves`, which `make test` runs.
+"""The whole suite in three parts at once, each with servers of its own: `python -m devtools.parts`, which `make test` runs.
 
-One half computes and asks its database, the other mostly waits for control planes, processes and a browser: together they
-keep two cores busy, and no test meets a server of the other half.
+One part computes and asks its database, one mostly waits for control planes, processes and a browser, one for what it broke to
+mend: together they keep two cores busy, and no test meets a server of another part.
 """
 
 import os
@@ -16,26 +16,27 @@ from typing import IO
 
 PROJECT = Path(__file__).resolve().parent.parent
 COMPUTES = ("engine", "rooms", "house", "devtools", "concurrency")
+BREAKS = ("faults",)
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 
 def main() -> int:
-    """Exit status: 0 when both halves passed."""
-    runs = [Half(number, folders) for number, folders in enumerate(halves(), start=1)]
+    """Exit status: 0 when all parts passed."""
+    runs = [Part(number, folders) for number, folders in enumerate(parts(), start=1)]
     codes = [run.wait() for run in runs]
     counts = sum((run.counts for run in runs), Counter[str]())
     print(f"{counts['passed']} passed, {counts['failed'] + counts['error'] + counts['errors']} failed", flush=True)
     return int(any(codes))
 
 
-def halves() -> tuple[Sequence[str], Sequence[str]]:
-    """The folders of each half; one that is not named here belongs to the half that waits."""
+def parts() -> tuple[Sequence[str], ...]:
+    """The folders of each part; one that is not named here belongs to the part that waits, the last."""
     folders = {path.parent.name for path in (PROJECT / "tests").glob("*/__init__.py")}
-    return COMPUTES, sorted(folders - set(COMPUTES))
+    return COMPUTES, BREAKS, sorted(folders.difference(COMPUTES, BREAKS))
 
 
-class Half:
-    """One pytest; each line of it is printed with the half's number before it."""
+class Part:
+    """One pytest; each line of it is printed with the part's number before it."""
 
     def __init__(self, number: int, folders: Sequence[str]) -> None:
         self.number, self.counts = number, Counter[str]()
@@ -44,8 +45,8 @@ class Half:
             # Ended with us, however we end.
             ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "pytest", *paths],
             cwd=PROJECT,
-            # Their classes of tests must have run somewhere: the half that waits has them all.
-            env={**os.environ, "TESTS_ARE_ALL_OF_THEIR_CLASS": "1" if number > 1 else ""},
+            # Their classes of tests must have run somewhere: the part that waits has them all.
+            env={**os.environ, "TESTS_ARE_ALL_OF_THEIR_CLASS": "1" if "kube" in folders else ""},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
