@@ -44,7 +44,7 @@ from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
 from federation.queries.snapshot import load_snapshot
 from federation.queries.visits import spec_hash_of
-from foundation import clock
+from foundation.clock import database_now
 from foundation.ids import new_id
 from foundation.transactions import retried
 from quotas.operations import HoldRefusal, HoldRequest
@@ -69,7 +69,7 @@ class Round:
 def run_scheduling_cycle() -> Round:
     """Considers the queue once, first the most urgent and oldest."""
     with figures.CYCLE_SECONDS.time():
-        done = _run(load_snapshot(clock.now(), QUEUE_DEPTH))
+        done = _run(load_snapshot(database_now(), QUEUE_DEPTH))
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)
     return done

@@ -1,0 +1,47 @@
+"""What an operator sees when a cluster is gone, and while a restored installation stands still."""
+
+import pytest
+
+from clusters.models import Cluster
+from federation.models import Attempt
+from federation.operations.restoration import begin_standstill
+from foundation.clock import now
+from tenancy.models import AuditEntry
+from tenancy.queries import SYSTEM
+from tests.rooms.federation.test_hostile_reports import make_attempt
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def silent(admin):
+    """A run on a cluster that has long fallen silent."""
+    cluster = Cluster.objects.get(name="north")
+    attempt = make_attempt(cluster=cluster)
+    Attempt.objects.filter(id=attempt.id).update(state="unknown", state_before_unknown="running", released_at=now())
+    Cluster.objects.filter(id=cluster.id).update(health="unreachable", silent_since=now())
+    return cluster
+
+
+def test_an_administrator_answers_for_a_destroyed_cluster_and_says_how_they_know(window, admin, silent):
+    w = window().sign_in(admin)
+    w.page.wait_for_url(f"{w.address}/")
+    w.open(f"/clusters/{silent.id}/")
+    w.page.get_by_role("link", name="Runs", exact=True).click()
+    w.page.get_by_text("It is destroyed").click()
+    w.page.get_by_label("How do you know?").first.fill("ticket 4711")
+    w.page.get_by_role("button", name="I answer for it").first.click()
+    w.page.get_by_text("Nothing lives there.").wait_for()
+    assert Attempt.objects.get().state == "lost"
+    assert AuditEntry.objects.get(action="cluster.attest_destroyed").detail["note"] == "ticket 4711"
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_page_of_runs_fits_and_every_page_says_that_the_installation_stands_still(window, admin, silent, width):
+    begin_standstill(SYSTEM, "restored to 14:00")
+    w = window(width=width).sign_in(admin)
+    w.page.wait_for_url(f"{w.address}/")
+    for path in (f"/clusters/{silent.id}/runs/", "/"):
+        w.open(path)
+        w.page.get_by_text("restored to 14:00").wait_for()
+        assert w.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
