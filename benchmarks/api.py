@@ -11,6 +11,8 @@ import json
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,18 +31,23 @@ def spec(number: int) -> dict[str, Any]:
     return {"tenant": ORGANISATION, "name": f"bench-{number}", "pod_sets": [pods], "labels": {"run": str(number)}}
 
 
-def send(url: str, token: str, numbers: range, results: Any) -> None:
-    """Submits one after the other on one connection; puts each latency in milliseconds."""
+def send(url: str, token: str, numbers: range, results: Any, due: Sequence[float] = ()) -> None:
+    """Submits one after the other on one connection; puts each latency in milliseconds.
+
+    With `due`, each job waits for its instant of the monotonic clock, and its latency counts from there.
+    """
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     latencies = []
-    for number in numbers:
+    for number, at in zip_longest(numbers, due):
         body = json.dumps(spec(number))
-        began = time.perf_counter()
+        if at is not None:
+            time.sleep(max(0.0, at - time.monotonic()))
+        began = time.monotonic() if at is None else at
         connection.request("POST", "/api/v1/jobs", body, headers)
         answer = connection.getresponse()
         text = answer.read()
-        latencies.append((time.perf_counter() - began) * 1000)
+        latencies.append((time.monotonic() - began) * 1000)
         if answer.status != http.client.CREATED:
             raise SystemExit(f"{answer.status}: {text.decode()}")
     results.put(latencies)
@@ -63,33 +70,15 @@ def burst(gateway: Gateway, jobs: int, connections: int) -> tuple[float, list[fl
     return jobs / seconds, latencies
 
 
-def send_at(url: str, token: str, due: list[float], results: Any) -> None:
-    """Submits one job at each of these instants (of the monotonic clock) or as soon after as the one before allows, and puts
-    for each how many milliseconds after its instant it was acknowledged.
-    """
-    connection = http.client.HTTPConnection(urlsplit(url).netloc)
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    latencies = []
-    for number, at in enumerate(due):
-        body = json.dumps(spec(number))
-        time.sleep(max(0.0, at - time.monotonic()))
-        connection.request("POST", "/api/v1/jobs", body, headers)
-        answer = connection.getresponse()
-        text = answer.read()
-        latencies.append((time.monotonic() - at) * 1000)
-        if answer.status != http.client.CREATED:
-            raise SystemExit(f"{answer.status}: {text.decode()}")
-    results.put(latencies)
-
-
 def paced(gateway: Gateway, rate: int, seconds: int) -> list[float]:
     """Latencies of submits at a fixed rate, over as many connections as do not have to wait for each other."""
     results: Any = multiprocessing.Queue()
     began = time.monotonic() + 0.5
     due = [began + n / rate for n in range(rate * seconds)]
+    shares = [due[n::CONNECTIONS] for n in range(CONNECTIONS)]
     senders = [
-        multiprocessing.Process(target=send_at, args=(gateway.url, gateway.token, due[n::CONNECTIONS], results))
-        for n in range(CONNECTIONS)
+        multiprocessing.Process(target=send, args=(gateway.url, gateway.token, range(len(share)), results, share))
+        for share in shares
     ]
     for sender in senders:
         sender.start()

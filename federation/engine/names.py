@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections.abc import Mapping
 from uuid import UUID
 
 PREFIX = "swy-"
@@ -78,6 +79,14 @@ def environment_fault(name: str) -> tuple[str, str] | None:
     if name in _ENVIRONMENT_REFUSED or name.startswith(_ENVIRONMENT_PREFIXES_REFUSED):
         return "not_allowed", "this variable steers the loader, the GPU runtime or the gateway and cannot be set"
     return None
+
+
+def id_in(labels: Mapping[str, str], key: str) -> UUID | None:
+    """The id that a label of ours holds; None where there is none that could be one."""
+    try:
+        return UUID(labels.get(key, ""))
+    except ValueError:
+        return None
 
 
 def image_fault(image: str, *, require_digest: bool) -> tuple[str, str] | None:

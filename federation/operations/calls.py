@@ -31,7 +31,7 @@ from federation.engine.stuck import is_stuck
 from federation.queries.visits import Visit, VisitedObject
 
 from .endings import OBJECT_DELETED, REFUSED
-from .evidence import Standing, require_same_cluster, standing_of, started_pods
+from .evidence import Standing, pods_of, require_same_cluster, standing_of, started_pods
 
 CALLS_SECONDS = 18.0
 MOST_DIGITS = 9
@@ -277,8 +277,8 @@ async def _order(driver: ClusterDriver, visit: Visit) -> Outcome:
 
 async def _let_through(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> bool:
     """Opens the gates of the pods there are; whether these are all. Those that an earlier try opened are left alone."""
-    seen = await driver.list_pods(visit.namespace, item.name)
-    pods = [pod for pod in seen if pod.owner == item.uid and not pod.is_terminating]
+    found = await pods_of(driver, visit.namespace, item.name, item.uid)
+    pods = [pod for pod in found if not pod.is_terminating]
     gated = sorted((pod for pod in pods if GATE in pod.gates), key=_index)
     for first in range(0, len(gated), AT_ONCE):
         await asyncio.gather(*(_open_gate(driver, item, pod) for pod in gated[first : first + AT_ONCE]))
@@ -343,8 +343,7 @@ async def _unstuck(driver: ClusterDriver, visit: Visit) -> list[PodSeen]:
     found: list[PodSeen] = []
     for item in visit.objects:
         if item.uid:
-            seen = await driver.list_pods(visit.namespace, item.name)
-            found += [pod for pod in seen if pod.owner == item.uid]
+            found += await pods_of(driver, visit.namespace, item.name, item.uid)
     return [] if any(is_stuck(pod.phase, pod.reason) for pod in found) else found
 
 

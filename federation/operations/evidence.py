@@ -39,7 +39,11 @@ async def require_same_cluster(driver: ClusterDriver, identity: str) -> None:
         raise Ambiguous("another cluster answers at this address: what it lacks says nothing about ours")
 
 
+async def pods_of(driver: ClusterDriver, namespace: str, name: str, uid: str) -> Sequence[PodSeen]:
+    """All pods of the Job with this uid. Raises DriverError where they cannot be looked at."""
+    return [pod for pod in await driver.list_pods(namespace, name) if pod.owner == uid]
+
+
 async def started_pods(driver: ClusterDriver, namespace: str, name: str, uid: str) -> Sequence[PodSeen]:
     """The pods of the Job with this uid that have started. Raises DriverError where they cannot be looked at."""
-    seen = await driver.list_pods(namespace, name)
-    return [pod for pod in seen if pod.owner == uid and pod.started_at is not None]
+    return [pod for pod in await pods_of(driver, namespace, name, uid) if pod.started_at is not None]

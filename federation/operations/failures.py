@@ -10,20 +10,17 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
-from django.db.models.functions import Now
 
-from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.lifecycle import AttemptState
 from federation.engine.reason_codes import ReasonCode
 from federation.engine.retries import INTERRUPTIONS, Cause, Failure, Told, cause_of, may_go_on, retries_of
-from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject
-from foundation.outbox import announce
-from foundation.rows import insert_rows
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun, RemoteObject
 
+from . import transitions
 from .transitions import Ending
 
 _LATE = "DeadlineExceeded"
 _CAUSES = frozenset(Cause)
-_MAY_WAIT = [JobState.DISPATCHING, JobState.RUNNING]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +118,13 @@ def stop_for_another(again: Sequence[Again]) -> None:
 
     The caller holds the locks of their jobs.
     """
-    events = []
     for one in again:
-        live = Attempt.objects.filter(id=one.attempt_id, finished_at=None, stop_requested_at=None)
-        for attempt in live:
-            live.update(stop_requested_at=Now(), stop_reason=one.cause, stop_message=one.message, next_action_at=Now())
+        rows = Attempt.objects.filter(id=one.attempt_id, state__in=LIVE_ATTEMPT_STATES, stop_requested_at=None)
+        for attempt in rows:
             told = (
                 f"Attempt {attempt.number} was interrupted. {one.message}. Its job goes on when nothing is left of it."
             )
-            Job.objects.filter(id=attempt.job_id, state__in=_MAY_WAIT).update(
-                reason_code=ReasonCode.INTERRUPTED, reason_message=told, reason_at=Now()
-            )
-            events.append(JobEvent(job_id=attempt.job_id, attempt=attempt, kind="interrupted", message=told))
-    if events:
-        insert_rows(events)
-        announce("dispatch")
+            transitions.interrupt(attempt, one.cause, one.message, told)
 
 
 NOTE_LOST_WORK = """

@@ -20,7 +20,7 @@ from clusters.drivers import ClusterDriver, DriverError, JobSeen
 from clusters.drivers.connections import run
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
-from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB
+from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, id_in
 from federation.engine.reason_codes import ReasonCode
 from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, Job, RemoteObject
@@ -154,23 +154,8 @@ async def _list(driver: ClusterDriver, identity: str) -> Sequence[JobSeen]:
     return await driver.list_jobs()
 
 
-def _attempt_of(job: JobSeen) -> UUID | None:
-    return _uuid(job.labels.get(LABEL_ATTEMPT, ""))
-
-
-def _job_of(job: JobSeen) -> UUID | None:
-    return _uuid(job.labels.get(LABEL_JOB, ""))
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
-
-
 def _rows(seen: Sequence[JobSeen]) -> Mapping[UUID, _Row]:
-    ids = {attempt_id for job in seen if (attempt_id := _attempt_of(job))}
+    ids = {id_ for job in seen if (id_ := id_in(job.labels, LABEL_ATTEMPT))}
     found = Attempt.objects.filter(id__in=ids).prefetch_related("remote_objects")
     return {
         a.id: _Row(
@@ -191,7 +176,7 @@ def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Ro
     leftovers, orphans = [], []
     running = _runs_of_a_lost_future(cluster_id, seen, rows)
     for job in seen:
-        row = rows.get(_attempt_of(job) or UUID(int=0))
+        row = rows.get(id_in(job.labels, LABEL_ATTEMPT) or UUID(int=0))
         if job.is_terminating:
             continue
         if row is None and job.uid in running:
@@ -215,7 +200,10 @@ def _runs_of_a_lost_future(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapp
     strange = {
         job.uid: job_id
         for job in seen
-        if not job.suspended and not job.outcome and _attempt_of(job) not in rows and (job_id := _job_of(job))
+        if not job.suspended
+        and not job.outcome
+        and id_in(job.labels, LABEL_ATTEMPT) not in rows
+        and (job_id := id_in(job.labels, LABEL_JOB))
     }
     known = set(Job.objects.filter(id__in=set(strange.values())).values_list("id", flat=True))
     lost = {uid for uid, job_id in strange.items() if job_id in known}
@@ -308,7 +296,7 @@ async def _gone(driver: ClusterDriver, identity: str, absent: Sequence[tuple[UUI
 
 
 def _confirm_removed(cluster_id: UUID, seen: Sequence[JobSeen], listed_at: datetime) -> None:
-    present = {attempt_id for job in seen if (attempt_id := _attempt_of(job))}
+    present = {id_ for job in seen if (id_ := id_in(job.labels, LABEL_ATTEMPT))}
     Attempt.objects.filter(
         cluster_id=cluster_id, removed_at=None, settled_at__isnull=False, finished_at__lt=listed_at
     ).exclude(id__in=present).update(removed_at=Now())

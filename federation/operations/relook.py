@@ -23,9 +23,9 @@ from clusters.models import Cluster
 from federation.models import Attempt, PodRun, RemoteObject
 from federation.queries.metering import Unsettled
 
-from .evidence import require_same_cluster
-from .isolation import in_parts
+from .evidence import pods_of, require_same_cluster
 from .observation import Observations, record_observations
+from .setting_aside import in_parts
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 5.0
@@ -135,7 +135,7 @@ async def _list_pods(driver: ClusterDriver, objects: Sequence[tuple[str, str, st
     found: list[PodSeen] = []
     for namespace, name, uid in objects:
         try:
-            found += [pod for pod in await driver.list_pods(namespace, name) if pod.owner == uid]
+            found += await pods_of(driver, namespace, name, uid)
         except NotThere:
             continue
     return found

@@ -3,7 +3,6 @@
 Their holds have ended and stay so. A meter that was closed stays closed too: what it does not count gets one of its own.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -13,14 +12,11 @@ from django.db.models.functions import Coalesce, Now
 
 import billing.queries
 from federation.locks import keep_from_being_settled
-from federation.models import Attempt, JobEvent, PodRun
-from foundation import clock
+from federation.models import Attempt, PodRun
 from foundation.outbox import announce
-from foundation.rows import insert_rows
 
-from . import figures
+from . import figures, transitions
 
-log = logging.getLogger(__name__)
 MOST_PARTS = 100
 
 
@@ -59,13 +55,7 @@ def _open(attempt_ids: set[UUID]) -> None:
     rows = Attempt.objects.filter(id__in=attempt_ids, settled_at__isnull=False)
     told = list(rows.values_list("id", "job_id", "number"))
     rows.update(settled_at=None, settle_at=None, reopened_at=Coalesce("reopened_at", Now()))
-    at = clock.database_now()
     words = "A pod of attempt {} was seen to run although its usage had been settled; it is metered too."
-    insert_rows(
-        [
-            JobEvent(job_id=job_id, attempt_id=id_, at=at, kind="reopened", message=words.format(number))
-            for id_, job_id, number in told
-        ]
-    )
+    transitions.tell("reopened", {(job_id, id_): words.format(number) for id_, job_id, number in told})
     figures.REOPENED.inc(len(told))
     announce("settle")

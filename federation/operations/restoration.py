@@ -74,7 +74,7 @@ def take_in(standstill: Standstill, cluster_id: UUID, seen: Sequence[JobSeen]) -
     """Those of the cluster's objects that nothing knows and that do not run: they may go. All others are taken in or counted."""
     by_attempt: dict[UUID | None, list[JobSeen]] = defaultdict(list)
     for job in seen:
-        by_attempt[_uuid(job.labels.get(names.LABEL_ATTEMPT))].append(job)
+        by_attempt[names.id_in(job.labels, names.LABEL_ATTEMPT)].append(job)
     known = {a.id: a for a in Attempt.objects.filter(id__in=[id_ for id_ in by_attempt if id_])}
     inert, strangers = [], 0
     for attempt_id, jobs in by_attempt.items():
@@ -106,7 +106,7 @@ def _catch_up(attempt_id: UUID, jobs: Sequence[JobSeen]) -> None:
 @retried
 def _adopt(cluster_id: UUID, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
     """Whether the objects became the attempt of a waiting job: every label, name and quota has to fit, and all must be there."""
-    job_id = _uuid(jobs[0].labels.get(names.LABEL_JOB))
+    job_id = names.id_in(jobs[0].labels, names.LABEL_JOB)
     flavors = next((one.flavors for one in load_fleet(clock.database_now()) if one.id == cluster_id), None)
     if job_id is None or flavors is None:
         return False
@@ -201,10 +201,3 @@ def _take(
 def _made_at(attempt_id: UUID, now: datetime) -> datetime:
     """When an id of ours was made (UUIDv7), at the latest now: a cluster may tell any id."""
     return datetime.fromtimestamp(min((attempt_id.int >> 80) / 1000, now.timestamp()), UTC)
-
-
-def _uuid(text: str | None) -> UUID | None:
-    try:
-        return UUID(text or "")
-    except ValueError:
-        return None

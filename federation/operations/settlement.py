@@ -23,8 +23,8 @@ from foundation import clock
 from foundation.transactions import retried
 
 from .failures import note_lost_work
-from .isolation import in_parts, note_healed
 from .relook import look_at_pods
+from .setting_aside import in_parts, note_healed
 
 BATCH = 500
 CERTAIN_AFTER = timedelta(minutes=2)

@@ -177,14 +177,14 @@ def start(attempt_ids: Sequence[UUID]) -> None:
         cursor.execute(START_ATTEMPTS, [list(attempt_ids), sorted(ATTEMPT_LIFECYCLE.sources(AttemptState.RUNNING))])
         started = cursor.fetchall()
         cursor.execute(START_JOBS, [[row[0] for row in started], sorted(JOB_LIFECYCLE.sources(JobState.RUNNING))])
-    _tell("running", {(job_id, attempt_id): f"Attempt {number} runs." for attempt_id, job_id, number in started})
+    tell("running", {(job_id, attempt_id): f"Attempt {number} runs." for attempt_id, job_id, number in started})
 
 
 def lose_sight(attempts: Collection[Attempt], message: str) -> int:
     """`starting`, `running` → `unknown`: how many may still run where nobody can see them now. Their holds stay."""
     lost = _doubt(attempts)
     _say(lost, ReasonCode.CLUSTERS_UNREACHABLE, message)
-    _tell("cluster_silent", {(one.job_id, one.id): message for one in lost})
+    tell("cluster_silent", {(one.job_id, one.id): message for one in lost})
     return len(lost)
 
 
@@ -210,7 +210,7 @@ def regain_sight(attempts: Collection[Attempt], message: str) -> int:
         state_before_unknown__in=ATTEMPT_MOVES[AttemptState.UNKNOWN],
     ).update(state=F("state_before_unknown"), state_before_unknown="")
     _say(back, "", message)
-    _tell("cluster_back", {(one.job_id, one.id): message for one in back})
+    tell("cluster_back", {(one.job_id, one.id): message for one in back})
     return moved
 
 
@@ -220,7 +220,7 @@ def _say(attempts: Collection[Attempt], reason: str, message: str) -> None:
     shown.exclude(state=JobState.CANCELLING).update(reason_code=reason, reason_message=message, reason_at=Now())
 
 
-def _tell(kind: str, messages: Mapping[tuple[UUID, UUID], str]) -> None:
+def tell(kind: str, messages: Mapping[tuple[UUID, UUID], str]) -> None:
     """A line in the timeline of each job, by job and attempt."""
     rows = [JobEvent(job_id=j, attempt_id=a, kind=kind, message=message) for (j, a), message in messages.items()]
     insert_rows(rows)
@@ -236,6 +236,13 @@ def ask_to_stop(attempts: Collection[UUID], reason: str, message: str = "") -> i
     if asked:
         announce("dispatch")
     return asked
+
+
+def interrupt(attempt: Attempt, reason: str, message: str, told: str) -> None:
+    """Asks a live attempt to stop because it was interrupted, and tells its job so, which goes on when nothing of it is left."""
+    ask_to_stop([attempt.id], reason, message)
+    _say([attempt], ReasonCode.INTERRUPTED, told)
+    tell("interrupted", {(attempt.job_id, attempt.id): told})
 
 
 def stop_the_rest(attempts: Collection[UUID]) -> None:

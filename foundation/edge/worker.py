@@ -43,7 +43,7 @@ class BufferedWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         _raise_file_limit()
         bounds: Bounds = settings.EDGE_BOUNDS
         own, *for_health = [listener.sock for listener in self.sockets]
-        door = Door(self.wsgi, self.cfg, Meter(settings.EDGE_RATES), settings.EDGE_TRUST)
+        door = Door(self.wsgi, self.cfg, Meter(settings.EDGE_RATES, self.cfg.workers), settings.EDGE_TRUST)
         front = Front([own], bounds, cfg=self.cfg, judge=door.judge, is_exempt=door.is_proxy)
         told = Front(for_health, HEALTH_BOUNDS, cfg=self.cfg)
         _start_threads(self.cfg.threads, front, door.serve)

@@ -7,7 +7,7 @@ import pytest
 import time_machine
 
 from federation.models import Attempt, Job
-from federation.operations import run_scheduling_cycle
+from federation.operations import cycle, run_scheduling_cycle
 from federation.queries import prospects
 from foundation import clock
 from tests.builders import bearer, bind, make_cluster, make_flavor, make_limit, make_node, make_spec, make_tenant
@@ -55,7 +55,8 @@ def where():
     return dict(Attempt.objects.values_list("job__name", "cluster__name"))
 
 
-def test_a_job_waits_at_home_for_its_time_and_then_goes_wider(call):
+def test_a_job_waits_at_home_for_its_time_and_then_goes_wider(call, monkeypatch):
+    monkeypatch.setattr(cycle, "database_now", clock.now)
     start = clock.now()
     with time_machine.travel(start, tick=False) as held:
         for name in ("first", "second", "third"):

@@ -14,11 +14,9 @@ from django.db import OperationalError
 from django.db.models import Value
 from django.db.models.functions import Now
 
-from federation.models import Attempt, JobEvent
-from foundation import clock
-from foundation.rows import insert_rows
+from federation.models import Attempt
 
-from . import figures
+from . import figures, transitions
 
 log = logging.getLogger(__name__)
 Row = TypeVar("Row", UUID, int)
@@ -60,13 +58,7 @@ def _set_aside(step: str, attempt_ids: Collection[UUID], error: Exception) -> No
     rows = Attempt.objects.filter(id__in=attempt_ids)
     new = rows.filter(settle_error="")
     words = f"Its usage cannot be recorded ({told}). {WHAT_TO_DO}"
-    at = clock.database_now()
-    insert_rows(
-        [
-            JobEvent(job_id=job_id, attempt_id=attempt_id, at=at, kind="unmetered", message=words)
-            for attempt_id, job_id in new.values_list("id", "job_id")
-        ]
-    )
+    transitions.tell("unmetered", dict.fromkeys(new.values_list("job_id", "id"), words))
     rows.update(settle_at=Now() + TRIED_AGAIN_AFTER, settle_error=told)
     for attempt_id in attempt_ids:
         log.error("the usage of attempt %s cannot be recorded (%s): %s. %s", attempt_id, step, told, WHAT_TO_DO)
