@@ -5,7 +5,6 @@ the console, or that is wider than the screen.
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+from devtools.browser import locate
+
 CHROMIUM_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
 WIDTHS = {"wide": (1440, 900), "narrow": (390, 844)}
 SCHEMES = ("light", "dark")
@@ -81,8 +81,6 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(".switchyard/screenshots"))
     parser.add_argument("--only", default="", help="names of pages, with commas between")
     options = parser.parse_args()
-    if not CHROMIUM.exists():
-        raise SystemExit(f"{CHROMIUM} is missing: install Chromium (Debian: apt-get install chromium) or set CHROMIUM")
     options.out.mkdir(parents=True, exist_ok=True)
     troubles: list[str] = []
     with _chromium() as browser:
@@ -142,7 +140,7 @@ def _note(visit: Visit, message: ConsoleMessage) -> None:
 @contextmanager
 def _chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(CHROMIUM_ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=locate(), args=list(CHROMIUM_ARGUMENTS))
         yield browser
         browser.close()
 

@@ -2,22 +2,18 @@
 test, and in CI a skipped, deselected or absent class fails the run."""
 
 import os
-import shutil
 from collections import Counter
 
 import pytest
 
-from devtools.localfleet.binaries import BuildFailed, locate
+from devtools import browser
+from devtools.localfleet import binaries
+from devtools.localfleet.binaries import BuildFailed
+from devtools.wheels import CannotBring
 
 REQUIRED = ("kube", "browser", "processes")
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ran: Counter[str] = Counter()
 _left_out: Counter[str] = Counter()
-
-
-def chromium() -> str | None:
-    """The path of a Chromium, if there is one; CHROMIUM names it."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
 
 
 @pytest.hookimpl(trylast=True)
@@ -26,14 +22,16 @@ def pytest_collection_finish(session):
     if session.config.option.collectonly:
         return
     wanted = {name for item in session.items for name in REQUIRED if item.get_closest_marker(name)}
-    if "browser" in wanted and chromium() is None:
-        pytest.exit("the browser tests need Chromium: install it (Debian: apt-get install chromium) or set CHROMIUM", 4)
-    if "kube" in wanted:
-        with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-            try:
-                locate()
-            except BuildFailed as failure:
-                pytest.exit(f"the kube tests need Kubernetes' programs: {failure}", 4)
+    with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        try:
+            if "browser" in wanted:
+                browser.locate()
+            if "kube" in wanted:
+                binaries.locate()
+        except CannotBring as failure:
+            pytest.exit(f"the browser tests need Chromium: {failure}", 4)
+        except BuildFailed as failure:
+            pytest.exit(f"the kube tests need Kubernetes' programs: {failure}", 4)
 
 
 @pytest.hookimpl(trylast=True)

@@ -5,17 +5,17 @@ temporary name and renamed, under a file lock: two runs may start together, and 
 that looks finished.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from devtools import wheels
 
 MODULES = Path(__file__).parent / "modules"
 KUBERNETES_VERSION = "v1.36.2"
@@ -57,11 +57,10 @@ PROGRAMS: Mapping[str, Program] = {
 
 def cache_folder(module: str) -> Path:
     """Where the programs of one module are kept."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((MODULES / module / name).read_bytes())
-    return root / "switchyard" / "localfleet" / f"{module}-{digest.hexdigest()[:16]}"
+    return wheels.cache_root() / "localfleet" / f"{module}-{digest.hexdigest()[:16]}"
 
 
 def locate(names: Iterable[str] = tuple(PROGRAMS)) -> dict[str, Path]:
@@ -81,35 +80,30 @@ def locate(names: Iterable[str] = tuple(PROGRAMS)) -> dict[str, Path]:
 
 
 def _build(programs: list[Program]) -> None:
-    if shutil.which("go") is None:
-        names = ", ".join(program.name for program in programs)
-        raise BuildFailed(f"Go is needed to build the Kubernetes control planes: {ADVICE.format(names=names)}")
+    go = _go(", ".join(program.name for program in programs))
     for module in dict.fromkeys(program.module for program in programs):
         folder = cache_folder(module)
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / ".lock"):
+        with wheels.alone(folder / ".lock"):
             for leftover in folder.glob("*.partial"):
                 leftover.unlink()
             for program in programs:
                 if program.module == module and not (folder / program.name).exists():
-                    _build_one(program, folder)
+                    _build_one(go, program, folder)
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _say(f"waiting for another build in {path.parent}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _go(names: str) -> str:
+    """The machine's Go, which brings the version that the modules name; or the one in a wheel."""
+    try:
+        return shutil.which("go") or str(wheels.bring("go") / "go" / "bin" / "go")
+    except wheels.CannotBring as failure:
+        raise BuildFailed(f"{failure}: {ADVICE.format(names=names)}") from failure
 
 
-def _build_one(program: Program, folder: Path) -> None:
+def _build_one(go: str, program: Program, folder: Path) -> None:
     partial, log = folder / f"{program.name}.{os.getpid()}.partial", folder / f"{program.name}.log"
     flags = f"-s -w {_STAMP}" if program.package.startswith("k8s.io/") else "-s -w"
-    argv = ["go", "build", "-v", "-p", str(os.cpu_count() or 2), "-trimpath", "-buildvcs=false",
+    argv = [go, "build", "-v", "-p", str(os.cpu_count() or 2), "-trimpath", "-buildvcs=false",
             "-ldflags", flags, "-o", str(partial), program.package]  # fmt: skip
     # Without its parent a build has no one to rename its result: it must end with us.
     argv = ["setpriv", "--pdeathsig", "TERM", *argv] if shutil.which("setpriv") else argv
@@ -144,12 +138,3 @@ def _wait_with_progress(program: Program, process: subprocess.Popen[bytes], log:
 
 def _say(line: str) -> None:
     print(f"localfleet: {line}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    # Also runs as a plain script, before this project's environment exists.
-    try:
-        for found in locate().values():
-            print(found)
-    except BuildFailed as failure:
-        sys.exit(f"localfleet: {failure}")

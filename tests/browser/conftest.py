@@ -6,8 +6,8 @@ import secrets
 import pytest
 from playwright.sync_api import sync_playwright
 
+from devtools.browser import locate
 from tests.builders import bind, make_cluster, make_flavor, make_limit, make_node, make_user
-from tests.required import chromium
 
 # Playwright keeps an event loop in this thread; Django would refuse queries here although nothing runs at the same time.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -60,7 +60,7 @@ class Window:
 @pytest.fixture(scope="session")
 def browser():
     with sync_playwright() as playwright:
-        program = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        program = playwright.chromium.launch(executable_path=locate(), args=ARGUMENTS)
         yield program
         program.close()
 

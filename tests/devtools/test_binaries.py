@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from devtools import wheels
 from devtools.localfleet import binaries
 from devtools.localfleet.binaries import PROGRAMS, BuildFailed, locate
 from devtools.serve import PROJECT
@@ -14,10 +15,14 @@ from devtools.serve import PROJECT
 
 def stand_in(folder, script):
     """A `go` that writes the file named after -o."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     go = folder / "go"
     go.write_text(f'#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\n{script}\n')
     go.chmod(0o755)
+
+
+def unreachable(_pin, _folder):
+    raise wheels.CannotBring("PyPI does not answer")
 
 
 @pytest.fixture
@@ -56,7 +61,7 @@ def test_a_failed_build_leaves_nothing_and_says_why(cache):
 def test_a_killed_build_leaves_nothing_that_looks_finished(cache):
     stand_in(cache / "bin", f'touch "$2"; touch {cache}/begun; exec sleep 60')
     process = subprocess.Popen(
-        [sys.executable, "devtools/localfleet/binaries.py"],
+        [sys.executable, "-m", "devtools.localfleet", "build"],
         cwd=PROJECT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -75,9 +80,18 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(cache):
     assert not list(folder.glob("*.partial"))
 
 
-def test_without_go_the_error_names_both_ways_out(cache):
+def test_go_comes_from_its_wheel_where_the_machine_has_none(cache, monkeypatch):
+    stand_in(cache / "wheel" / "go" / "bin", '/usr/bin/touch "$2"; /bin/chmod +x "$2"')
     (cache / "bin").mkdir()
     os.environ["PATH"] = str(cache / "bin")
+    monkeypatch.setattr(wheels, "bring", lambda name: {"go": cache / "wheel"}[name])
+    assert locate(["etcd"])["etcd"].exists()
+
+
+def test_without_go_and_its_wheel_the_error_names_both_ways_out(cache, monkeypatch):
+    (cache / "bin").mkdir()
+    os.environ["PATH"] = str(cache / "bin")
+    monkeypatch.setattr(wheels, "_install", unreachable)
     with pytest.raises(BuildFailed, match=r"install Go .* or set KUBEBUILDER_ASSETS to a folder that holds: etcd"):
         locate(["etcd"])
 

@@ -73,6 +73,8 @@ class Chaos:
         finally:
             for fault in list(self.standing):
                 self._end(fault)
+            for proxy in self.stand.proxies.values():  # one that was being cut when something failed has no undo
+                proxy.heal()
         deadline = time.monotonic() + ENDING_SECONDS
         while self.unsent and time.monotonic() < deadline:
             self.send()

