@@ -113,7 +113,7 @@ def _unpack(package: bytes, folder: Path) -> None:
 def _held(archive: tarfile.TarFile, name: str) -> bytes:
     file = archive.extractfile(name)
     assert file is not None, name
-    return brotli.decompress(file.read())
+    return bytes(brotli.decompress(file.read()))
 
 
 def _say(line: str) -> None:
