@@ -1,8 +1,8 @@
 """How many requests a caller may send: token buckets by source address, by credential, for strangers and for tries to sign in.
 
 All of it lives in one process: a bucket in the database would cost every request a write. So with W web workers (and R
-replicas) a caller may send at most W × R times what is set, which the settings' page says. Only tries to sign in are shared out
-among the W: a password looked at costs more than a hundred other requests.
+replicas) a caller may send at most W × R times what is set, which the settings' page says. Only the rate of tries to
+sign in is shared out among the W: a password looked at costs more than a hundred other requests.
 """
 
 from collections import OrderedDict
@@ -78,7 +78,7 @@ class Meter:
 
     rates: Rates
     processes: int = 1
-    """How many serve the same address: each takes its part of the tries to sign in."""
+    """How many serve the same address: what they let through of tries to sign in adds up to the rate that is set."""
     _sources: Buckets = field(init=False)
     _credentials: Buckets = field(init=False)
     _strangers: Buckets = field(init=False)
@@ -90,8 +90,7 @@ class Meter:
         self._sources = Buckets(rates.source, rates.source * rates.burst_seconds)
         self._credentials = Buckets(rates.credential, rates.credential * rates.burst_seconds)
         self._strangers = Buckets(rates.stranger, rates.stranger * rates.burst_seconds)
-        tries = rates.sign_in / self.processes
-        self._tries = Buckets(tries, max(1.0, tries * rates.burst_seconds))
+        self._tries = Buckets(rates.sign_in / self.processes, rates.sign_in * rates.burst_seconds)
 
     def admit(self, source: str, credential: str, *, is_sign_in: bool, is_free: bool, now: float) -> Ticket | float:
         """A ticket, or the seconds to wait. What is free (static files) counts for its source alone."""
