@@ -4,6 +4,8 @@ import pytest
 from django.db.backends.base.operations import BaseDatabaseOperations as DatabaseOperations
 from hypothesis import settings
 
+from foundation.passwords import GivingWayArgon2PasswordHasher
+
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
@@ -18,6 +20,15 @@ def flushing_may_empty_append_only_tables():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(DatabaseOperations, "execute_sql_flush", flush)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def passwords_cost_little():
+    """The hasher that ships, with a thousandth of its memory: a fifth of a second of a core for each user adds up to minutes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GivingWayArgon2PasswordHasher, "memory_cost", 64)
+        patch.setattr(GivingWayArgon2PasswordHasher, "time_cost", 1)
         yield
 
 
