@@ -15,7 +15,7 @@ from tests.kube.conftest import gateway_token
 from .worlds import BASE_NODES, Real, Simulated, World
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plane() -> Iterator[ControlPlane]:
     """A control plane with the base nodes."""
     root = Path(tempfile.mkdtemp(prefix="switchyard-contract-", dir="/var/tmp"))
@@ -28,7 +28,7 @@ def plane() -> Iterator[ControlPlane]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real(plane: ControlPlane) -> Real:
     """The control plane as the published role sees it."""
     return Real(plane, gateway_token(plane))

@@ -9,7 +9,7 @@ from tests.faults.proxy import Mischief
 from tests.faults.stand import Stand
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(1800)]
-SECONDS = 75
+SECONDS = 45
 SEED = 20261122
 UNSEEN = frozenset({"a pod is evicted"})
 """Left to `test_interruptions`: what runs and is deleted on its cluster while the database is away is seen by nobody (promise 15)."""

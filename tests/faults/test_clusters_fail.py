@@ -20,6 +20,7 @@ def attempts_on(gateway: Gateway, job_id: str) -> list[tuple[str, str]]:
     return [(a["cluster"], a["state"]) for a in gateway.items(f"/jobs/{job_id}/attempts")]
 
 
+@pytest.mark.long
 def test_a_hanging_api_server_makes_its_jobs_unknown_and_its_return_tells_the_truth(
     run: Run, gateway: Gateway, planes: list[ControlPlane]
 ):

@@ -90,6 +90,7 @@ def test_a_job_whose_node_is_gone_goes_on_elsewhere(stand: Stand, run: FaultRun)
     assert ends(stand, job_id) == [("preempted", "node_lost"), ("succeeded", "completed")]
 
 
+@pytest.mark.long
 def test_a_reclaimed_spot_instance_costs_a_job_its_place_and_not_its_life(stand: Stand, run: FaultRun):
     """Spot capacity is on one cluster alone: the job waits there until it is no longer kept away."""
     spec = job("spot", gpu={"count": 1}, seconds=12, constraints={"capacity_types": ["spot"]})

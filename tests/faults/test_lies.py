@@ -49,7 +49,7 @@ def cancel(stand: Stand, job_id: str) -> None:
     assert answer.status_code < 500, answer.text
 
 
-@pytest.mark.parametrize("step", ["create", "release"])
+@pytest.mark.parametrize("step", [pytest.param("create", marks=pytest.mark.long), "release"])
 def test_a_lie_costs_no_job_and_runs_none_twice(stand: Stand, run: FaultRun, mischief: Mischief, step: str):
     tags = submit_each(run, mischief, lies_about(step), "succeeded", seconds=2)
     wait_until_told(mischief, tags)

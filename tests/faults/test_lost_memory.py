@@ -119,6 +119,7 @@ def test_an_empty_cluster_behind_the_address_of_a_lost_one_ends_no_job(doomed: S
     assert runs_twice(doomed, run) == []
 
 
+@pytest.mark.long
 def test_a_database_put_back_to_an_earlier_state_runs_nothing_twice(doomed: Stand):
     """What was started since is found on its cluster and believed; what the database never heard of is left running."""
     run, later = FaultRun(doomed.gateway), FaultRun(doomed.gateway)

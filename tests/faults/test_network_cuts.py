@@ -17,7 +17,7 @@ WAYS: tuple[Way, ...] = ("requests", "answers", "both")
 FLAPPING_SECONDS = 30
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["both", *(pytest.param(way, marks=pytest.mark.long) for way in WAYS if way != "both")])
 def test_a_cluster_that_is_cut_off_is_held_and_believed_when_it_is_back(stand: Stand, run: FaultRun, way: Way):
     held = run.submit(job(f"held-{way}", seconds=25, constraints={"clusters": ["west"]}))
     wait_for(lambda: stand.gateway.get(f"/jobs/{held}")["state"] == "running", "the job runs on west")

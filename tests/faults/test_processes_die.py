@@ -12,6 +12,8 @@ from tests.journeys.workload import Run, job, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(600)]
 STEPS = ["claimed", "created", "starting", "released"]
+OFTEN = {"created", "released"}
+"""Tried by `make test` too."""
 _batches = itertools.count()
 
 
@@ -26,14 +28,18 @@ def submit_some(run: Run, count: int = 12) -> None:
     )
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", [step if step in OFTEN else pytest.param(step, marks=pytest.mark.long) for step in STEPS]
+)
 def test_the_worker_dies_between_two_dispatch_steps(run: Run, flags: Path, step: str):
     (flags / step).touch()
     submit_some(run)
     wait_for(lambda: not (flags / step).exists(), f"a process dies at {step}")
 
 
-@pytest.mark.parametrize("role", ["worker", "observer", "web", "beat"])
+@pytest.mark.parametrize(
+    "role", ["worker", *(pytest.param(role, marks=pytest.mark.long) for role in ("observer", "web", "beat"))]
+)
 def test_a_process_is_killed_with_jobs_on_their_way(run: Run, gateway: Gateway, role: str):
     submit_some(run, 6)
     before = gateway.processes(role)[0].pid

@@ -15,7 +15,9 @@ FROZEN_SECONDS = 45
 """Longer than a claim lasts (`federation.locks`)."""
 
 
-@pytest.mark.parametrize("role", ["worker", "observer", "beat"])
+@pytest.mark.parametrize(
+    "role", ["worker", *(pytest.param(role, marks=pytest.mark.long) for role in ("observer", "beat"))]
+)
 def test_a_frozen_process_does_no_harm_when_it_goes_on(stand: Stand, run: FaultRun, role: str):
     submit_some(run)
     time.sleep(0.3)

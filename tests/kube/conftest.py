@@ -33,13 +33,13 @@ def _fleet(*names: str, with_nodes: bool) -> Iterator[list[ControlPlane]]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def clusters() -> Iterator[list[ControlPlane]]:
     """Three control planes with the nodes of the small fleet: east, west and north."""
     yield from _fleet(with_nodes=True)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bare_clusters() -> Iterator[list[ControlPlane]]:
     """Two control planes without a node, for tests that break them or bring nodes of their own."""
     yield from _fleet("bare-1", "bare-2", with_nodes=False)

@@ -127,7 +127,7 @@ class Keeper:
         return self.served
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def keeper() -> Iterator[Keeper]:
     home = Path(tempfile.mkdtemp(prefix="switchyard-serve-", dir="/var/tmp"))
     home.chmod(0o755)
