@@ -22,6 +22,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
 web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/", pages.fleet, name="fleet"),
     path("clusters/register/", register.register, name="cluster-register"),
+    path("clusters/access.yaml", register.access_manifest, name="cluster-access"),
     path("clusters/<uuid:cluster_id>/", pages.cluster, name="cluster"),
     path("clusters/<uuid:cluster_id>/<slug:verb>/", pages.act, name="cluster-act"),
     path("datasets/", datasets.datasets, name="datasets"),

@@ -149,10 +149,10 @@ def _why_not(address: Address, port: int, networks: Sequence[Network], own: Coll
         return "" if exact else "metadata services are not clusters"
     if listed:
         return ""
+    if not _is_public(address):
+        return "the address is not public; an administrator allows it by listing its network in SWITCHYARD_EGRESS_ALLOW"
     if any(str(address) == host for host, _ in own):
         return "this is one of the gateway's own servers"
-    if not _is_public(address):
-        return "the address is not public and no administrator has listed it (SWITCHYARD_EGRESS_ALLOW)"
     return ""
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -23,6 +24,7 @@ CONTROLS = (
     "name", "tenant", "region", "provider", "labels", "kubeconfig", "server", "ca_pem", "token",
     "client_certificate_pem", "client_key_pem",
 )  # fmt: skip
+MANIFEST = Path(__file__).resolve().parent.parent / "access.yaml"
 MAX_WORD = 63
 MAX_LABELS = 64
 
@@ -53,6 +55,13 @@ def register(request: HttpRequest, actor: Actor) -> HttpResponse:
             return redirect("cluster", cluster.id)
     tenants = visible_tenants(actor, Permission.MANAGE_CLUSTERS).order_by("path").values_list("path", "path")
     return show(request, "clusters/register.html", RegisterPage(form, tuple(tenants[:500]), by), status=status)
+
+
+@page
+def access_manifest(_request: HttpRequest, _actor: Actor) -> HttpResponse:
+    """The account that the gateway needs on a cluster: role, policies and all, for `kubectl apply`."""
+    named = {"Content-Disposition": 'attachment; filename="cluster-access.yaml"'}
+    return HttpResponse(MANIFEST.read_bytes(), content_type="application/yaml", headers=named)
 
 
 def _wanted(values: dict[str, str], by: str) -> Wanted:

@@ -11,7 +11,7 @@ from config.celery import QUEUES
 from devtools.embedded import free_port
 from devtools.embedded.running import wheel
 from devtools.serve import NEEDS, PROJECT, ROLES, SECRETS
-from tests.devtools.programs import unpack_helm
+from tests.devtools.programs import unpack
 
 COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 DOCKERFILE = (PROJECT / "Dockerfile").read_text()
@@ -19,7 +19,7 @@ DOCKERFILE = (PROJECT / "Dockerfile").read_text()
 
 @pytest.fixture(scope="module")
 def helm(tmp_path_factory):
-    program = unpack_helm(tmp_path_factory.mktemp("helm"))
+    program = unpack("helm", tmp_path_factory.mktemp("helm"))
 
     def run(*arguments, succeeds=True):
         done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)

@@ -6,7 +6,7 @@ import yaml
 
 from devtools.localfleet.admin import client
 from devtools.serve import PROJECT
-from tests.devtools.programs import unpack_helm
+from tests.devtools.programs import unpack
 from tests.kube.test_localfleet import wait_for
 
 pytestmark = pytest.mark.kube
@@ -18,7 +18,7 @@ def test_a_real_api_server_takes_the_chart_strictly_and_its_pods_pass_the_restri
 ):
     plane = bare_clusters[0]
     text = subprocess.run(
-        [unpack_helm(tmp_path), "template", "swy", str(PROJECT / "helm")], capture_output=True, text=True, check=True
+        [unpack("helm", tmp_path), "template", "swy", str(PROJECT / "helm")], capture_output=True, text=True, check=True
     ).stdout
     strictly = {"fieldValidation": "Strict", "dryRun": "All"}
     with client(plane) as http:

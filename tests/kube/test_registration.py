@@ -1,6 +1,8 @@
 """Registering real control planes, with the published role and with others, and what that role may do there."""
 
 import base64
+import html
+import subprocess
 import time
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from clusters.queries import address_of_registered
 from devtools.localfleet.admin import apply, apply_file, mint_token
 from devtools.localfleet.admin import client as cluster_client
 from tests.builders import bearer, bind, make_user
+from tests.devtools.programs import unpack
 
 from .conftest import ACCESS_MANIFEST, gateway_token
 
@@ -120,6 +123,35 @@ def test_a_kubeconfig_with_the_same_token_registers(bare_clusters, client, heade
     body = {"name": "by-kubeconfig", "kubeconfig": text}
     answer = client.post(URL, body, content_type="application/json", headers=headers)
     assert answer.status_code == 201, answer.content
+
+
+def test_the_commands_of_the_registration_page_make_a_kubeconfig_that_it_takes(bare_clusters, client, tmp_path):
+    user = make_user()
+    bind(user, "acme", "admin")
+    client.force_login(user)
+    (tmp_path / "cluster-access.yaml").write_bytes(client.get("/clusters/access.yaml").content)
+    shown = html.unescape(client.get("/clusters/register/").content.decode())
+    commands = shown.partition('aria-label="Commands">')[2].partition("</pre>")[0]
+    unpack("kubectl", tmp_path)
+    machine = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "KUBECONFIG": str(bare_clusters[0].layout.kubeconfig),
+    }
+    told = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=tmp_path,
+        env=machine,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    kubeconfig = told.stdout[told.stdout.index("apiVersion:") :]
+    form = {"by": "kubeconfig", "kubeconfig": kubeconfig, "name": "first", "tenant": "acme"}
+    answer = client.post("/clusters/register/", form)
+    connections.close_all()
+    assert (answer.status_code, Cluster.objects.get().name) == (302, "first"), answer.content.decode()
 
 
 def test_the_administrators_token_is_too_much(bare_clusters, post):

@@ -85,6 +85,13 @@ def test_our_own_servers_are_never_called_on_their_port_and_elsewhere_only_when_
     assert judge(["::ffff:8.8.4.4"], 5432, allowed=["8.8.4.4"], own=own).address == ""
 
 
+def test_a_cluster_beside_our_own_servers_is_refused_with_the_setting_that_admits_it():
+    own = {("127.0.0.1", 5432)}
+    assert "SWITCHYARD_EGRESS_ALLOW" in judge(["127.0.0.1"], 6443, allowed=[], own=own).why_not
+    assert judge(["127.0.0.1"], 6443, allowed=["127.0.0.0/8"], own=own).address == "127.0.0.1"
+    assert "own servers" in judge(["127.0.0.1"], 5432, allowed=["127.0.0.0/8"], own=own).why_not
+
+
 @pytest.mark.parametrize("ports", ["5001", "5001,5002"])
 def test_every_host_of_the_database_is_a_server_of_our_own(settings, monkeypatch: pytest.MonkeyPatch, ports: str):
     """DATABASE_URL may name several hosts, with one port for all or one for each."""
