@@ -5,7 +5,10 @@ turn, and the edge under each attack, with a quiet measurement before and after.
 127.0.0.2, bounded in number and time; everything stays on loopback, on the same cores as the gateway. `make bench-edge`.
 
 Under refused sign-ins, submits come at fixed rates, whether the last was answered or not, and each is timed from when it was
-due. Eight connections that send as fast as they can would fill both cores, and the attacker takes its part of those too.
+due. Eight connections that send as fast as they can would fill both cores. The guesser takes its part of the same two cores,
+which on a machine of its own it would not, so submits are timed in three states in turn: without a guesser, while the
+guesser asks a bystander that answers 429 at once, and while it asks the gateway. The last against the second is what the
+gateway's refusals cost; the last against the first is that and the guesser's own work.
 """
 
 import argparse
@@ -48,7 +51,8 @@ PACES = (10, 20, 40)
 """Submits a second, while sign-ins are refused."""
 PACED_SECONDS = 15
 ROUNDS = 4
-"""Quiet and flooded in turn, so that both meet the same hours of the machine."""
+"""The states in turn, so that all meet the same hours of the machine."""
+QUIET, ELSEWHERE, FLOODED = "edge, no attack", "edge, 200/s sign-ins at a bystander", "edge, 200/s refused sign-ins"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
@@ -94,9 +98,8 @@ def _look(sock: socket.socket, kind: str) -> None:
             raise OSError
 
 
-def guess(port: int, ready: Any, stop: Any, answers: Any) -> None:
+def guess(port: int, form: tuple[str, str], ready: Any, stop: Any, answers: Any) -> None:
     """Refused sign-ins at a fixed rate, through a proxy that the gateway trusts."""
-    token, cookie = _form(port, VISITOR)
     counts: dict[int, int] = {}
     lock = threading.Lock()
     began = time.monotonic()
@@ -106,7 +109,7 @@ def guess(port: int, ready: Any, stop: Any, answers: Any) -> None:
         while not stop.is_set() and time.monotonic() - began < MOST_SECONDS:
             time.sleep(max(0.0, began + number / SIGN_INS_A_SECOND - time.monotonic()))
             with suppress(OSError, ValueError):
-                status = _guess_once(port, (token, cookie), f"p{number % 50}@example.org")
+                status = _guess_once(port, form, f"p{number % 50}@example.org")
                 with lock:
                     counts[status] = counts.get(status, 0) + 1
             number += GUESSERS
@@ -130,6 +133,28 @@ def _guess_once(port: int, form: tuple[str, str], email: str) -> int:
     with socket.create_connection(("127.0.0.1", port), 30, source_address=(STRANGER, 0)) as sock:
         sock.sendall((head + body).encode())
         return int(sock.recv(4096).split(b" ", 2)[1])
+
+
+def stand_by(listener: socket.socket) -> None:
+    """Answers 429 to whoever connects, for as little of the machine as it can be had."""
+    while True:
+        sock, _ = listener.accept()
+        with sock, suppress(OSError):
+            sock.recv(4096)
+            sock.sendall(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+@contextmanager
+def bystander() -> Iterator[int]:
+    """A listener that is not the gateway, in a process of its own; hands out its port."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        process = multiprocessing.Process(target=stand_by, args=[listener], daemon=True)
+        process.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            process.terminate()
+            process.join()
 
 
 def _form(port: int, client: str) -> tuple[str, str]:
@@ -261,31 +286,36 @@ def _flooded(edge: Gateway, rows: list[dict[str, Any]]) -> dict[str, Any]:
     )
     before = audit_rows(edge)
     form = _form(port, "203.0.113.7")
-    quiet: dict[int, list[float]] = {pace: [] for pace in PACES}
-    flooded: dict[int, list[float]] = {pace: [] for pace in PACES}
+    latencies: dict[str, dict[int, list[float]]] = {
+        state: {pace: [] for pace in PACES} for state in (QUIET, ELSEWHERE, FLOODED)
+    }
     rates, statuses, person = [], Counter[int](), 0
-    for _ in range(ROUNDS):
+
+    def time_submits(state: str) -> None:
         for pace in PACES:
-            quiet[pace] += paced(edge, pace, PACED_SECONDS)
-        with _guesser(port) as told:
-            time.sleep(10)  # the tries that the guesser had saved up are spent
-            for pace in PACES:
-                flooded[pace] += paced(edge, pace, PACED_SECONDS)
-            person = sign_in(port, "203.0.113.7", form, "me@acme.example", "a long enough one")
-        rate, counts = told.get(timeout=60)
-        rates.append(rate)
-        statuses.update(counts)
-    name = f"edge, {SIGN_INS_A_SECOND}/s refused sign-ins"
-    rows += [_paced_row("edge, no attack", pace, latencies) for pace, latencies in quiet.items()]
-    rows += [_paced_row(name, pace, latencies) for pace, latencies in flooded.items()]
+            latencies[state][pace] += paced(edge, pace, PACED_SECONDS)
+
+    with bystander() as elsewhere:
+        for _ in range(ROUNDS):
+            time_submits(QUIET)
+            with _guesser(elsewhere, form):
+                time_submits(ELSEWHERE)
+            with _guesser(port, form) as told:
+                time.sleep(10)  # the tries that the guesser had saved up are spent
+                time_submits(FLOODED)
+                person = sign_in(port, "203.0.113.7", form, "me@acme.example", "a long enough one")
+            rate, counts = told.get(timeout=60)
+            rates.append(rate)
+            statuses.update(counts)
+    for state, by_pace in latencies.items():
+        rows += [_paced_row(state, pace, timed) for pace, timed in by_pace.items()]
     print(
         f"refused sign-ins: {min(rates):.0f}/s, answers by status {dict(statuses)}; the person's last sign-in: {person}"
     )
     figures: dict[str, Any] = {}
     for percent in (50, 95, 99):
-        ratios = {pace: _ratio(flooded[pace], quiet[pace], percent / 100) for pace in PACES}
-        of_all = _ratio([*chain(*flooded.values())], [*chain(*quiet.values())], percent / 100)
-        figures[f"flooded_p{percent}_to_quiet_by_pace"] = ratios | {"all": of_all}
+        for name, state in (("quiet", QUIET), ("elsewhere", ELSEWHERE)):
+            figures[f"flooded_p{percent}_to_{name}"] = _ratios(latencies[FLOODED], latencies[state], percent / 100)
     return figures | {
         "refused_per_second": min(rates),
         "audit_rows_added": audit_rows(edge) - before,
@@ -294,11 +324,11 @@ def _flooded(edge: Gateway, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @contextmanager
-def _guesser(port: int) -> Iterator[Any]:
-    """Somebody tries passwords; hands out the queue that holds their rate and answers afterwards."""
+def _guesser(port: int, form: tuple[str, str]) -> Iterator[Any]:
+    """Somebody tries passwords there; hands out the queue that holds their rate and answers afterwards."""
     ready, stop = multiprocessing.Event(), multiprocessing.Event()
     answers: Any = multiprocessing.Queue()
-    attacker = multiprocessing.Process(target=guess, args=[port, ready, stop, answers])
+    attacker = multiprocessing.Process(target=guess, args=[port, form, ready, stop, answers])
     attacker.start()
     assert ready.wait(30)
     try:
@@ -317,8 +347,14 @@ def _paced_row(name: str, pace: int, latencies: Sequence[float]) -> dict[str, An
     return row
 
 
-def _ratio(flooded: Sequence[float], quiet: Sequence[float], part: float) -> float:
-    return report.percentile(flooded, part) / report.percentile(quiet, part)
+def _ratios(flooded: dict[int, list[float]], other: dict[int, list[float]], part: float) -> dict[int | str, float]:
+    """This percentile of the flooded to that of the others, by pace and of all together."""
+
+    def ratio(one: Sequence[float], two: Sequence[float]) -> float:
+        return report.percentile(one, part) / report.percentile(two, part)
+
+    by_pace: dict[int | str, float] = {pace: ratio(flooded[pace], other[pace]) for pace in flooded}
+    return by_pace | {"all": ratio([*chain(*flooded.values())], [*chain(*other.values())])}
 
 
 if __name__ == "__main__":

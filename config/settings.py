@@ -250,7 +250,7 @@ EDGE_RATES = Rates(
     source=env.number("SWITCHYARD_SOURCE_REQUESTS", 500, most=1_000_000),
     credential=env.number("SWITCHYARD_CREDENTIAL_REQUESTS", 500, most=1_000_000),
     stranger=env.number("SWITCHYARD_STRANGER_REQUESTS", 5, most=1_000_000),
-    sign_in=env.number("SWITCHYARD_SIGN_IN_REQUESTS", 1, most=1_000_000),
+    sign_ins_a_minute=env.number("SWITCHYARD_SIGN_INS_A_MINUTE", 20, most=1_000_000),
 )
 EDGE_TRUST = Trust(
     [ip_network(block) for block in env.networks("SWITCHYARD_TRUSTED_PROXIES")],

@@ -14,14 +14,14 @@ KNOWN_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Requests a second; 0 means without a limit. Each may save up `burst_seconds` of them."""
+    """Requests a second, of which each caller may save up `burst_seconds`, and tries to sign in. 0 means without a limit."""
 
     source: int = 500
     credential: int = 500
     stranger: int = 5
-    sign_in: int = 1
-    """Looking at a password costs a quarter of a second of a core: what a person never notices, a guesser must."""
     burst_seconds: int = 5
+    sign_ins_a_minute: int = 20
+    """A quarter of them may come at once. A look at a password costs a quarter of a second of a core, whoever asks for it."""
 
 
 class Buckets:
@@ -90,7 +90,7 @@ class Meter:
         self._sources = Buckets(rates.source, rates.source * rates.burst_seconds)
         self._credentials = Buckets(rates.credential, rates.credential * rates.burst_seconds)
         self._strangers = Buckets(rates.stranger, rates.stranger * rates.burst_seconds)
-        self._tries = Buckets(rates.sign_in / self.processes, rates.sign_in * rates.burst_seconds)
+        self._tries = Buckets(rates.sign_ins_a_minute / 60 / self.processes, max(1, rates.sign_ins_a_minute / 4))
 
     def admit(self, source: str, credential: str, *, is_sign_in: bool, is_free: bool, now: float) -> Ticket | float:
         """A ticket, or the seconds to wait. What is free (static files) counts for its source alone."""

@@ -1,7 +1,7 @@
 from foundation.edge import meters
 from foundation.edge.meters import Buckets, Meter, Rates, Ticket
 
-RATES = Rates(source=100, credential=50, stranger=2, sign_in=1, burst_seconds=5)
+RATES = Rates(source=100, credential=50, stranger=2, burst_seconds=5, sign_ins_a_minute=20)
 
 
 def admitted(meter, times, credential="", *, source="192.0.2.1", now=0.0, **kind):
@@ -53,8 +53,8 @@ def test_a_known_credential_is_a_strangers_again_after_a_while():
 def test_the_rate_of_tries_to_sign_in_is_shared_out_among_processes_and_a_person_may_mistype_at_each():
     meter = Meter(RATES, 2)
     assert passed(admitted(meter, 30, is_sign_in=True)) == 5
-    assert admitted(meter, 1, is_sign_in=True) == [2.0]
-    assert passed(admitted(meter, 30, is_sign_in=True, now=4.0)) == 2
+    assert admitted(meter, 1, is_sign_in=True) == [6.0]
+    assert passed(admitted(meter, 30, is_sign_in=True, now=12.0)) == 2
 
 
 def test_tries_to_sign_in_are_few_whatever_they_carry():
@@ -63,7 +63,7 @@ def test_tries_to_sign_in_are_few_whatever_they_carry():
     meter.note_known(ticket, 0.0)
     judged = [*admitted(meter, 30, "good", is_sign_in=True), *admitted(meter, 30, is_sign_in=True)]
     assert passed(judged) == 5
-    assert judged[-1] == 1.0
+    assert judged[-1] == 3.0
 
 
 def test_whoever_guesses_passwords_leaves_the_pages_to_the_others_behind_its_address():
@@ -79,7 +79,13 @@ def test_static_files_cost_a_stranger_nothing_but_its_sources_share():
 
 
 def test_a_rate_of_zero_is_no_limit():
-    assert passed(admitted(Meter(Rates(0, 0, 0, 0)), 5000)) == 5000
+    assert passed(admitted(Meter(Rates(0, 0, 0, sign_ins_a_minute=0)), 5000, is_sign_in=True)) == 5000
+
+
+def test_the_lowest_rate_lets_one_try_in():
+    meter = Meter(Rates(sign_ins_a_minute=1))
+    assert passed(admitted(meter, 5, is_sign_in=True)) == 1
+    assert passed(admitted(meter, 5, is_sign_in=True, now=60.0)) == 1
 
 
 def test_memory_is_bounded_whatever_number_of_sources_there_is():
