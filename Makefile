@@ -20,7 +20,7 @@ $(READY): pyproject.toml uv.lock
 serve: setup ## Run the gateway in the foreground, on embedded servers unless DATABASE_URL and REDIS_URL are set
 	@$(TIED) $(BIN)/python -m devtools.serve
 
-demo: setup ## The same with a simulated fleet and a seeded day of traffic; prints address and login
+demo: setup ## The same with a simulated fleet of 40 clusters and three months of made-up jobs; prints address and login
 	@$(TIED) $(BIN)/python -m devtools.serve --demo
 
 test: setup ## All that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments

@@ -297,7 +297,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def main() -> int:
     """Exit status: 0 after a requested stop."""
     parser = argparse.ArgumentParser(prog="python -m devtools.serve", description=__doc__)
-    parser.add_argument("--demo", action="store_true", help="with a simulated fleet and a seeded day of traffic")
+    parser.add_argument("--demo", action="store_true", help="with a simulated fleet and three months of made-up jobs")
     options = parser.parse_args()
     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in stops:

@@ -21,7 +21,10 @@ FOREIGN_NAMESPACES = ("kube-system", "default")
 DEVICES = "resource.k8s.io"
 TENANT_LABEL = "switchyard.dev/tenant"
 OLDEST_WITH_POLICIES = (1, 31)
-APPLY = "Run `kubectl apply -f docs/reference/cluster-access.yaml` on the cluster again, then use a token of its ServiceAccount"
+APPLY = (
+    "Download cluster-access.yaml from this gateway's page Register a cluster (/clusters/access.yaml), run "
+    "`kubectl apply -f cluster-access.yaml` on the cluster, then use a token of its ServiceAccount"
+)
 _LABELS = {
     INSTALL_LABEL: "probe",
     TENANT_LABEL: "probe",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from clusters.drivers import AuthFailed, ClusterDriver, DriverError, IdentityRefused, Refused, TlsFailed, connections
 from clusters.drivers.address import ClusterAddress
 from clusters.drivers.resolve import AddressRefused
-from clusters.engine.escapes import Confinement, confinement_findings
+from clusters.engine.escapes import APPLY, Confinement, confinement_findings
 from clusters.engine.health import Reason, clock_findings
 from clusters.engine.permissions import (
     FORMERLY,
@@ -29,7 +29,6 @@ KUEUE = "kueue.x-k8s.io"
 MOST_SENSITIVE_NAMESPACE = "kube-system"
 MOST_RIGHTS_TOLD = 50
 UNKNOWN = Confinement()
-HOW_TO_GRANT = "Apply docs/reference/cluster-access.yaml and use a token of its ServiceAccount."
 
 
 class ProbeRefused(Problem):
@@ -132,7 +131,7 @@ def _require_fitting_rights(rights: Comparison) -> None:
     findings = _rights_findings(rights)
     if findings:
         raise ProbeRefused(
-            f"{' '.join(finding.message for finding in findings)} {HOW_TO_GRANT}",
+            f"{' '.join(finding.message for finding in findings)} {APPLY}.",
             code="missing_permission" if rights.missing else "excess_permission",
             errors=[
                 *_errors("missing_permission", "missing", rights.missing),

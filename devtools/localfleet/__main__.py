@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from devtools.programs import unpack
+
 from .binaries import BuildFailed, locate
 from .controlplane import StartFailed
 from .fleet import describe, start_fleet, stop_fleet
@@ -49,6 +51,7 @@ def _run(options: argparse.Namespace) -> int:
             options.n, root.resolve(), fleet_file=options.fleet, api_only=options.api_only, fast=not options.default_qps
         )
         describe(planes)
+        print("kubectl", shutil.which("kubectl") or unpack("kubectl", root.resolve()), flush=True)
         while True:
             signal.pause()
     except KeyboardInterrupt:

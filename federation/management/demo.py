@@ -1,4 +1,4 @@
-"""What the demo consists of: an organisation, its people, a simulated fleet, prices, quotas, and a day of work.
+"""What the demo consists of: an organisation, its people, a simulated fleet, prices, quotas, and months of work.
 
 Everything here is made up. Prices resemble what clouds ask for; nothing is drawn from any real organisation.
 """
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
+
+from clusters.drivers.simulated import Trouble
 
 ORGANISATION = "acme"
 ADMIN = "admin@acme.example"
@@ -36,6 +38,7 @@ class ClusterPlan:
     strangers: int = 0
     """Devices that pods of others hold, so that not all is ours."""
     is_cordoned: bool = False
+    trouble: Trouble | None = None
 
 
 def nvidia(product: str, memory_mib: int, count: int = 8) -> dict[str, str]:
@@ -66,6 +69,45 @@ MIG = A100 | {
     "nvidia.com/mig-1g.10gb.sharing-strategy": "none",
 }
 SPOT = {"eks.amazonaws.com/capacityType": "SPOT"}
+
+SITES = (  # region, provider, kind, names
+    ("eu-north-1", "aws", "h100", ("stockholm", "lulea", "uppsala")),
+    ("eu-west-3", "aws", "a100", ("paris", "lyon")),
+    ("eu-south-1", "aws", "l4", ("milan", "turin", "genoa")),
+    ("us-east-1", "aws", "h100", ("ashburn", "richmond", "columbus")),
+    ("ap-northeast-1", "aws", "a100", ("tokyo", "osaka")),
+    ("ap-southeast-2", "aws", "l4", ("sydney", "melbourne")),
+    ("europe-west4", "gcp", "a100", ("eemshaven", "groningen", "utrecht")),
+    ("asia-south1", "gcp", "l4", ("mumbai", "pune")),
+    ("us-east4", "gcp", "h200", ("reston", "norfolk")),
+    ("southamerica-east1", "gcp", "l4", ("campinas", "santos")),
+    ("swedencentral", "azure", "h100", ("gavle", "sandviken")),
+    ("canadacentral", "azure", "a100", ("toronto", "ottawa", "kingston")),
+    ("uksouth", "azure", "cpu", ("reading", "slough")),
+    ("on-prem-2", "", "v100", ("basement", "annex")),
+    ("on-prem-3", "", "cpu", ("lab", "warehouse")),
+)
+SICK, STALE = "ashburn", "toronto"
+
+
+def _sites() -> Iterator[ClusterPlan]:
+    """The many clusters beside the first five: one kind of node each, in different numbers."""
+    kinds = {
+        "h100": ({GPU: 8}, H100, 192, 2048),
+        "h200": ({GPU: 8}, H200, 192, 2048),
+        "a100": ({GPU: 8}, A100, 96, 1152),
+        "l4": ({GPU: 4}, L4, 48, 192),
+        "v100": ({GPU: 8}, V100, 64, 488),
+        "cpu": ({}, {}, 64, 256),
+    }
+    for region, provider, kind, names in SITES:
+        for number, name in enumerate(names):
+            groups = [NodeGroup(kind, 2 + 2 * number, f"{region}-a", *kinds[kind])]
+            if kind in ("h100", "a100"):
+                groups.append(NodeGroup("cpu", 1 + number, f"{region}-b"))
+            trouble: Trouble | None = {SICK: "unreachable", STALE: "unwatched"}.get(name)  # type: ignore[assignment]
+            yield ClusterPlan(name, region, provider, groups, strangers=number * 2, trouble=trouble)
+
 
 FLEET = (
     ClusterPlan(
@@ -111,6 +153,7 @@ FLEET = (
         (NodeGroup("v100", 4, "hall-1", {GPU: 8}, V100, 64, 488),),
         is_cordoned=True,
     ),
+    *_sites(),
 )
 
 PRICES = {  # a unit and hour, USD: by GPU model and capacity type; CPU-only flavors by core
@@ -147,13 +190,13 @@ PEOPLE = (  # email's name, shown name, tenant, role
     ("ci-bot", "CI pipeline", "platform/ci", "submitter"),
 )
 LIMITS = (  # tenant, resource, amount in base units, clusters
-    ("", "gpu", 240_000, ()),
-    ("research", "gpu", 160_000, ()),
-    ("research/language", "gpu", 112_000, ()),
+    ("", "gpu", 640_000, ()),
+    ("research", "gpu", 400_000, ()),
+    ("research/language", "gpu", 240_000, ()),
     ("research/language", "gpu:H100-80GB", 64_000, ("frankfurt",)),
-    ("research/vision", "gpu", 32_000, ()),
-    ("products", "gpu", 48_000, ()),
-    ("products/search", "gpu", 16_000, ()),
+    ("research/vision", "gpu", 120_000, ()),
+    ("products", "gpu", 160_000, ()),
+    ("products/search", "gpu", 40_000, ()),
     ("platform/ci", "cpu", 64_000, ()),
     ("platform/ci", "memory", 262_144, ()),
 )
@@ -161,7 +204,7 @@ LIMITS = (  # tenant, resource, amount in base units, clusters
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A kind of job that someone runs: what it asks for, and where it has been run so far."""
+    """A kind of job that someone runs, and what it asks for."""
 
     name: str
     tenant: str
@@ -175,7 +218,6 @@ class Work:
     cpu: str = "8"
     memory: str = "64Gi"
     minutes: tuple[int, int] = (5, 60)
-    clusters: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     weight: int = 1
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -208,42 +250,46 @@ WORK = (
     Work(
         "pretrain-7b", "research/language/pretraining", "tomasz", "registry.example/llm/train:2.3",
         ("torchrun", "train.py", "--config", "7b.yaml"), 4, 8, ("H100-80GB",), cpu="96", memory="1Ti",
-        minutes=(90, 240), clusters=("frankfurt",), labels={"model": "7b", "stage": "pretrain"}, weight=2, more=RACK,
+        minutes=(90, 240), labels={"model": "7b", "stage": "pretrain"}, weight=2, more=RACK,
     ),
     Work(
         "finetune", "research/language/evaluation", "ines", "registry.example/llm/tune:2.3",
         ("python", "tune.py", "--lora"), 1, 8, ("H200", "H100-80GB"), cpu="48", memory="512Gi",
-        minutes=(30, 120), clusters=("oregon", "frankfurt"), labels={"stage": "finetune"}, weight=4,
+        minutes=(30, 120), labels={"stage": "finetune"}, weight=4,
     ),
     Work(
         "eval-suite", "research/language/evaluation", "ines", "registry.example/llm/eval:1.9",
         ("python", "-m", "evals", "--suite", "full"), 1, 2, ("A100-80GB",), cpu="16", memory="128Gi",
-        minutes=(10, 45), clusters=("dublin",), labels={"stage": "eval"}, weight=6,
+        minutes=(10, 45), labels={"stage": "eval"}, weight=6,
     ),
     Work(
         "segment-sweep", "research/vision/segmentation", "yuki", "registry.example/vision/seg:0.14",
-        ("python", "sweep.py"), 1, 4, ("A100-80GB",), cpu="32", memory="256Gi", minutes=(20, 90),
-        clusters=("dublin",), labels={"experiment": "s42"}, weight=5,
+        ("python", "sweep.py"), 1, 4, ("A100-80GB",), cpu="32", memory="256Gi", minutes=(20, 90), labels={"experiment": "s42"}, weight=5,
     ),
     Work(
         "rank-train", "products/search/ranking", "amara", "registry.example/search/rank:7.1",
-        ("python", "-m", "rank.train"), 2, 4, ("A100-80GB", "L4"), cpu="24", memory="96Gi", minutes=(15, 60),
-        clusters=("iowa", "dublin"), labels={"service": "search"}, weight=4,
+        ("python", "-m", "rank.train"), 2, 4, ("A100-80GB", "L4"), cpu="24", memory="96Gi", minutes=(15, 60), labels={"service": "search"}, weight=4,
     ),
     Work(
         "assistant-notebook", "products/assistant", "amara", "registry.example/notebook:3.2",
-        ("start-notebook",), mig="1g.10gb", cpu="4", memory="16Gi", minutes=(20, 120), clusters=("iowa",),
+        ("start-notebook",), mig="1g.10gb", cpu="4", memory="16Gi", minutes=(20, 120),
         labels={"kind": "notebook"}, weight=5,
     ),
     Work(
         "unit-tests", "platform/ci", "ci-bot", "registry.example/ci/runner:24.11", ("make", "test"),
-        cpu="8", memory="16Gi", minutes=(3, 12), clusters=("oregon", "frankfurt"), labels={"pipeline": "main"}, weight=9,
+        cpu="8", memory="16Gi", minutes=(3, 12), labels={"pipeline": "main"}, weight=9,
     ),
 )  # fmt: skip
 LIVE = (  # index into WORK, simulated minutes
-    (0, 45), (1, 20), (1, 12), (2, 6), (2, 9), (2, 14), (3, 18), (3, 25), (3, 8), (4, 16), (4, 22), (5, 40), (5, 55), (5, 30),
-    (6, 3), (6, 4), (6, 5), (6, 2),
+    (0, 45), (0, 70), (1, 20), (1, 12), (1, 33), (2, 6), (2, 9), (2, 14), (2, 21), (3, 18), (3, 25), (3, 8), (3, 50), (4, 16),
+    (4, 22), (4, 38), (5, 40), (5, 55), (5, 30), (6, 3), (6, 4), (6, 5), (6, 2),
 )  # fmt: skip
+STRANDED = Work(
+    "pretrain-3b", "research/language/pretraining", "tomasz", "registry.example/llm/train:2.3",
+    ("torchrun", "train.py", "--config", "3b.yaml"), 2, 8, ("H100-80GB",), cpu="96", memory="1Ti", minutes=(120, 240),
+    labels={"model": "3b", "stage": "pretrain"}, more={"constraints": {"clusters": [SICK]}},
+)  # fmt: skip
+"""Runs where soon nothing answers, so that there is a job of which nobody knows how it is."""
 WAITING = (
     Work(
         "pretrain-70b", "research/language/pretraining", "tomasz", "registry.example/llm/train:2.3",
@@ -252,7 +298,7 @@ WAITING = (
     ),
     Work(
         "rank-backfill", "products/search/ranking", "amara", "registry.example/search/rank:7.1",
-        ("python", "-m", "rank.backfill"), 4, 4, ("A100-80GB",), cpu="24", memory="96Gi", minutes=(60, 120),
+        ("python", "-m", "rank.backfill"), 10, 4, ("A100-80GB",), cpu="24", memory="96Gi", minutes=(60, 120),
         labels={"service": "search"},
     ),
 )  # fmt: skip

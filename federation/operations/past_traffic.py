@@ -1,6 +1,6 @@
 """Jobs that ended before this installation began to watch: written whole, as they would stand had it watched.
 
-For the demo's seeded day. Such a job has its attempt, objects, pods, timeline and usage; quota is not touched, since
+For the demo's seeded history. Such a job has its attempt, objects, pods, timeline and usage; quota is not touched, since
 what has ended holds none.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
-from uuid import UUID, uuid4
+from itertools import chain
+from uuid import uuid4
 
 from django.db import transaction
 
@@ -60,20 +60,25 @@ class PastJob:
         return ReasonCode.PROGRAM_FAILED if self.exit_code else ReasonCode.COMPLETED
 
 
-def record_past_job(past: PastJob) -> UUID:
-    """The id of the job, written with all that belongs to it and its usage, in one transaction."""
+def record_past_jobs(past: Sequence[PastJob]) -> None:
+    """Writes these jobs with all that belongs to them and their usage, in one transaction."""
+    jobs = [_job(one) for one in past]
+    attempts = [_attempt(one, job) for one, job in zip(past, jobs, strict=True)]
+    remotes = [_remote(one, attempt) for one, attempt in zip(past, attempts, strict=True)]
+    pods = [_pods(one, remote) for one, remote in zip(past, remotes, strict=True)]
+    whole = list(zip(past, jobs, attempts, pods, strict=True))
     with transaction.atomic():
-        job = _job(past)
-        attempt = _attempt(past, job)
-        pods = _pods(past, attempt)
-        JobEvent.objects.bulk_create(_events(past, job, attempt))
-        record_runs([_run(past, job, attempt, pod) for pod in pods])
-    return job.id
+        Job.objects.bulk_create(jobs)
+        Attempt.objects.bulk_create(attempts)
+        RemoteObject.objects.bulk_create(remotes)
+        PodRun.objects.bulk_create(chain.from_iterable(pods))
+        JobEvent.objects.bulk_create(event for one, job, attempt, _ in whole for event in _events(one, job, attempt))
+        record_runs([_run(one, job, attempt, pod) for one, job, attempt, ran in whole for pod in ran])
 
 
 def _job(past: PastJob) -> Job:
     stored = spec_json(past.spec)
-    return Job.objects.create(
+    return Job(
         id=id_at(past.submitted_at),
         tenant=past.tenant,
         created_by=past.user,
@@ -96,7 +101,7 @@ def _job(past: PastJob) -> Job:
 
 def _attempt(past: PastJob, job: Job) -> Attempt:
     placed_at = past.started_at - HANDED_OVER
-    return Attempt.objects.create(
+    return Attempt(
         id=id_at(placed_at),
         job=job,
         number=1,
@@ -120,14 +125,13 @@ def _attempt(past: PastJob, job: Job) -> Attempt:
     )
 
 
-def _pods(past: PastJob, attempt: Attempt) -> list[PodRun]:
+def _remote(past: PastJob, attempt: Attempt) -> RemoteObject:
     pod_set = past.spec.pod_sets[0]
-    name = names.object_name(attempt.id, 0)
-    remote = RemoteObject.objects.create(
+    return RemoteObject(
         attempt=attempt,
         cluster_id=attempt.cluster_id,
         position=0,
-        name=name,
+        name=names.object_name(attempt.id, 0),
         flavor=past.flavor.name,
         capacity_type=past.flavor.capacity_type,
         pods=pod_set.count,
@@ -138,28 +142,28 @@ def _pods(past: PastJob, attempt: Attempt) -> list[PodRun]:
         outcome="succeeded" if past.outcome == JobState.SUCCEEDED else "failed",
         ended_at=past.ended_at,
     )
-    ended: dict[str, Any] = {
-        "phase": "Failed" if past.exit_code else "Succeeded",
-        "finished_at": past.ended_at,
-        "exit_code": past.exit_code,
-        "is_gone": True,
-        "observed_at": past.ended_at,
-    }
-    return PodRun.objects.bulk_create(
+
+
+def _pods(past: PastJob, remote: RemoteObject) -> list[PodRun]:
+    return [
         PodRun(
-            attempt=attempt,
-            cluster_id=attempt.cluster_id,
+            attempt=remote.attempt,
+            cluster_id=remote.cluster_id,
             remote_object=remote,
             index=index,
             place=index,
             uid=str(uuid4()),
-            name=f"{name}-{index}-{attempt.id.hex[-5:]}",
+            name=f"{remote.name}-{index}-{remote.attempt.id.hex[-5:]}",
             node=node,
             started_at=past.started_at,
-            **ended,
+            phase="Failed" if past.exit_code else "Succeeded",
+            finished_at=past.ended_at,
+            exit_code=past.exit_code,
+            is_gone=True,
+            observed_at=past.ended_at,
         )
         for index, node in enumerate(past.nodes)
-    )
+    ]
 
 
 def _events(past: PastJob, job: Job, attempt: Attempt) -> list[JobEvent]:

@@ -10,7 +10,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clusters.drivers import Unreachable
-from clusters.drivers.simulated import SimulatedDriver, add_foreign_pod, found_cluster, node_from_manifest, path_of
+from clusters.drivers.simulated import (
+    SimulatedDriver,
+    add_foreign_pod,
+    begin_trouble,
+    end_trouble,
+    found_cluster,
+    node_from_manifest,
+    path_of,
+)
 
 from .worlds import BASE_NODES, INSTALL, job, node_object
 
@@ -64,6 +72,34 @@ def test_what_was_never_founded_is_unreachable(tmp_path):
             continue
         with pytest.raises(Unreachable):
             path_of(tmp_path, server)
+
+
+def test_a_cluster_in_trouble_answers_nothing_until_it_ends(path):
+    clock = Clock()
+    begin_trouble(path, "unreachable", START + timedelta(seconds=60))
+
+    async def body():
+        driver = SimulatedDriver(path, INSTALL, now=clock)
+        identity = await driver.identity()
+        clock.advance(60)
+        with pytest.raises(Unreachable):
+            await driver.identity()
+        end_trouble(path)
+        assert await driver.identity() == identity
+
+    asyncio.run(body())
+
+
+def test_an_unwatched_cluster_answers_and_its_watches_bring_nothing(path):
+    begin_trouble(path, "unwatched", START)
+
+    async def body():
+        driver = SimulatedDriver(path, INSTALL, now=Clock())
+        assert await driver.list_jobs() == []
+        with pytest.raises(Unreachable):
+            await anext(driver.watch_nodes())
+
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize("looks", [[3600], [1] * 40, [0.5, 7, 0.1, 30], [10, 10, 10]])

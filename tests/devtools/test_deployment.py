@@ -10,8 +10,8 @@ import yaml
 from config.celery import QUEUES
 from devtools.embedded import free_port
 from devtools.embedded.running import wheel
+from devtools.programs import unpack
 from devtools.serve import NEEDS, PROJECT, ROLES, SECRETS
-from tests.devtools.programs import unpack
 
 COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 DOCKERFILE = (PROJECT / "Dockerfile").read_text()

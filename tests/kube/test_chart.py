@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 from devtools.localfleet.admin import client
+from devtools.programs import unpack
 from devtools.serve import PROJECT
-from tests.devtools.programs import unpack
 from tests.kube.test_localfleet import wait_for
 
 pytestmark = pytest.mark.kube

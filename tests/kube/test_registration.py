@@ -14,8 +14,8 @@ from clusters.models import Cluster
 from clusters.queries import address_of_registered
 from devtools.localfleet.admin import apply, apply_file, mint_token
 from devtools.localfleet.admin import client as cluster_client
+from devtools.programs import unpack
 from tests.builders import bearer, bind, make_user
-from tests.devtools.programs import unpack
 
 from .conftest import ACCESS_MANIFEST, gateway_token
 
@@ -287,7 +287,7 @@ def test_the_earlier_manifest_is_named_as_too_powerful(with_the_earlier_manifest
     eventually(lambda: "a thief may" in post(plane, mint_token(plane, *ACCOUNT)).content.decode())
     problem = post(plane, mint_token(plane, *ACCOUNT)).json()
     assert problem["code"] == "excess_permission"
-    assert "kubectl apply -f docs/reference/cluster-access.yaml" in problem["detail"]
+    assert "`kubectl apply -f cluster-access.yaml`" in problem["detail"]
     assert {error["detail"] for error in problem["errors"] if error["code"] == "excess_permission"} == {
         "a thief may: create a namespace of privileged pods",
         "a thief may: create a namespace without labels",

