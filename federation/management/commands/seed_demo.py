@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from django.conf import settings
@@ -52,7 +53,7 @@ from tenancy.models import Tenant, User
 from tenancy.operations import bootstrap, create_tenant, ensure_user, give_role
 from tenancy.queries import SYSTEM, actor_for
 
-HISTORY = timedelta(days=90)
+HISTORY_DAYS = 90
 JOBS_A_DAY, JOBS_A_WEEKEND_DAY = 40, 14
 LAST_END = timedelta(seconds=60)
 """The newest past job ended so long ago: what ends from now on is the simulation's own."""
@@ -71,9 +72,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--address", default=f"http://127.0.0.1:{os.environ.get('SWITCHYARD_PORT', '8000')}")
+        parser.add_argument("--days", type=int, default=HISTORY_DAYS, help="of past jobs (default %(default)s)")
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 
-    def handle(self, *_: Any, address: str, json: bool, **__: Any) -> None:
+    def handle(self, *_: Any, address: str, days: int, json: bool, **__: Any) -> None:
         organisation = bootstrap(ORGANISATION, ADMIN, password=PASSWORD).organisation
         tenants = _tenants(organisation)
         people = _people(tenants)
@@ -81,7 +83,7 @@ class Command(BaseCommand):
         for cluster in clusters:
             _prices(cluster)
         _limits()
-        past = _history(tenants, people)
+        past = _history(tenants, people, days)
         live = _live_jobs(people)
         self.stdout.write(_report(address, past, live, as_json=json))
 
@@ -157,27 +159,27 @@ def _limits() -> None:
             put_limit(SYSTEM, tenant, resource, nominal=nominal, clusters=clusters)
 
 
-def _history(tenants: Mapping[str, Tenant], people: Mapping[str, User]) -> int:
-    """Jobs of the last months, the same ones each time it is seeded; written only if there are none yet."""
+def _history(tenants: Mapping[str, Tenant], people: Mapping[str, User], days: int) -> int:
+    """Jobs of the last days, the same ones each time it is seeded; written only if there are none yet."""
     if Job.objects.filter(labels__has_key="demo").exists():
         return 0
     chance = random.Random(20)  # noqa: S311 - a made-up history, the same for everyone
     offers = {work.name: _offers(work, tenants[""]) for work in WORK}
-    prices = price_book(now())
-    past = [
-        _past_job(number, ended_at, chance, offers, tenants, people, prices)
-        for number, ended_at in enumerate(_ends(chance), start=100)
-    ]
+    past = []
+    for number, ended_at in enumerate(_ends(chance, days), start=100):
+        work = chance.choices(WORK, [work.weight for work in WORK])[0]
+        offer = chance.choice(offers[work.name])
+        past.append(_past_job(work, offer, (tenants[work.tenant], people[work.who]), (number, ended_at), chance))
     for first in range(0, len(past), WRITTEN_AT_ONCE):
         record_past_jobs(past[first : first + WRITTEN_AT_ONCE])
     return len(past)
 
 
-def _ends(chance: random.Random) -> Iterator[datetime]:
+def _ends(chance: random.Random, days: int) -> Iterator[datetime]:
     """When the past jobs ended, oldest first: fewer at weekends, most in the afternoon (UTC)."""
     latest = now() - LAST_END
-    for days in range(HISTORY.days, -1, -1):
-        midnight = (latest - timedelta(days=days)).replace(hour=0, minute=0, second=0, microsecond=0)
+    for ago in range(days, -1, -1):
+        midnight = (latest - timedelta(days=ago)).replace(hour=0, minute=0, second=0, microsecond=0)
         jobs = JOBS_A_WEEKEND_DAY if midnight.isoweekday() > 5 else JOBS_A_DAY  # noqa: PLR2004 - Friday
         ends = sorted(midnight + timedelta(hours=chance.triangular(0, 24, 15)) for _ in range(jobs))
         yield from (end for end in ends if end <= latest)
@@ -185,36 +187,29 @@ def _ends(chance: random.Random) -> Iterator[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Where a kind of work may have run: a flavor of a cluster, and the nodes that offer it."""
+    """Where a kind of work may have run: a flavor of a cluster, the nodes that offer it, and what a unit costs an hour."""
 
     cluster: Cluster
     flavor: Flavor
     group: NodeGroup
+    unit_price: Decimal | None
 
 
 def _past_job(
-    number: int,
-    ended_at: datetime,
-    chance: random.Random,
-    offers: Mapping[str, Sequence[Offer]],
-    tenants: Mapping[str, Tenant],
-    people: Mapping[str, User],
-    prices: Mapping[Any, Any],
+    work: Work, offer: Offer, whose: tuple[Tenant, User], numbered: tuple[int, datetime], chance: random.Random
 ) -> PastJob:
-    work = chance.choices(WORK, [work.weight for work in WORK])[0]
-    offer = chance.choice(offers[work.name])
+    (tenant, user), (number, ended_at) = whose, numbered
     ran = timedelta(minutes=chance.uniform(*work.minutes))
     roll = chance.random()
-    price = prices.get((offer.cluster.id, offer.flavor.name))
     first = chance.randrange(offer.group.count)
     return PastJob(
-        tenant=tenants[work.tenant],
-        user=people[work.who],
+        tenant=tenant,
+        user=user,
         spec=read_spec(work.spec(number, {"demo": "history"}), Rules()),
         cluster=offer.cluster,
         flavor=offer.flavor,
         nodes=[f"{offer.group.name}-{(first + pod) % offer.group.count + 1:02d}" for pod in range(work.pods)],
-        unit_price=price.unit_price if price else None,
+        unit_price=offer.unit_price,
         gpu_units=1 if work.mig else work.gpus,
         submitted_at=ended_at - ran - timedelta(seconds=chance.expovariate(1 / 90) + 3),
         started_at=ended_at - ran,
@@ -233,12 +228,14 @@ def _offers(work: Work, organisation: Tenant) -> list[Offer]:
         flavors = flavors.filter(gpu_model__in=work.models, sharing="whole")
     else:
         flavors = flavors.filter(vendor="")
-    plans = {plan.name: plan for plan in FLEET}
+    plans, prices = {plan.name: plan for plan in FLEET}, price_book(now())
     offers = []
     for flavor in flavors.order_by("cluster__name", "name"):
         wanted = "mig" if work.mig else flavor.gpu_model.split("-")[0].lower() or "cpu"
         groups = (group for group in plans[flavor.cluster.name].groups if group.name == wanted)
-        offers += [Offer(flavor.cluster, flavor, group) for group in groups if group.count >= work.pods]
+        price = prices.get((flavor.cluster_id, flavor.name))
+        unit_price = price.unit_price if price else None
+        offers += [Offer(flavor.cluster, flavor, group, unit_price) for group in groups if group.count >= work.pods]
     return offers
 
 
@@ -263,7 +260,7 @@ def _report(address: str, past: int, live: int, *, as_json: bool) -> str:
         return json.dumps(shown)
     return (
         f"open     {address}\nsign in  {ADMIN}\npassword {PASSWORD}\n"
-        f"All data is made up: {len(FLEET)} simulated clusters under {settings.HOME / 'simulated'}, {HISTORY.days} days of past"
+        f"All data is made up: {len(FLEET)} simulated clusters under {settings.HOME / 'simulated'}, past"
         f" jobs, and live jobs that run in the simulation. No real cluster is used."
         f"\n{SICK} stops answering after {SOON.seconds} s, and {STALE} has reported nothing for"
         f" {STALE_SINCE.seconds // 60} min, so that you can see how such clusters are handled."
