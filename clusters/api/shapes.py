@@ -1,7 +1,6 @@
 """What cluster bodies look like. Credentials go in and never come out: no shape that is shown has a field for them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -104,8 +103,14 @@ class FlavorShown(serializers.Serializer[Any]):
     slice_hosts = serializers.IntegerField(help_text="So many nodes make up one accelerator; a gang keeps to them.")
     unplaceable = serializers.CharField(allow_blank=True, help_text="Why no job can be started on it; else empty.")
     nodes = serializers.IntegerField()
-    total = serializers.IntegerField()
-    free = serializers.IntegerField()
+    total = serializers.IntegerField(help_text="Units in all: those below, each counted once.")
+    free = serializers.IntegerField(
+        help_text="Idle and available: the cluster and the node take new work and were observed recently."
+    )
+    used = serializers.IntegerField(help_text="In use by jobs of this gateway.")
+    used_by_others = serializers.IntegerField(help_text="In use by pods of others.")
+    out_of_service = serializers.IntegerField(help_text="Idle, on a node or a cluster that takes no new work.")
+    unseen = serializers.IntegerField(help_text="Last seen idle, on a cluster that is stale or does not answer.")
     largest_free_block = serializers.IntegerField(help_text="Most free units on one node.")
 
 
@@ -189,8 +194,8 @@ def show_cluster(cluster: Cluster) -> dict[str, Any]:
 
 def show_clusters(clusters: Sequence[Cluster]) -> list[dict[str, Any]]:
     """The clusters with their flavors, in two queries."""
-    flavors = flavor_summary([cluster.id for cluster in clusters])
     at = now()
+    flavors = flavor_summary(clusters, at)
     return [_cluster(cluster, flavors[cluster.id], at) for cluster in clusters]
 
 
@@ -216,11 +221,24 @@ def _cluster(cluster: Cluster, flavors: Sequence[FlavorSummary], at: datetime) -
     }
 
 
+_SHOWN_OF_FLAVORS = (
+    "name", "vendor", "gpu_model", "gpu_memory_mib", "sharing", "capacity_type", "slice_hosts", "unplaceable", "nodes",
+    "largest_free_block",
+)  # fmt: skip
+
+
 def show_flavor(flavor: FlavorSummary) -> dict[str, Any]:
     """One flavor of a cluster in numbers."""
-    shown = asdict(flavor)
-    del shown["id"]
-    return shown
+    count = flavor.count
+    shown = {name: getattr(flavor, name) for name in _SHOWN_OF_FLAVORS}
+    return shown | {
+        "total": count.total,
+        "free": count.free,
+        "used": count.ours,
+        "used_by_others": count.others,
+        "out_of_service": count.out_of_service,
+        "unseen": count.unseen,
+    }
 
 
 def show_node(node: Node) -> dict[str, Any]:

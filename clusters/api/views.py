@@ -19,6 +19,7 @@ from clusters.operations import (
     update_cluster,
 )
 from clusters.queries import cluster_by_id, flavor_summary, in_state, visible_clusters
+from foundation.clock import now
 from foundation.schema import page_shape
 from tenancy.api.views import ApiView
 
@@ -173,7 +174,7 @@ class ClusterFlavorsView(ApiView):
     def get(self, request: Request, cluster_id: UUID) -> Response:
         """What the cluster's nodes offer."""
         cluster = cluster_by_id(self.actor, cluster_id)
-        known = {flavor.id: flavor for flavor in flavor_summary([cluster.id])[cluster.id]}
+        known = {flavor.id: flavor for flavor in flavor_summary([cluster], now())[cluster.id]}
         return self.page(
             cluster.flavors.filter(id__in=known),
             orders={"name": "name", "-name": "-name"},

@@ -11,6 +11,8 @@ NOT_READY_SHARE = 4
 """One node in so many not ready makes a cluster degraded."""
 NODES_NAMED = 5
 TOO_LARGE = "too_large"
+OPEN_STATES = frozenset({"ready", "degraded"})
+"""States of a cluster that takes new work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What clusters have and what of it is free, by flavor, from what was last observed."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,19 +9,20 @@ from uuid import UUID
 
 from django.conf import settings
 
-from clusters.engine.health import TOO_LARGE, Freshness, freshness, stale_findings
+from clusters.engine.health import OPEN_STATES, TOO_LARGE, Freshness, freshness, stale_findings
+from clusters.engine.offered import NONE, DeviceCount, count_on_node
 from clusters.engine.taints import Standing, standing
 from clusters.models import Cluster, Flavor, Node
 
-_READ = ("cluster_id", "devices", "used_devices", "taints", "is_ready", "is_schedulable")
+_READ = ("cluster_id", "devices", "used_devices", "foreign_devices", "taints", "is_ready", "is_schedulable")
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorSummary:
-    """A flavor of a cluster in numbers. Units are devices (GPUs, slices, shares); a CPU-only flavor has none.
+    """A flavor of a cluster in numbers. Units are GPUs or slices of them; a CPU-only flavor has none.
 
-    `free` counts nodes only that take pods on these devices: ready, schedulable, and without a taint that such pods do
-    not tolerate. `largest_free_block` is the most free on one node.
+    A node takes pods on these devices when it is ready, schedulable, and without a taint that such pods do not tolerate.
+    `largest_free_block` is the most free on one node.
     """
 
     id: UUID
@@ -34,31 +35,70 @@ class FlavorSummary:
     slice_hosts: int
     unplaceable: str
     nodes: int
-    total: int
-    free: int
+    count: DeviceCount
     largest_free_block: int
 
+    @property
+    def is_sliced(self) -> bool:
+        """Its units are parts of GPUs."""
+        return self.sharing != "whole"
 
-def flavor_summary(cluster_ids: Collection[UUID]) -> Mapping[UUID, Sequence[FlavorSummary]]:
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it has devices at all."""
+        return self.count.total > 0 or bool(self.vendor)
+
+
+def flavor_summary(clusters: Collection[Cluster], at: datetime) -> Mapping[UUID, Sequence[FlavorSummary]]:
     """For each cluster its flavors in order of name; clusters without flavors have an empty sequence. Two queries."""
-    offered: dict[tuple[UUID, str], list[int]] = defaultdict(list)
-    totals: dict[tuple[UUID, str], int] = defaultdict(int)
-    flavors = list(Flavor.objects.filter(cluster_id__in=cluster_ids).order_by("cluster_id", "name"))
+    by_id = {cluster.id: _Reach.of(cluster, at) for cluster in clusters}
+    counts: dict[tuple[UUID, str], list[DeviceCount]] = defaultdict(list)
+    flavors = list(Flavor.objects.filter(cluster_id__in=by_id).order_by("cluster_id", "name"))
     known = {(flavor.cluster_id, flavor.name): flavor for flavor in flavors}
-    for node in Node.objects.filter(cluster_id__in=cluster_ids).only(*_READ).iterator():
+    for node in Node.objects.filter(cluster_id__in=by_id).only(*_READ).iterator():
         units_of = {name: units for name, units in _entries(node.devices) if (node.cluster_id, name) in known}
         own = {name: known[node.cluster_id, name] for name in units_of}
-        stands = node_standing(node, own)
-        for name, units in units_of.items():
-            taken = int(node.used_devices.get(own[name].resource_name, 0))
-            totals[node.cluster_id, name] += units
-            is_open = not stands.why_unusable and name not in stands.repels
-            offered[node.cluster_id, name].append(max(0, units - taken) if is_open else 0)
-    result: dict[UUID, list[FlavorSummary]] = {cluster_id: [] for cluster_id in cluster_ids}
+        for name, count in _counts_on(node, units_of, own, by_id[node.cluster_id]):
+            counts[node.cluster_id, name].append(count)
+    result: dict[UUID, list[FlavorSummary]] = {cluster_id: [] for cluster_id in by_id}
     for flavor in flavors:
-        free = offered[flavor.cluster_id, flavor.name]
-        result[flavor.cluster_id].append(_summary(flavor, free, totals[flavor.cluster_id, flavor.name]))
+        result[flavor.cluster_id].append(_summary(flavor, counts[flavor.cluster_id, flavor.name]))
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Whether a cluster is observed, and whether it takes new work."""
+
+    is_seen: bool
+    is_open: bool
+
+    @classmethod
+    def of(cls, cluster: Cluster, at: datetime) -> "_Reach":
+        is_stale = _judged(freshness_of(cluster, at), cluster.reasons).is_stale
+        return cls(
+            is_seen=not is_stale and cluster.health in OPEN_STATES,
+            is_open=cluster.state in OPEN_STATES,
+        )
+
+
+def _counts_on(
+    node: Node, units_of: Mapping[str, int], flavors: Mapping[str, Flavor], reach: _Reach
+) -> Iterator[tuple[str, DeviceCount]]:
+    stands = node_standing(node, flavors)
+    for name, units in units_of.items():
+        resource = flavors[name].resource_name
+        takes_pods = not stands.why_unusable and name not in stands.repels and not flavors[name].unplaceable
+        yield (
+            name,
+            count_on_node(
+                units,
+                int(node.used_devices.get(resource, 0)),
+                int(node.foreign_devices.get(resource, 0)),
+                is_seen=reach.is_seen,
+                is_open=reach.is_open and takes_pods,
+            ),
+        )
 
 
 def freshness_of(cluster: Cluster, now: datetime) -> Freshness:
@@ -100,7 +140,7 @@ def _entries(devices: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, int]]:
     return ((str(entry["flavor"]), int(entry["units"])) for entry in devices)
 
 
-def _summary(flavor: Flavor, free: Sequence[int], total: int) -> FlavorSummary:
+def _summary(flavor: Flavor, counts: Sequence[DeviceCount]) -> FlavorSummary:
     return FlavorSummary(
         id=flavor.id,
         name=flavor.name,
@@ -111,8 +151,7 @@ def _summary(flavor: Flavor, free: Sequence[int], total: int) -> FlavorSummary:
         capacity_type=flavor.capacity_type,
         slice_hosts=flavor.slice_hosts,
         unplaceable=flavor.unplaceable,
-        nodes=len(free),
-        total=total,
-        free=sum(free),
-        largest_free_block=max(free, default=0),
+        nodes=len(counts),
+        count=sum(counts, NONE),
+        largest_free_block=max((count.free for count in counts), default=0),
     )

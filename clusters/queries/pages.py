@@ -1,6 +1,5 @@
 """What the fleet and cluster pages show, as frozen values. Counts are of what was last observed."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,6 +8,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q, Sum
 
+from clusters.engine.offered import NONE, DeviceCount
 from clusters.models import Cluster, ClusterEvent, Flavor, Node
 from foundation.clock import now
 from foundation.paging import page_of
@@ -20,19 +20,6 @@ from .visible import visible_clusters
 
 EVENTS_SHOWN = 30
 NODES_A_PAGE = "50"
-
-
-@dataclass(frozen=True, slots=True)
-class FlavorLine:
-    """A flavor with its devices: used by anyone, free on usable nodes, and out of service."""
-
-    summary: FlavorSummary
-    used: int
-    idle_elsewhere: int
-
-    @property
-    def is_gpu(self) -> bool:
-        return self.summary.total > 0 or bool(self.summary.vendor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +51,23 @@ class ClusterCard:
     nodes_ready: int
     cpu_millicores: int
     memory_mib: int
-    flavors: tuple[FlavorLine, ...]
+    flavors: tuple[FlavorSummary, ...]
     labels: tuple[tuple[str, str], ...]
 
     @property
-    def gpus_total(self) -> int:
-        return sum(line.summary.total for line in self.flavors)
+    def gpus(self) -> DeviceCount:
+        """Its whole GPUs."""
+        return sum((flavor.count for flavor in self.flavors if not flavor.is_sliced), NONE)
 
     @property
-    def gpus_used(self) -> int:
-        return sum(line.used for line in self.flavors)
+    def slices(self) -> DeviceCount:
+        """Its parts of GPUs, each in its own unit."""
+        return sum((flavor.count for flavor in self.flavors if flavor.is_sliced), NONE)
 
     @property
-    def gpus_free(self) -> int:
-        return sum(line.summary.free for line in self.flavors)
+    def is_well(self) -> bool:
+        """Ready, and observed recently."""
+        return self.state == "ready" and not self.minutes_stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +78,22 @@ class Fleet:
     may_register: bool
 
     @property
-    def gpus_total(self) -> int:
-        return sum(card.gpus_total for card in self.clusters)
+    def gpus(self) -> DeviceCount:
+        """The whole GPUs of all clusters."""
+        return sum((card.gpus for card in self.clusters), NONE)
 
     @property
-    def gpus_used(self) -> int:
-        return sum(card.gpus_used for card in self.clusters)
-
-    @property
-    def gpus_free(self) -> int:
-        return sum(card.gpus_free for card in self.clusters)
+    def slices(self) -> DeviceCount:
+        """The parts of GPUs of all clusters, each in its own unit."""
+        return sum((card.slices for card in self.clusters), NONE)
 
     @property
     def ready(self) -> int:
-        return sum(card.state == "ready" and not card.minutes_stale for card in self.clusters)
+        return sum(card.is_well for card in self.clusters)
 
     @property
     def troubled(self) -> tuple[ClusterCard, ...]:
-        return tuple(card for card in self.clusters if card.state != "ready" or card.minutes_stale)
+        return tuple(card for card in self.clusters if not card.is_well)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +138,9 @@ class ClusterView:
 
 
 def fleet_view(actor: Actor) -> Fleet:
-    """Every cluster the actor may see, troubled ones first, then by name. Five queries whatever the fleet's size."""
+    """Every cluster the actor may see, troubled ones first, then by name. Four queries whatever the fleet's size."""
     cards = _cards(list(visible_clusters(actor)))
-    in_order = sorted(
-        cards, key=lambda card: (card.state == "ready" and not card.minutes_stale, card.name, str(card.id))
-    )
+    in_order = sorted(cards, key=lambda card: (card.is_well, card.name, str(card.id)))
     may_register = visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(depth=0).exists()
     return Fleet(clusters=tuple(in_order), may_register=may_register)
 
@@ -188,8 +174,8 @@ def cluster_view(actor: Actor, cluster: Cluster, query: Mapping[str, str]) -> Cl
 
 def _cards(clusters: Sequence[Cluster]) -> list[ClusterCard]:
     ids = [cluster.id for cluster in clusters]
-    flavors = flavor_summary(ids)
-    used = _used_by_flavor(ids)
+    at = now()
+    flavors = flavor_summary(clusters, at)
     sums = {
         row["cluster_id"]: row
         for row in Node.objects.filter(cluster_id__in=ids)
@@ -201,32 +187,11 @@ def _cards(clusters: Sequence[Cluster]) -> list[ClusterCard]:
             memory=Sum("memory_mib"),
         )
     }
-    return [_card(cluster, flavors[cluster.id], used, sums.get(cluster.id, {})) for cluster in clusters]
+    return [_card(cluster, flavors[cluster.id], sums.get(cluster.id, {}), at) for cluster in clusters]
 
 
-def _used_by_flavor(cluster_ids: Sequence[UUID]) -> Mapping[tuple[UUID, str], int]:
-    """Devices in use by cluster and flavor, by whomever."""
-    used: dict[tuple[UUID, str], int] = defaultdict(int)
-    rows = Node.objects.filter(cluster_id__in=cluster_ids).exclude(used_devices={})
-    for cluster_id, devices in rows.values_list("cluster_id", "used_devices").iterator():
-        for resource, units in devices.items():
-            used[cluster_id, resource] += int(units)
-    flavors = Flavor.objects.filter(cluster_id__in=cluster_ids).values_list("cluster_id", "name", "resource_name")
-    return {(cluster_id, name): used.get((cluster_id, resource), 0) for cluster_id, name, resource in flavors}
-
-
-def _card(
-    cluster: Cluster,
-    flavors: Sequence[FlavorSummary],
-    used: Mapping[tuple[UUID, str], int],
-    sums: Mapping[str, Any],
-) -> ClusterCard:
-    at = now()
+def _card(cluster: Cluster, flavors: Sequence[FlavorSummary], sums: Mapping[str, Any], at: datetime) -> ClusterCard:
     fresh = freshness_of(cluster, at)
-    lines = []
-    for summary in flavors:
-        taken = min(used.get((cluster.id, summary.name), 0), summary.total - summary.free)
-        lines.append(FlavorLine(summary, taken, summary.total - summary.free - taken))
     return ClusterCard(
         id=cluster.id,
         name=cluster.name,
@@ -246,7 +211,7 @@ def _card(
         nodes_ready=sums.get("ready", 0),
         cpu_millicores=sums.get("cpu") or 0,
         memory_mib=sums.get("memory") or 0,
-        flavors=tuple(lines),
+        flavors=tuple(flavors),
         labels=tuple(sorted((str(name), str(value)) for name, value in cluster.labels.items())),
     )
 

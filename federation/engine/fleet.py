@@ -7,14 +7,14 @@ from uuid import UUID
 
 import numpy as np
 
+from clusters.engine.health import OPEN_STATES
+
 from .amounts import milli_gpu_per_unit, portion_of
 from .eligibility import exclusion
 from .model import Constraints, FleetCluster, GpuRequest
 from .policies import NO_POLICY, Policy
 from .pools import CPU, RESOURCES, UNITS, WHOLE, Floats, Ints, Mask, Pool, pools_of
 from .prices import Rates, rates_of
-
-OPEN_STATES = frozenset({"ready", "degraded"})
 
 
 def sees(tenant_path: str, owner_path: str) -> bool:

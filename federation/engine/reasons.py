@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clusters.engine.health import OPEN_STATES
+
 from .amounts import USUAL_VENDOR, is_wanted
 from .decisions import Reason
 from .eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, opening, tier_of
-from .fleet import OPEN_STATES
 from .ledger import FleetState, PoolState
 from .limits import LimitLine
 from .model import FleetCluster, JobRequest, PodSetRequest, Topology

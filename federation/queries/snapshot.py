@@ -21,9 +21,8 @@ import billing.queries
 import clusters.queries
 import quotas.queries
 from billing.queries import PriceView
-from clusters.engine.health import FRESH, Freshness
+from clusters.engine.health import FRESH, OPEN_STATES, Freshness
 from clusters.queries.fleet import ClusterView, NodeView
-from federation.engine.fleet import OPEN_STATES
 from federation.engine.interruptions import are_interrupted
 from federation.engine.model import (
     FleetCluster,

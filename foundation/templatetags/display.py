@@ -194,9 +194,6 @@ def bar(used: float, total: float, label: str, tone: str = "", other: float = 0)
     """A bar of `used` (and `other`, in a second colour) in `total`; its label is read instead of the picture."""
     whole = max(float(total), float(used) + float(other), 1e-9)
     first, second = 100 * float(used) / whole, 100 * float(other) / whole
-    if not tone:
-        share = float(used) / float(total) if total else 0.0
-        tone = "full" if share >= 1 else "high" if share >= 0.85 else ""  # noqa: PLR2004 - where a bar asks for attention
     return format_html(
         '<svg class="bar" role="img" aria-label="{}" preserveAspectRatio="none">'
         '<rect class="bar-track" width="100%" height="100%"/><rect class="bar-used {}" width="{}%" height="100%"/>'

@@ -123,8 +123,8 @@ def test_a_cluster_shows_its_flavors_with_what_is_free(client, headers):
     [flavor] = client.get(f"{URL}/{cluster.id}", headers=headers).json()["flavors"]
     assert flavor == {
         "name": "h100", "vendor": "nvidia", "gpu_model": "H100-80GB", "gpu_memory_mib": 81920, "sharing": "whole",
-        "capacity_type": "on_demand", "nodes": 5, "total": 36, "free": 9, "largest_free_block": 6, "slice_hosts": 1,
-            "unplaceable": "",
+        "capacity_type": "on_demand", "nodes": 5, "total": 36, "free": 9, "used": 11, "used_by_others": 0,
+        "out_of_service": 16, "unseen": 0, "largest_free_block": 6, "slice_hosts": 1, "unplaceable": "",
     }  # fmt: skip
     assert client.get(f"{URL}/{cluster.id}/flavors", headers=headers).json()["items"] == [flavor]
 
@@ -133,9 +133,9 @@ def test_summaries_keep_clusters_apart(db):
     here, there = simulated("here"), simulated("there")
     add_node(here, "n", "h100", 8)
     add_node(there, "n", "h100", 2)
-    found = flavor_summary([here.id, there.id])
-    assert [(f.total, f.nodes) for f in found[here.id]] == [(8, 1)]
-    assert [(f.total, f.nodes) for f in found[there.id]] == [(2, 1)]
+    found = flavor_summary([here, there], clock.now())
+    assert [(f.count.total, f.nodes) for f in found[here.id]] == [(8, 1)]
+    assert [(f.count.total, f.nodes) for f in found[there.id]] == [(2, 1)]
 
 
 def test_nodes_are_listed_with_kubernetes_quantities(client, headers):

@@ -199,8 +199,8 @@ def test_what_is_free_on_nodes_that_take_none_of_our_pods_is_not_told_as_free():
     cluster = make_cluster()
     gpu, team = ({"key": key, "effect": "NoSchedule"} for key in ("nvidia.com/gpu", "team"))
     record_inventory(cluster.id, [seen("n1", taints=[gpu]), seen("n2", taints=[gpu, team]), seen("n3")], {})
-    (summary,) = flavor_summary([cluster.id])[cluster.id]
-    assert (summary.nodes, summary.total, summary.free, summary.largest_free_block) == (3, 24, 16, 8)
+    (summary,) = flavor_summary([cluster], now())[cluster.id]
+    assert (summary.nodes, summary.count.total, summary.count.free, summary.largest_free_block) == (3, 24, 16, 8)
 
 
 def device(name: str = "NVIDIA H100 80GB HBM3", **more):
@@ -222,9 +222,9 @@ def test_devices_that_are_claimed_are_flavors_like_any_other():
     flavor = Flavor.objects.get(cluster=cluster, name="h100-80gb")
     assert (flavor.device_class, flavor.cel, flavor.resource_name) == ("gpu.nvidia.com", kind.cel, kind.resource)
     assert Flavor.objects.get(cluster=cluster, name="l4").unplaceable == "far away"
-    [far, near] = sorted(flavor_summary([cluster.id])[cluster.id], key=lambda one: one.total)
-    assert (near.name, near.total, near.free, near.largest_free_block) == ("h100-80gb", 8, 5, 5)
-    assert (far.name, far.total, far.nodes) == ("l4", 0, 0)
+    [far, near] = sorted(flavor_summary([cluster], now())[cluster.id], key=lambda one: one.count.total)
+    assert (near.name, near.count.total, near.count.free, near.largest_free_block) == ("h100-80gb", 8, 5, 5)
+    assert (far.name, far.count.total, far.nodes) == ("l4", 0, 0)
     [view] = fleet()
     assert view.nodes[0].devices == {"h100-80gb": 8}
     assert view.nodes[0].foreign_devices == {"h100-80gb": 2}

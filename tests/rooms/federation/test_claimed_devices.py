@@ -15,6 +15,7 @@ from clusters.queries import flavor_summary
 from devtools.localfleet.devices import resource_slices
 from devtools.localfleet.fleetfile import ClusterSpec, NodeGroup, node_objects
 from federation.models import Job, PodRun
+from foundation.clock import now
 from foundation.problems import Problem
 from tests.builders import make_tenant, submit
 from tests.live import H100, gpu_job, observe_until
@@ -44,7 +45,7 @@ def test_gpus_that_are_published_are_seen_and_so_is_what_strangers_hold():
     assert Node.objects.get(cluster=cluster).devices == [{"flavor": "h100-80gb", "units": 8}]
     held = [("gpu.nvidia.com", "h100-000", f"gpu-{number}") for number in range(3)]
     add_foreign_claim(path_of(settings.HOME, cluster.server), "theirs", held)
-    observe_until(lambda: flavor_summary([cluster.id])[cluster.id][0].free == 5)
+    observe_until(lambda: flavor_summary([cluster], now())[cluster.id][0].count.free == 5)
 
 
 def test_a_cluster_that_does_not_let_us_see_its_devices_says_so_and_works_on(monkeypatch):
