@@ -169,7 +169,9 @@ def _audit(layout: Layout) -> list[str]:
         return []
     policy = layout.root / "audit-policy.yaml"
     policy.write_text(AUDIT_POLICY)
-    return [f"--audit-policy-file={policy}", f"--audit-log-path={layout.audit_log}", "--audit-log-mode=blocking"]
+    # Never rotated: a judge reads the whole story, and half an hour of chaos writes more than the 100 MB kept by default.
+    log = [f"--audit-log-path={layout.audit_log}", "--audit-log-mode=blocking", "--audit-log-maxsize=100000"]
+    return [f"--audit-policy-file={policy}", *log]
 
 
 def _as_client(component: str, layout: Layout) -> list[str]:
