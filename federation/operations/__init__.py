@@ -13,7 +13,6 @@ from .observation import record_observations as record_observations
 from .policies import put_policy as put_policy
 from .policies import remove_policy as remove_policy
 from .proving import prove_books as prove_books
-from .reconciliation import ask_for_reconciliation as ask_for_reconciliation
 from .reconciliation import compare_clusters as compare_clusters
 from .reconciliation import reconcile_clusters as reconcile_clusters
 from .reservations import cancel_reservation as cancel_reservation
@@ -22,3 +21,4 @@ from .reservations import shorten_reservation as shorten_reservation
 from .settlement import accrue_running as accrue_running
 from .settlement import settle_attempts as settle_attempts
 from .submission import submit_job as submit_job
+from .upkeep import ask_for_reconciliation as ask_for_reconciliation

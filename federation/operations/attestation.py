@@ -23,7 +23,6 @@ from federation.locks import lock_with_jobs
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun
 from federation.queries.attested import VANISHED
 from federation.queries.submissions import field_errors
-from foundation.outbox import announce
 from foundation.problems import Conflict, Invalid, NotFound
 from foundation.transactions import retried
 from tenancy.operations import record_audit
@@ -32,6 +31,7 @@ from tenancy.queries import Actor
 from . import transitions
 from .endings import end_attempts
 from .transitions import Ending
+from .upkeep import ask_for_reconciliation
 
 DESTROYED = "destroyed"
 GONE = "vanished"
@@ -53,7 +53,7 @@ def attest_cluster(actor: Actor, cluster_id: UUID, body: object) -> int:
     with transaction.atomic():
         clusters.operations.record_event(cluster_id, VANISHED, _words(actor, "what vanished is gone", note))
         _audit(actor, "cluster.attest_vanished", cluster, {"note": note})
-        announce("reconcile")
+        ask_for_reconciliation(cluster_id)
     return 0
 
 

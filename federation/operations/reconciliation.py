@@ -28,7 +28,6 @@ from federation.queries.attested import Word, word_on_vanished
 from federation.queries.standstill import open_standstill
 from federation.queries.visits import DueCluster
 from foundation.clock import database_now
-from foundation.outbox import announce
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 
@@ -39,6 +38,7 @@ from .evidence import Standing, require_same_cluster, standing_of
 from .observation import Observations, record_observations, what_vanished
 from .restoration import take_in
 from .rounds import Brought, Rounds
+from .upkeep import ask_for_reconciliation
 
 logger = logging.getLogger(__name__)
 LIST_SECONDS = 60.0
@@ -63,13 +63,6 @@ class _Row:
     released_at: datetime | None
 
 
-def ask_for_reconciliation(*cluster_ids: UUID) -> None:
-    """Has these clusters compared at once; all there are when none is named."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(MAKE_DUE, [list(cluster_ids) or None])
-        announce("reconcile")
-
-
 def reconcile_clusters() -> int:
     """The number of clusters compared: all that can be listed, whenever they are due."""
     ask_for_reconciliation()
@@ -81,11 +74,6 @@ def compare_clusters(turn: Turn | None = None) -> int:
     return ROUNDS.go(turn or endless_turn())
 
 
-MAKE_DUE = """
-INSERT INTO federation_clusterupkeep (cluster_id)
-SELECT id FROM clusters_cluster WHERE removed_at IS NULL AND id = ANY(coalesce(%s::uuid[], ARRAY[id])) ORDER BY id
-    ON CONFLICT (cluster_id) DO UPDATE SET compare_due_at = now()
-"""
 DUE = """
 SELECT cluster.id, coalesce(upkeep.slow_compare_until > now(), false)
   FROM clusters_cluster AS cluster

@@ -35,6 +35,7 @@ from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
 from . import transitions
+from .upkeep import ask_for_reconciliation
 
 ALREADY_HELD = "already_held"
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
@@ -48,7 +49,7 @@ def begin_standstill(actor: Actor, reason: str) -> Standstill:
             return standing
         begun = Standstill.objects.create(reason=reason)
         record_audit(actor, "dispatch.close", object_kind="installation", detail={"reason": reason})
-        announce("reconcile")
+        ask_for_reconciliation()
     return begun
 
 

@@ -13,11 +13,13 @@ from clusters.queries import driver_of
 from federation import operations
 from federation.models import Attempt, ClusterUpkeep
 from federation.operations import continuity, reconciliation, rounds
+from federation.operations.restoration import begin_standstill
 from federation.queries.metering import unsettled_attempts
 from federation.queries.visits import due_clusters
 from foundation.clock import database_now
 from foundation.threads import close_kept_threads
 from foundation.turns import Turn
+from tenancy.queries import SYSTEM
 from tests.backlog import long_ago
 from tests.builders import make_tenant
 from tests.live import place
@@ -43,6 +45,22 @@ def test_a_new_list_of_one_cluster_has_that_one_compared_and_no_other(fleet):
     operations.ask_for_reconciliation(fleet[3].id)
     assert operations.compare_clusters() == 1
     assert {one for one, at in compared().items() if at != before[one]} == {fleet[3].id}
+
+
+def test_a_standstill_has_every_cluster_compared_at_once(fleet):
+    operations.compare_clusters()
+    before = compared()
+    begin_standstill(SYSTEM, "restored")
+    assert operations.compare_clusters() == 12
+    assert all(at > before[one] for one, at in compared().items())
+
+
+def test_what_is_attested_to_have_vanished_has_its_cluster_compared_at_once(fleet):
+    operations.compare_clusters()
+    before = compared()
+    operations.attest_cluster(SYSTEM, fleet[2].id, {"what": "vanished", "note": "rack 7 burnt"})
+    assert operations.compare_clusters() == 1
+    assert {one for one, at in compared().items() if at != before[one]} == {fleet[2].id}
 
 
 def test_a_list_that_comes_during_a_comparison_has_the_cluster_compared_once_more(fleet, monkeypatch):
