@@ -302,7 +302,8 @@ def main() -> int:
     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in stops:
         signal.signal(number, _interrupt)
-    home = Path(os.environ.get("SWITCHYARD_HOME") or PROJECT / ".switchyard").resolve()
+    own = PROJECT / (".switchyard-demo" if options.demo else ".switchyard")
+    home = Path(os.environ.get("SWITCHYARD_HOME") or own).resolve()
     try:
         with _only_one(home):
             environment = _environment(home, with_demo=options.demo)

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
+from django.contrib.auth.hashers import is_password_usable
 from django.contrib.auth.models import PermissionsMixin
 from django.db import models, transaction
 from django.db.models import Q
@@ -103,16 +104,25 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.email
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """A new password ends every token and one-time link of the user, whoever sets it; sessions end by their hash."""
+        """A new password ends every token and one-time link of the user, whoever sets it; sessions end by their hash.
+
+        The first password ends no token: there was none before it that could have leaked, and `bootstrap` hands out both.
+        """
         # A better hash of the same password is no change: Django says so by setting `_password` to None.
         is_new_password = self._password is not None and not self._state.adding  # type: ignore[attr-defined]
         with transaction.atomic():
+            had_password = is_new_password and self._has_stored_password()
             super().save(*args, **kwargs)
-            if is_new_password:
+            if had_password:
                 ApiToken.objects.filter(user=self, revoked_at__isnull=True).update(revoked_at=now())
+            if is_new_password:
                 OneTimeLink.objects.filter(user=self, used_at__isnull=True, ended_at__isnull=True).update(
                     ended_at=now()
                 )
+
+    def _has_stored_password(self) -> bool:
+        stored = User.objects.filter(pk=self.pk).values_list("password", flat=True)
+        return any(is_password_usable(password) for password in stored)
 
     def get_session_auth_hash(self) -> str:
         """What a session must carry to go on: it changes with the password and with the epoch."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from django.contrib.auth.hashers import make_password
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -84,7 +85,7 @@ def test_a_narrowed_token_makes_no_link(people):
 
 
 def test_the_person_sets_their_own_password_once_and_everything_from_before_ends(people):
-    member, session = people["member"], Client()
+    member, session = changed(people["member"], password=make_password("the battery before")), Client()
     session.force_login(member)
     make_token(member)
     _, secret = make_link(actor_for(people["acme admin"]), member.id)
@@ -101,6 +102,17 @@ def test_the_person_sets_their_own_password_once_and_everything_from_before_ends
     assert secret not in trail
     assert PASSWORD not in trail
     assert secret[:12] in trail
+
+
+def test_the_first_password_leaves_the_token_that_came_with_its_link(people):
+    token = make_token(people["member"])
+    _, secret = make_link(actor_for(people["acme admin"]), people["member"].id)
+    set_password_by_link(secret, PASSWORD)
+    headers = {"Authorization": f"Bearer {token}"}
+    assert Client().get("/api/v1/me", headers=headers).status_code == 200
+    _, secret = make_link(actor_for(people["acme admin"]), people["member"].id)
+    set_password_by_link(secret, "another horse battery")
+    assert Client().get("/api/v1/me", headers=headers).status_code == 401
 
 
 KILL = {
