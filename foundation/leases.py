@@ -74,12 +74,16 @@ def release(name: str, token: int) -> bool:
 
 
 def renew_all(tokens: Mapping[str, int], *, ttl_seconds: float) -> dict[str, int]:
-    """Those of the tenures (token by name) that go on for another `ttl_seconds`. The others are lost."""
+    """Those of the tenures (token by name) that go on for another `ttl_seconds`. The others are lost.
+
+    A tenure that expired goes on if nobody has taken the lease since: every taking draws a new token. While it was expired,
+    nothing could be written under it.
+    """
     rows = _all(
         "UPDATE foundation_lease AS lease SET expires_at = clock_timestamp() + make_interval(secs => %s)"
         " FROM (SELECT lease.name FROM foundation_lease AS lease"
         "       JOIN unnest(%s::text[], %s::bigint[]) AS held(name, token) USING (name, token)"
-        "       WHERE lease.expires_at > clock_timestamp() ORDER BY lease.name FOR NO KEY UPDATE OF lease) AS ours"
+        "       ORDER BY lease.name FOR NO KEY UPDATE OF lease) AS ours"
         " WHERE lease.name = ours.name RETURNING lease.name, lease.token",
         [ttl_seconds, list(tokens), list(tokens.values())],
     )

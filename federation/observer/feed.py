@@ -50,7 +50,7 @@ class ClusterChanged(Exception):  # noqa: N818 - what happened
 
 
 class Feed:
-    """Follows one cluster until cancelled, or until its lease is found to be another's."""
+    """Follows one cluster until cancelled. What it cannot record, the database or its lease being away, it keeps."""
 
     def __init__(
         self, cluster_id: UUID, identity: str, driver: ClusterDriver, database: DatabaseThreads, tenure: Tenure
@@ -99,8 +99,8 @@ class Feed:
             try:
                 await work()
             except LeaseLost:
-                logger.info("cluster %s is followed by another observer now", self._cluster_id)
-                raise
+                # What was seen is kept: once the database is back the lease may go on, or the observer ends this feed.
+                logger.info("cluster %s: the lease is not held now", self._cluster_id)
             except TooMuch as error:
                 await self._let_go(error.reason)
                 await asyncio.sleep(TOO_LARGE_SECONDS)
@@ -137,8 +137,6 @@ class Feed:
         try:
             await self._in_database(clusters.operations.record_size, self._cluster_id, reason)
             self._is_too_large = True
-        except LeaseLost:
-            raise
         except Exception:
             logger.exception("cluster %s is too large, which could not be recorded", self._cluster_id)
 

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from clusters.drivers.simulated import Node, add_foreign_pod, path_of
@@ -15,13 +15,16 @@ from clusters.engine.inventory import ForeignUse, NodeUse
 from clusters.models import Cluster
 from clusters.models import Node as StoredNode
 from clusters.operations import record_inventory, record_use, register_simulated
+from federation.models import PodRun
 from federation.observer import process
 from federation.observer.process import Observer
 from foundation import leases
 from foundation.leases import LeaseLost, Tenure
 from foundation.models import Lease
 from tests.builders import make_cluster, make_tenant
+from tests.live import call
 from tests.rooms.clusters.test_inventory import seen, version
+from tests.rooms.federation.test_evidence import released
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE_SECONDS = 40
@@ -102,6 +105,33 @@ def test_an_observer_that_lost_its_lease_writes_nothing(home, monkeypatch):
         time.sleep(6)  # more than a pulse and an inventory
         assert StoredNode.objects.get(cluster=cluster).foreign_pods == 0
         assert Cluster.objects.values("last_seen_at", "observed_at", "inventory_version").get(id=cluster.id) == before
+
+
+def test_what_ran_while_the_database_was_away_for_longer_than_a_lease_is_recorded(cluster, submitter, monkeypatch):
+    """A pod starts and is taken away again before anything can be written down."""
+    is_away, renew_all = threading.Event(), leases.renew_all
+
+    def renew_or_fail(*args, **kwargs):
+        if is_away.is_set():
+            raise OperationalError("the database is away")
+        return renew_all(*args, **kwargs)
+
+    monkeypatch.setattr(leases, "renew_all", renew_or_fail)
+    monkeypatch.setattr(process, "ROUND_SECONDS", 0.2)
+    lease = Lease.objects.filter(name=f"observe:{cluster.id}")
+    with observing():
+        wait_for(lambda: shares().total() == 1, "the cluster is followed")
+        is_away.set()
+        time.sleep(0.5)  # a renewal under way has ended
+        lease.update(expires_at="2020-01-01T00:00:00Z")
+        released(submitter)
+        time.sleep(1)  # the pod is seen to run
+        [job] = call(cluster, "list_jobs")
+        call(cluster, "delete_job", job.namespace, job.name, job.uid)
+        time.sleep(1)  # and to be gone
+        assert not PodRun.objects.exists()
+        is_away.clear()
+        wait_for(PodRun.objects.filter(is_gone=True).exclude(started_at=None).exists, "the pod is recorded")
 
 
 def test_nobody_takes_a_lease_between_the_look_at_it_and_the_commit_of_what_was_written_under_it():

@@ -2,6 +2,7 @@ import pytest
 from django.db import IntegrityError, connection
 
 from foundation import leases
+from foundation.leases import LeaseLost, Tenure
 from foundation.models import Lease
 
 pytestmark = pytest.mark.django_db
@@ -55,3 +56,15 @@ def test_the_database_refuses_a_new_holder_with_the_old_token():
     leases.acquire("east", "first", ttl_seconds=60)
     with pytest.raises(IntegrityError, match="may not follow"), connection.cursor() as cursor:
         cursor.execute("UPDATE foundation_lease SET holder = 'thief'")
+
+
+def test_a_tenure_that_expired_goes_on_unless_somebody_took_the_lease_since():
+    tokens = {name: leases.acquire(name, "first", ttl_seconds=60) for name in ("east", "west")}
+    expire("east")
+    expire("west")
+    with pytest.raises(LeaseLost), Tenure("east", tokens["east"]).fence():
+        pytest.fail("nothing is written under an expired lease")
+    leases.acquire("west", "second", ttl_seconds=60)
+    assert leases.renew_all(tokens, ttl_seconds=60) == {"east": tokens["east"]}
+    with Tenure("east", tokens["east"]).fence():
+        pass
