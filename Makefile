@@ -12,7 +12,7 @@ TIED := exec setpriv --pdeathsig TERM
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Make .venv from the lock; brings uv when it is missing
+setup: $(READY) ## Make .venv from the lock; downloads uv if it is missing
 
 $(READY): pyproject.toml uv.lock
 	@uv=$$(sh devtools/find_uv.sh) && UV_PYTHON_DOWNLOADS=never $$uv sync --frozen $(addprefix --python ,$(PYTHON)) && touch $@
@@ -20,10 +20,10 @@ $(READY): pyproject.toml uv.lock
 serve: setup ## Run the gateway in the foreground, on embedded servers unless DATABASE_URL and REDIS_URL are set
 	@$(TIED) $(BIN)/python -m devtools.serve
 
-demo: setup ## The same with a simulated fleet of 40 clusters and three months of made-up jobs; prints address and login
+demo: setup ## Like serve, with a simulated fleet of 40 clusters and three months of made-up jobs; prints address and login
 	@$(TIED) $(BIN)/python -m devtools.serve --demo
 
-test: setup ## All that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments
+test: setup ## Everything that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m devtools.check
 	@$(TIED) $(BIN)/python -m devtools.parts
@@ -34,7 +34,7 @@ endif
 test-long: setup ## Faults at full length, which `make test` leaves out: the better part of an hour
 	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults)
 
-check: setup ## Everything of `make test` but the tests: lint, types, layers, migrations, schema
+check: setup ## Everything in `make test` except the tests: lint, types, layers, migrations, schema
 	@$(BIN)/python -m devtools.check
 
 lint: check ## Same as check
@@ -45,10 +45,10 @@ format: setup ## Format the code
 migrations: setup ## Fail when a model changed without its migration
 	@$(BIN)/python -m devtools.check migrations
 
-audit: setup ## Ask for known holes in everything the lock names; SOURCE=https://… asks a mirror of OSV
+audit: setup ## Check the locked packages for known vulnerabilities; SOURCE=https://… uses a mirror of OSV
 	@$(BIN)/python -m devtools.audit $(if $(SOURCE),--source $(SOURCE))
 
-sbom: setup ## Write what the gateway is made of as CycloneDX JSON into OUT=sbom.json
+sbom: setup ## Write the software bill of materials as CycloneDX JSON into OUT=sbom.json
 	@$(BIN)/python -m devtools.sbom $(if $(OUT),$(OUT),sbom.json)
 
 N ?= 3
@@ -60,7 +60,7 @@ kube: setup ## Build the control planes' programs (once; needs Go)
 
 MINUTES ?= 30
 SEED ?= 1
-chaos: setup ## Every fault at random for MINUTES=30 from SEED=1, on real servers and control planes; tells what it cost (must be 0)
+chaos: setup ## Every fault at random for MINUTES=30 from SEED=1, on real servers and control planes; reports what it cost (must be 0)
 	@$(TIED) $(BIN)/python -m tests.faults.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 bench-%: setup ## One benchmark, such as bench-placement; ARGS go to it

@@ -25,6 +25,6 @@ def key_ring_is_usable(**_: Any) -> list[checks.CheckMessage]:
     try:
         read_key_ring(settings.KEY_RING)
     except BadKeyRing as error:
-        hint = "Give SWITCHYARD_KEY_RING as id:key,id2:key2 with the current key first; a key: openssl rand -base64 32"
+        hint = "Set SWITCHYARD_KEY_RING to id:key,id2:key2 with the current key first. To make a key: openssl rand -base64 32"
         return [checks.Error(f"SWITCHYARD_KEY_RING: {error}", hint=hint, id="clusters.E001")]
     return []

@@ -21,9 +21,9 @@ DEFAULTS = {
 """What a URL that says nothing of it means; by libpq's names."""
 OURS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 NOT_HONOURED = {
-    "client_encoding": "the gateway always speaks UTF-8",
+    "client_encoding": "the gateway always uses UTF-8",
     "replication": "the gateway needs an ordinary connection",
-    "fallback_application_name": "say application_name",
+    "fallback_application_name": "use application_name",
 }
 UNKNOWN = re.compile(r'invalid (?:URI query parameter|connection option):? "([a-z_]{1,63})"')
 
@@ -38,7 +38,7 @@ def read_database_url(url: str, *, prepare: bool) -> dict[str, Any]:
     asked = _parse(url)
     refused = next((name for name in NOT_HONOURED if name in asked), None)
     if refused:
-        raise ValueError(f"the parameter {refused} is not honoured: {NOT_HONOURED[refused]}")
+        raise ValueError(f"the parameter {refused} is not supported: {NOT_HONOURED[refused]}")
     if not asked.get("dbname") and not asked.get("service"):
         raise ValueError("must name a database: postgresql://user:password@host:port/name")
     options = {**DEFAULTS, **{name: value for name, value in asked.items() if name not in OURS}}
@@ -68,6 +68,6 @@ def _parse(url: str) -> dict[str, str]:
         # libpq's own words may repeat the whole URL, password included.
         unknown = UNKNOWN.search(str(error))
         raise ValueError(
-            f"libpq knows no parameter {unknown[1]}" if unknown else "is not a URL that libpq can read"
+            f"libpq has no parameter {unknown[1]}" if unknown else "is not a URL that libpq can read"
         ) from None
     return {name: str(value) for name, value in parsed.items() if value is not None}

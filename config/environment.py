@@ -84,7 +84,7 @@ def number(name: str, default: int, *, least: int = 0, most: int = 2**31) -> int
     except ValueError:
         raise ImproperlyConfigured(f"{name} must be a whole number; it is {raw!r}") from None
     if not least <= value <= most:
-        raise ImproperlyConfigured(f"{name} must lie between {least} and {most}; it is {value}")
+        raise ImproperlyConfigured(f"{name} must be between {least} and {most}; it is {value}")
     return value
 
 
@@ -98,7 +98,7 @@ def decimal(name: str, default: str, *, most: int) -> Decimal:
     if not value.is_finite():
         raise ImproperlyConfigured(f"{name} must be a decimal number; it is {raw!r}")
     if not 0 <= value <= most:
-        raise ImproperlyConfigured(f"{name} must lie between 0 and {most}; it is {value}")
+        raise ImproperlyConfigured(f"{name} must be between 0 and {most}; it is {value}")
     return value
 
 
@@ -117,5 +117,5 @@ def networks(name: str, default: str = "", *, never: Sequence[Network] = ()) -> 
             raise ImproperlyConfigured(f"{name}: {error}") from error
         for closed in never:
             if network.version == closed.version and network.subnet_of(closed):  # type: ignore[arg-type]
-                raise ImproperlyConfigured(f"{name}: {block} lies inside {closed}, which is never opened")
+                raise ImproperlyConfigured(f"{name}: {block} is inside {closed}, which can never be allowed")
     return blocks

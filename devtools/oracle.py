@@ -185,7 +185,7 @@ def judge(acked: Iterable[str], told: Mapping[str, Mapping[str, Any]], witness: 
     for job_id in acked:
         job = told.get(job_id)
         if job is None:
-            verdict.lost.append(f"{job_id}: accepted, and now unknown")
+            verdict.lost.append(f"{job_id}: accepted, but now unknown")
         else:
             _judge_job(verdict, job, pods_of.get(job_id, []), witness)
     for job_id in pods_of.keys() - set(told):
@@ -200,7 +200,7 @@ def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]
     if job["state"] not in ENDED_STATES:
         verdict.lost.append(f"{name}: has not ended: {job.get('reason')}")
     if job["state"] == "succeeded" and not ran:
-        verdict.lost.append(f"{name}: said to have succeeded, but no pod of it ever ran")
+        verdict.lost.append(f"{name}: reported as succeeded, but none of its pods ever ran")
     runs: dict[tuple[str, str], list[SeenPod]] = defaultdict(list)
     for pod in sorted(ran, key=lambda pod: (pod.started_at is None, pod.started_at)):
         runs[_set_of(pod, job), pod.index].append(pod)
@@ -214,7 +214,7 @@ def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]
     }
     for pod in ran:
         if (pod.cluster, pod.object_uid) not in claimed:
-            verdict.misplaced.append(f"{name}: pod {pod.uid} ran on {pod.cluster}, of which the gateway says nothing")
+            verdict.misplaced.append(f"{name}: pod {pod.uid} ran on {pod.cluster}, which the gateway does not report")
 
 
 def _may_follow(

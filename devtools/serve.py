@@ -112,7 +112,7 @@ class Child:
             if now - self.started_at >= STEADY_SECONDS:
                 self.pause_seconds = FIRST_PAUSE_SECONDS
             self.due_at = now + self.pause_seconds
-            say(f"{self.name} ended with {self.process.returncode}; starting it again in {self.pause_seconds:g} s")
+            say(f"{self.name} ended with {self.process.returncode}; restarting in {self.pause_seconds:g} s")
             if self.process.returncode > 0:
                 say(f"the end of {self.log}:\n{tail(self.log, 15)}")
             self.pause_seconds = min(self.pause_seconds * 2, LONGEST_PAUSE_SECONDS)
@@ -245,7 +245,7 @@ def _only_one(home: Path) -> Iterator[None]:
             file.seek(0)
             owner = file.read().strip() or "unknown"
             raise CannotServe(
-                f"{home} is in use by process {owner}: stop that one, or set SWITCHYARD_HOME to another folder"
+                f"{home} is in use by process {owner}: stop that process, or set SWITCHYARD_HOME to another folder"
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -285,7 +285,7 @@ def _check_port(environment: dict[str, str]) -> None:
     for name, least in (("SWITCHYARD_PORT", 1), ("SWITCHYARD_HEALTH_PORT", 0)):
         port = environment[name]
         if not port.isdigit() or not least <= int(port) < 2**16:
-            raise CannotServe(f"{name} must lie between {least} and 65535; it is {port!r}")
+            raise CannotServe(f"{name} must be between {least} and 65535; it is {port!r}")
         if int(port) and not is_free(int(port)):
             raise CannotServe(f"port {port} is in use: set {name} to another one")
 

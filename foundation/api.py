@@ -84,7 +84,7 @@ def as_problem(error: Exception) -> Problem | None:
         if isinstance(error, kind):
             return problem()
     if isinstance(error, OperationalError) and any(sign in str(error) for sign in BUSY_SIGNS):
-        return RateLimited("Busy with other changes to the same thing; try again.", code="busy", retry_after_seconds=1)
+        return RateLimited("Another change to the same object is in progress. Try again.", code="busy", retry_after_seconds=1)
     if isinstance(error, OperationalError | InterfaceError):
         log.warning("the database does not answer: %s", type(error).__name__)
         return Unavailable(retry_after_seconds=2)
@@ -144,14 +144,14 @@ def problem_response(problem: Problem) -> HttpResponse:
 @csrf_exempt
 def nothing_here(request: HttpRequest, **_: Any) -> HttpResponse:
     """The answer below /api/ for a path that leads nowhere."""
-    return problem_response(NotFound(f"There is nothing at {request.path[:200]}."))
+    return problem_response(NotFound(f"There is no resource at {request.path[:200]}."))
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's 400 (a forged host, a broken upload), as a problem below /api/."""
     if not _is_api(request):
         return default_views.bad_request(request, exception)
-    return problem_response(MalformedBody("The request was not understood."))
+    return problem_response(MalformedBody("The request could not be read."))
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -136,7 +136,7 @@ class Bell:
             close_old_connections()
             self._work_here(ring.schedule)
         except Exception:
-            log.exception("%s failed; it is tried again after %g s", ring.schedule.name, self.patience_seconds)
+            log.exception("%s failed; the next attempt is in %g s", ring.schedule.name, self.patience_seconds)
         finally:
             close_old_connections()
             with self._lock:

@@ -9,8 +9,8 @@ from django.db import OperationalError, connections
 from .rights import excess
 
 HINT = (
-    "Name a role of its own in DATABASE_URL and the owner of the tables in SWITCHYARD_OWNER_DATABASE_URL, for `manage.py"
-    " migrate` alone: it makes that role and gives it no more than it needs."
+    "Use a separate role in DATABASE_URL. Set SWITCHYARD_OWNER_DATABASE_URL to the owner of the tables, for `manage.py"
+    " migrate` only: it creates the separate role and grants it only the rights that it needs."
 )
 
 

@@ -51,7 +51,7 @@ class StrictJSONParser(BaseParser):
         try:
             return strict_json.loads(text)
         except strict_json.MalformedJSON as error:
-            raise MalformedBody(f"The body was not understood: {error}.") from None
+            raise MalformedBody(f"The body could not be read: {error}.") from None
 
 
 def _check_media_type(media_type: str) -> None:
@@ -60,4 +60,4 @@ def _check_media_type(media_type: str) -> None:
     if kind != StrictJSONParser.media_type:
         raise UnsupportedMediaType
     if parameters.get("charset", "utf-8").lower() not in {"utf-8", "utf8"}:
-        raise UnsupportedMediaType("JSON is UTF-8; send no other charset.")
+        raise UnsupportedMediaType("JSON is UTF-8; do not send another charset.")

@@ -45,7 +45,7 @@ class Form:
             else:
                 told = error.detail if known == error.field else f"{error.field}: {error.detail}"
                 errors.setdefault(fields[known], []).append(told)
-        summary = problem.detail if loose or not errors else "Please correct what is marked below."
+        summary = problem.detail if loose or not errors else "Correct the marked fields below."
         return cls(values=dict(values), errors=errors, problem=summary, loose=tuple(loose))
 
 

@@ -25,7 +25,7 @@ def read_query(query: QueryDict, allowed: Collection[str]) -> dict[str, str]:
     for name, values in query.lists():
         if name not in allowed:
             errors.append(
-                FieldError(name[:100], "unknown_filter", f"known here: {', '.join(sorted(allowed)) or 'none'}")
+                FieldError(name[:100], "unknown_filter", f"this list has: {', '.join(sorted(allowed)) or 'none'}")
             )
         elif len(values) > 1:
             errors.append(FieldError(name, "given_twice", "give this parameter once"))
@@ -70,7 +70,7 @@ def _limit(raw: str | None) -> int:
     if raw is None:
         return DEFAULT_LIMIT
     if not (raw.isascii() and raw.isdigit() and 1 <= int(raw[:10]) <= MAX_LIMIT):
-        raise Invalid.field("limit", "out_of_range", f"limit is a whole number from 1 to {MAX_LIMIT}")
+        raise Invalid.field("limit", "out_of_range", f"limit must be a whole number from 1 to {MAX_LIMIT}")
     return int(raw)
 
 

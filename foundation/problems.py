@@ -39,7 +39,7 @@ class Problem(Exception):  # noqa: N818 - "problem" is the trade's word (RFC 945
 
 
 class MalformedBody(Problem):
-    """The body is not well-formed JSON of the kind this interface takes."""
+    """The body is not well-formed JSON that this API accepts."""
 
     status, code, title = 400, "malformed_body", "Malformed body"
 
@@ -57,43 +57,43 @@ class NotAuthenticated(Problem):
 
 
 class PermissionDenied(Problem):
-    """You can see this but may not do that to it."""
+    """You can see this object, but you do not have permission for this action."""
 
     status, code, title = 403, "permission_denied", "Permission denied"
 
 
 class NotFound(Problem):
-    """There is no such thing, or you may not see it."""
+    """The object does not exist, or you do not have access to it."""
 
     status, code, title = 404, "not_found", "Not found"
 
 
 class MethodNotAllowed(Problem):
-    """The path does not take that method; `Allow` lists those it takes."""
+    """The path does not support that method; `Allow` lists the methods that it supports."""
 
     status, code, title = 405, "method_not_allowed", "Method not allowed"
 
 
 class NotAcceptable(Problem):
-    """The path answers `application/json`; ask for that or for anything."""
+    """The path returns `application/json`; accept that or `*/*`."""
 
     status, code, title = 406, "not_acceptable", "Not acceptable"
 
 
 class RequestTimeout(Problem):
-    """The request did not arrive whole in the time it has."""
+    """The request did not arrive completely within the time limit."""
 
     status, code, title = 408, "request_timeout", "Request timeout"
 
 
 class Conflict(Problem):
-    """The thing is not in a state that allows this."""
+    """The object's state does not allow this."""
 
     status, code, title = 409, "conflict", "Conflict"
 
 
 class PayloadTooLarge(Problem):
-    """The body is larger than this interface takes."""
+    """The body is larger than this API accepts."""
 
     status, code, title = 413, "payload_too_large", "Payload too large"
 
@@ -111,7 +111,7 @@ class UnsupportedMediaType(Problem):
 
 
 class ExpectationNotMet(Problem):
-    """`Expect` may only say `100-continue`."""
+    """`Expect` can only be `100-continue`."""
 
     status, code, title = 417, "expectation_failed", "Expectation failed"
 
@@ -140,24 +140,24 @@ class HeadersTooLarge(Problem):
 
 
 class InternalError(Problem):
-    """Something went wrong on our side; it was logged under the request id."""
+    """An internal error occurred. It is logged with the request id."""
 
     status, code, title = 500, "internal_error", "Internal error"
 
 
 class UnsupportedCoding(Problem):
-    """`Transfer-Encoding` may only be `chunked`."""
+    """`Transfer-Encoding` can only be `chunked`."""
 
     status, code, title = 501, "unsupported_coding", "Unsupported transfer coding"
 
 
 class Overloaded(Problem):
-    """More requests are under way than this gateway takes at once; nothing was done. Try again."""
+    """The gateway is handling too many requests. No change was made. Try again."""
 
     status, code, title = 503, "overloaded", "Overloaded"
 
 
 class Unavailable(Problem):
-    """The gateway cannot reach its database right now; nothing was changed unless you were told so. Try again."""
+    """The gateway cannot reach its database. No change was made unless you received a success response. Try again."""
 
     status, code, title = 503, "unavailable", "Temporarily unavailable"

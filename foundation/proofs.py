@@ -28,7 +28,7 @@ def findings(proofs: Sequence[Proof], given: Mapping[str, Any] | None = None) ->
             raise  # the database is gone or busy, which says nothing of its rows
         except DatabaseError as error:
             first = (str(error).splitlines() or [""])[0]
-            found.append(f'it cannot be told whether "{sentence}": a row breaks the question ({first})')
+            found.append(f'could not check whether "{sentence}": a row makes the query fail ({first})')
     return found
 
 

@@ -41,7 +41,7 @@ def make_role(connection: BaseDatabaseWrapper, name: str, password: str) -> None
         exists = bool(cursor.fetchone()[0])
         if not may_make and not exists:
             raise NoSuchRole(
-                f"the role {name} of DATABASE_URL does not exist and the owner may not make it; run as an administrator:"
+                f"the role {name} of DATABASE_URL does not exist and the owner cannot create it. Run as an administrator:"
                 f" CREATE ROLE \"{name}\" LOGIN PASSWORD '…'"
             )
         if may_make and password:
@@ -112,8 +112,8 @@ def excess(connection: BaseDatabaseWrapper) -> list[str]:
             """
         )
         words = (
-            "is a superuser", "may make roles", "may make databases", "passes row-level security by", "may replicate",
-            "may make schemas", "may make temporary tables", "may make tables and functions",
+            "is a superuser", "can create roles", "can create databases", "bypasses row-level security", "can replicate",
+            "can create schemas", "can create temporary tables", "can create tables and functions",
         )  # fmt: skip
         found = [word for word, is_so in zip(words, cursor.fetchone(), strict=True) if is_so]
         cursor.execute(
@@ -131,5 +131,5 @@ def excess(connection: BaseDatabaseWrapper) -> list[str]:
             " WHERE has_table_privilege(b.table_, b.right_) ORDER BY 1, 2 LIMIT 1",
             [list(column) for column in zip(*beyond, strict=True)],
         )
-        found += [f"may {right} on {table}" for table, right in cursor.fetchall()]
+        found += [f"can {right} on {table}" for table, right in cursor.fetchall()]
     return found

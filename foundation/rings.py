@@ -103,7 +103,7 @@ class Channel(_Channel):  # type: ignore[misc]
     def _remove(self, queues: list[str], error: Exception) -> None:
         """Takes away what stands in a queue's place and is none."""
         log.error(
-            "security: what stands in the place of a queue is none of ours (%s); it is removed", type(error).__name__
+            "security: a key with the name of a queue is not a queue (%s); it is removed", type(error).__name__
         )
         names = [self._q_for_pri(queue, step) for queue in queues for step in self.priority_steps]
         with self.conn_or_acquire() as client:
@@ -118,6 +118,6 @@ class Transport(_Transport):  # type: ignore[misc]
     def _deliver(self, message: object, queue: str) -> None:
         ring = ring_of(message, queue)
         if ring is None:
-            log.error("security: a message in the queue %.60r rings no routine of ours; it is dropped", queue)
+            log.error("security: a message in the queue %.60r names no routine of the gateway; it is dropped", queue)
             return
         super()._deliver(ring, queue)

@@ -10,7 +10,7 @@ from .paging import DEFAULT_LIMIT, MAX_LIMIT
 from .shapes import ProblemShape
 
 KEY_HELP = (
-    "Makes the write safe to repeat: the same key and body get the first answer again. Up to 200 printable ASCII."
+    "Makes the write safe to repeat: the same key and body return the first answer. Up to 200 printable ASCII characters."
 )
 
 
@@ -20,7 +20,7 @@ def page_shape(item: type[serializers.BaseSerializer[Any]]) -> serializers.Seria
     fields: dict[str, serializers.Field[Any, Any, Any, Any]] = {
         "items": item(many=True),
         "next": serializers.CharField(
-            allow_null=True, help_text="Give it as `cursor` for the next page; null at the end."
+            allow_null=True, help_text="Pass it as `cursor` to get the next page; null on the last page."
         ),
     }
     return inline_serializer(f"{name}Page", fields)
@@ -50,7 +50,7 @@ class RoomSchema(AutoSchema):
             if getattr(self.view, "paged", False):
                 parameters += [
                     OpenApiParameter("limit", int, description=f"1 to {MAX_LIMIT}; {DEFAULT_LIMIT} when absent."),
-                    OpenApiParameter("cursor", str, description="`next` of the page before."),
+                    OpenApiParameter("cursor", str, description="`next` of the previous page."),
                     OpenApiParameter("order", str),
                 ]
         if self.method == "POST" and not getattr(self.view, "only_asks", False):

@@ -71,7 +71,7 @@ class Instant(serializers.DateTimeField):
                 return at.astimezone(UTC)
         except (ValueError, OverflowError):
             pass
-        raise ValidationError("an instant such as 2026-01-31T12:00:00Z, with its offset", "invalid")
+        raise ValidationError("a time such as 2026-01-31T12:00:00Z, with its offset", "invalid")
 
     def to_representation(self, value: Any) -> str:
         return instant(value) or ""

@@ -16,7 +16,7 @@ CAUSES = {"40P01": "deadlock", "40001": "serialization"}
 MOST_TRIES = 4
 PAUSE_SECONDS = 0.05
 """Before the second try, half of it by chance; twice as long before each further one."""
-RETRIES = Counter("switchyard_transaction_retries", "Transactions that were begun anew, by cause.", ["cause"])
+RETRIES = Counter("switchyard_transaction_retries", "Transactions that were retried, by cause.", ["cause"])
 
 
 def retried(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -130,7 +130,7 @@ def keep_holders_in_place(sender: object, *, tenant: Tenant, **_: object) -> Non
     below = Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/")
     if Hold.objects.filter(below, state=Hold.State.PENDING).exists():
         raise Conflict(
-            f"Work of {tenant.path} holds quota where it is; move it when that has ended.", code="tenant_holds_quota"
+            f"{tenant.path} has work that holds quota. Move the tenant when that work has ended.", code="tenant_holds_quota"
         )
 
 
@@ -197,7 +197,7 @@ def _check_limit(actor: Actor, resource: str, nominal: int, scope: Sequence[str]
     if not is_resource(resource):
         errors.append(FieldError("resource", "unknown_resource", "one of gpu, gpu:MODEL, cpu, memory"))
     if not 0 <= nominal <= MAX_AMOUNT:
-        errors.append(FieldError("nominal", "out_of_range", "not a sensible amount"))
+        errors.append(FieldError("nominal", "out_of_range", "not a valid amount"))
     if len(scope) > MAX_SCOPE:
         errors.append(FieldError("clusters", "out_of_range", f"at most {MAX_SCOPE} clusters"))
     else:

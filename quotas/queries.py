@@ -93,7 +93,7 @@ UNION SELECT holder_id FROM quotas_hold WHERE state = 'pending' OR %(since)s = 0
 """
 PROOFS = (
     (
-        "limit {0} counts {1} held, pending holds take {2} there",
+        "limit {0} counts {1} held, but its pending holds take {2}",
         """
         SELECT l.id, l.held, coalesce(taken.amount, 0) FROM quotas_quotalimit AS l
         LEFT JOIN (SELECT m.limit_id, sum(m.amount::numeric) AS amount FROM quotas_hold AS h
@@ -107,7 +107,7 @@ PROOFS = (
         "SELECT id, held, cap FROM quotas_quotalimit WHERE held > cap OR held < 0 ORDER BY id",
     ),
     (
-        "{1} hold {0} gave back {2} of its takes where {3} were due",
+        "{1} hold {0} returned {2} of its takes, but {3} were due",
         f"""
         SELECT h.holder_id, h.state, count(*) FILTER (WHERE m.kind = 'end') AS given_back,
             CASE h.state WHEN 'pending' THEN 0 ELSE count(*) FILTER (WHERE m.kind = 'take') END AS due
@@ -159,7 +159,7 @@ PROOFS = (
 """Each: a sentence and the query whose rows fill it. No rows is the proof. Whatever is pending is few, whatever the history."""
 FULL_PROOFS = (
     (
-        "limit {0} counts {1} held, its journal says {2}",
+        "limit {0} counts {1} held, but its journal has {2}",
         """
         SELECT l.id, l.held, coalesce(sum(m.amount), 0) FROM quotas_quotalimit AS l
         LEFT JOIN quotas_holdmovement AS m ON m.limit_id = l.id

@@ -30,11 +30,11 @@ def _region(help_text: str) -> Text:
 class EgressPriceCreate(StrictShape):
     """What a GiB costs that is moved from one region to another."""
 
-    from_region = _region("A region as clusters carry it; `*` stands for anything.")
-    to_region = _region("Likewise. Within a region nothing is asked.")
+    from_region = _region("A region as in the clusters' settings; `*` matches anything.")
+    to_region = _region("Likewise. Moving data within a region is free.")
     price_per_gib = Money()
-    organisation = Text(required=False, default="", max_length=1100, help_text="Path; yours, if left out.")
-    effective_from = Instant(required=False, help_text="Now, if left out; never earlier.")
+    organisation = Text(required=False, default="", max_length=1100, help_text="Path; by default your organisation.")
+    effective_from = Instant(required=False, help_text="By default now; never earlier.")
 
     def validate_price_per_gib(self, money: tuple[Any, str]) -> tuple[Any, str]:
         """Within bounds."""

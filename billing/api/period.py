@@ -27,7 +27,7 @@ def period_of(query: Mapping[str, str], now: datetime) -> tuple[datetime, dateti
 def _month(text: str) -> tuple[datetime, datetime]:
     match = MONTH.fullmatch(text)
     if match is None or not 1970 <= int(match.group(1)) < 9999:  # noqa: PLR2004 - years that a calendar has
-        raise Invalid.field("month", "not_a_month", "a month is written YYYY-MM")
+        raise Invalid.field("month", "not_a_month", "write a month as YYYY-MM")
     start = datetime(int(match.group(1)), int(match.group(2)), 1, tzinfo=UTC)
     return start, _next_month(start)
 
@@ -43,7 +43,7 @@ def _instant(field: str, text: str) -> datetime:
             return at.replace(microsecond=at.microsecond // 1000 * 1000)
     except (ValueError, OverflowError):
         pass
-    raise Invalid.field(field, "not_an_instant", "write a date, or an instant with Z such as 2026-11-01T00:00:00Z")
+    raise Invalid.field(field, "not_an_instant", "give a date, or a time with Z such as 2026-11-01T00:00:00Z")
 
 
 def _first_of_month(at: datetime) -> datetime:

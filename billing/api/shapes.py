@@ -61,23 +61,23 @@ class PriceCreate(StrictShape):
     cluster = Text(max_length=63, help_text="Name.")
     flavor = Text(max_length=120, help_text="Name of a flavor that the cluster offers.")
     capacity_type = serializers.ChoiceField(
-        ["on_demand", "spot", "reserved"], required=False, help_text="That of the flavor, if left out."
+        ["on_demand", "spot", "reserved"], required=False, help_text="By default the flavor's."
     )
     unit_price = Money()
     cpu_price = Money(
         required=False,
         allow_null=True,
-        help_text="Of a core and hour, beside a GPU's price; without it that includes cores.",
+        help_text="Per core-hour, in addition to a GPU's price; without it, the unit's price includes cores.",
     )
     memory_price = Money(
-        required=False, allow_null=True, help_text="Of a GiB and hour; without it the unit's price includes memory."
+        required=False, allow_null=True, help_text="Per GiB-hour; without it, the unit's price includes memory."
     )
     interruptions_per_hour = Frequency(
         required=False,
         allow_null=True,
-        help_text="How often a job must expect to be interrupted there; of spot capacity. Placement counts on it.",
+        help_text="How often a job is expected to be interrupted on this spot capacity. Placement uses it.",
     )
-    effective_from = Instant(required=False, help_text="Now, if left out.")
+    effective_from = Instant(required=False, help_text="By default now.")
 
 
 class PriceShown(serializers.Serializer[Any]):
@@ -104,13 +104,13 @@ class UsageQuantities(serializers.Serializer[Any]):
     gpu_hours = serializers.CharField()
     cpu_millicore_milliseconds = serializers.IntegerField()
     cpu_core_hours = serializers.CharField()
-    unpriced_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above for which there was no price.")
+    unpriced_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above without a price.")
     unpriced_cpu_millicore_milliseconds = serializers.IntegerField()
     cost = MoneyShape()
     provisional_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above that is not recorded yet.")
     provisional_cpu_millicore_milliseconds = serializers.IntegerField()
     provisional_cost = MoneyShape(help_text="Part of the cost that may still change.")
-    running_jobs = serializers.IntegerField(help_text="Jobs of this that still run; a job may be in several rows.")
+    running_jobs = serializers.IntegerField(help_text="Jobs of this row that still run; a job can be in several rows.")
 
 
 class UsageItem(UsageQuantities):
@@ -134,8 +134,8 @@ class UsageShown(serializers.Serializer[Any]):
     tenant = serializers.CharField(allow_null=True)
     group_by = serializers.ListField(child=serializers.CharField())
     is_complete = serializers.BooleanField(help_text="False while something in the period still runs.")
-    running_jobs = serializers.IntegerField(help_text="Jobs that still run or wait to be metered to their end.")
-    as_of = Instant(help_text="Up to when running time is counted.")
+    running_jobs = serializers.IntegerField(help_text="Jobs that still run or whose usage is not complete yet.")
+    as_of = Instant(help_text="Running time is counted up to this time.")
     items = UsageItem(many=True)
     totals = UsageQuantities()
 

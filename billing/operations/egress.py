@@ -51,7 +51,7 @@ def create_egress_price(actor: Actor, wanted: NewEgressPrice) -> EgressPrice:
         at = whole_milliseconds(now())
         begins = whole_milliseconds(wanted.effective_from) if wanted.effective_from else at
         if begins < at:
-            raise Invalid.field("effective_from", "in_the_past", "what held before stands: begin now or later")
+            raise Invalid.field("effective_from", "in_the_past", "past prices cannot change: start now or later")
         refuse_mixed_currencies(owner.path, wanted.currency)
         route, _ = EgressRoute.objects.get_or_create(
             owner=owner, from_region=wanted.from_region, to_region=wanted.to_region
@@ -90,13 +90,13 @@ def _owner(actor: Actor, path: str) -> Tenant:
     if path:
         owner = tenant_by_path(actor, path, Permission.MANAGE_PRICES)
         if owner.depth:
-            raise Invalid.field("organisation", "not_an_organisation", "egress prices hold for a whole organisation")
+            raise Invalid.field("organisation", "not_an_organisation", "egress prices apply to a whole organisation")
         return owner
     organisations = list(visible_tenants(actor, Permission.MANAGE_PRICES).filter(depth=0).order_by("path")[:2])
     if not organisations:
         raise PermissionDenied("This needs the permission manage_prices at an organisation.")
     if len(organisations) > 1:
-        raise Invalid.field("organisation", "required", "say whose fleet the price is for, as a path such as acme")
+        raise Invalid.field("organisation", "required", "give the organisation whose fleet the price is for, as a path such as acme")
     return organisations[0]
 
 

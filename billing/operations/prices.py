@@ -112,7 +112,7 @@ def _refuse_two_core_prices(cluster: Cluster, wanted: NewPrice) -> None:
     sold_by_gpu = Flavor.objects.filter(cluster=cluster, name=wanted.flavor).values_list("gpu_model", flat=True)
     if wanted.cpu_price is not None and list(sold_by_gpu) == [""]:
         raise Invalid.field(
-            "cpu_price", "priced_by_the_core", f"a unit of {wanted.flavor} is a core: that is unit_price"
+            "cpu_price", "priced_by_the_core", f"a unit of {wanted.flavor} is a core: give its price as unit_price"
         )
 
 
@@ -138,7 +138,7 @@ def _refuse_used_time(rate: Rate, begins: datetime) -> None:
     latest = used.order_by("-metered_until").values_list("metered_until", flat=True).first()
     if latest is not None:
         raise Conflict(
-            f"Work on {rate.flavor} was already metered until {instant(latest)}; a price may begin then at the earliest.",
+            f"Work on {rate.flavor} was already metered until {instant(latest)}; a price can start then at the earliest.",
             code="price_already_used",
         )
 

@@ -45,7 +45,7 @@ AND m.id IN (SELECT id FROM billing_meter WHERE id > %(meter)s
 """
 PROOFS = (
     (
-        "meter {0} runs from {1} to {2}, which are no instants",
+        "meter {0} runs from {1} to {2}, which are not valid times",
         """
         SELECT m.id, m.metered_from, m.metered_until FROM billing_meter AS m
         WHERE (NOT isfinite(m.metered_from) OR NOT isfinite(m.metered_until) OR m.metered_until < m.metered_from
@@ -77,7 +77,7 @@ PROOFS = (
         """,
     ),
     (
-        "segment {0} of meter {1} counts {2} GPU-ms and {3} millicore-ms, which its meter did not",
+        "segment {0} of meter {1} counts {2} GPU-ms and {3} millicore-ms, which does not match its meter",
         """
         SELECT s.id, m.id AS meter, s.gpu_milliseconds, s.cpu_millicore_milliseconds
         FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id {changed}
@@ -89,7 +89,7 @@ PROOFS = (
         """,
     ),
     (
-        "segment {0} of meter {1} is of {2}, which is no time that passed",
+        "segment {0} of meter {1} is of {2}, which is not a valid period",
         """
         SELECT s.id, m.id AS meter, s.period FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id {changed}
         WHERE coalesce(isempty(s.period) OR NOT isfinite(lower(s.period)) OR NOT isfinite(upper(s.period))
@@ -98,7 +98,7 @@ PROOFS = (
         """,
     ),
     (
-        "segment {0} costs {1}, its price says {2}",
+        "segment {0} costs {1}, but by its price {2}",
         """
         SELECT id, cost, due FROM (
             SELECT s.id, s.cost, coalesce(billing_cost(

@@ -214,7 +214,7 @@ def _one_currency(lines: Sequence[_Line]) -> str:
     currencies = sorted({line.currency for line in lines if line.currency})
     if len(currencies) > 1:
         raise Invalid.field(
-            "tenant", "mixed_currencies", f"costs in {' and '.join(currencies)} do not add up; name one organisation"
+            "tenant", "mixed_currencies", f"costs in {' and '.join(currencies)} cannot be added up; name one organisation"
         )
     return currencies[0] if currencies else DEFAULT_CURRENCY
 
@@ -241,7 +241,7 @@ def _merged(lines: Iterable[_Line]) -> list[_Line]:
 
 
 def _too_large() -> Invalid:
-    return Invalid.field("group_by", "report_too_large", f"more than {MOST_ROWS} rows; group more coarsely")
+    return Invalid.field("group_by", "report_too_large", f"more than {MOST_ROWS} rows; group by fewer keys")
 
 
 def _shown(lines: Sequence[_Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:

@@ -92,7 +92,7 @@ def _wanted(values: dict[str, str]) -> NewPrice:
         errors.append(FieldError("currency", "bad_format", fault))
     effective_from = midnight_of(values.get("effective_from", ""), errors)
     if not values.get("flavor", "").strip():
-        errors.append(FieldError("flavor", "required", "which flavor it is for"))
+        errors.append(FieldError("flavor", "required", "name the flavor"))
     if errors:
         raise Invalid(errors=errors)
     return NewPrice(

@@ -40,20 +40,20 @@ class LocationShape(StrictShape):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Exactly one of the two."""
         if len(attrs) != 1:
-            raise serializers.ValidationError("give a region or a cluster, one of the two", "conflict")
+            raise serializers.ValidationError("give either a region or a cluster", "conflict")
         return attrs
 
 
 class DatasetPatch(StrictShape):
     """What to change; what is left out stays."""
 
-    size = Text(required=False, max_length=32, help_text="Such as 150Gi: what is moved where a job reads all of it.")
+    size = Text(required=False, max_length=32, help_text="Such as 150Gi: the amount moved if a job reads all of it.")
     locations = serializers.ListField(
         child=LocationShape(),
         required=False,
         min_length=1,
         max_length=MOST_PLACES,
-        help_text="Each holds all of it.",
+        help_text="Each has a full copy.",
     )
 
     def validate_size(self, text: str) -> int:
@@ -68,7 +68,7 @@ class DatasetCreate(DatasetPatch):
     """Data by its logical name, and where it lies."""
 
     tenant = Text(
-        max_length=1100, help_text="Path. Its jobs, and those of every tenant below it, may name the dataset."
+        max_length=1100, help_text="Path. Jobs of this tenant and of every tenant below it can use the dataset."
     )
     name = Text(max_length=120, validators=[RegexValidator(DATASET_PATTERN, DATASET_NAME)])
 

@@ -52,7 +52,7 @@ class ClusterRegistration(StrictShape):
         required=False,
         default="",
         max_length=1100,
-        help_text="Path of the tenant that owns it and below which it serves; by default your organisation.",
+        help_text="Path of the tenant that owns it. It serves this tenant and every tenant below; by default your organisation.",
     )
     server = Text(required=False, default="", allow_blank=True, max_length=1000, help_text="https://host[:port]")
     ca_pem = _secret("Certificates of the server's authority in PEM; empty for the system's authorities.")
@@ -65,7 +65,7 @@ class ClusterRegistration(StrictShape):
         default="",
         allow_blank=True,
         trim_whitespace=False,
-        help_text="YAML; plain fields only: nothing in it is run, fetched or read from disk.",
+        help_text="YAML with plain fields only: nothing in it is run, fetched or read from disk.",
     )
     region = _word("Such as eu-west-1.")
     provider = _word("Such as aws, gcp, on-prem.")
@@ -100,8 +100,8 @@ class FlavorShown(serializers.Serializer[Any]):
     gpu_memory_mib = serializers.IntegerField()
     sharing = serializers.CharField(help_text="whole, mig:PROFILE or timeslice:N")
     capacity_type = serializers.CharField(help_text="on_demand, spot or reserved")
-    slice_hosts = serializers.IntegerField(help_text="So many nodes make up one accelerator; a gang keeps to them.")
-    unplaceable = serializers.CharField(allow_blank=True, help_text="Why no job can be started on it; else empty.")
+    slice_hosts = serializers.IntegerField(help_text="Number of nodes that make up one accelerator; a gang stays inside one.")
+    unplaceable = serializers.CharField(allow_blank=True, help_text="Why no job can start on it; otherwise empty.")
     nodes = serializers.IntegerField()
     total = serializers.IntegerField(help_text="Units in all: those below, each counted once.")
     free = serializers.IntegerField(
@@ -128,11 +128,11 @@ class ClusterShown(serializers.Serializer[Any]):
     reasons = ReasonShown(many=True)
     identity = serializers.CharField(help_text="uid of its kube-system namespace, pinned at registration.")
     kubernetes_version = serializers.CharField()
-    capabilities = serializers.ListField(child=serializers.CharField(), help_text="What else was found there: kueue.")
+    capabilities = serializers.ListField(child=serializers.CharField(), help_text="Other software found there: kueue.")
     last_seen_at = Instant(allow_null=True)
     observed_at = Instant(allow_null=True)
     is_stale = serializers.BooleanField(
-        help_text="Observed too long ago to be given new work; `reasons` says how long."
+        help_text="Observed too long ago to get new work; `reasons` says how long."
     )
     created_at = Instant()
     flavors = FlavorShown(many=True)

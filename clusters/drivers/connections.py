@@ -71,7 +71,7 @@ class Breaker:
             return
         now = monotonic()
         if now < self.open_until:
-            raise Unreachable(f"not called again yet after {self.failures} failures: {self.last_reason}")
+            raise Unreachable(f"calls are paused after {self.failures} failures: {self.last_reason}")
         self.open_until = now + self._pause()
 
     def succeeded(self) -> None:

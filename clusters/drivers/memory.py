@@ -51,7 +51,7 @@ class Account:
         self._bank.total += size - self.held
         self.held = size
         if size > CLUSTER_BYTES:
-            raise TooMuch(f"it says more than the {CLUSTER_BYTES // MIB} MiB that the gateway keeps of one cluster")
+            raise TooMuch(f"it reports more than the {CLUSTER_BYTES // MIB} MiB that the gateway keeps for one cluster")
         if self._bank.total > PROCESS_BYTES:
             self._bank.make_room(self)
         self.check()
@@ -60,7 +60,7 @@ class Account:
         """TooMuch when others need the room, and this is the one that takes most."""
         if self.is_over:
             raise TooMuch(
-                f"all clusters together say more than the {PROCESS_BYTES // MIB} MiB that one process keeps, and it most"
+                f"all clusters together report more than the {PROCESS_BYTES // MIB} MiB that one process keeps, and it reports most"
             )
 
     def put_back(self, size: int) -> None:

@@ -69,7 +69,7 @@ class Ambiguous(DriverError):  # noqa: N818 - says what happened
 def checked_identity(uid: str) -> str:
     """The uid of a kube-system namespace, or IdentityRefused."""
     if _IDENTITY.fullmatch(uid) is None:
-        raise IdentityRefused("the uid of its kube-system namespace is none that Kubernetes gives", status=200)
+        raise IdentityRefused("the uid of its kube-system namespace is not a Kubernetes uid", status=200)
     return uid
 
 

@@ -17,8 +17,8 @@ from . import gpu_models
 from .devices import AMD_CUTS, AMD_PARTITION, UNKNOWN_PARTS, UNKNOWN_PROFILE, Device, mig_profile
 from .quantities import MEBIBYTES, Implausible, offered
 
-SHARED_BY_CAPACITY = "several claims may share one of its devices by capacity, which no request means"
-UNSELECTABLE = "its devices publish no name by which a claim could ask for them"
+SHARED_BY_CAPACITY = "several claims can share one of its devices by capacity, which no job can request"
+UNSELECTABLE = "its devices publish no name that a claim could request"
 _SELECTABLE = re.compile(r"[!-~ ]{1,64}")
 _TPU_ARRANGEMENT = re.compile(r"[0-9]{1,4}(x[0-9]{1,4}){0,3}")
 _CHIPS_PER_HOST = 4

@@ -64,7 +64,7 @@ PLAIN_NAMES = FieldNames()
 def read_connection(given: ConnectionFields, names: FieldNames = PLAIN_NAMES) -> Connection:
     """The connection; Invalid names the first field at fault."""
     if not given.server:
-        raise Invalid.field(names.server, "required", "say where the API server is, as https://host[:port]")
+        raise Invalid.field(names.server, "required", "give the API server's address as https://host[:port]")
     server = read_server(given.server, names.server)
     return Connection(server=server, ca_pem=read_authorities(given.ca_pem, names), secret=read_secret(given, names))
 
@@ -99,7 +99,7 @@ def _certificate_and_key(given: ConnectionFields, names: FieldNames) -> Secret:
         (given.client_key_pem, names.client_key_pem),
     ):
         if not text:
-            raise Invalid.field(name, "required", "a client certificate and its key come together")
+            raise Invalid.field(name, "required", "give a client certificate together with its key")
     chain = _certificates(given.client_certificate_pem, names.client_certificate_pem)
     key_pem = _private_key(given.client_key_pem, chain[0], names.client_key_pem)
     return Secret("certificate", (_pem(chain) + key_pem).encode("ascii"))

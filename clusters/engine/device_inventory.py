@@ -14,7 +14,7 @@ from .devices import Device, announced
 from .resource_slices import NOTHING_READ, ClaimSeen, PoolKey, PoolReading, SliceSeen, key_of, read_pool
 from .weights import ENTRY, KNOWN_UID, weight_of_slice
 
-UNLABELLED_SLICE = "no label says which nodes make up its accelerator"
+UNLABELLED_SLICE = "no label shows which nodes form its accelerator"
 EventKind = Literal["listed", "changed", "deleted", "alive"]
 _DeviceKey = tuple[str, str, str]
 

@@ -25,11 +25,11 @@ AMD_CUTS = {"spx": 1, "dpx": 2, "tpx": 3, "qpx": 4}
 _NVIDIA_SHARING = "nvidia.com/gpu.sharing-strategy"
 _GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
 _GKE_CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
-UNKNOWN_SHARES = "its GPUs are shared, and no label says by how many"
-UNKNOWN_PROFILE = "its MIG slices are of a profile that the gateway does not know"
-SHARED_SLICE = "it cuts MIG slices into further shares, which no request means"
-UNKNOWN_PARTS = "its GPUs are cut into parts, and how many of this model is not known"
-SLICES_ON_DEMAND = "its TPU slices are formed on demand, by a controller that the gateway does not speak to"
+UNKNOWN_SHARES = "its GPUs are shared, and no label gives the number of shares"
+UNKNOWN_PROFILE = "its MIG slices have a profile that the gateway does not support"
+SHARED_SLICE = "its MIG slices are shared further, which no job can request"
+UNKNOWN_PARTS = "its GPUs are partitioned, and the number of parts of this model is unknown"
+SLICES_ON_DEMAND = "its TPU slices are formed on demand by a controller that the gateway does not support"
 
 
 @dataclass(frozen=True, slots=True)

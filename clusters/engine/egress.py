@@ -102,7 +102,7 @@ def _port(text: str | None, field: str) -> int:
 def _path(text: str, field: str) -> str:
     segments = text.rstrip("/").split("/")[1:]
     if any(segment in {"", ".", ".."} for segment in segments):
-        raise Invalid.field(field, "bad_url", "the path may not hold empty, `.` or `..` segments")
+        raise Invalid.field(field, "bad_url", "the path cannot have empty, `.` or `..` segments")
     return "".join(f"/{segment}" for segment in segments)
 
 
@@ -120,7 +120,7 @@ def judge(
         try:
             address = ip_address(text)
         except ValueError:
-            why_not = "the resolver answered with something that is not an address"
+            why_not = "the resolver did not return an address"
             continue
         why_not = _why_not(_unwrapped(address), port, networks, own)
         if not why_not:

@@ -99,8 +99,8 @@ def escapes(groups: Collection[str], code: str, foreign_pods: Sequence[tuple[str
         _job(
             "create a Job on control-plane nodes", PROBE_NAMESPACE, name, pod={"tolerations": [{"operator": "Exists"}]}
         ),
-        _policy("open foreign pods by a NetworkPolicy", FOREIGN_NAMESPACES[0], name, {"ingress": [{}]}),
-        _policy("open a tenant's namespace by a NetworkPolicy", PROBE_NAMESPACE, "switchyard", {"ingress": [{}]}),
+        _policy("open other software's pods with a NetworkPolicy", FOREIGN_NAMESPACES[0], name, {"ingress": [{}]}),
+        _policy("open a tenant's namespace with a NetworkPolicy", PROBE_NAMESPACE, "switchyard", {"ingress": [{}]}),
         *(_touched(where, pod) for where, pod in foreign_pods),
     ]
     if DEVICES in groups:
@@ -133,17 +133,17 @@ def judged(escaping: Sequence[Answered], working: Sequence[Answered]) -> Confine
 def confinement_findings(found: Confinement, kubernetes_version: str) -> list[Reason]:
     """What is held against a credential that is not confined, or not provably, or that is confined too much to work."""
     if found.open:
-        told = f"Whoever steals the credential may {', '.join(found.open)}. {_why_open(kubernetes_version)}"
+        told = f"Someone who steals the credential can {', '.join(found.open)}. {_why_open(kubernetes_version)}"
         return [Reason("excess_permission", told)]
     reasons = []
     if found.unclear:
         told = (
-            "It could not be shown that a stolen credential does no harm, since the cluster gave no clear answer to dry runs: "
-            f"may it {'; '.join(found.unclear)}. {APPLY}; a webhook that does not support dry runs must be excepted from it."
+            "The cluster gave no clear answer to dry runs, so a stolen credential may be able to do harm. Unclear: "
+            f"{'; '.join(found.unclear)}. {APPLY}. Exclude namespaces of Switchyard from webhooks that do not support dry runs."
         )
         reasons.append(Reason("unproven_permission", told))
     if found.hindered:
-        told = f"The cluster refuses what the gateway must do there, to {'; '.join(found.hindered)}. {APPLY}."
+        told = f"The cluster refuses actions that the gateway needs: {'; '.join(found.hindered)}. {APPLY}."
         reasons.append(Reason("missing_permission", told))
     return reasons
 
@@ -158,12 +158,12 @@ def _why_open(kubernetes_version: str) -> str:
     if not has_policies(kubernetes_version):
         needed = ".".join(map(str, OLDEST_WITH_POLICIES))
         return (
-            f"Only ValidatingAdmissionPolicies keep it from that, and this cluster runs Kubernetes {kubernetes_version}: "
-            f"it needs {needed} or later. Upgrade it. {APPLY}."
+            f"Only ValidatingAdmissionPolicies prevent that, and this cluster runs Kubernetes {kubernetes_version}. "
+            f"Upgrade it to {needed} or later. {APPLY}."
         )
     return (
-        "The cluster has an older manifest without the admission policies that keep it from that, or they are not for this "
-        f"account. {APPLY}; policies that were applied just now take some seconds."
+        "The cluster has an older manifest without the admission policies that prevent that, or they do not cover this "
+        f"account. {APPLY}; new policies take effect after some seconds."
     )
 
 

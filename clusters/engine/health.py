@@ -105,7 +105,7 @@ def inventory_findings(nodes: int, not_ready: int, implausible: Sequence[str]) -
         findings.append(Reason("nodes_not_ready", f"{not_ready} of {nodes} nodes are not ready."))
     if implausible:
         named = ", ".join(implausible[:NODES_NAMED]) + (" and more" if len(implausible) > NODES_NAMED else "")
-        findings.append(Reason("implausible_capacity", f"Claims that count as none: {named}."))
+        findings.append(Reason("implausible_capacity", f"Nodes whose implausible capacity counts as 0: {named}."))
     return findings
 
 
@@ -113,7 +113,7 @@ def device_findings(refusal: str) -> list[Reason]:
     """The reason against a cluster that does not let us see its devices that are claimed; `refusal` is empty if it does."""
     if not refusal:
         return []
-    told = f"Devices of dynamic resource allocation do not count, for the credential may not see them: {refusal[:300]}"
+    told = f"Devices of dynamic resource allocation do not count because the credential cannot read them: {refusal[:300]}"
     return [Reason("devices_closed", told)]
 
 
@@ -121,8 +121,8 @@ def size_findings(told: str) -> list[Reason]:
     """The reason against a cluster that says more than the gateway keeps of one; `told` is empty if it does not."""
     if not told:
         return []
-    what_to_do = "Nothing is placed there until it reports less: look for what fills it, or split it."
-    return [Reason(TOO_LARGE, f"It is not observed, for {told[:300]}. {what_to_do}")]
+    what_to_do = "Nothing is placed there until it reports less. Find out what fills it, or split the cluster."
+    return [Reason(TOO_LARGE, f"It is not observed because {told[:300]}. {what_to_do}")]
 
 
 def answering_health(reasons: Sequence[Mapping[str, str]]) -> str:

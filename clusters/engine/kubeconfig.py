@@ -31,7 +31,7 @@ WHY_REFUSED = {
     "certificate-authority": "files are never read; use certificate-authority-data",
     "insecure-skip-tls-verify": "the server's certificate is always verified; give certificate-authority-data",
     "tls-server-name": "the certificate must be valid for the server's own name",
-    "proxy-url": "clusters are reached directly, never over a proxy that a request names",
+    "proxy-url": "clusters are reached directly, never through a proxy from a kubeconfig",
     "username": "basic authentication is not supported; give a token or a client certificate",
     "password": "basic authentication is not supported; give a token or a client certificate",
     "as": "impersonation is not supported; give the account's own credential",
@@ -132,7 +132,7 @@ class _Reader:
             if key in WHY_REFUSED and key not in shape:
                 self.refuse(where, "not_allowed", f"{key}: {WHY_REFUSED[key]}")
             if key not in shape:
-                self.refuse(where, "unknown_field", "this key is not read here; remove it")
+                self.refuse(where, "unknown_field", "this key is not supported; remove it")
             if not shape[key](item):
                 self.refuse(where, "wrong_type", "this has the wrong type")
         return value
@@ -149,7 +149,7 @@ class _Reader:
             path = f"{plural}[{index}]"
             entry = self.mapping(item, path, {"name": _text, singular: _map})
             if not entry.get("name") or singular not in entry:
-                self.refuse(path, "required", f"an entry has a name and a {singular}")
+                self.refuse(path, "required", f"an entry must have a name and a {singular}")
             if entry["name"] in found:
                 self.refuse(f"{path}.name", "given_twice", "two entries have this name")
             inner = f"{path}.{singular}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from .claimable import DRIVERS, DeviceSeen, device_of
 from .devices import Device
 
-SEVERAL_NODES = "its devices can be reached from several nodes, which the gateway does not count"
+SEVERAL_NODES = "its devices are accessible from several nodes, which the gateway does not support"
 
 
 @dataclass(frozen=True, slots=True)

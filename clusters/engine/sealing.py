@@ -81,7 +81,7 @@ def unseal(ring: KeyRing, cluster_id: UUID, sealed: Sealed) -> bytes:
     try:
         return AESGCM(key).decrypt(nonce, box, _associated(cluster_id, sealed.key_id))
     except (InvalidTag, ValueError):
-        raise CannotUnseal(f"the seal under key {sealed.key_id} does not hold") from None
+        raise CannotUnseal(f"it cannot be decrypted with key {sealed.key_id}") from None
 
 
 def _associated(cluster_id: UUID, key_id: str) -> bytes:

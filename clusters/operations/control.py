@@ -88,7 +88,7 @@ def _new_connection(cluster: Cluster, access: ConnectionFields) -> tuple[Connect
     )
     probe = probe_connection(cluster.id, cluster.name, connection, probe_renewed)
     if probe.identity != cluster.identity:
-        raise ProbeRefused("Another cluster answers there now (its kube-system uid differs).", code="identity_changed")
+        raise ProbeRefused("Another cluster answers at this address (its kube-system uid differs).", code="identity_changed")
     return connection, probe
 
 
@@ -111,7 +111,7 @@ def probe_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
     except AuthFailed as error:
         record_auth_failure(cluster_id, error.reason)
     except IdentityRefused as error:
-        record_silence(cluster_id, f"Something else answers at this address: {error.reason}.", code="identity_changed")
+        record_silence(cluster_id, f"Another server answers at this address: {error.reason}.", code="identity_changed")
     except DriverError as error:
         record_silence(cluster_id, error.reason)
     else:
@@ -180,7 +180,7 @@ def remove_cluster(actor: Actor, cluster_id: UUID) -> None:
                 Cluster.objects.filter(id=cluster_id).update(removed_at=Now(), updated_at=Now())
         except IntegrityError as error:
             raise Conflict(
-                "Work still lives on this cluster. Drain it, wait until its attempts have ended, then remove it.",
+                "This cluster still has live attempts. Drain it, wait until they have ended, then remove it.",
                 code="cluster_in_use",
             ) from error
         ClusterCredential.objects.filter(cluster_id=cluster_id).delete()

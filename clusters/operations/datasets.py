@@ -45,7 +45,7 @@ def create_dataset(
             _record(actor, "dataset.create", dataset, after=_detail(size_bytes, locations))
     except IntegrityError as error:
         if "dataset_name_is_unique_for_its_tenant" in str(error):
-            raise Conflict(f"{tenant.path} has a dataset {name} already.", code="dataset_exists") from None
+            raise Conflict(f"{tenant.path} already has a dataset {name}.", code="dataset_exists") from None
         raise
     return dataset_by_id(actor, dataset.id)
 
@@ -92,7 +92,7 @@ def _places(actor: Actor, tenant: Tenant, locations: Sequence[Location]) -> list
             continue
         place = (location.region, by_name[location.cluster] if location.cluster else None)
         if place in found:
-            errors.append(FieldError(f"locations[{index}]", "duplicate", "this place is named already"))
+            errors.append(FieldError(f"locations[{index}]", "duplicate", "this place is already in the list"))
         found.append(place)
     if errors:
         raise Invalid(errors=errors)

@@ -156,7 +156,7 @@ def _settle(cluster: Cluster, health: str, reasons: Sequence[Mapping[str, str]],
     Cluster.objects.filter(id=cluster.id).update(health=health, reasons=list(reasons), updated_at=Now(), **changes)
     if changed or codes_changed:
         told = " ".join(reason["message"] for reason in reasons)
-        record_event(cluster.id, f"health.{health}", told or "Answering, with nothing held against it.")
+        record_event(cluster.id, f"health.{health}", told or "The cluster answers and has no problems.")
     if changed:
         announce("cycle", "observe")
     return changed

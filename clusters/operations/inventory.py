@@ -91,7 +91,7 @@ def record_inventory(
     records = [node_record(node, claimable.by_node.get(node.name, {})) for node in nodes if is_nameable(node)]
     kinds = len({key_of(offer) for record in records for offer in record.offers})
     if kinds > MOST_FLAVORS:
-        raise TooMuch(f"its nodes offer {kinds} flavors, and the gateway keeps {MOST_FLAVORS} of one cluster")
+        raise TooMuch(f"its nodes offer {kinds} flavors, and the gateway keeps at most {MOST_FLAVORS} for one cluster")
     flavors, devices = unify_flavors(records, claimable.apart)
     now = clock.now()
     wanted = {
@@ -233,5 +233,5 @@ def _tell_problems(cluster_id: UUID, changed: Sequence[NodeRecord]) -> None:
     told = [f"{record.name} ({'; '.join(record.problems)})" for record in changed if record.problems]
     if told:
         besides = f" and {len(told) - NODES_NAMED} more" if len(told) > NODES_NAMED else ""
-        message = f"Nodes count as having none of what no machine has: {', '.join(told[:NODES_NAMED])}{besides}."
+        message = f"Nodes whose implausible capacity counts as 0: {', '.join(told[:NODES_NAMED])}{besides}."
         record_limited(cluster_id, "implausible_capacity", message)

@@ -80,7 +80,7 @@ def _asked(address: ClusterAddress) -> Probe:
 def _with_fitting_clock(probe: Probe) -> Probe:
     late = clock_findings(probe.clock_skew_ms)
     if late:
-        raise ProbeRefused(f"{late[0].message} At most 60 s are accepted; set both by NTP.", code="clock_skew")
+        raise ProbeRefused(f"{late[0].message} At most 60 s are accepted; synchronise both by NTP.", code="clock_skew")
     return probe
 
 
@@ -97,7 +97,7 @@ def as_problem(error: DriverError) -> Problem:
         case TlsFailed():
             return ProbeRefused(error.reason, code="tls_failed")
         case IdentityRefused():
-            return ProbeRefused(f"The cluster does not say who it is: {error.reason}.", code="identity_refused")
+            return ProbeRefused(f"The cluster's identity could not be verified: {error.reason}.", code="identity_refused")
         case AuthFailed():
             return ProbeRefused(f"The cluster does not accept the credential: {error.reason}", code="not_authorized")
         case _:
@@ -117,12 +117,12 @@ def access_findings(probe: Probe) -> list[Reason]:
 def _rights_findings(rights: Comparison) -> list[Reason]:
     findings = []
     if rights.missing:
-        findings.append(Reason("missing_permission", f"The credential may not: {_listed(rights.missing)}."))
+        findings.append(Reason("missing_permission", f"The credential lacks permission to: {_listed(rights.missing)}."))
     if rights.excess:
         told = _listed(rights.excess, rights.more_excess)
-        findings.append(Reason("excess_permission", f"The credential may do more than it should: {told}."))
+        findings.append(Reason("excess_permission", f"The credential has more rights than it should: {told}."))
     if rights.unreadable:
-        findings.append(Reason("excess_permission", f"What the credential may do was not judged: {rights.unreadable}."))
+        findings.append(Reason("excess_permission", f"The credential's rights could not be checked: {rights.unreadable}."))
     return findings
 
 
@@ -135,7 +135,7 @@ def _require_fitting_rights(rights: Comparison) -> None:
             code="missing_permission" if rights.missing else "excess_permission",
             errors=[
                 *_errors("missing_permission", "missing", rights.missing),
-                *_errors("excess_permission", "too much", rights.excess),
+                *_errors("excess_permission", "excess", rights.excess),
             ],
         )
 
@@ -152,7 +152,7 @@ def _require_confinement(probe: Probe) -> None:
             if found.unclear
             else "missing_permission",
             errors=[
-                *(FieldError("credential", "excess_permission", f"a thief may: {what}") for what in found.open),
+                *(FieldError("credential", "excess_permission", f"a stolen credential could: {what}") for what in found.open),
                 *(
                     FieldError("credential", "unproven_permission", f"no clear answer: {what}")
                     for what in found.unclear

@@ -139,7 +139,7 @@ def owner_for_registration(actor: Actor, path: str) -> Tenant:
     if not organisations and not visible_tenants(actor, Permission.MANAGE_CLUSTERS).exists():
         raise PermissionDenied("This needs the permission manage_clusters at a tenant.")
     raise Invalid.field(
-        "tenant", "required", "say which tenant owns the cluster, as a path such as acme or acme/research"
+        "tenant", "required", "give the tenant that owns the cluster, as a path such as acme or acme/research"
     )
 
 
@@ -149,7 +149,7 @@ def read_any_connection(fields: ConnectionFields, kubeconfig: str) -> Connection
         return read_connection(fields)
     also = [name for name in ConnectionFields.__dataclass_fields__ if getattr(fields, name)]
     if also:
-        raise Invalid(errors=[FieldError(name, "given_twice", "the kubeconfig says this already") for name in also])
+        raise Invalid(errors=[FieldError(name, "given_twice", "the kubeconfig already has this") for name in also])
     return read_kubeconfig(kubeconfig)
 
 
@@ -180,7 +180,7 @@ def _require_free_name(owner: Tenant, name: str) -> None:
         taken.filter(owner__path=organisation).exists()
         or taken.filter(owner__path__startswith=f"{organisation}/").exists()
     ):
-        raise Conflict(f"A cluster named {name} exists in {organisation}.", code="cluster_name_taken")
+        raise Conflict(f"A cluster named {name} already exists in {organisation}.", code="cluster_name_taken")
 
 
 def _create(cluster: Cluster) -> Cluster:
@@ -197,11 +197,11 @@ def _refusal(error: IntegrityError, cluster: Cluster) -> Exception:
     match getattr(getattr(error.__cause__, "diag", None), "constraint_name", ""):
         case "a_cluster_is_registered_once":
             return Conflict(
-                "This cluster is registered already (same kube-system uid).", code="cluster_already_registered"
+                "This cluster is already registered (same kube-system uid).", code="cluster_already_registered"
             )
         case "cluster_name_is_unique_for_its_owner":
             return Conflict(
-                f"A cluster named {cluster.name} exists in {cluster.owner.path}.", code="cluster_name_taken"
+                f"A cluster named {cluster.name} already exists in {cluster.owner.path}.", code="cluster_name_taken"
             )
         case _:
             return error

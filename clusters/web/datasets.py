@@ -53,7 +53,7 @@ def datasets(request: HttpRequest, actor: Actor) -> HttpResponse:
         )
     except Problem as problem:
         return _list(request, actor, Form.refused(values, problem, CONTROLS), status=problem.status)
-    messages.success(request, f"{made.name} is recorded: jobs of {made.tenant.path} and below may name it.")
+    messages.success(request, f"{made.name} is recorded. Jobs of {made.tenant.path} and below can use it.")
     return redirect("datasets")
 
 
@@ -70,7 +70,7 @@ def dataset(request: HttpRequest, actor: Actor, dataset_id: UUID) -> HttpRespons
         update_dataset(actor, dataset_id, size_bytes=size_bytes, locations=locations)
     except Problem as problem:
         return _one(request, actor, line, Form.refused(values, problem, CONTROLS), status=problem.status)
-    messages.success(request, f"{line.name} is changed; the next scheduling round goes by it.")
+    messages.success(request, f"{line.name} is changed. The next scheduling round uses it.")
     return redirect("dataset", dataset_id)
 
 
@@ -79,7 +79,7 @@ def remove(request: HttpRequest, actor: Actor, dataset_id: UUID) -> HttpResponse
     """Forgets the dataset."""
     name = dataset_by_id(actor, dataset_id).name
     remove_dataset(actor, dataset_id)
-    messages.success(request, f"{name} is forgotten; no new job may name it.")
+    messages.success(request, f"{name} is removed. New jobs cannot use it.")
     return redirect("datasets")
 
 
@@ -124,9 +124,9 @@ def _read(values: Mapping[str, str], *, is_new: bool) -> tuple[int, list[Locatio
         errors.append(FieldError("size", error.code, str(error)))
     regions, clusters = (_words(values.get(name, "")) for name in ("regions", "clusters"))
     if not all(map(is_region, regions)):
-        errors.append(FieldError("locations", "bad_format", f"a region has {REGION}"))
+        errors.append(FieldError("locations", "bad_format", f"a region's name can have {REGION}"))
     if not 1 <= len(regions) + len(clusters) <= MOST_PLACES:
-        errors.append(FieldError("locations", "out_of_range", f"1 to {MOST_PLACES} regions and clusters in all"))
+        errors.append(FieldError("locations", "out_of_range", f"1 to {MOST_PLACES} regions and clusters in total"))
     if errors:
         raise Invalid(errors=errors)
     return size_bytes, [*(Location(region=one) for one in regions), *(Location(cluster=one) for one in clusters)]

@@ -18,10 +18,10 @@ from tenancy.queries import Actor
 from tenancy.web import action, page
 
 ACTIONS: Mapping[str, tuple[Callable[[Actor, UUID], Cluster], str]] = {
-    "cordon": (cordon_cluster, "{} takes no new work from now on; what runs there goes on."),
-    "uncordon": (uncordon_cluster, "{} takes work again."),
-    "drain": (drain_cluster, "{} takes no new work and is being emptied."),
-    "probe": (probe_cluster, "{} was asked how it is: {}."),
+    "cordon": (cordon_cluster, "{} takes no new jobs. Running jobs continue."),
+    "uncordon": (uncordon_cluster, "{} takes new jobs again."),
+    "drain": (drain_cluster, "{} takes no new jobs. Jobs that have not started there move elsewhere."),
+    "probe": (probe_cluster, "{} was probed: {}."),
 }
 
 

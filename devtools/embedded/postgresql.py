@@ -131,7 +131,7 @@ def _forget_killed_server(data: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while working := _working_in(data):
         if time.monotonic() > deadline:
-            raise Unavailable(f"a server still works in {data} (process {working[0]}): stop it first")
+            raise Unavailable(f"a server still runs in {data} (process {working[0]}): stop it first")
         time.sleep(0.05)
     pid_file = data / "postmaster.pid"
     if pid_file.exists():
@@ -159,7 +159,7 @@ def _make_database(url: str) -> bool:
                 connection.execute("CREATE DATABASE switchyard")
     except psycopg.OperationalError as error:
         if "password authentication failed" in str(error):
-            raise Unavailable("the password in postgres.password is not this data folder's: remove the home") from error
+            raise Unavailable("the password in postgres.password does not belong to this data folder: remove the home") from error
         return False
     return True
 

@@ -20,11 +20,11 @@ class ClusterAttestationShape(serializers.Serializer[Any]):
 
 
 class ClusterAttestedShape(serializers.Serializer[Any]):
-    attempts = serializers.IntegerField(help_text="How many ended at once.")
+    attempts = serializers.IntegerField(help_text="The number of attempts that ended immediately.")
 
 
 class RunAttestationShape(serializers.Serializer[Any]):
-    note = serializers.CharField(max_length=500, help_text="How you know that nothing of it runs any more.")
+    note = serializers.CharField(max_length=500, help_text="How you know that no part of it still runs.")
 
 
 class RunAttestedShape(serializers.Serializer[Any]):

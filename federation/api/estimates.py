@@ -18,18 +18,18 @@ MONEY_STEP = Decimal("0.000001")
 class CostPartsShape(serializers.Serializer[Any]):
     """What an expected cost is made of; null is unknown."""
 
-    run_cost = MoneyShape(allow_null=True, help_text="For as long as it is expected to run there.")
-    interruption_cost = MoneyShape(allow_null=True, help_text="For work that interruptions are expected to take.")
-    egress_cost = MoneyShape(allow_null=True, help_text="For bringing its data there, once.")
+    run_cost = MoneyShape(allow_null=True, help_text="For the time that it is expected to run there.")
+    interruption_cost = MoneyShape(allow_null=True, help_text="For the work that interruptions are expected to lose.")
+    egress_cost = MoneyShape(allow_null=True, help_text="For moving its data there, once.")
 
 
 class MoveShape(serializers.Serializer[Any]):
     """A dataset that is not there already, and the place from which bringing it is cheapest."""
 
     dataset = serializers.CharField()
-    from_region = serializers.CharField(help_text="Empty if nobody knows.")
+    from_region = serializers.CharField(help_text="Empty if unknown.")
     size = serializers.CharField(allow_null=True)
-    cost = MoneyShape(allow_null=True, help_text="Null where no egress price is known.")
+    cost = MoneyShape(allow_null=True, help_text="Null if no egress price is known.")
 
 
 class EstimateShape(serializers.Serializer[Any]):

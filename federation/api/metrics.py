@@ -48,20 +48,20 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "switchyard_attempts_in_trouble",
-        "Attempts whose usage cannot be recorded: their job's events say why.",
+        "Attempts whose usage cannot be recorded; their job's events say why.",
         value=now.attempts_in_trouble,
     )
     yield GaugeMetricFamily(
         "switchyard_book_findings",
-        "What the last proof of the books found wrong; `manage.py prove_ledger` tells it.",
+        "Errors found by the last proof of the ledger; `manage.py prove_ledger` lists them.",
         value=now.book_findings,
     )
     yield GaugeMetricFamily(
-        "switchyard_books_proven_age_seconds", "Since the books were last proven.", value=now.books_proven_age_seconds
+        "switchyard_books_proven_age_seconds", "Since the ledger was last proven.", value=now.books_proven_age_seconds
     )
     yield GaugeMetricFamily("switchyard_outbox_messages", "Wake-ups not yet delivered.", value=now.outbox_messages)
     yield GaugeMetricFamily("switchyard_outbox_lag_seconds", "Age of the oldest wake-up.", value=now.outbox_lag_seconds)
-    lag = GaugeMetricFamily("switchyard_observer_lag_seconds", "Since a cluster was last heard.", labels=["cluster"])
+    lag = GaugeMetricFamily("switchyard_observer_lag_seconds", "Since a cluster last answered.", labels=["cluster"])
     for cluster, seconds in sorted(now.observer_lag_seconds.items()):
         lag.add_metric([cluster], seconds)
     yield lag
@@ -83,7 +83,7 @@ def _audit_gauges(now: Standing) -> Iterator[Metric]:
         "switchyard_audit_position", "Position of that head; it never goes back.", value=now.audit_position
     )
     yield GaugeMetricFamily(
-        "switchyard_audit_faults", "1 while the audit trail does not pass its check.", value=int(now.audit_has_fault)
+        "switchyard_audit_faults", "1 while the audit trail fails its check.", value=int(now.audit_has_fault)
     )
     yield GaugeMetricFamily(
         "switchyard_audit_checked_age_seconds", "Since the trail was last checked.", value=now.audit_checked_age_seconds

@@ -16,7 +16,7 @@ from federation.operations import put_policy, remove_policy
 from federation.queries.policies import PolicyView, policy_of
 from tenancy.api.views import ApiView
 
-PATTERNS = "Names, in which `*` stands for anything; empty allows all."
+PATTERNS = "Names; `*` matches anything. Empty allows all."
 
 STRATEGY = f"One of {', '.join(STRATEGY_NAMES)}."
 
@@ -57,7 +57,7 @@ class EffectiveShape(serializers.Serializer[Any]):
 class PolicyStandingShape(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     policy = PolicyShape(allow_null=True, help_text="The tenant's own; null if it has none.")
-    above = TenantPolicyShape(many=True, help_text="Of the tenants above it, root first; they hold as well.")
+    above = TenantPolicyShape(many=True, help_text="Policies of the tenants above it, root first; they also apply.")
     effective = EffectiveShape()
 
 

@@ -38,8 +38,8 @@ class Room(ApiView):
     def _shape(self) -> object:
         text = self.query.get("shape", "")
         if not text:
-            raise Invalid.field("shape", "required", "a job spec as JSON, in which names and images may be missing")
+            raise Invalid.field("shape", "required", "a job spec as JSON; names and images can be missing")
         try:
             return strict_json.loads(text.encode())
         except strict_json.MalformedJSON as error:
-            raise Invalid.field("shape", "malformed", f"this is not JSON that can be read: {error}") from None
+            raise Invalid.field("shape", "malformed", f"this is not valid JSON: {error}") from None

@@ -50,17 +50,17 @@ class ReservedTopologyShape(serializers.Serializer[Any]):
 class ReservedPlacesShape(serializers.Serializer[Any]):
     clusters = serializers.ListField(child=serializers.CharField(), required=False)
     exclude_clusters = serializers.ListField(child=serializers.CharField(), required=False)
-    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` stands for anything.")
+    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` matches anything.")
     capacity_types = serializers.ListField(child=serializers.CharField(), required=False)
 
 
 class ReservationAskedShape(serializers.Serializer[Any]):
     """`count` jobs of one shape at once. Its nodes are chosen when it is made: whole ones, as few as hold that."""
 
-    tenant = serializers.CharField(help_text="Path; it and everyone below it may use the reservation.")
+    tenant = serializers.CharField(help_text="Path; this tenant and every tenant below it can use the reservation.")
     name = serializers.CharField(max_length=63)
-    cluster = serializers.CharField(required=False, allow_null=True, help_text="Any that holds it, if left out.")
-    starts_at = serializers.DateTimeField(required=False, allow_null=True, help_text="Now, if left out.")
+    cluster = serializers.CharField(required=False, allow_null=True, help_text="By default the cheapest that fits.")
+    starts_at = serializers.DateTimeField(required=False, allow_null=True, help_text="By default now.")
     ends_at = serializers.DateTimeField()
     count = serializers.IntegerField(min_value=1, max_value=MAX_COPIES, default=1)
     pod_sets = ReservedPodSetShape(many=True)
@@ -69,7 +69,7 @@ class ReservationAskedShape(serializers.Serializer[Any]):
 
 
 class ReservationEndShape(serializers.Serializer[Any]):
-    ends_at = serializers.DateTimeField(help_text="Later than now, no later than it ends now.")
+    ends_at = serializers.DateTimeField(help_text="In the future, and no later than its current end.")
 
 
 class ReservedNodeShape(serializers.Serializer[Any]):
@@ -89,7 +89,7 @@ class ReservationUseShape(serializers.Serializer[Any]):
     room = ReservedAmountsShape()
     used = ReservedAmountsShape(help_text="By jobs that name the reservation.")
     unused = ReservedAmountsShape()
-    idle_nodes = serializers.IntegerField(help_text="Nodes on which no such job runs.")
+    idle_nodes = serializers.IntegerField(help_text="Nodes on which none of these jobs runs.")
     jobs = serializers.IntegerField()
 
 
@@ -105,7 +105,7 @@ class ReservationShape(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=list(STATES))
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
-    asked_ends_at = serializers.DateTimeField(help_text="When it was to end before it was shortened or cancelled.")
+    asked_ends_at = serializers.DateTimeField(help_text="The end that was requested, before any shortening or cancelling.")
     count = serializers.IntegerField()
     pod_sets = ReservedPodSetShape(many=True)
     topology = ReservedTopologyShape()

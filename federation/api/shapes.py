@@ -30,10 +30,10 @@ class GpuShape(serializers.Serializer[Any]):
     mig = serializers.CharField(required=False, help_text="A MIG profile such as 1g.10gb.")
     fraction = serializers.CharField(required=False, help_text='Thousandths of one GPU as text, such as "0.5".')
     models = serializers.ListField(
-        child=serializers.CharField(), required=False, help_text="Any of the vendor's if empty."
+        child=serializers.CharField(), required=False, help_text="Any model of the vendor if empty."
     )
     vendor = serializers.ChoiceField(
-        choices=spec.GPU_VENDORS, required=False, help_text="Without models and vendor, NVIDIA's GPUs are meant."
+        choices=spec.GPU_VENDORS, required=False, help_text="Without models and vendor, any NVIDIA GPU."
     )
 
 
@@ -56,30 +56,30 @@ class TierShape(serializers.Serializer[Any]):
         min_value=0, max_value=spec.MAX_SECONDS, help_text="0 in the first tier, more in each later one."
     )
     clusters = serializers.ListField(child=serializers.CharField(), required=False)
-    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` stands for anything.")
+    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` matches anything.")
 
 
 class ConstraintsShape(serializers.Serializer[Any]):
     clusters = serializers.ListField(child=serializers.CharField(), required=False)
     exclude_clusters = serializers.ListField(child=serializers.CharField(), required=False)
-    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` stands for anything.")
+    regions = serializers.ListField(child=serializers.CharField(), required=False, help_text="`*` matches anything.")
     capacity_types = serializers.ListField(
         child=serializers.ChoiceField(choices=list(spec.CAPACITY_TYPES)), required=False
     )
     overflow = serializers.ListField(
-        child=TierShape(), max_length=spec.MAX_TIERS, required=False, help_text="Home first, wider later."
+        child=TierShape(), max_length=spec.MAX_TIERS, required=False, help_text="The first tier is the narrowest; later tiers are wider."
     )
     reservation = serializers.CharField(
-        required=False, max_length=63, help_text="Name or id of an advance reservation: it runs there and nowhere else."
+        required=False, max_length=63, help_text="Name or id of an advance reservation; the job runs only there."
     )
 
 
 class DataShape(serializers.Serializer[Any]):
     """A dataset that each run reads."""
 
-    name = serializers.CharField(max_length=120, help_text="Of a dataset of the tenant, or of the nearest one above.")
+    name = serializers.CharField(max_length=120, help_text="Name of a dataset of the tenant, or of the nearest tenant above.")
     read = serializers.CharField(
-        required=False, allow_null=True, help_text="How much of it, such as 20Gi; all of it, if left out."
+        required=False, allow_null=True, help_text="How much of it, such as 20Gi; by default all of it."
     )
 
 
@@ -112,7 +112,7 @@ class PlacementWishShape(serializers.Serializer[Any]):
         max_value=spec.MAX_SECONDS,
         required=False,
         allow_null=True,
-        help_text="How often it writes a checkpoint from which its next run goes on; null: never.",
+        help_text="How often it writes a checkpoint from which its next run continues; null: never.",
     )
     constraints = ConstraintsShape(required=False)
     topology = TopologyShape(required=False)
@@ -122,12 +122,12 @@ class PlacementWishShape(serializers.Serializer[Any]):
         child=DataShape(),
         max_length=spec.MAX_DATASETS,
         required=False,
-        help_text="Placement counts what moving it costs.",
+        help_text="Placement counts the cost of moving it.",
     )
     throughput = serializers.DictField(
         child=serializers.FloatField(),
         required=False,
-        help_text="How fast its work goes, by GPU model; only ratios count. Run times are those on the slowest.",
+        help_text="How fast the job works, by GPU model; only ratios matter. Run times refer to the slowest model.",
     )
     retries = RetriesShape(required=False)
 
@@ -161,8 +161,8 @@ class BulkShape(serializers.Serializer[Any]):
 
 
 class CostShape(MoneyShape):
-    provisional = serializers.BooleanField(help_text="True while it runs or waits to be metered to its end.")
-    unpriced = serializers.BooleanField(help_text="True if some of it had no price; that is not in the amount.")
+    provisional = serializers.BooleanField(help_text="True while it runs or its usage is not complete yet.")
+    unpriced = serializers.BooleanField(help_text="True if part of it had no price; that part is not in the amount.")
 
 
 class ObjectShape(serializers.Serializer[Any]):
@@ -203,7 +203,7 @@ class AttemptShape(serializers.Serializer[Any]):
     end_reason = serializers.ChoiceField(choices=REASON_CODES, allow_null=True)
     end_message = serializers.CharField(allow_null=True)
     lost_seconds = serializers.IntegerField(
-        allow_null=True, help_text="How much of its work the next attempt does again; null: nothing interrupted it."
+        allow_null=True, help_text="How much of its work the next attempt repeats; null: it was not interrupted."
     )
 
 
@@ -278,7 +278,7 @@ class RuntimeShape(serializers.Serializer[Any]):
     p10_seconds = serializers.IntegerField(help_text="One run in ten is shorter.")
     p50_seconds = serializers.IntegerField()
     p90_seconds = serializers.IntegerField(help_text="Nine runs in ten are shorter.")
-    runs = serializers.IntegerField(help_text="How many runs like it there have been.")
+    runs = serializers.IntegerField(help_text="The number of earlier runs like it.")
     basis = serializers.ChoiceField(
         choices=["job", "name", "pods", "estimate"], help_text="What those runs share with it."
     )
@@ -314,7 +314,7 @@ class PodLogShape(serializers.Serializer[Any]):
 class LogsShape(serializers.Serializer[Any]):
     attempt = serializers.UUIDField(allow_null=True)
     cluster = serializers.CharField(allow_null=True)
-    pods = serializers.IntegerField(help_text="How many pods there are; the first few are shown.")
+    pods = serializers.IntegerField(help_text="The number of pods; the first few are listed.")
     items = PodLogShape(many=True)
 
 
@@ -329,8 +329,8 @@ class InterruptionsShape(serializers.Serializer[Any]):
     """What the job must expect of spot capacity; offers are compared by `price_per_hour_of_work`."""
 
     per_hour = serializers.CharField()
-    exposed_seconds = serializers.IntegerField(help_text="Of work that an interruption may take.")
-    lost_share = serializers.CharField(help_text="The part of its time there that is lost.")
+    exposed_seconds = serializers.IntegerField(help_text="The most work that an interruption can lose.")
+    lost_share = serializers.CharField(help_text="The share of its time there that is lost.")
     price_per_hour_of_work = MoneyShape(allow_null=True)
     message = serializers.CharField()
 
@@ -347,21 +347,21 @@ class OfferShape(serializers.Serializer[Any]):
     interruptions = InterruptionsShape(allow_null=True, help_text="On spot capacity that may be interrupted.")
     expected_start_at = serializers.DateTimeField()
     estimated_seconds = serializers.IntegerField(
-        allow_null=True, help_text="The middle of `runtime`, as long as it is there."
+        allow_null=True, help_text="The median of `runtime` there."
     )
-    estimated_cost = MoneyShape(allow_null=True, help_text="All parts together; null while one is unknown.")
+    estimated_cost = MoneyShape(allow_null=True, help_text="The sum of all parts; null if one is unknown.")
     cost_parts = CostPartsShape()
-    egress = MoveShape(many=True, help_text="What of its data is brought there, and from where.")
+    egress = MoveShape(many=True, help_text="The data that is moved there, and from where.")
 
 
 class QuoteShape(serializers.Serializer[Any]):
     tenant = serializers.CharField()
     as_of = serializers.DateTimeField()
-    jobs_ahead = serializers.IntegerField(help_text="Jobs of any tenant that would be considered before this one.")
+    jobs_ahead = serializers.IntegerField(help_text="Jobs of all tenants that would be considered before this one.")
     runtime = RuntimeShape(allow_null=True)
     reason = JobReasonShape(allow_null=True, help_text="Why it would wait; null when there are offers.")
     offers = OfferShape(many=True)
-    later = OfferShape(many=True, help_text="Of clusters without room now, the soonest first.")
+    later = OfferShape(many=True, help_text="On clusters without room now, soonest first.")
     why_not = WhyNotShape(many=True)
 
 

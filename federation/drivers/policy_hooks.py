@@ -127,7 +127,7 @@ async def _ask_in_turn(
         except MalformedJSON:
             said[index] = HookFailed("the answer is not JSON")
         except TimeoutError:
-            said[index] = HookFailed(f"no whole answer within {each:g} s")
+            said[index] = HookFailed(f"no complete answer within {each:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             said[index] = HookFailed(f"the connection failed ({type(error).__name__})")
 
@@ -177,7 +177,7 @@ def _address_of(hook: HookServer) -> str:
     """The address to connect to, judged now. Raises DriverError."""
     address = checked_address(hook.server)
     if hook.is_plain and not ip_address(address).is_loopback:
-        raise DriverError("without TLS only a hook on this machine is asked")
+        raise DriverError("without TLS, only a hook on this host is allowed")
     return address
 
 

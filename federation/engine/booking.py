@@ -53,7 +53,7 @@ def book(
         failed[number] = _too_large(fleet.clusters[number].name, len(nodes))
         if held < copies:
             reason, _ = reason_on(shape, number, state, policy)
-            failed[number] = reason._replace(message=f"holds {held} of {copies}; then {reason.message}")
+            failed[number] = reason._replace(message=f"has room for {held} of {copies}; for the next: {reason.message}")
     empty = FleetState(fleet)
     return tuple(failed.get(number) or reason_on(shape, number, empty, policy)[0] for number in audience.clusters)
 
@@ -81,4 +81,4 @@ def _names(candidate: Candidate, sites: Sequence[Site], *, state: FleetState) ->
 
 
 def _too_large(cluster: str, nodes: int) -> Reason:
-    return Reason(cluster, "too_many_nodes", f"would take {nodes} nodes; a reservation may have {MOST_NODES}", True)
+    return Reason(cluster, "too_many_nodes", f"would need {nodes} nodes; a reservation can have {MOST_NODES}", True)

@@ -147,7 +147,7 @@ class Cycle:
         for pool, nodes in kept.nodes:
             self._views.hide(pool, nodes, None if kept.start is None else kept.start.at)
         self._kept += 1
-        told = f"nodes of {self._fleet.clusters[kept.cluster].name} that come free are kept for it"
+        told = f"nodes that become free on {self._fleet.clusters[kept.cluster].name} are kept for it"
         if kept.start is not None:
             told = f"{told}; {start_text(kept.start, now)}"
         code, message, per_cluster = scope.verdict

@@ -55,7 +55,7 @@ def egress_text(moves: Iterable[Move], currency: str) -> str:
 
 def _move_text(move: Move, currency: str) -> str:
     if not move.from_region and move.cost is None:
-        return f"nobody knows where {move.data} lies" if move.size_bytes is None else f"{move.data}: cost unknown"
+        return f"the location of {move.data} is unknown" if move.size_bytes is None else f"{move.data}: cost unknown"
     size = "" if move.size_bytes is None else f"{memory_text(move.size_bytes)} of "
     price = "at an unknown price" if move.cost is None else f"for {move.cost:.2f} {currency}"
     return f"{size}{move.data} from {move.from_region or 'an unnamed region'} {price}"

@@ -27,23 +27,23 @@ BESIDE_MANIFEST = (
 """Fields of a spec that may stand beside `manifest`, since no manifest can say them."""
 
 _RUNS_ONCE = "each attempt runs once; leave this out"
-_USE_CONSTRAINTS = "the gateway chooses where pods run; say it with `constraints` beside `manifest`"
+_USE_CONSTRAINTS = "the gateway chooses where pods run; use `constraints` beside `manifest`"
 _SHARES_HOST = "pods may not share the host's namespaces, ports or paths"
 _ONE_CONTAINER = "a pod has exactly one container"
-_NO_IDENTITY = "pods run without any identity towards the cluster"
+_NO_IDENTITY = "pods have no identity on the cluster"
 _WHY_NOT_METADATA = {
     "namespace": "the namespace follows from the tenant; leave it out",
     "annotations": "annotations steer other controllers; use labels",
     "generateName": "give a name",
-    "ownerReferences": "the gateway owns what it makes",
-    "finalizers": "the gateway owns what it makes",
+    "ownerReferences": "the gateway owns the objects that it creates",
+    "finalizers": "the gateway owns the objects that it creates",
 }
 _WHY_NOT_JOB = {
     "backoffLimitPerIndex": _RUNS_ONCE,
     "maxFailedIndexes": _RUNS_ONCE,
     "podFailurePolicy": _RUNS_ONCE,
     "successPolicy": "a job succeeds when all its pods do",
-    "ttlSecondsAfterFinished": "the gateway removes finished objects once their end is on record",
+    "ttlSecondsAfterFinished": "the gateway removes finished objects after it has recorded their end",
     "selector": "the cluster chooses the selector",
     "manualSelector": "the cluster chooses the selector",
     "managedBy": "the cluster's own Job controller runs it",
@@ -57,7 +57,7 @@ _WHY_NOT_POD = {
     "shareProcessNamespace": _ONE_CONTAINER,
     "initContainers": _ONE_CONTAINER,
     "ephemeralContainers": _ONE_CONTAINER,
-    "volumes": "pods take no volumes",
+    "volumes": "pods cannot have volumes",
     "serviceAccountName": _NO_IDENTITY,
     "serviceAccount": _NO_IDENTITY,
     "imagePullSecrets": "pull secrets are set up per namespace by the platform",
@@ -68,7 +68,7 @@ _WHY_NOT_POD = {
     "topologySpreadConstraints": _USE_CONSTRAINTS,
     "schedulerName": _USE_CONSTRAINTS,
     "schedulingGates": _USE_CONSTRAINTS,
-    "runtimeClassName": "the cluster's default runtime runs all pods",
+    "runtimeClassName": "all pods use the cluster's default runtime",
     "priorityClassName": "use `priority_class` beside `manifest`",
     "priority": "use `priority_class` beside `manifest`",
     "preemptionPolicy": "use `priority_class` beside `manifest`",
@@ -77,8 +77,8 @@ _WHY_NOT_POD = {
 _WHY_NOT_CONTAINER = {
     "ports": _SHARES_HOST,
     "envFrom": "only plain values",
-    "volumeMounts": "pods take no volumes",
-    "volumeDevices": "pods take no volumes",
+    "volumeMounts": "pods cannot have volumes",
+    "volumeDevices": "pods cannot have volumes",
     "lifecycle": "hooks are not supported",
     "livenessProbe": "probes are not supported",
     "readinessProbe": "probes are not supported",
@@ -186,7 +186,7 @@ def _read_counts(job: Fields) -> tuple[int, int | None]:
     completions = job.whole("completions", 1, MAX_COMPLETIONS)
     if completions is None:
         if parallelism > 1:
-            job.fault("completions", "required", "a job with parallel pods says how many must succeed")
+            job.fault("completions", "required", "give the number of pods that must succeed")
         return parallelism, None
     if completions <= parallelism:
         return completions, None
@@ -228,7 +228,7 @@ def _read_environment(container: Fields) -> dict[str, str]:
     found: dict[str, str] = {}
     for index, item in enumerate(container.array("env", most=MAX_ENVIRONMENT)):
         path = container.at(f"env[{index}]")
-        why_not = {"valueFrom": "only plain values: pods may not read secrets, config maps or fields"}
+        why_not = {"valueFrom": "only plain values: pods cannot read secrets, config maps or fields"}
         variable = Fields(item, path, container.faults, frozenset(["name", "value"]), why_not)
         name = variable.text("name", most_bytes=128)
         value = variable.values.get("value")
@@ -245,7 +245,7 @@ def _read_environment(container: Fields) -> dict[str, str]:
 def _read_resources(container: Fields) -> tuple[dict[str, Any], dict[str, str]]:
     """CPU, memory and GPUs, from requests and limits that must not differ; and where each was found."""
     if container.values.get("resources") is None:
-        container.fault("resources", "required", "say how much cpu and memory a pod takes")
+        container.fault("resources", "required", "give the cpu and memory of a pod")
         return {}, {}
     path = container.at("resources")
     sides = Fields(container.values["resources"], path, container.faults, frozenset(["requests", "limits"]))
@@ -264,10 +264,10 @@ def _read_resources(container: Fields) -> tuple[dict[str, Any], dict[str, str]]:
         meaning = amount if ours == name else _gpu_meaning(name, amount)
         if meaning is None:
             container.faults.add(
-                where, "not_allowed", "takes cpu, memory and whole numbers of NVIDIA GPUs or MIG slices"
+                where, "not_allowed", "only cpu, memory and whole numbers of NVIDIA GPUs or MIG slices"
             )
         elif ours in result:
-            container.faults.add(where, "conflict", "ask for one kind of GPU")
+            container.faults.add(where, "conflict", "request only one kind of GPU")
         else:
             result[ours], origin[f"pod_sets[0].{ours}"] = meaning, where
     return result, origin

@@ -93,13 +93,13 @@ def image_fault(image: str, *, require_digest: bool) -> tuple[str, str] | None:
     """What is wrong with an image reference: grammar, a registry named by number or loopback, or no digest."""
     parts = _image(image)
     if parts is None:
-        return "bad_format", "write it as registry/path:tag or registry/path@sha256:digest"
+        return "bad_format", "write the image as registry/path:tag or registry/path@sha256:digest"
     host = parts["host"] or ""
     names_registry = "." in host or parts["port"] or host.lower() == "localhost"
     if host and not names_registry and not _path_part(host):
-        return "bad_format", "repositories are named in lower case"
+        return "bad_format", "repository names are lower case"
     if names_registry and (host.lower() == "localhost" or _bare_number(host.rpartition(".")[2])):
-        return "not_allowed", "name the registry by its DNS name, not by an address"
+        return "not_allowed", "give the registry's DNS name, not an address"
     if require_digest and parts["digest"] is None:
         return "digest_required", "pin the image by digest, @sha256:…"
     return None

@@ -34,12 +34,12 @@ def read_policy(value: object, tenant_path: str) -> TenantPolicy:
         tenant_path=tenant_path,
         default_strategy=default,
         strategies=strategies,
-        clusters=fields.names("clusters", _CLUSTERS.fullmatch, "a cluster's name, in which '*' stands for anything"),
-        regions=fields.names("regions", names.region_pattern, "a region, in which '*' stands for anything"),
+        clusters=fields.names("clusters", _CLUSTERS.fullmatch, "a cluster's name; '*' matches anything"),
+        regions=fields.names("regions", names.region_pattern, "a region; '*' matches anything"),
         capacity_types=fields.names(
             "capacity_types", CAPACITY_TYPES.__contains__, _SAYS + ", ".join(CAPACITY_TYPES), most=3
         ),
-        flavors=fields.names("flavors", _FLAVORS.fullmatch, "a flavor's name, in which '*' stands for anything"),
+        flavors=fields.names("flavors", _FLAVORS.fullmatch, "a flavor's name; '*' matches anything"),
         weights=_read_weights(fields),
     )
     faults.refuse_if_any()
@@ -68,7 +68,7 @@ def _read_weight(own: Fields, term: str) -> float:
         return 0.0
     least, most = BOUNDS[term]
     if not least <= float(text) <= most:
-        own.fault(term, "out_of_range", f"must lie between {least} and {most}")
+        own.fault(term, "out_of_range", f"must be between {least} and {most}")
     return float(text)
 
 

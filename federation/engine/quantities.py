@@ -27,7 +27,7 @@ def _whole(text: str, parts: int, unit: str) -> int:
     try:
         value = parse(text) * parts
     except Implausible:
-        raise NotAQuantity("write it as Kubernetes does, such as 500m, 16 or 128Gi") from None
+        raise NotAQuantity("a Kubernetes quantity, such as 500m, 16 or 128Gi") from None
     if value.denominator != 1:
         raise NotAQuantity(f"finer than {unit}")
     return value.numerator

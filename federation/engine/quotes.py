@@ -130,7 +130,7 @@ class Outlook:
         self._runtimes.update(runtimes or {})
         ahead = bisect_right(self._urgency, -job.priority)
         if self._depth is not None and ahead >= self._depth:
-            message = f"a round considers the first {self._depth} jobs of the queue, and all of them are ahead of it"
+            message = f"a scheduling round considers only the first {self._depth} jobs of the queue, and all of them are ahead of it"
             return Quote((), (), Wait(job.id, ReasonCode.BEHIND_IN_QUEUE, message), ahead)
         cycle, waits = self._cycle(job, ahead)
         placements, why_not, wait = cycle.offers(job)

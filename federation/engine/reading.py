@@ -131,7 +131,7 @@ class Fields:
             self.fault(name, "wrong_type", "must be a whole number")
             return least
         if not least <= value <= most:
-            self.fault(name, "out_of_range", f"must lie between {least} and {most}")
+            self.fault(name, "out_of_range", f"must be between {least} and {most}")
             return least
         return value
 
@@ -146,7 +146,7 @@ class Fields:
                 return datetime.fromisoformat(text).astimezone(UTC)
         except (ValueError, OverflowError):
             pass
-        self.fault(name, "bad_format", "an instant with its offset from UTC, such as 2026-01-31T12:00:00Z")
+        self.fault(name, "bad_format", "a time with its offset from UTC, such as 2026-01-31T12:00:00Z")
         return None
 
     def array(self, name: str, *, most: int, least: int = 0) -> list[Any]:
@@ -199,11 +199,11 @@ def text_fault(value: object, most_bytes: int) -> tuple[str, str] | None:
     if len(value) > most_bytes:
         return "too_long", f"takes at most {most_bytes} bytes"
     if value.isascii():
-        return ("bad_characters", "holds a NUL character") if "\x00" in value else None
+        return ("bad_characters", "contains a NUL character") if "\x00" in value else None
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        return "bad_characters", "holds half a surrogate pair"
+        return "bad_characters", "contains half a surrogate pair"
     if size > most_bytes:
         return "too_long", f"takes at most {most_bytes} bytes"
-    return ("bad_characters", "holds a NUL character") if "\x00" in value else None
+    return ("bad_characters", "contains a NUL character") if "\x00" in value else None

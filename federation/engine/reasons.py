@@ -77,7 +77,7 @@ def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = 
     if cluster.state not in OPEN_STATES and not state.is_empty:
         message = _STATE_MESSAGES.get(cluster.state, f"it is {cluster.state}")
         if cluster.state == ReasonCode.STALE:
-            message = f"it was last observed {cluster.minutes_unseen} min ago, so what is free there is not known"
+            message = f"it was last observed {cluster.minutes_unseen} min ago, so its free capacity is unknown"
         return Reason(cluster.name, cluster.state, message), True
     for pod_set in job.pod_sets:
         shortage = _shortage(job, pod_set, number, state, policy)
@@ -142,12 +142,12 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
         return Reason(cluster.name, code, ELSEWHERE, True)
     if code in _LEFT_OUT:
         said = next(refusal.message for refusal in job.constraints.refusals if refusal.cluster_id == cluster.id)
-        return Reason(cluster.name, code, f"it {_LEFT_OUT[code]} and is left out for a while: {said}")
+        return Reason(cluster.name, code, f"it {_LEFT_OUT[code]} and is skipped for a while: {said}")
     number = tier_of(job.constraints, cluster)
     if code == NOT_REACHED and number is not None:
         return Reason(cluster.name, code, f"opens to the job {opening(job.constraints.overflow[number])}")
     if code:
-        return Reason(cluster.name, code, "the job's constraints leave it out", True)
+        return Reason(cluster.name, code, "the job's constraints exclude it", True)
     return None
 
 
@@ -191,7 +191,7 @@ def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
     others = sorted({one.vendor for one in flavors if one.gpu_model and one.vendor != USUAL_VENDOR})
     if gpu is None or gpu.models or gpu.vendor or not others:
         return Shortage(ReasonCode.NO_SUCH_MODEL, f"has no {kind_of(pod_set)}", is_for_good=True)
-    message = f"has no {kind_of(pod_set)} of {USUAL_VENDOR}; those of {', '.join(others)} are for jobs that name vendor or model"
+    message = f"has no {kind_of(pod_set)} of {USUAL_VENDOR}; to use those of {', '.join(others)}, name the vendor or model"
     return Shortage(ReasonCode.NO_SUCH_MODEL, message, is_for_good=True)
 
 
@@ -293,7 +293,7 @@ def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Sh
     is_suited &= state.free[BARE] >= (1 if need.is_bare else 0)
     cpu, memory = (int(np.where(is_suited, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
     wants = f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
-    beside = f" beside {asked_of(pod_set)}" if pod_set.gpu is not None else ""
+    beside = f" with {asked_of(pod_set)}" if pod_set.gpu is not None else ""
     most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
     message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state, pod_set)}"
     return Shortage(ReasonCode.NOT_ENOUGH_FREE, message, is_about_devices=False)

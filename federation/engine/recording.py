@@ -123,7 +123,7 @@ def _optional(arguments: tuple[Any, ...]) -> Read:
 def _one_of(allowed: tuple[Any, ...]) -> Read:
     def choose(value: Any, path: str) -> Any:
         if value not in allowed:
-            raise RecordingError(f"{path}: {value!r} is none of {', '.join(map(repr, allowed))}")
+            raise RecordingError(f"{path}: {value!r} is not one of {', '.join(map(repr, allowed))}")
         return value
 
     return choose
@@ -222,6 +222,6 @@ _SCALARS: Mapping[Any, Read] = {
     bool: _exactly(bool, "true or false"),
     float: _number,
     Decimal: _parsed(_finite, "a decimal number"),
-    datetime: _parsed(_instant, "an instant with its offset"),
+    datetime: _parsed(_instant, "a time with its offset"),
     UUID: _parsed(UUID, "a UUID"),
 }

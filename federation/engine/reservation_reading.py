@@ -59,14 +59,14 @@ def _read_times(fields: Fields, now: datetime) -> tuple[datetime, datetime]:
     if len(fields.faults.found) > before:
         return starts_at, ends_at
     if starts_at < now:
-        fields.fault("starts_at", "in_the_past", "starts_at lies in the past; left out, it means now")
+        fields.fault("starts_at", "in_the_past", "starts_at is in the past; leave it out to start now")
     elif starts_at > now + FURTHEST:
-        fields.fault("starts_at", "out_of_range", f"may lie at most {FURTHEST.days} days ahead")
+        fields.fault("starts_at", "out_of_range", f"can be at most {FURTHEST.days} days ahead")
     if ends_at <= starts_at:
         fields.fault("ends_at", "out_of_range", "must be later than starts_at")
     elif not SHORTEST <= ends_at - starts_at <= LONGEST:
         shortest = int(SHORTEST.total_seconds() // 60)
-        fields.fault("ends_at", "out_of_range", f"must come {shortest} minutes to {LONGEST.days} days after starts_at")
+        fields.fault("ends_at", "out_of_range", f"must be {shortest} minutes to {LONGEST.days} days after starts_at")
     return starts_at, ends_at
 
 
@@ -84,7 +84,7 @@ def _read_shape(fields: Fields) -> JobSpec | None:
     constraints = spec.constraints
     for part in ("overflow", "reservation"):
         if getattr(constraints, part):
-            fields.faults.found.append(Fault(f"constraints.{part}", "not_allowed", "a reservation takes none"))
+            fields.faults.found.append(Fault(f"constraints.{part}", "not_allowed", "not allowed in a reservation"))
     if cluster and constraints.clusters and cluster not in constraints.clusters:
         fields.fault("cluster", "conflict", "is not among constraints.clusters")
     return replace(spec, constraints=replace(constraints, clusters=(cluster,))) if cluster else spec

@@ -28,7 +28,7 @@ class PolicyRefused(Problem):
 
 
 class PolicyUnavailable(Problem):
-    """The policy of this installation could not be asked about the job; nothing was stored. Try again."""
+    """The policy of this installation could not be checked; nothing was stored. Try again."""
 
     status, code, title = 503, "policy_unavailable", "Policy unavailable"
 
@@ -84,13 +84,13 @@ def read_hook_url(text: str) -> HookServer:
     try:
         return HookServer(read_server(f"https://{plain['rest']}" if plain else text), is_plain=plain is not None)
     except Invalid as refused:
-        raise ValueError(f"{refused.detail} (or http://host:port of a hook on this machine)") from None
+        raise ValueError(f"{refused.detail} (or http://host:port of a hook on this host)") from None
 
 
 def check_token(text: str) -> None:
     """ValueError unless the text can stand in a header."""
     if not _TOKEN.fullmatch(text):
-        raise ValueError("must be at most 4096 printable ASCII characters without blanks")
+        raise ValueError("must be at most 4096 printable ASCII characters without spaces")
 
 
 def read_answer(value: object) -> Mapping[str, Any]:

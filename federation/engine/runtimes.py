@@ -187,9 +187,9 @@ def runtime_text(runtime: Runtime) -> str:
     """`usually 34-52 min, from 41 runs`, in words for people."""
     low, high = runtime.p10_seconds, runtime.p90_seconds
     if runtime.basis == "estimate":
-        return f"about {rough_text(runtime.p50_seconds)}, by its own estimate"
+        return f"about {rough_text(runtime.p50_seconds)}, by the job's estimate"
     runs = "1 run" if runtime.runs == 1 else f"{runtime.runs} runs"
-    alike = {"job": "", "name": " of its name", "pods": " with its pods"}[runtime.basis]
+    alike = {"job": "", "name": " of the same name", "pods": " with the same pods"}[runtime.basis]
     return f"usually {_span(low, high)}, from {runs}{alike}"
 
 

@@ -44,17 +44,17 @@ TOO_MANY_RUNS = "too_many_runs"
 ALREADY_ANOTHERS = "already_anothers"
 WRONG_JOB = "wrong_job"
 TOLD: Mapping[str, str] = {
-    MALFORMED: "pods whose name, uid or node is none that Kubernetes gives",
-    UNKNOWN_OWNER: "pods with our labels that no Job of ours on that cluster controls",
-    WRONG_PLACE: "pods in another namespace than their Job's",
-    WRONG_LABELS: "pods whose labels are not those of their Job",
+    MALFORMED: "pods with a name, uid or node that is not valid in Kubernetes",
+    UNKNOWN_OWNER: "pods with Switchyard's labels that none of its Jobs on that cluster controls",
+    WRONG_PLACE: "pods outside their Job's namespace",
+    WRONG_LABELS: "pods with other labels than their Job",
     NOT_RELEASED: "pods of Jobs that were not released",
-    TOO_LATE: "pods that are over, first seen long after their attempt was settled",
+    TOO_LATE: "ended pods, first seen long after their attempt was settled",
     NO_SUCH_INDEX: "pods with an index that their Job does not have",
-    PLACE_TAKEN: "pods beside one that has their index, or beyond how many may run at once",
-    TOO_MANY_RUNS: "pods of an index that has had too many",
-    ALREADY_ANOTHERS: "pods that were of another index before",
-    WRONG_JOB: "ended Jobs with the uid of one of ours and another name or namespace",
+    PLACE_TAKEN: "pods whose index is taken, or beyond the number that can run at the same time",
+    TOO_MANY_RUNS: "pods of an index that has had too many pods",
+    ALREADY_ANOTHERS: "pods that had another index before",
+    WRONG_JOB: "ended Jobs with the uid of a Switchyard Job and another name or namespace",
 }
 """What reports that do not count are of, by fault."""
 

@@ -156,7 +156,7 @@ def _read_cpu(fields: Fields) -> int:
         return MIN_CPU_MILLICORES
     if not MIN_CPU_MILLICORES <= amount <= MAX_CPU_MILLICORES:
         fields.fault(
-            "cpu", "out_of_range", f"must lie between {cpu_text(MIN_CPU_MILLICORES)} and {cpu_text(MAX_CPU_MILLICORES)}"
+            "cpu", "out_of_range", f"must be between {cpu_text(MIN_CPU_MILLICORES)} and {cpu_text(MAX_CPU_MILLICORES)}"
         )
     return amount
 
@@ -172,7 +172,7 @@ def _read_memory(fields: Fields) -> int:
         fields.fault(
             "memory",
             "out_of_range",
-            f"must lie between {memory_text(MIN_MEMORY_BYTES)} and {memory_text(MAX_MEMORY_BYTES)}",
+            f"must be between {memory_text(MIN_MEMORY_BYTES)} and {memory_text(MAX_MEMORY_BYTES)}",
         )
     return amount
 
@@ -206,7 +206,7 @@ def _read_gpu(fields: Fields) -> GpuRequest | None:
     if gpu.values.get("fraction") is not None:
         for other in ("mig", "count"):
             if gpu.values.get(other) is not None:
-                gpu.fault(other, "not_allowed", "a fraction of a GPU takes no mig and no count")
+                gpu.fault(other, "not_allowed", "a fraction of a GPU cannot have mig or count")
         return GpuRequest(1, models, fraction_milli=_read_fraction(gpu), vendor=vendor)
     mig = ""
     if gpu.values.get("mig") is not None:
@@ -234,7 +234,7 @@ def _read_constraints(fields: Fields) -> Constraints:
     return Constraints(
         clusters=given.names("clusters", names.dns_label, DNS_LABEL),
         exclude_clusters=given.names("exclude_clusters", names.dns_label, DNS_LABEL),
-        regions=given.names("regions", names.region_pattern, "a region, in which '*' stands for anything"),
+        regions=given.names("regions", names.region_pattern, "a region; '*' matches anything"),
         capacity_types=given.names(
             "capacity_types", CAPACITY_TYPES.__contains__, f"one of: {', '.join(CAPACITY_TYPES)}", most=3
         ),
@@ -258,7 +258,7 @@ def _read_overflow(constraints: Fields) -> tuple[Tier, ...]:
         given = Fields(value, f"{constraints.at('overflow')}[{index}]", constraints.faults, TIER_FIELDS)
         after_seconds = given.whole("after_seconds", least, most, required=True) or 0
         clusters = given.names("clusters", names.dns_label, DNS_LABEL)
-        regions = given.names("regions", names.region_pattern, "a region, in which '*' stands for anything")
+        regions = given.names("regions", names.region_pattern, "a region; '*' matches anything")
         tiers.append(Tier(after_seconds, clusters, regions))
         least, most = after_seconds + 1, MAX_SECONDS
     return tuple(tiers)

@@ -36,13 +36,13 @@ def _verdict_now(job: JobRequest, contest: Contest, refusals: Mapping[int, Refus
 def _room_verdict(job: JobRequest, contest: Contest, beginning: FleetState) -> Verdict:
     reasons = contest.reasons(job, {})
     if not reasons:
-        return Verdict(ReasonCode.WAITING_FOR_CAPACITY, "there is no cluster yet that its tenant may use", ())
+        return Verdict(ReasonCode.WAITING_FOR_CAPACITY, "no cluster serves its tenant yet", ())
     possible = [reason for reason in reasons if not reason.is_for_good] or list(reasons)
     hopeful = [reason for reason in possible if reason.code != ReasonCode.EXCLUDED_BY_POLICY]
     open_now = [reason for reason in hopeful if reason.code != NOT_REACHED]
     if not open_now:
         held = (ReasonCode.HELD_BY_POLICY, nearest_message(possible))
-        early = (ReasonCode.WAITING_FOR_CAPACITY, "no cluster that is open to it so far can run it")
+        early = (ReasonCode.WAITING_FOR_CAPACITY, "no cluster of the overflow tiers opened so far can run it")
         return Verdict(*(early if hopeful else held), reasons)
     codes = {reason.code for reason in open_now}
     if codes <= _NOT_ANSWERING:
@@ -53,7 +53,7 @@ def _room_verdict(job: JobRequest, contest: Contest, beginning: FleetState) -> V
     if (kept := _kept_for_others(open_now)) is not None:
         return Verdict(*kept, reasons)
     if contest.had_room(beginning):
-        message = f"jobs ahead of it take the room there was; {nearest_message(open_now)}"
+        message = f"jobs ahead of it take the free room; {nearest_message(open_now)}"
         return Verdict(ReasonCode.BEHIND_IN_QUEUE, message, reasons)
     return Verdict(ReasonCode.WAITING_FOR_CAPACITY, nearest_message(open_now), reasons)
 

@@ -51,7 +51,7 @@ def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
         return Sight(closed_to(reservations, latest_end(now, job.deadline_seconds), now))
     inside = named_by(job.constraints.reservation, job.tenant_path, reservations)
     if inside is None or inside.until_at <= now:
-        return Sight(gate=Gate(ReasonCode.RESERVATION_OVER, "the reservation that it names is over, or was cancelled"))
+        return Sight(gate=Gate(ReasonCode.RESERVATION_OVER, "the reservation that it names has ended or was cancelled"))
     return Sight(inside=inside, gate=_gate(job, inside, now))
 
 
@@ -71,15 +71,13 @@ def _gate(job: JobRequest, inside: AdvanceReservation, now: datetime) -> Gate | 
         )
     longest = longest_inside(inside, now)
     if job.deadline_seconds is None or job.deadline_seconds > longest:
-        asked = "has no deadline_seconds" if job.deadline_seconds is None else "may run"
-        limit = (
-            ""
-            if job.deadline_seconds is None
-            else f" for {duration_text(job.deadline_seconds)} by its deadline_seconds"
-        )
         until = instant_text(inside.until_at, now)
+        if job.deadline_seconds is None:
+            limit = "has no deadline_seconds"
+        else:
+            limit = f"may run for {duration_text(job.deadline_seconds)} by its deadline_seconds"
         return Gate(
-            ReasonCode.RESERVATION_TOO_SHORT, f"it {asked}{limit}, and its reservation {inside.name} ends {until}"
+            ReasonCode.RESERVATION_TOO_SHORT, f"it {limit}, but its reservation {inside.name} ends {until}"
         )
     return None
 
@@ -102,7 +100,7 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
         words = f"until {instant_text(reservation.until_at, now)}"
         if reservation.starts_at > now:
             begins = instant_text(reservation.starts_at, now)
-            words = f"from {begins} on; a job whose deadline_seconds ends before that may use it"
+            words = f"from {begins} on; a job whose deadline_seconds ends before that can use it"
         for number, positions in _positions(fleet, reservation).items():
             state.reserve(number, dict.fromkeys(positions, words))
     if sight.inside is not None:

@@ -124,7 +124,7 @@ class Feed:
 
     def _weigh(self) -> None:
         if self._inventory.size > MOST_NODES:
-            raise TooMuch(f"it has more than the {MOST_NODES} nodes that the gateway keeps of one cluster")
+            raise TooMuch(f"it has more than the {MOST_NODES} nodes that the gateway keeps for one cluster")
         self._account.hold(self._inventory.weight + self._buffer.weight)
 
     async def _let_go(self, reason: str) -> None:

@@ -51,7 +51,7 @@ def attest_cluster(actor: Actor, cluster_id: UUID, body: object) -> int:
     if what == DESTROYED:
         return _attest_destroyed(actor, cluster, note)
     with transaction.atomic():
-        clusters.operations.record_event(cluster_id, VANISHED, _words(actor, "what vanished is gone", note))
+        clusters.operations.record_event(cluster_id, VANISHED, _words(actor, "the missing runs are gone", note))
         _audit(actor, "cluster.attest_vanished", cluster, {"note": note})
         ask_for_reconciliation(cluster_id)
     return 0
@@ -66,7 +66,7 @@ def _attest_destroyed(actor: Actor, cluster: Cluster, note: str) -> int:
         now = Cluster.objects.get(id=cluster.id)
         if now.silent_since is None:
             raise Conflict(
-                "The cluster answers, so it is not destroyed. Attest single runs, or drain it.", code="cluster_answers"
+                "The cluster answers, so it is not destroyed. Attest individual runs, or drain it.", code="cluster_answers"
             )
         ended = end_as_lost(attempts, now, ReasonCode.CLUSTER_DESTROYED, words)
         clusters.operations.cordon_cluster(actor, cluster.id)
@@ -88,11 +88,11 @@ def attest_run(actor: Actor, attempt_id: UUID, body: object) -> Attempt:
     cluster = cluster_by_id(actor, attempt.cluster_id)
     require_at_owner(actor, cluster)
     _, note = _read(body, frozenset({"note"}))
-    words = _words(actor, "nothing of it runs any more", note)
+    words = _words(actor, "no part of it still runs", note)
     with transaction.atomic():
         (attempt,) = lock_with_jobs([attempt_id]).values()
         if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
-            raise Conflict("It was never released, so nothing of it runs: cancel its job.", code="state_conflict")
+            raise Conflict("The attempt was never released, so no part of it runs. Cancel its job.", code="state_conflict")
         if attempt.state in LIVE_ATTEMPT_STATES:
             end_as_lost([attempt], cluster, ReasonCode.RUN_DEAD, words)
             _audit(actor, "attempt.attest_dead", cluster, {"note": note, "attempt": str(attempt_id)})

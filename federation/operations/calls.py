@@ -181,7 +181,7 @@ async def _create_or_give_up(driver: ClusterDriver, visit: Visit) -> Outcome:
 async def _create(driver: ClusterDriver, visit: Visit) -> Outcome:
     for item in visit.objects:
         if not item.is_promised:
-            message = f"{visit.cluster} does not offer {item.flavor} any more."
+            message = f"{visit.cluster} no longer offers {item.flavor}."
             return _abandoned(visit, ReasonCode.FLAVOR_GONE, message)
     uids = {}
     try:
@@ -213,7 +213,7 @@ async def _create_or_adopt(driver: ClusterDriver, visit: Visit, item: VisitedObj
         seen = await driver.get_job(visit.namespace, item.name)
         if not _is_ours(visit, seen):
             raise AlreadyExists(
-                f"{item.name} exists in {visit.namespace} and is not ours; it was left untouched"
+                f"{item.name} exists in {visit.namespace} and does not belong to Switchyard; it was not changed"
             ) from None
         return seen.uid
 

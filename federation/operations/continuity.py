@@ -122,7 +122,7 @@ def explain_unsent() -> int:
     failing = Attempt.objects.filter(state__in=NEVER_RELEASED, tries__gte=TRIES_UNTOLD).exclude(end_message="")
     told = 0
     for attempt in failing.select_related("cluster")[:500]:
-        words = f"{attempt.cluster.name} does not take it yet: {attempt.end_message}"
+        words = f"{attempt.cluster.name} does not accept it yet: {attempt.end_message}"
         jobs = Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING).exclude(reason_message=words)
         told += jobs.update(reason_code=ReasonCode.DISPATCHING, reason_message=words, reason_at=Now())
     return told

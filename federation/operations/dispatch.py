@@ -146,7 +146,7 @@ def _without_lies(cluster_id: UUID, outcomes: Sequence[Outcome]) -> list[Outcome
     if lies:
         figures.REFUSED_REPORTS.labels(str(cluster_id), "uid_taken").inc(len(lies))
         message = (
-            f"It told the uids of other objects for {len(lies)} that it was to create; none of them is started there."
+            f"It returned uids of other objects for {len(lies)} that it had to create; none of them is started there."
         )
         clusters.operations.record_lie(cluster_id, "uid_taken", message)
     told_of = "The cluster answered with the uid of another object."

@@ -66,7 +66,7 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
     if ending.reason in _CAUSES and ending.reason == attempt.stop_reason:
         # It was cleared away so that the job may go on (`failures`).
         message = (
-            f"Attempt {attempt.number} was interrupted: {ending.message or ending.reason}. Waiting for a new place."
+            f"Attempt {attempt.number} was interrupted: {ending.message or ending.reason}. Waiting for a new placement."
         )
         return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
     if ending.state == AttemptState.FAILED:
@@ -74,7 +74,7 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
     if ending.reason in GIVEN_UP and _ends_before(job, ending.reason) + 1 >= MOST_REFUSALS:
         return Consequence(JobState.FAILED, ending.reason, ending.message)
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
-    message = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}. Waiting for a new place."
+    message = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}. Waiting for a new placement."
     return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
 
 

@@ -36,7 +36,7 @@ async def standing_of(driver: ClusterDriver, identity: str, namespace: str, name
 async def require_same_cluster(driver: ClusterDriver, identity: str) -> None:
     """Raises Ambiguous when another cluster than the registered one answers at this address."""
     if await driver.identity() != identity:
-        raise Ambiguous("another cluster answers at this address: what it lacks says nothing about ours")
+        raise Ambiguous("another cluster answers at this address, so missing objects prove nothing")
 
 
 async def pods_of(driver: ClusterDriver, namespace: str, name: str, uid: str) -> Sequence[PodSeen]:

@@ -100,7 +100,7 @@ def _ending(attempt_id: UUID, cause: Cause, pods: Sequence[PodRun]) -> Ending:
     pod = next((pod for pod in pods if pod.exit_code), None)
     if pod is None:
         return Ending(
-            attempt_id, AttemptState.FAILED, ReasonCode.JOB_FAILED, "The Job failed; no pod told an exit code."
+            attempt_id, AttemptState.FAILED, ReasonCode.JOB_FAILED, "The Job failed; no pod reported an exit code."
         )
     message = f"Pod {pod.name} ended with exit code {pod.exit_code}" + (f": {pod.reason}" if pod.reason else "")
     return Ending(attempt_id, AttemptState.FAILED, cause, message, exit_code=pod.exit_code)
@@ -109,8 +109,9 @@ def _ending(attempt_id: UUID, cause: Cause, pods: Sequence[PodRun]) -> Ending:
 def _what_happened(pods: Sequence[PodRun]) -> str:
     pod = next((pod for pod in pods if pod.disruption), None)
     if pod is None:
-        return "One of its pods was taken from its node; the cluster does not say by whom."
-    return f"Pod {pod.name} was taken from node {pod.node or 'that it waited for'}: {pod.disruption}"
+        return "One of its pods was removed from its node; the cluster does not report why."
+    place = f"from node {pod.node}" if pod.node else "before it had a node"
+    return f"Pod {pod.name} was removed {place}: {pod.disruption}"
 
 
 def stop_for_another(again: Sequence[Again]) -> None:
@@ -122,7 +123,7 @@ def stop_for_another(again: Sequence[Again]) -> None:
         rows = Attempt.objects.filter(id=one.attempt_id, state__in=LIVE_ATTEMPT_STATES, stop_requested_at=None)
         for attempt in rows:
             told = (
-                f"Attempt {attempt.number} was interrupted. {one.message}. Its job goes on when nothing is left of it."
+                f"Attempt {attempt.number} was interrupted. {one.message}. Its job continues when the attempt's objects are removed."
             )
             transitions.interrupt(attempt, one.cause, one.message, told)
 

@@ -16,15 +16,15 @@ DISPATCH_SECONDS = Histogram(
     ["cluster"],
     buckets=FAST,
 )
-SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs taken in: singly or in bulk.", ["way"])
+SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs accepted, singly or in bulk.", ["way"])
 REOPENED = Counter(
-    "switchyard_attempts_reopened", "Attempts that were settled and of which a pod was seen to run after that."
+    "switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running."
 )
 UNMETERED = Counter(
-    "switchyard_metering_failures", "Attempts whose usage could not be recorded, each time it was tried.", ["step"]
+    "switchyard_metering_failures", "Failures to record the usage of an attempt, counted at each retry.", ["step"]
 )
 REFUSED_REPORTS = Counter(
     "switchyard_refused_reports",
-    "Reports of a cluster that count for nothing, by cluster and fault (events of security).",
+    "Reports of a cluster that were ignored, by cluster and fault (security events).",
     ["cluster", "fault"],
 )

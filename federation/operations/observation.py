@@ -230,7 +230,7 @@ def _tell_refused(cluster_id: UUID, refused: Mapping[str, int]) -> None:
     for fault, reports in refused.items():
         figures.REFUSED_REPORTS.labels(str(cluster_id), fault).inc(reports)
         clusters.operations.record_lie(
-            cluster_id, fault, f"It reported {reports} {TOLD[fault]}; they count for nothing."
+            cluster_id, fault, f"It reported {reports} {TOLD[fault]}; they are ignored."
         )
 
 
@@ -316,5 +316,5 @@ def _vanished_ending(attempt_id: UUID, state: AttemptState, stop_reason: str) ->
         attempt_id,
         AttemptState.FAILED,
         OBJECT_DELETED,
-        "Its object was deleted on the cluster by someone else; it is not run again.",
+        "Its object was deleted on the cluster, not by Switchyard; it is not run again.",
     )

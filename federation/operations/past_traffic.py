@@ -171,7 +171,7 @@ def _events(past: PastJob, job: Job, attempt: Attempt) -> list[JobEvent]:
     told = [
         (past.submitted_at, None, "submitted", f"Submitted by {past.user.email}."),
         (attempt.reserved_at, attempt, "placed", placed),
-        (past.started_at, attempt, "running", "Attempt 1 runs."),
+        (past.started_at, attempt, "running", "Attempt 1 is running."),
         (past.ended_at, attempt, f"attempt_{past.outcome}", ""),
         (past.ended_at, None, f"job_{past.outcome}", _last_words(past)),
     ]
@@ -202,4 +202,4 @@ def _run(past: PastJob, job: Job, attempt: Attempt, pod: PodRun) -> ObservedRun:
 def _last_words(past: PastJob) -> str:
     if past.is_cancelled:
         return f"Cancelled by {past.user.email}."
-    return f"Its pods ended with exit code {past.exit_code}." if past.exit_code else "All its pods ended well."
+    return f"Its pods ended with exit code {past.exit_code}." if past.exit_code else "All pods succeeded."

@@ -26,7 +26,7 @@ def prove_books(*, full: bool = False) -> BookProof:
     else:
         found = (*billing.queries.discrepancies(_from(clean)), *disagreements(clean.began_at - OVERLAP))
     for sentence in found[:MOST_TOLD]:
-        log.error("the books do not agree: %s. manage.py prove_ledger tells all of it.", sentence)
+        log.error("the ledger has an error: %s. manage.py prove_ledger lists all errors.", sentence)
     proof = BookProof.objects.create(
         began_at=began_at,
         is_full=clean is None,

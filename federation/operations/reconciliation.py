@@ -177,7 +177,7 @@ def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Ro
         clusters.operations.record_limited(
             cluster_id,
             "too_many_orphans",
-            f"{len(orphans)} of {len(seen)} objects belong to attempts this gateway does not know (an old backup?). None was deleted.",
+            f"{len(orphans)} of {len(seen)} objects belong to unknown attempts (was an old backup restored?). None was deleted.",
         )
         return leftovers
     return leftovers + orphans
@@ -199,8 +199,8 @@ def _runs_of_a_lost_future(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapp
         clusters.operations.record_limited(
             cluster_id,
             "unknown_runs",
-            f"{len(lost)} objects run for attempts that this gateway does not know, of jobs that it does. Was its database"
-            " restored? None was deleted: `manage.py standstill begin`, and they are taken in.",
+            f"{len(lost)} objects run for unknown attempts of known jobs. Was the gateway's database restored? None was"
+            " deleted. Run `manage.py standstill begin` to adopt them.",
         )
     return lost
 
@@ -252,8 +252,8 @@ def _notice_vanished(
             clusters.operations.record_event(
                 cluster_id,
                 "too_many_vanished",
-                f"{len(absent)} of {len(rows)} released objects are not there any more (a control plane restored from a"
-                " backup?). No job was ended for it: find out what runs there, then attest that the rest is gone.",
+                f"{len(absent)} of {len(rows)} released objects no longer exist (was the control plane restored from a"
+                " backup?). No job was ended. Find out what still runs there, then attest that the rest is gone.",
             )
             return
         absent = [row for row in absent if row[4] and row[4] < word.at]

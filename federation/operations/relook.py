@@ -64,7 +64,7 @@ def look_at_pods(unsettled: Sequence[Unsettled]) -> list[UUID]:
     try:
         told = run(_ask(places), timeout_seconds=LOOK_SECONDS * 3) if places else []
     except DriverError as error:
-        log.warning("no cluster could be asked for the pods of ended attempts: %s", error.reason)
+        log.warning("the pods of ended attempts could not be requested from any cluster: %s", error.reason)
         return []
     return [id_ for place, pods in zip(places, told, strict=True) for id_ in _write_down_each(place.cluster_id, pods)]
 
@@ -92,7 +92,7 @@ def _places(unsettled: Sequence[Unsettled]) -> list[_Place]:
             driver = clusters.queries.driver_of(cluster_id)
         except DriverError as error:
             log.info(
-                "cluster %s cannot be asked for the pods of %d ended attempts: %s", cluster_id, len(asked), error.reason
+                "cluster %s does not return the pods of %d ended attempts: %s", cluster_id, len(asked), error.reason
             )
         else:
             places.append(_Place(cluster_id, identities[cluster_id], driver, asked))
@@ -122,7 +122,7 @@ async def _ask_one(place: _Place) -> Told:
     if failures:
         why = failures[0].reason if isinstance(failures[0], DriverError) else type(failures[0]).__name__
         log.info(
-            "cluster %s told the pods of %d of %d ended attempts: %s",
+            "cluster %s returned the pods of %d of %d ended attempts: %s",
             place.cluster_id,
             len(told),
             len(place.asked),

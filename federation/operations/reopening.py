@@ -55,7 +55,7 @@ def _open(attempt_ids: set[UUID]) -> None:
     rows = Attempt.objects.filter(id__in=attempt_ids, settled_at__isnull=False)
     told = list(rows.values_list("id", "job_id", "number"))
     rows.update(settled_at=None, settle_at=None, reopened_at=Coalesce("reopened_at", Now()))
-    words = "A pod of attempt {} was seen to run although its usage had been settled; it is metered too."
+    words = "A pod of attempt {} was seen running after its usage had been settled; the pod is metered too."
     transitions.tell("reopened", {(job_id, id_): words.format(number) for id_, job_id, number in told})
     figures.REOPENED.inc(len(told))
     announce("settle")

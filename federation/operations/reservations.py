@@ -84,9 +84,9 @@ def _read(body: object, now: datetime) -> Wanted:
 def _refuse_taken(tenant: Tenant, wanted: Wanted, now: datetime) -> None:
     kept = Reservation.objects.filter(tenant=tenant, cancelled_at__isnull=True)
     if kept.filter(name=wanted.name).exists():
-        raise Conflict(f"{tenant.path} has or had a reservation of this name.", code="reservation_name_taken")
+        raise Conflict(f"{tenant.path} already has or had a reservation of this name.", code="reservation_name_taken")
     if kept.filter(until_at__gt=now).count() >= MOST_OPEN:
-        raise Conflict(f"{tenant.path} has {MOST_OPEN} reservations that are not over.", code="too_many_reservations")
+        raise Conflict(f"{tenant.path} has {MOST_OPEN} reservations that have not ended.", code="too_many_reservations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,13 @@ def _refusal(actor: Actor, asked: _Asked, free: Vacancies, reasons: Sequence[Rea
     """Why no cluster could hold it at all, or why none is free to; with those who are in the way."""
     hopeless = asked.on(wholes())
     if not isinstance(hopeless, Booking):
-        return NeverFits(f"No cluster could ever hold this. {_told(hopeless)}", errors=_errors(hopeless))
+        return NeverFits(f"No cluster can hold this reservation, even when empty. {_told(hopeless)}", errors=_errors(hopeless))
     errors = [*_errors(reasons), *free.conflicts(actor, {reason.cluster for reason in reasons})]
-    return NodesNotFree(f"No cluster has the nodes free in that time. {_told(reasons)}", errors=errors)
+    return NodesNotFree(f"No cluster has enough free nodes in that period. {_told(reasons)}", errors=errors)
 
 
 def _told(reasons: Sequence[Reason]) -> str:
-    return "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:MOST_TOLD]) or "There is none yet."
+    return "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:MOST_TOLD]) or "There are no clusters yet."
 
 
 def _errors(reasons: Sequence[Reason]) -> list[FieldError]:
@@ -189,7 +189,7 @@ def _shorten(actor: Actor, reservation_id: UUID, ends_at: datetime) -> Reservati
     was = row.until_at
     if not max(clock.database_now(), row.starts_at) < ends_at <= was:
         told = (
-            "must come after now and after the start, and no later than the reservation ends: it can only be shortened"
+            "must be in the future, after the start and no later than the current end: a reservation can only be shortened"
         )
         raise Invalid.field("ends_at", "out_of_range", told)
     if ends_at != was:

@@ -62,7 +62,7 @@ def open_dispatch(actor: Actor, note: str = "") -> None:
         left = left_of(standing)
         if not left.is_nothing and not note.strip():
             told = [f"{name} was not compared" for name in left.uncompared]
-            told += [f"on {name} run {count} objects that belong to no known attempt" for name, count in left.strangers]
+            told += [f"{count} objects on {name} run for no known attempt" for name, count in left.strangers]
             raise Conflict(f"Dispatch stays closed: {'; '.join(told)}.", code="standstill")
         by = f"{actor.name}: {note.strip() or 'every cluster was compared, nothing was left'}"
         Standstill.objects.filter(id=standing.id, ended_at=None).update(ended_at=Now(), ended_by=by)
@@ -191,7 +191,7 @@ def _take(
     event = {
         "job_id": job.id,
         "attempt_id": attempt_id,
-        "message": f"Found running on {name} after a restore; taken in.",
+        "message": f"Found running on {name} after a restore; adopted.",
     }
     transitions.place([attempt], objects, [event])
     rows = dict(RemoteObject.objects.filter(attempt_id=attempt_id).values_list("id", "name"))

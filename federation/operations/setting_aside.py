@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 Row = TypeVar("Row", UUID, int)
 TRIED_AGAIN_AFTER = timedelta(minutes=15)
 WHAT_TO_DO = (
-    "Its hold stays and its usage is tried again every 15 minutes. Look at its pods and meters (manage.py prove_ledger says"
-    " what is wrong), and tell the maintainers."
+    "Its hold remains, and recording is retried every 15 minutes. Check its pods and meters (manage.py prove_ledger lists"
+    " errors), and report this to the maintainers."
 )
 
 

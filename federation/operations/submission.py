@@ -95,7 +95,7 @@ def submit_job(
 def submitter_of(actor: Actor) -> User:
     """The actor's user, known well enough to be named; PermissionDenied for the platform itself, which asks for nothing."""
     if actor.user_id is None:
-        raise PermissionDenied("Only users submit jobs and reserve nodes.")
+        raise PermissionDenied("Only users can submit jobs and reserve nodes.")
     return User(id=actor.user_id, email=actor.name)
 
 

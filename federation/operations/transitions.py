@@ -77,7 +77,7 @@ def place(attempts: Rows, objects: Rows, events: Rows) -> None:
             JobState.DISPATCHING,
             attempts_made=F("attempts_made") + 1,
             reason_code=ReasonCode.DISPATCHING,
-            reason_message="Placed; being handed to its cluster.",
+            reason_message="Placed; being sent to its cluster.",
             reason_at=Now(),
             explanation={},
         )
@@ -177,7 +177,7 @@ def start(attempt_ids: Sequence[UUID]) -> None:
         cursor.execute(START_ATTEMPTS, [list(attempt_ids), sorted(ATTEMPT_LIFECYCLE.sources(AttemptState.RUNNING))])
         started = cursor.fetchall()
         cursor.execute(START_JOBS, [[row[0] for row in started], sorted(JOB_LIFECYCLE.sources(JobState.RUNNING))])
-    tell("running", {(job_id, attempt_id): f"Attempt {number} runs." for attempt_id, job_id, number in started})
+    tell("running", {(job_id, attempt_id): f"Attempt {number} is running." for attempt_id, job_id, number in started})
 
 
 def lose_sight(attempts: Collection[Attempt], message: str) -> int:

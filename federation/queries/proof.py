@@ -36,7 +36,7 @@ PROOFS = (
         """,  # noqa: S608
     ),
     (
-        "job {0} is {1} although no attempt of it lives",
+        "job {0} is {1} although it has no live attempt",
         f"""
         SELECT j.id, j.state FROM federation_job AS j
         WHERE j.id IN (SELECT a.job_id {SETTLED}) AND j.state IN ('dispatching', 'running', 'cancelling')
@@ -45,14 +45,14 @@ PROOFS = (
         """,  # noqa: S608
     ),
     (
-        "pending hold {0} is of no attempt that lives or waits for settlement",
+        "pending hold {0} belongs to no attempt that is live or waits for settlement",
         """
         SELECT h.holder_id FROM quotas_hold AS h LEFT JOIN federation_attempt AS a ON a.id = h.holder_id
         WHERE h.state = 'pending' AND (a.id IS NULL OR a.settled_at IS NOT NULL) ORDER BY h.holder_id
         """,
     ),
     (
-        "attempt {0} ended at {1}, its hold as {2} before its usage was settled",
+        "attempt {0} ended at {1}, but its hold was {2} before its usage was settled",
         """
         SELECT a.id, a.finished_at, h.state FROM federation_attempt AS a JOIN quotas_hold AS h ON h.holder_id = a.id
         WHERE a.settled_at IS NULL AND a.finished_at IS NOT NULL AND a.reopened_at IS NULL AND h.state <> 'pending'
@@ -62,12 +62,12 @@ PROOFS = (
     (
         "attempt {0} ended at {1} and is not settled yet: {2}",
         """
-        SELECT a.id, a.finished_at, coalesce(nullif(a.settle_error, ''), 'nobody knows why') AS why FROM federation_attempt AS a
+        SELECT a.id, a.finished_at, coalesce(nullif(a.settle_error, ''), 'cause unknown') AS why FROM federation_attempt AS a
         WHERE a.settled_at IS NULL AND a.finished_at < now() - interval '1 day' ORDER BY a.id
         """,
     ),
     (
-        "attempt {0} is settled, its hold {1} and {2} of its meters counted something",
+        "attempt {0} is settled, but its hold is {1} and it has {2} meters",
         f"""
         SELECT id, state, meters FROM (
             SELECT a.id, h.state, a.reopened_at, (SELECT count(*) FROM billing_meter AS m
@@ -83,7 +83,7 @@ PROOFS = (
         f"SELECT a.id, pod.uid {SETTLED_PODS} AND NOT EXISTS ({METER_OF_POD} AND m.is_closed) ORDER BY a.id, pod.uid",
     ),
     (
-        "pod {1} of settled attempt {0} ran from {2} to {3}, which its meters did not count",
+        "pod {1} of settled attempt {0} ran from {2} to {3}, which its meters do not cover",
         f"""
         SELECT a.id, pod.uid, pod.started_at, pod.finished_at {SETTLED_PODS} AND EXISTS ({METER_OF_POD}
                 AND (m.metered_until < date_trunc('milliseconds', pod.finished_at)

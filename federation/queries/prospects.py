@@ -129,7 +129,7 @@ def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView], policy: Po
     if reasons is not None:
         errors = [FieldError(f"clusters.{reason.cluster}", reason.code, reason.message) for reason in reasons]
         told = "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:10])
-        raise NeverFits(f"No cluster could ever run this. {told}", errors=errors)
+        raise NeverFits(f"No cluster can run this job, even when empty. {told}", errors=errors)
 
 
 def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], policy: Policy) -> None:
@@ -150,7 +150,7 @@ def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], pol
         errors = [
             FieldError(f"quota.{path}.{what}", "quota_exceeded", r.message) for (path, what), r in distinct.items()
         ]
-        raise QuotaExceededForGood(f"No release of other work could help: {errors[0].detail}.", errors=errors)
+        raise QuotaExceededForGood(f"The end of other jobs would not help: {errors[0].detail}.", errors=errors)
 
 
 def _on_its_cluster(request: JobRequest) -> JobRequest:

@@ -77,7 +77,7 @@ def refuse_when_full(tenant: Tenant, more: int = 1) -> None:
         _counted[tenant.id] = at, waiting
     if waiting + more > most:
         raise RateLimited(
-            f"{tenant.path} has {most} jobs waiting, the most it may have here. Submit more once some have started.",
+            f"{tenant.path} can have at most {most} waiting jobs. Submit more when some have started.",
             code="queue_full",
             retry_after_seconds=RETRY_SECONDS,
         )
@@ -145,7 +145,7 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
     )
     columns = recent.values_list("job_id", "cluster_id", "end_reason", "end_message", "finished_at")
     for job_id, cluster_id, reason, message, finished_at in columns.order_by("id"):
-        said = message or "it did not say why"
+        said = message or "it gave no reason"
         if reason == ReasonCode.REFUSED_BY_CLUSTER:
             found[job_id][cluster_id] = ClusterRefusal(cluster_id, said)
             continue

@@ -62,11 +62,11 @@ def with_reservation(spec: JobSpec, tenant: Tenant) -> JobSpec:
     now = clock.database_now()
     found = _named(wanted, tenant.path, now)
     if found is None:
-        error = FieldError("constraints.reservation", "not_found", "this tenant has no such reservation, or it is over")
+        error = FieldError("constraints.reservation", "not_found", "this tenant has no such reservation, or it has ended")
         raise NotFound("The constraints name a reservation that this tenant does not have.", errors=[error])
     longest = longest_inside(found, now)
     if spec.deadline_seconds > longest:
-        told = f"the reservation {found.name} leaves a job that starts with it at most {longest} seconds"
+        told = f"a job in the reservation {found.name} can run for at most {longest} seconds"
         raise Invalid.field("deadline_seconds", "out_of_range", told)
     return replace(spec, constraints=replace(spec.constraints, reservation=str(found.id)))
 
@@ -241,7 +241,7 @@ def _view(
     room = Amounts()
     for name in names:
         node = known.get(name)
-        trouble = "it is gone from its cluster" if node is None else "" if node.is_usable else node.why_unusable
+        trouble = "no longer on its cluster" if node is None else "" if node.is_usable else node.why_unusable
         standings.append(NodeStanding(name, trouble))
         if node is not None and not trouble:
             gpus = sum(units for flavor, units in node.devices.items() if (row.cluster_id, flavor) in gpu_flavors)

@@ -54,7 +54,7 @@ class Reviewed:
     def sentence(self) -> str:
         """For the job's timeline, after other words; empty when there is nothing to tell."""
         told = f" The policy hook changed {', '.join(self.changed)}." if self.changed else ""
-        return told + (" A policy hook failed and was passed over." if self.is_passed_over else "")
+        return told + (" A policy hook failed and was skipped." if self.is_passed_over else "")
 
     @property
     def detail(self) -> dict[str, Any]:

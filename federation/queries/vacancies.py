@@ -21,8 +21,8 @@ from federation.queries.snapshot import load_fleet
 from foundation.problems import FieldError
 from tenancy.queries import Actor, visible_tenants
 
-RESERVED = "reserved for others in that time"
-BUSY = "held by jobs that may run past its start"
+RESERVED = "reserved for others in that period"
+BUSY = "in use by jobs that may run past its start"
 MOST_NAMED = 10
 
 LIVE = """
@@ -76,7 +76,7 @@ class Vacancies:
             found += _told(f"clusters.{cluster.name}.reservations", "reserved", told, hidden, "reserved for others")
             told = [_busy_text(one, self.now) for one in busy if one.tenant_path in paths]
             hidden = len(frozenset().union(*(one.nodes for one in busy if one.tenant_path not in paths)))
-            found += _told(f"clusters.{cluster.name}.jobs", "busy", told, hidden, "held by others' jobs")
+            found += _told(f"clusters.{cluster.name}.jobs", "busy", told, hidden, "in use by others' jobs")
         return found
 
 
@@ -133,7 +133,7 @@ def _reserved_text(one: AdvanceReservation, now: datetime) -> str:
 
 
 def _busy_text(one: Occupation, now: datetime) -> str:
-    until = "for nobody knows how long" if one.until is None else f"until {instant_text(one.until, now)}"
+    until = "for an unknown time" if one.until is None else f"until {instant_text(one.until, now)}"
     return f"job {one.job} ({one.job_id}) of {one.tenant_path} may run {until} on {_nodes(len(one.nodes))}"
 
 

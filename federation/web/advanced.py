@@ -11,7 +11,7 @@ from foundation.problems import FieldError
 from .typing_in import pairs, whole_number, words_of
 
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
-LEGENDS = ("Overflow: where it may run at first", "Wider after a while", "Wider still")
+LEGENDS = ("Overflow, first tier", "Overflow, second tier", "Overflow, third tier")
 """So many tiers can be typed; more can be written as JSON."""
 
 

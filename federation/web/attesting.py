@@ -36,7 +36,7 @@ def runs(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
 @action
 def attest(request: HttpRequest, actor: Actor, cluster_id: UUID, what: str) -> HttpResponse:
     """Answers for the cluster, then back to its runs."""
-    done = "{} runs are lost." if what == DESTROYED else "The next comparison ends what is not there."
+    done = "{} runs are lost." if what == DESTROYED else "The next comparison ends the missing runs."
     body = {"what": what, "note": typed(request).get("note", "")}
     _try(request, lambda: done.format(attest_cluster(actor, cluster_id, body)))
     return redirect("cluster-runs", cluster_id)

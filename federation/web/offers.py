@@ -54,7 +54,7 @@ def refused(problem: Problem) -> Offers:
     """The refusal in the place of offers."""
     faults = tuple((error.field, error.detail) for error in problem.errors)[:MOST_REASONS_SHOWN]
     return Offers(
-        "No offers: the form is not complete yet." if _is_about_form(problem) else problem.detail, faults=faults
+        "No offers yet: the form is not complete." if _is_about_form(problem) else problem.detail, faults=faults
     )
 
 

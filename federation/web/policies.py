@@ -25,7 +25,7 @@ from .typing_in import words_of
 
 LISTS = ("strategies", "clusters", "regions", "capacity_types", "flavors")
 CONTROLS = {name: name for name in ("default_strategy", *LISTS, "weights")}
-STRATEGY_OPTIONS: Options = (("", "as the policies above say"), *((name, name) for name in STRATEGY_NAMES))
+STRATEGY_OPTIONS: Options = (("", "inherited"), *((name, name) for name in STRATEGY_NAMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def policy(request: HttpRequest, actor: Actor, tenant_id: UUID) -> HttpResponse:
         put_policy(actor, tenant_id, _body(values))
     except Problem as problem:
         return _form(request, actor, view, Form.refused(values, problem, CONTROLS), status=problem.status)
-    messages.success(request, f"The policy of {view.tenant.path} is set; the next scheduling round goes by it.")
+    messages.success(request, f"The policy of {view.tenant.path} is set. The next scheduling round uses it.")
     return redirect("policy", tenant_id)
 
 
@@ -122,7 +122,7 @@ def _weights_of(lines: Sequence[str]) -> dict[str, dict[str, str]]:
     for line in filter(None, (line.split() for line in lines)):
         terms = dict(part.partition("=")[::2] for part in line[1:])
         if not terms or line[0] in found:
-            error = FieldError("weights", "bad_format", "a strategy a line, then term=number: balanced price=1.5")
+            error = FieldError("weights", "bad_format", "one strategy per line, then term=number: balanced price=1.5")
             raise Invalid(errors=[error])
         found[line[0]] = terms
     return found

@@ -35,7 +35,7 @@ from .typing_in import whole_number, words_of
 
 MOST_SHOWN = 200
 NOT_OVER = "scheduled,active"
-STATE_OPTIONS: Options = ((NOT_OVER, "not over"), ("active", "active"), ("scheduled", "scheduled"), ("ended", "ended"),
+STATE_OPTIONS: Options = ((NOT_OVER, "not ended"), ("active", "active"), ("scheduled", "scheduled"), ("ended", "ended"),
                           ("cancelled", "cancelled"))  # fmt: skip
 CONTROLS = {
     "tenant": "tenant",

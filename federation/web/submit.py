@@ -128,7 +128,7 @@ def submit(request: HttpRequest, actor: Actor) -> HttpResponse:
     except Problem as problem:
         form = Form.refused(values, problem, CONTROL_OF if by == "form" else {"spec": "spec"})
         return _form(request, actor, by, form, status=problem.status)
-    messages.success(request, f"{answer.body['name']} is queued. This page shows what becomes of it.")
+    messages.success(request, f"{answer.body['name']} is queued. This page shows its progress.")
     return redirect("job", answer.body["id"])
 
 
@@ -245,7 +245,7 @@ def _read_json(text: str) -> object:
     try:
         return strict_json.loads(text.encode())
     except strict_json.MalformedJSON as error:
-        raise Invalid.field("spec", "malformed", f"This is not JSON that can be read: {error}.") from None
+        raise Invalid.field("spec", "malformed", f"This is not valid JSON: {error}.") from None
 
 
 def _command(text: str, errors: list[FieldError]) -> list[str]:

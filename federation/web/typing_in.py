@@ -20,7 +20,7 @@ def pairs(text: str, field: str, errors: list[FieldError]) -> dict[str, str]:
     for line in filter(None, (line.strip() for line in text.splitlines())):
         name, sign, value = line.partition("=")
         if not (name and sign):
-            errors.append(FieldError(field, "bad_format", "one name=value a line"))
+            errors.append(FieldError(field, "bad_format", "one name=value per line"))
             break
         found[name.strip()] = value.strip()
     return found

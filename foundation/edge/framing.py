@@ -113,7 +113,7 @@ class ChunkedBody:
         self._missing = int(line[1], 16)
         self._count += 1
         if self._count > SMALL_CHUNKS and len(self._chunks) < self._count * LEAST_MEAN_CHUNK:
-            raise BadRequest("The chunks are too small: reading them would cost more than they carry.")
+            raise BadRequest("The chunks are too small to be read efficiently.")
         self._in_trailers = self._missing == 0
         if len(self._chunks) + self._missing > self._limit:
             raise PayloadTooLarge(f"The body may have at most {self._limit} bytes.")

@@ -19,8 +19,8 @@ class QuotaPut(StrictShape):
         child=Text(max_length=63), default=list, max_length=100, help_text="Names; empty: whole fleet."
     )
     nominal = Text(max_length=40, help_text="Such as 8, 0.5, 64 or 256Gi.")
-    borrowing_limit = Text(allow_null=True, default=None, help_text="Only null so far.")
-    lending_limit = Text(allow_null=True, default=None, help_text="Only null so far.")
+    borrowing_limit = Text(allow_null=True, default=None, help_text="Must be null for now.")
+    lending_limit = Text(allow_null=True, default=None, help_text="Must be null for now.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Amounts in base units; borrowing is refused rather than stored without effect."""

@@ -43,10 +43,10 @@ def parse_amount(resource: str, text: str) -> int:
         raise BadAmount("not_a_quantity", f"write {resource} as a quantity such as {EXAMPLES[resource == 'memory']}")
     amount = value / MEBIBYTE if resource == "memory" else value * MILLI
     if amount > MAX_AMOUNT:
-        raise BadAmount("out_of_range", f"{text} is more than any fleet has")
+        raise BadAmount("out_of_range", f"{text} is too large")
     if amount.denominator != 1:
         unit = "whole mebibytes (Mi)" if resource == "memory" else "thousandths"
-        raise BadAmount("too_fine", f"{resource} is kept in {unit}; {text} is not a whole number of them")
+        raise BadAmount("too_fine", f"{resource} is counted in {unit}; {text} is not a whole number of them")
     return int(amount)
 
 

@@ -147,8 +147,8 @@ def _exceeded(limit: Limit, held: int, asked: int) -> HoldRefusal:
     where = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
     return HoldRefusal(
         code="quota_exceeded",
-        message=f"{limit.tenant_path} may hold {shown(limit.nominal)} {limit.resource}{where}: "
-        f"{shown(held)} held, {shown(asked)} asked",
+        message=f"{limit.tenant_path} has a limit of {shown(limit.nominal)} {limit.resource}{where}: "
+        f"{shown(held)} held, {shown(asked)} requested",
         limit_id=limit.id,
         tenant_path=limit.tenant_path,
         resource=limit.resource,
@@ -162,8 +162,8 @@ def _too_small(limit: Limit, asked: int) -> HoldRefusal:
     where = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
     return HoldRefusal(
         code="quota_exceeded",
-        message=f"{limit.tenant_path} may hold at most {format_amount(limit.resource, limit.nominal)} {limit.resource}"
-        f"{where}, {format_amount(limit.resource, asked)} asked",
+        message=f"{limit.tenant_path} has a limit of {format_amount(limit.resource, limit.nominal)} {limit.resource}"
+        f"{where}, {format_amount(limit.resource, asked)} requested",
         limit_id=limit.id,
         tenant_path=limit.tenant_path,
         resource=limit.resource,

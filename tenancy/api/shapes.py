@@ -84,7 +84,7 @@ class NewTokenShape(StrictShape):
         child=serializers.ChoiceField(choices=SCOPES),
         max_length=3,
         default=list,
-        help_text="Empty: all its user may do.",
+        help_text="Empty: all permissions of its user.",
     )
     expires_at = Instant(allow_null=True, default=None)
 
@@ -103,7 +103,7 @@ class TokenShape(serializers.ModelSerializer[ApiToken]):
 
 class CreatedTokenShape(TokenShape):
     secret = serializers.CharField(
-        allow_null=True, help_text="Shown in this answer alone and kept nowhere; null when the request is a repetition."
+        allow_null=True, help_text="Shown only in this answer and not stored; null when the request is a repetition."
     )
 
     class Meta(TokenShape.Meta):
@@ -114,14 +114,14 @@ class MeUserShape(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     email = serializers.EmailField()
     display_name = serializers.CharField()
-    is_operator = serializers.BooleanField(help_text="May use the operators' admin and found organisations.")
+    is_operator = serializers.BooleanField(help_text="Can use the operators' admin and create organisations.")
 
 
 class MeRoleShape(serializers.Serializer[Any]):
-    tenant = serializers.CharField(help_text="Path; the role holds there and below.")
+    tenant = serializers.CharField(help_text="Path; the role applies there and below.")
     tenant_id = serializers.UUIDField()
     role = serializers.ChoiceField(choices=ROLES)
-    group = serializers.CharField(allow_null=True, help_text="The group that brings the role, if it is not one's own.")
+    group = serializers.CharField(allow_null=True, help_text="The group that has the role; null if the user has it directly.")
     expires_at = Instant(allow_null=True)
 
 
@@ -184,7 +184,7 @@ class PersonShape(serializers.Serializer[Any]):
     display_name = serializers.CharField(source="person.display_name")
     is_active = serializers.BooleanField(source="person.is_active")
     organisations = serializers.ListField(
-        child=serializers.CharField(), help_text="Paths of those they belong to, as far as you may know."
+        child=serializers.CharField(), help_text="Paths of the organisations they belong to, as far as you can see them."
     )
 
 
@@ -203,7 +203,7 @@ class LinkShape(serializers.ModelSerializer[OneTimeLink]):
 
 class CreatedLinkShape(LinkShape):
     link = serializers.CharField(
-        allow_null=True, help_text="Shown in this answer alone and kept nowhere; null when the request is a repetition."
+        allow_null=True, help_text="Shown only in this answer and not stored; null when the request is a repetition."
     )
 
     class Meta(LinkShape.Meta):
@@ -223,7 +223,7 @@ class InvitationShape(serializers.ModelSerializer[OneTimeLink]):
     role = serializers.ChoiceField(choices=ROLES)
     role_expires_at = Instant(allow_null=True)
     created_at = Instant()
-    expires_at = Instant(help_text="Until when the link works.")
+    expires_at = Instant(help_text="When the link expires.")
 
     class Meta:
         model = OneTimeLink
@@ -232,7 +232,7 @@ class InvitationShape(serializers.ModelSerializer[OneTimeLink]):
 
 class CreatedInvitationShape(InvitationShape):
     link = serializers.CharField(
-        allow_null=True, help_text="Shown in this answer alone and kept nowhere; null when the request is a repetition."
+        allow_null=True, help_text="Shown only in this answer and not stored; null when the request is a repetition."
     )
 
     class Meta(InvitationShape.Meta):
@@ -249,7 +249,7 @@ class Flag(serializers.BooleanField):
 
 
 class EndSessionsShape(StrictShape):
-    tokens = Flag(default=False, help_text="Also revoke every API token of theirs.")
+    tokens = Flag(default=False, help_text="Also revoke all their API tokens.")
 
 
 class EndedShape(serializers.Serializer[Any]):

@@ -64,13 +64,13 @@ def judge_anchor(anchor: Anchor, seen: bytes | None, end: int, source: str) -> I
     """What is wrong with the chain when `source` says that it held the anchor; `seen` is the hash that stands there now."""
     if anchor.position > end:
         yield (
-            f"position {anchor.position}: {source} has it and the chain ends at {end}; "
+            f"position {anchor.position}: {source} has it, but the chain ends at {end}; "
             "its tail was cut, or the database is older than that"
         )
     elif seen is None:
-        yield f"position {anchor.position}: {source} has it and its link is gone"
+        yield f"position {anchor.position}: {source} has it, but its link is gone"
     elif seen != anchor.hash:
-        yield f"position {anchor.position}: its hash is not the one that {source} has; the chain was rewritten"
+        yield f"position {anchor.position}: its hash differs from the one that {source} has; the chain was rewritten"
 
 
 def _missing(first: int, following: int) -> str:

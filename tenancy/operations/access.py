@@ -28,9 +28,9 @@ def change_password(actor: Actor, *, old: str, new: str) -> int:
     with transaction.atomic():
         user = lock_user(actor.user_id)
         if user is None or not user.is_active or actor.token_id is not None:
-            raise PermissionDenied("A password is changed by its owner, who is signed in.")
+            raise PermissionDenied("Only signed-in users can change their own password.")
         if len(old) > MAX_PASSWORD_LENGTH or not user.check_password(old):
-            raise Invalid.field("old_password", "wrong_password", "this is not your present password")
+            raise Invalid.field("old_password", "wrong_password", "this is not your current password")
         check_password_rules(new, field="new_password", user=user)
         revoked = ApiToken.objects.filter(user=user, revoked_at__isnull=True).count()
         set_password(user, new)
@@ -64,7 +64,7 @@ def end_sessions(actor: Actor, person_id: UUID, *, with_tokens: bool) -> int:
     return revoked
 
 
-BEYOND = "Only an operator may do this: they are staff, or may do more than you, or belong elsewhere too."
+BEYOND = "Only an operator can do this: the person is staff, has more rights than you, or also belongs to another organisation."
 
 
 def revoke_access(person: User, *, with_tokens: bool = True, spare: UUID | None = None) -> int:

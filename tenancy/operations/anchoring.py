@@ -51,12 +51,12 @@ def anchor_audit() -> None:
     """Verifies the newest stretch and a stretch of old links, then anchors the head. Told, never raised: what is wrong."""
     watch = audit_watch()
     reached = Anchor(watch.position, bytes(watch.hash))
-    faults = [*_judged(reached, "the last look"), *_faults_of_file(watch)]
+    faults = [*_judged(reached, "the last check"), *_faults_of_file(watch)]
     if not faults:
         newest = _Reader(audit_links(after=reached.position, most=NEW_LINKS), reached)
         faults += islice(faults_in(newest, after=reached), MOST_FAULTS)
         if newest.at.position - reached.position < NEW_LINKS:  # caught up: what has no link now never gets one
-            faults += [f"entry {entry}: no link vouches for it" for entry in unchained_entries(behind=reached.position)]
+            faults += [f"entry {entry}: it has no link" for entry in unchained_entries(behind=reached.position)]
         reached = newest.at if not faults else reached
     swept, old_faults = _look_again(watch.swept_position)
     faults += old_faults
@@ -68,7 +68,7 @@ def anchor_audit() -> None:
         watch.filed_position, unwritten = _filed(watch.filed_position, reached)
         faults += unwritten
     for fault in faults[:MOST_FAULTS]:
-        log.error("the audit trail did not pass: %s", fault)
+        log.error("the audit trail failed its check: %s", fault)
     watch.position, watch.hash, watch.swept_position = reached.position, reached.hash, swept
     watch.checked_at, watch.fault = now(), "\n".join(faults[:MOST_FAULTS])
     watch.save()
@@ -78,7 +78,7 @@ def accept_audit(actor: Actor, reason: str) -> None:
     """Takes the chain as it stands for whole from now on, say after a restore. Audited, with what was found and the reason."""
     with advisory.held(advisory.Kind.ROUTINE, ROUTINE) as is_ours:
         if not is_ours:
-            raise Conflict("The audit trail is being read right now; try again.")
+            raise Conflict("The audit trail is being checked right now. Try again.")
         watch = audit_watch()
         with transaction.atomic():
             found = {"reason": reason, "fault": watch.fault[:2000], "position": watch.position}

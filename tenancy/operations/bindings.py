@@ -28,7 +28,7 @@ def bind_role(
     end that has passed.
     """
     if expires_at is not None and expires_at <= now():
-        raise Invalid.field("expires_at", "in_the_past", "expires_at lies in the past")
+        raise Invalid.field("expires_at", "in_the_past", "expires_at is in the past")
     with transaction.atomic():
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
         check_own_roles(actor, tenant, role, expires_at)
@@ -84,7 +84,7 @@ def unbind_role(actor: Actor, tenant_id: UUID, binding_id: UUID) -> None:
 def check_own_roles(actor: Actor, tenant: Tenant, role: Role, until: datetime | None) -> None:
     if not GRANTS[role] <= permissions_at(actor, tenant, until=until):
         raise PermissionDenied(
-            f"The role {role.value} allows more, or for longer, than you hold at {tenant.path}.",
+            f"The role {role.value} gives more rights, or lasts longer, than your own roles at {tenant.path}.",
             code="role_exceeds_own",
         )
 
@@ -96,7 +96,7 @@ def check_others_administer(organisation: Tenant, without: QuerySet[RoleBinding]
         group__user__is_active=True, group__user__memberships__organisation=organisation
     )
     if not admins.exclude(id__in=without.values("id")).filter(people).exists():
-        raise Conflict("An organisation keeps at least one admin.", code="last_admin")
+        raise Conflict("An organisation must keep at least one admin.", code="last_admin")
 
 
 def _member(name: str, tenant: Tenant) -> User:
@@ -112,12 +112,12 @@ def _member(name: str, tenant: Tenant) -> User:
 
 
 def _nobody() -> Invalid:
-    return Invalid.field("user", "unknown_user", "nobody in this organisation; invite them")
+    return Invalid.field("user", "unknown_user", "not a member of this organisation; invite them")
 
 
 def _group(actor: Actor, name: str) -> Group:
     if not (actor.is_operator or actor.is_staff):
-        raise PermissionDenied("Only the operators of this installation bind groups.")
+        raise PermissionDenied("Only operators of this installation can bind groups.")
     group = Group.objects.filter(name=name).first()
     if group is None:
         raise Invalid.field("group", "unknown_group", "there is no such group")

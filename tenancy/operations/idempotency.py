@@ -125,7 +125,7 @@ def _wait(number: int) -> None:
         wait_for_key(number)
     except OperationalError as error:
         raise Conflict(
-            "The first request with this Idempotency-Key is still being carried out; ask again shortly.",
+            "The first request with this Idempotency-Key is still in progress. Try again shortly.",
             code="idempotency_in_progress",
             retry_after_seconds=1,
         ) from error

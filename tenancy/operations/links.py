@@ -25,7 +25,7 @@ INVITATION_LASTS = timedelta(days=7)
 MOST_INVITATIONS = 200
 SECRET_BYTES = 32
 SHOWN_PREFIX_LENGTH = 12
-DEAD = "This link does not work: it was used, replaced or withdrawn, or its time is over. Ask for a new one."
+DEAD = "This link is not valid: it was used, replaced or withdrawn, or it has expired. Ask for a new one."
 
 
 def make_link(actor: Actor, person_id: UUID) -> tuple[OneTimeLink, str]:
@@ -64,7 +64,7 @@ def invite(
     """
     email = _email(email)
     if expires_at is not None and expires_at <= now():
-        raise Invalid.field("expires_at", "in_the_past", "expires_at lies in the past")
+        raise Invalid.field("expires_at", "in_the_past", "expires_at is in the past")
     with transaction.atomic():
         hold_tree()  # so that two at once neither pass the bound nor both stay live
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
@@ -154,7 +154,7 @@ def accept_as_new(secret: str, password: str) -> Tenant:
                 user.save(force_insert=True)
         except IntegrityError:
             raise Conflict(
-                "This does not work for this invitation. If you have an account here, sign in with it.",
+                "This invitation cannot be used to create an account. If you have an account here, sign in with it.",
                 code="sign_in_instead",
             ) from None
         record_audit(

@@ -42,7 +42,7 @@ def remove_member(actor: Actor, organisation_id: UUID, person_id: UUID) -> None:
         if person is None or membership is None or organisation.parent_id is not None:
             raise NotFound
         if not (is_self or administers(actor, organisation)):
-            raise PermissionDenied(f"Only the admins of {organisation.path} remove its members.")
+            raise PermissionDenied(f"Only admins of {organisation.path} can remove its members.")
         theirs = RoleBinding.objects.filter(organisation=organisation, user=person)
         if theirs.filter(tenant=organisation, role=Role.ADMIN).exists():
             check_others_administer(organisation, theirs)

@@ -85,7 +85,7 @@ def remove_tenant(actor: Actor, tenant_id: UUID) -> None:
             _may_found(actor)
         hanging = what_hangs_on(tenant)
         if hanging:
-            raise Conflict(f"Still hanging on {tenant.path}: {', '.join(hanging)}.", code="tenant_not_empty")
+            raise Conflict(f"{tenant.path} still has: {', '.join(hanging)}.", code="tenant_not_empty")
         record_audit(
             actor,
             "tenant.remove",
@@ -99,7 +99,7 @@ def remove_tenant(actor: Actor, tenant_id: UUID) -> None:
 
 def _may_found(actor: Actor) -> None:
     if not ((actor.is_operator or actor.is_staff) and actor.may_administer_itself()):
-        raise PermissionDenied("Only the operators of this installation found and remove organisations.")
+        raise PermissionDenied("Only operators of this installation can create and remove organisations.")
 
 
 def _parent(actor: Actor, parent_id: UUID) -> Tenant:
@@ -111,7 +111,7 @@ def _parent(actor: Actor, parent_id: UUID) -> Tenant:
 
 def _check_place(kind: str, parent: Tenant | None) -> None:
     if (kind == Tenant.Kind.ORGANISATION) != (parent is None):
-        raise Invalid.field("kind", "wrong_kind", "organisations have no parent; everything else has one")
+        raise Invalid.field("kind", "wrong_kind", "an organisation has no parent; every other tenant has one")
     if parent is not None and parent.depth + 1 >= MAX_DEPTH:
         raise Invalid.field("parent", "too_deep", f"the tree is at most {MAX_DEPTH} levels deep")
 
@@ -122,9 +122,9 @@ def _move(actor: Actor, tenant: Tenant, parent_id: UUID) -> None:
     tenant_by_id(actor, tenant.parent_id, Permission.MANAGE_TENANTS)
     parent = _parent(actor, parent_id)
     if parent.path_prefixes[0] != tenant.path_prefixes[0]:
-        raise Invalid.field("parent", "other_organisation", "a tenant stays in its organisation")
+        raise Invalid.field("parent", "other_organisation", "a tenant cannot move to another organisation")
     if parent.path == tenant.path or parent.path.startswith(f"{tenant.path}/"):
-        raise Invalid.field("parent", "tenant_below_itself", "a tenant cannot lie below itself")
+        raise Invalid.field("parent", "tenant_below_itself", "a tenant cannot be below itself")
     deepest = (
         Tenant.objects.filter(path__startswith=f"{tenant.path}/")
         .order_by("-depth")
@@ -156,7 +156,7 @@ def _guarded(write: Any, tenant: Tenant) -> None:
             write()
     except IntegrityError as error:
         if "tenancy_tenant_path" in str(error) or "tenant_name_is_unique" in str(error):
-            raise Conflict(f"There already is a {tenant.name} at this place.", code="tenant_exists") from error
+            raise Conflict(f"A tenant named {tenant.name} already exists here.", code="tenant_exists") from error
         raise
 
 

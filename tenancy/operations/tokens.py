@@ -33,11 +33,11 @@ def create_token(
     `scope_exceeds_own`, Conflict `too_many_tokens`, Invalid for an end that has passed.
     """
     if expires_at is not None and expires_at <= now():
-        raise Invalid.field("expires_at", "in_the_past", "expires_at lies in the past")
+        raise Invalid.field("expires_at", "in_the_past", "expires_at is in the past")
     with transaction.atomic():
         user = lock_user(actor.user_id)
         if user is None or not user.is_active:
-            raise PermissionDenied("Only a user has tokens.")
+            raise PermissionDenied("Only users can have tokens.")
         _check_own_token(actor, scopes, expires_at)
         if _live(user).count() >= MOST_LIVE_TOKENS:
             raise Conflict(f"A user has at most {MOST_LIVE_TOKENS} live tokens; revoke one.", code="too_many_tokens")
@@ -100,9 +100,9 @@ def _check_own_token(actor: Actor, scopes: Collection[Scope], expires_at: dateti
     if not actor.may_administer_itself():
         raise PermissionDenied("This needs a token with the scope admin.")
     if not reach_of(scopes) <= actor.reach:
-        raise PermissionDenied("A token cannot make one that reaches further.", code="scope_exceeds_own")
+        raise PermissionDenied("A token cannot create a token with a wider scope.", code="scope_exceeds_own")
     own = ApiToken.objects.filter(id=actor.token_id).first() if actor.token_id else None
     if own is not None and own.expires_at is not None and (expires_at is None or expires_at > own.expires_at):
         raise PermissionDenied(
-            "A token cannot make one that lasts longer; give an earlier expires_at.", code="scope_exceeds_own"
+            "A token cannot create a token that lasts longer; give an earlier expires_at.", code="scope_exceeds_own"
         )

@@ -54,17 +54,17 @@ def end_own_sessions(request: HttpRequest, actor: Actor) -> HttpResponse:
     assert actor.user_id is not None
     revoked = end_sessions(actor, actor.user_id, with_tokens=bool(request.POST.get("tokens")))
     _keep_this_session(request)
-    messages.success(request, f"You are signed out everywhere but here, and {_counted(revoked)}.")
+    messages.success(request, f"You are signed out everywhere else, and {_counted(revoked)}.")
     return redirect("account")
 
 
 def _change(request: HttpRequest, actor: Actor, values: dict[str, str]) -> int:
     """Whoever holds a stolen session guesses the password no faster here than at the sign-in."""
     if values.get("new_password", "") != values.get("new_password_again", ""):
-        raise Invalid.field("new_password_again", "passwords_differ", "the two are not the same")
+        raise Invalid.field("new_password_again", "passwords_differ", "the passwords do not match")
     taken = begin_try(request, actor.name)
     if taken is None:
-        raise RateLimited("Too many wrong passwords; wait a while.", retry_after_seconds=WINDOW.seconds)
+        raise RateLimited("Too many wrong passwords. Try again later.", retry_after_seconds=WINDOW.seconds)
     try:
         with password_look(taken):
             revoked = change_password(actor, old=values.get("old_password", ""), new=values.get("new_password", ""))

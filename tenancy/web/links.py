@@ -92,7 +92,7 @@ def _found(request: HttpRequest, secret: str) -> OneTimeLink:
     budget = _budget_of(request)
     if not take_try({budget: MISSES_OF_AN_ADDRESS}):
         raise RateLimited(
-            f"Too many links that do not work came from here. Wait {WINDOW.seconds // 60} minutes.",
+            f"Too many invalid links were sent from your address. Wait {WINDOW.seconds // 60} minutes.",
             retry_after_seconds=WINDOW.seconds,
         )
     found = open_link(secret)
@@ -112,13 +112,13 @@ def _show(request: HttpRequest, secret: str, found: OneTimeLink, form: Form, *, 
 
 def _new_password(values: dict[str, str]) -> str:
     if values.get("password", "") != values.get("password_again", ""):
-        raise Invalid.field("password_again", "passwords_differ", "the two are not the same")
+        raise Invalid.field("password_again", "passwords_differ", "the passwords do not match")
     return values.get("password", "")
 
 
 def _set_password(request: HttpRequest, secret: str, _: OneTimeLink, values: dict[str, str]) -> HttpResponse:
     set_password_by_link(secret, _new_password(values))
-    messages.success(request, "Your password is set. Sessions and API tokens from before have ended.")
+    messages.success(request, "Your password is set. Earlier sessions and API tokens no longer work.")
     return redirect("login")
 
 
@@ -130,7 +130,7 @@ def _join_as_new(request: HttpRequest, secret: str, _: OneTimeLink, values: dict
         take_try({_budget_of(request): MISSES_OF_AN_ADDRESS})
         note_stranger_refused("invitation.accept", object_kind="link", detail={"why": "email_has_account"})
         raise
-    messages.success(request, "Your account is ready. Sign in with your email and the password you have just set.")
+    messages.success(request, "Your account is ready. Sign in with your email and your new password.")
     return redirect("login")
 
 

@@ -23,7 +23,7 @@ from .lists import AuditPage, TenantRow, TenantView, TokenRow, audit_page, tenan
 SCOPES = (
     ("write", "read, and run jobs"),
     ("read", "read only"),
-    ("admin", "all that I may do"),
+    ("admin", "all my permissions"),
 )
 DEFAULTS = {"scope": "write", "days": "30"}
 LIFETIMES = (("30", "30 days"), ("7", "7 days"), ("90", "90 days"), ("365", "a year"), ("", "never"))
@@ -93,7 +93,7 @@ def tokens(request: HttpRequest, actor: Actor) -> HttpResponse:
 def revoke(request: HttpRequest, actor: Actor, token_id: UUID) -> HttpResponse:
     """Ends a token of the viewer at once."""
     revoke_token(actor, token_id)
-    messages.success(request, "The token is revoked; nothing can use it any more.")
+    messages.success(request, "The token is revoked and no longer works.")
     return redirect("tokens")
 
 
@@ -114,9 +114,9 @@ def _token_wishes(values: dict[str, str]) -> tuple[str, Scope, int | None]:
     if not name or len(name) > MAX_NAME:
         errors.append(FieldError("name", "out_of_range", f"a name of 1 to {MAX_NAME} characters"))
     if values.get("scope") not in set(Scope):
-        errors.append(FieldError("scope", "unknown_scope", "one of the scopes offered"))
+        errors.append(FieldError("scope", "unknown_scope", "one of the listed permissions"))
     if values.get("days") not in dict(LIFETIMES):
-        errors.append(FieldError("expires_at", "out_of_range", "one of the times offered"))
+        errors.append(FieldError("expires_at", "out_of_range", "one of the listed times"))
     if errors:
         raise Invalid(errors=errors)
     return name, Scope(values["scope"]), int(values["days"]) if values["days"] else None

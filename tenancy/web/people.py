@@ -32,7 +32,7 @@ from .links import link_to
 from .lists import live_tokens_of
 
 MOST_SHOWN = 500
-LASTS = (("", "for good"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "a year"))
+LASTS = (("", "never"), ("7", "7 days"), ("30", "30 days"), ("90", "90 days"), ("365", "a year"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def withdraw(request: HttpRequest, actor: Actor, tenant_id: UUID, invitation_id:
 def remove(request: HttpRequest, actor: Actor, tenant_id: UUID, person_id: UUID) -> HttpResponse:
     """Takes somebody out of the organisation."""
     remove_member(actor, tenant_id, person_id)
-    messages.success(request, "They no longer belong to the organisation: every role they held in it is gone.")
+    messages.success(request, "They are no longer a member of the organisation and have no roles in it.")
     return redirect("tenants") if person_id == actor.user_id else redirect("people", tenant_id)
 
 
@@ -137,9 +137,9 @@ def _address(request: HttpRequest, secret: str) -> str:
 def _wishes(values: dict[str, str]) -> tuple[Role, datetime | None]:
     errors = []
     if values.get("role") not in set(Role):
-        errors.append(FieldError("role", "unknown_value", "one of the roles offered"))
+        errors.append(FieldError("role", "unknown_value", "one of the listed roles"))
     if values.get("days", "") not in dict(LASTS):
-        errors.append(FieldError("expires_at", "out_of_range", "one of the times offered"))
+        errors.append(FieldError("expires_at", "out_of_range", "one of the listed times"))
     if errors:
         raise Invalid(errors=errors)
     days = values.get("days")

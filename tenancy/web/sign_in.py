@@ -23,8 +23,8 @@ from .lockout import Try, begin_try, password_look, remember_device
 MAX_EMAIL_LENGTH = 254
 MAX_PASSWORD_LENGTH = 1000
 REFUSAL = (
-    "Email or password is not right, or there were too many tries. "
-    f"After five failures an account waits {WINDOW.seconds // 60} minutes."
+    "Email or password is wrong, or there were too many attempts. "
+    f"After five failures, an account is locked for {WINDOW.seconds // 60} minutes."
 )
 BUSY = "Many people are signing in right now. Try again in a moment."
 

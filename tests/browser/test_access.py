@@ -80,7 +80,7 @@ def test_the_main_menu_is_walked_with_the_keyboard(window, admin):
     w = window().sign_in(admin)
     w.page.wait_for_url(f"{w.address}/")
     w.page.keyboard.press("Tab")
-    assert w.page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert w.page.evaluate("document.activeElement.textContent") == "Skip to content"
     seen = []
     for _ in range(12):
         w.page.keyboard.press("Tab")

@@ -12,13 +12,13 @@ def test_a_tokens_secret_is_shown_once_and_the_token_can_be_revoked(window, admi
     w = window().sign_in(admin)
     w.open("/tokens/")
     w.page.get_by_label("Name").fill("ci-pipeline")
-    w.page.get_by_role("button", name="Make the token").click()
+    w.page.get_by_role("button", name="Create token").click()
     secret = w.page.locator("#token-secret").inner_text()
     assert secret.startswith("swy_")
     w.open("/tokens/")
     assert secret not in w.page.content()
     w.page.get_by_text("Revoke ci-pipeline").click()
-    w.page.get_by_role("button", name="Revoke it").click()
+    w.page.get_by_role("button", name="Revoke token").click()
     w.page.get_by_role("status").filter(has_text="revoked").wait_for()
     assert ApiToken.objects.get(user=admin).revoked_at is not None
 
@@ -27,10 +27,10 @@ def test_a_cluster_is_cordoned_and_opened_again(window, admin):
     w = window().sign_in(admin)
     w.open(f"/clusters/{Cluster.objects.get(name='north').id}/")
     w.page.get_by_role("button", name="Cordon").click()
-    w.page.get_by_role("status").filter(has_text="takes no new work").wait_for()
+    w.page.get_by_role("status").filter(has_text="takes no new jobs").wait_for()
     assert Cluster.objects.get(name="north").wish == "cordoned"
     w.page.get_by_role("button", name="Uncordon").click()
-    w.page.get_by_role("status").filter(has_text="takes work again").wait_for()
+    w.page.get_by_role("status").filter(has_text="takes new jobs again").wait_for()
     assert Cluster.objects.get(name="north").wish == "open"
 
 
@@ -88,17 +88,17 @@ def test_a_limit_is_set_changed_and_removed(window, admin):
     w.open("/quotas/set/")
     w.page.get_by_label("Tenant").select_option("acme/research")
     w.page.get_by_label("Resource").fill("gpu:H100-80GB")
-    w.page.get_by_label("At most").fill("1.5")
+    w.page.get_by_label("Limit", exact=True).fill("1.5")
     w.page.get_by_role("button", name="Save the limit").click()
     w.page.wait_for_url(f"{w.address}/quotas/")
     assert QuotaLimit.objects.get(tenant__path="acme/research").nominal == 1500
     w.page.get_by_role("link", name="Change gpu:H100-80GB of acme/research").click()
-    assert w.page.get_by_label("At most").input_value() == "1.5"
-    w.page.get_by_label("At most").fill("lots")
+    assert w.page.get_by_label("Limit", exact=True).input_value() == "1.5"
+    w.page.get_by_label("Limit", exact=True).fill("lots")
     w.page.get_by_role("button", name="Save the limit").click()
     w.page.locator("#e-nominal").wait_for()
     w.page.get_by_text("Remove this limit").click()
-    w.page.get_by_role("button", name="Remove it").click()
+    w.page.get_by_role("button", name="Remove limit").click()
     w.page.get_by_role("status").filter(has_text="removed").wait_for()
     assert not QuotaLimit.objects.filter(tenant__path="acme/research", removed_at=None).exists()
 
@@ -107,7 +107,7 @@ def test_a_price_is_set_and_shown(window, admin):
     w = window().sign_in(admin)
     w.open("/prices/")
     w.page.get_by_label("Flavor").fill("h100")
-    w.page.get_by_label("Price of a unit and hour").fill("3.9")
+    w.page.get_by_label("Price per unit-hour").fill("3.9")
     w.page.get_by_role("button", name="Set the price").click()
     w.page.get_by_role("status").filter(has_text="costs 3.9 USD").wait_for()
     assert "3.90 USD" in w.page.locator("tbody").inner_text()
@@ -118,7 +118,7 @@ def test_a_price_that_is_no_price_is_refused_at_its_field(window, admin):
     w.open("/prices/")
     for amount in ("-1", "NaN", "1e400", "free", "0.0000001"):
         w.page.get_by_label("Flavor").fill("h100")
-        w.page.get_by_label("Price of a unit and hour").fill(amount)
+        w.page.get_by_label("Price per unit-hour").fill(amount)
         with w.page.expect_navigation() as navigation:
             w.page.get_by_role("button", name="Set the price").click()
         assert navigation.value.status == 422, amount

@@ -28,10 +28,10 @@ def test_an_administrator_answers_for_a_destroyed_cluster_and_says_how_they_know
     w.page.wait_for_url(f"{w.address}/")
     w.open(f"/clusters/{silent.id}/")
     w.page.get_by_role("link", name="Runs", exact=True).click()
-    w.page.get_by_text("It is destroyed").click()
+    w.page.get_by_text("Cluster is destroyed").click()
     w.page.get_by_label("How do you know?").first.fill("ticket 4711")
-    w.page.get_by_role("button", name="I answer for it").first.click()
-    w.page.get_by_text("Nothing lives there.").wait_for()
+    w.page.get_by_role("button", name="Attest").first.click()
+    w.page.get_by_text("No runs.").wait_for()
     assert Attempt.objects.get().state == "lost"
     assert AuditEntry.objects.get(action="cluster.attest_destroyed").detail["note"] == "ticket 4711"
 

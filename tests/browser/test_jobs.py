@@ -22,7 +22,7 @@ def test_a_job_is_submitted_by_the_form(window, admin):
     w.page.get_by_label("Tenant").select_option("acme/research")
     fill(
         w, Command="python train.py --name 'a b'", Environment="EPOCHS=3\nMODE=fast", Labels="team=vision", CPU="4",
-        Memory="16Gi", **{"How many a pod": "2", "GPU models": "H100-80GB"},
+        Memory="16Gi", **{"Number per pod": "2", "GPU models": "H100-80GB"},
     )  # fmt: skip
     w.page.get_by_role("button", name="Submit the job").click()
     w.page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}/$"))
@@ -78,7 +78,7 @@ def test_a_refusal_marks_each_field_and_keeps_what_was_typed(window, admin):
 def test_a_job_that_fits_nowhere_is_refused_with_the_reason(window, admin):
     w = window().sign_in(admin)
     w.open("/jobs/new/")
-    fill(w, **{"How many a pod": "16", "GPU models": "H100-80GB"})
+    fill(w, **{"Number per pod": "16", "GPU models": "H100-80GB"})
     w.page.get_by_role("button", name="Submit the job").click()
     alert = w.page.get_by_role("alert")
     alert.wait_for()
@@ -91,7 +91,7 @@ def test_a_job_beyond_every_quota_is_refused_with_the_limit(window, admin):
     QuotaLimit.objects.update(nominal=1000, cap=1000)
     w = window().sign_in(admin)
     w.open("/jobs/new/")
-    fill(w, **{"How many a pod": "4"})
+    fill(w, **{"Number per pod": "4"})
     w.page.get_by_role("button", name="Submit the job").click()
     w.page.get_by_role("alert").wait_for()
     assert "acme" in w.page.locator("main").inner_text()

@@ -29,25 +29,25 @@ def test_offers_follow_what_is_typed(window, admin, south):
     status.filter(has_text="there is room on 2 clusters").wait_for()
     assert offers.get_by_text("<b>south</b>").is_visible()
     assert not w.page.get_by_role("button", name="Show offers").is_visible()
-    fill(w, **{"How many a pod": "8"})
+    fill(w, **{"Number per pod": "8"})
     status.filter(has_text="It would start now on north; there is room on one cluster.").wait_for()
     offers.get_by_text("Why not elsewhere (1)").click()
     assert offers.get_by_text("needs 8 GPU on one node").is_visible()
-    w.page.get_by_label("How many a pod").fill("many")
-    status.filter(has_text="the form is not complete yet").wait_for()
+    w.page.get_by_label("Number per pod").fill("many")
+    status.filter(has_text="the form is not complete").wait_for()
     assert offers.get_by_text("must be a whole number").is_visible()
-    w.page.get_by_label("How many a pod").fill("64")
-    status.filter(has_text="No cluster could ever run this").wait_for()
+    w.page.get_by_label("Number per pod").fill("64")
+    status.filter(has_text="No cluster can run this job, even when empty").wait_for()
     assert not Job.objects.exists()
 
 
 def test_offers_can_be_asked_for_without_script(window, admin, south):
     w = window(java_script_enabled=False).sign_in(admin)
     w.open("/jobs/new/")
-    w.page.get_by_label("How many a pod").fill("8")
+    w.page.get_by_label("Number per pod").fill("8")
     w.page.get_by_role("button", name="Show offers").click()
     assert "It would start now on north" in w.page.locator("#offers").inner_text()
-    assert w.page.get_by_label("How many a pod").input_value() == "8"
+    assert w.page.get_by_label("Number per pod").input_value() == "8"
     assert not Job.objects.exists()
     fill(w, **{"GPU models": "H100-80GB"})
     w.page.get_by_role("button", name="Submit the job").click()
@@ -69,7 +69,7 @@ def test_the_json_way_has_offers_too(window, admin):
     w.open("/jobs/new/?by=json")
     w.page.locator("#offers [role=status]").filter(has_text="It would").wait_for()
     w.page.get_by_label("Job spec").fill("{")
-    w.page.locator("#offers").get_by_text("This is not JSON that can be read").wait_for()
+    w.page.locator("#offers").get_by_text("This is not valid JSON").wait_for()
 
 
 def test_what_fits_is_counted_as_it_is_picked(window, admin, south):
@@ -82,14 +82,14 @@ def test_what_fits_is_counted_as_it_is_picked(window, admin, south):
     status.filter(has_text="There is room for 4 more").wait_for()
     row = w.page.get_by_role("row").filter(has_text="north")
     assert "No such model" in row.inner_text()
-    w.page.get_by_label("GPUs a pod").fill("-1")
+    w.page.get_by_label("GPUs per pod").fill("-1")
     w.page.locator("#capacity").get_by_role("alert").wait_for()
 
 
 def test_what_fits_works_without_script(window, admin):
     w = window(java_script_enabled=False).sign_in(admin)
     w.open("/capacity/")
-    w.page.get_by_label("GPUs a pod").fill("4")
+    w.page.get_by_label("GPUs per pod").fill("4")
     w.page.get_by_role("button", name="Count").click()
     assert "There is room for 2 more" in w.page.locator("#capacity").inner_text()
-    assert w.page.get_by_label("GPUs a pod").input_value() == "4"
+    assert w.page.get_by_label("GPUs per pod").input_value() == "4"

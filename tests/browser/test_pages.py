@@ -108,7 +108,7 @@ def test_a_job_that_ran_shows_its_attempt_and_its_timeline(window, admin):
     w.open(f"/jobs/{job.id}/")
     text = w.page.locator("main").inner_text()
     assert "Attempt 1" in text
-    assert "2.74 USD a unit and hour" in text
+    assert "2.74 USD per unit-hour" in text
     assert "ran 3 min 00 s, exit code 0" in text
     assert w.page.get_by_role("link", name="Submit again").is_visible()
     assert w.page.get_by_text("Cancel", exact=True).count() == 0

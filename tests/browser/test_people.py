@@ -31,10 +31,10 @@ def test_somebody_new_is_invited_and_joins_with_a_password_of_their_own(window, 
     w.page.wait_for_url(f"{w.address}/")
     w.open(f"/tenants/{member.role_bindings.get().tenant_id}/")
     w.page.get_by_role("link", name="People", exact=True).click()
-    w.page.get_by_text("No invitation is pending").wait_for()
+    w.page.get_by_text("No pending invitations").wait_for()
     w.page.get_by_label("Email").fill("new@example.org")
     w.page.get_by_label("Role", exact=True).select_option("submitter")
-    w.page.get_by_role("button", name="Make the invitation").click()
+    w.page.get_by_role("button", name="Create invitation").click()
     link = shown_link(w)
     w.page.get_by_text("new@example.org is invited").wait_for()
     guest = window()
@@ -46,13 +46,13 @@ def test_somebody_new_is_invited_and_joins_with_a_password_of_their_own(window, 
     secret = link.partition("#")[2]
     assert not [one for one in asked if secret in "".join(one)]
     guest.page.get_by_label("New password").fill(NEW)
-    guest.page.get_by_label("The same again").fill(NEW)
-    guest.page.get_by_role("button", name="Make my account and join").click()
+    guest.page.get_by_label("Confirm password").fill(NEW)
+    guest.page.get_by_role("button", name="Create account and join").click()
     guest.page.get_by_text("Your account is ready").wait_for()
     guest.sign_in(User.objects.get(email="new@example.org"), NEW)
     guest.page.wait_for_url(f"{guest.address}/")
     w.open(w.page.url.removeprefix(w.address))
-    w.page.get_by_text("No invitation is pending").wait_for()
+    w.page.get_by_text("No pending invitations").wait_for()
     assert w.page.get_by_role("link", name="new@example.org").count() == 1
 
 
@@ -60,7 +60,7 @@ def test_an_admin_makes_a_link_and_its_owner_sets_a_password(window, admin, memb
     w = window().sign_in(admin)
     w.page.wait_for_url(f"{w.address}/")
     w.open(f"/people/{member.id}/")
-    w.page.get_by_role("button", name="Make a one-time link").click()
+    w.page.get_by_role("button", name="Create a one-time link").click()
     link = shown_link(w)
     assert w.page.get_by_role("button", name="Copy the link").is_visible()
     owner = window(java_script_enabled=False)  # without script the link is pasted
@@ -68,17 +68,17 @@ def test_an_admin_makes_a_link_and_its_owner_sets_a_password(window, admin, memb
     owner.page.get_by_label("Your link").fill(link)
     owner.page.get_by_role("button", name="Continue").click()
     owner.page.get_by_label("New password").fill("short")
-    owner.page.get_by_label("The same again").fill("short")
-    owner.page.get_by_role("button", name="Set the password").click()
+    owner.page.get_by_label("Confirm password").fill("short")
+    owner.page.get_by_role("button", name="Set password").click()
     owner.page.get_by_text("This password is too short").wait_for()
     owner.page.get_by_label("New password").fill(NEW)
-    owner.page.get_by_label("The same again").fill(NEW)
-    owner.page.get_by_role("button", name="Set the password").click()
+    owner.page.get_by_label("Confirm password").fill(NEW)
+    owner.page.get_by_role("button", name="Set password").click()
     owner.page.get_by_text("Your password is set").wait_for()
     owner.page.goto(link)
     owner.page.get_by_label("Your link").fill(link)
     owner.page.get_by_role("button", name="Continue").click()
-    owner.page.get_by_text("This link does not work").wait_for()
+    owner.page.get_by_text("This link is not valid").wait_for()
 
 
 def test_a_password_change_signs_the_other_window_out(window, admin):
@@ -87,15 +87,15 @@ def test_a_password_change_signs_the_other_window_out(window, admin):
     for one in (other, w):
         one.page.wait_for_url(f"{one.address}/")
     w.page.get_by_role("link", name=admin.email).click()
-    w.page.get_by_label("Present password").fill(PASSWORD)
+    w.page.get_by_label("Current password").fill(PASSWORD)
     w.page.get_by_label("New password").fill(NEW)
-    w.page.get_by_label("The same again").fill(NEW)
-    w.page.get_by_role("button", name="Change the password").click()
+    w.page.get_by_label("Confirm password").fill(NEW)
+    w.page.get_by_role("button", name="Change password").click()
     w.page.get_by_text("one API token is revoked").wait_for()
     other.page.wait_for_url("**/login/**", timeout=20_000)  # by its next poll, every few seconds
     w.page.get_by_label("Also revoke my API tokens").check()
     w.page.get_by_role("button", name="Sign out everywhere else").click()
-    w.page.get_by_text("You are signed out everywhere but here").wait_for()
+    w.page.get_by_text("You are signed out everywhere else").wait_for()
 
 
 @pytest.mark.parametrize("width", [390, 1440])

@@ -71,7 +71,7 @@ def test_a_refused_form_is_a_page_of_ours(window, admin):
     w.open("/tokens/")
     w.page.evaluate("document.querySelectorAll('[name=csrfmiddlewaretoken]').forEach(field => field.value = 'x')")
     w.page.get_by_label("Name").fill("x")
-    w.page.get_by_role("button", name="Make the token").click()
+    w.page.get_by_role("button", name="Create token").click()
     w.page.get_by_role("heading", level=1, name="Not sent").wait_for()
 
 

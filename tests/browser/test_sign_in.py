@@ -4,7 +4,7 @@ from tenancy.models import AuditEntry
 from tests.browser.conftest import PASSWORD
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-REFUSAL = "Email or password is not right"
+REFUSAL = "Email or password is wrong"
 
 
 def test_a_person_signs_in_and_out(window, admin):

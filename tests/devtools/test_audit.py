@@ -166,7 +166,7 @@ def test_vendored_front_end_files_are_asked_about_too(run, database):
     code, said = run(files=[{"package": "htmx.org", "version": "1.0.0"}], lock_text=LOCK.replace("5.2.0", "5.2.9"))
     assert code == 1
     assert "htmx.org 1.0.0: GHSA-npm" in said
-    assert "no fix is known" in said
+    assert "no known fix" in said
 
 
 def test_a_withdrawn_advisory_counts_for_nothing(run, database):
@@ -188,14 +188,14 @@ def test_every_page_of_a_long_answer_is_read(run, database):
 def test_a_hole_may_be_let_pass_with_a_reason_and_an_end(run, advisory):
     code, said = run(accept(advisory=advisory))
     assert code == 0
-    assert "let pass until" in said
+    assert "accepted until" in said
     assert "Only its XML reader" in said
 
 
 def test_an_acceptance_that_ended_fails_again(run):
     code, said = run(accept(days=-1))
     assert code == 1
-    assert "it was let pass until" in said
+    assert ", now expired: " in said
 
 
 @pytest.mark.parametrize("other", [{"package": "flask"}, {"advisory": "CVE-1999-1"}])

@@ -62,7 +62,7 @@ def test_the_machines_own_is_used_and_nothing_is_brought(bare, monkeypatch):
 
 def test_a_name_that_is_no_program_is_refused_by_its_setting(bare, monkeypatch):
     monkeypatch.setenv("CHROMIUM", "/nowhere/chromium")
-    with pytest.raises(CannotBring, match="CHROMIUM is /nowhere/chromium, which is no program"):
+    with pytest.raises(CannotBring, match="CHROMIUM is /nowhere/chromium, which is not a program"):
         browser.locate()
 
 

@@ -80,7 +80,7 @@ def test_a_job_inside_must_be_over_before_the_end(minutes, placed):
 
 def test_a_job_without_a_deadline_runs_in_no_reservation():
     (wait,) = decided(fleet(8), [job(pods(1, 1), reservation=R1)], reservation(1, "n0")).waits
-    assert wait.message == "it has no deadline_seconds, and its reservation r1 ends 13:00 UTC"
+    assert wait.message == "it has no deadline_seconds, but its reservation r1 ends 13:00 UTC"
 
 
 @pytest.mark.parametrize("nth", [0, 60])
@@ -96,7 +96,7 @@ def test_before_it_begins_its_nodes_are_for_what_ends_in_time(minutes, placed):
     decisions = decided(fleet(8), [runs(minutes)], reservation(1, "n0", starts=30))
     assert len(decisions.placements) == placed
     assert placed or decisions.waits[0].message == (
-        "c1: has room, but it is reserved from 12:30 UTC on; a job whose deadline_seconds ends before that may use it"
+        "c1: has room, but it is reserved from 12:30 UTC on; a job whose deadline_seconds ends before that can use it"
     )
 
 
@@ -239,7 +239,7 @@ def test_what_cannot_be_booked_says_what_is_missing_on_each_cluster():
         Reason(
             "c1",
             "not_enough_free",
-            "holds 1 of 2; then needs 8 GPU on one node; none is free; nodes that cannot be used: 1 reserved by another",
+            "has room for 1 of 2; for the next: needs 8 GPU on one node; none is free; nodes that cannot be used: 1 reserved by another",
         ),
         Reason("c2", "cordoned", "an administrator has cordoned it: it takes no new work"),
         Reason("c3", "no_such_model", "has no GPU", is_for_good=True),

@@ -120,7 +120,7 @@ def test_of_clusters_that_are_not_open_yet_nothing_is_said_for_the_job():
     assert wait.message.startswith("could run only on clusters that do not answer: home; its next")
     [wait] = decided(fleet(), waiting(0, overflow=(Tier(0, clusters=("nowhere",)), EU)))
     assert (wait.code, codes(wait)["near"]) == ("waiting_for_capacity", "tier_not_reached")
-    assert wait.message.startswith("no cluster that is open to it so far can run it; its next")
+    assert wait.message.startswith("no cluster of the overflow tiers opened so far can run it; its next")
 
 
 def test_quota_at_home_is_the_reason_until_the_next_tier_opens():

@@ -96,7 +96,7 @@ def test_room_is_kept_only_where_the_policy_allows_the_job():
         assert decisions.placements[0].cluster != expected
     # where nobody can tell when room comes, too
     (wait,) = decide(known(clusters, [large], policies=(ONLY_C2,))).waits
-    assert wait.message.endswith("nodes of c2 that come free are kept for it")
+    assert wait.message.endswith("nodes that become free on c2 are kept for it")
 
 
 def test_a_start_is_expected_only_where_the_policy_allows_the_job():

@@ -75,8 +75,8 @@ def test_our_own_rows_come_back_as_they_were():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "t: line 1, column 1: no trace that we know"),
-        ("a,b\n1,2\n", "line 1, column 1: no trace that we know"),
+        ("", "t: line 1, column 1: not a known trace format"),
+        ("a,b\n1,2\n", "line 1, column 1: not a known trace format"),
         (PHILLY, "line 2: there are no jobs"),
         (PHILLY + "1,2\n", "line 2, column 3: has 2 columns, the header 4"),
         (PHILLY + "1,2,3,4,5\n", "line 2, column 5: has 5"),
@@ -92,8 +92,8 @@ def test_our_own_rows_come_back_as_they_were():
         (OPENB + "a,1,1,1,1001,,,0,1,0\n", "column 5 (gpu_milli): '1001'"),
         (OPENB + "a,1,1,1,500,,,100,50,90\n", "column 9 (deletion_time): '50' is before its start"),
         (OWN + "x,2026-01-01T00:00:00,1,1,1,\n", "column 2 (submitted_at): '2026-01-01T00:00:00' has no offset"),
-        (OWN + "x,yesterTay,1,1,1,\n", "is not an instant"),
-        (OWN + "x,0,1,1,2,500\n", "column 6 (gpu_milli): '500' is a part of a GPU"),
+        (OWN + "x,yesterTay,1,1,1,\n", "is not a time"),
+        (OWN + "x,0,1,1,2,500\n", "column 6 (gpu_milli): '500' is a fraction of a GPU"),
         (OWN + "x,0,1,100001,1,\n", "column 4 (pods)"),
     ],
 )
@@ -129,10 +129,10 @@ def test_a_fleet_file_means_what_it_says():
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("member: bestfit", "member: best", "line 4, column 13: member is none of spread, bestfit, pack"),
+        ("member: bestfit", "member: best", "line 4, column 13: member is not one of spread, bestfit, pack"),
         ("member: bestfit", "color: red", "line 4, column 5: a cluster has no field 'color'"),
         ("hints: false", "hints: perhaps", "hints is neither true nor false"),
-        ("hints: false", "name: west", "line 5, column 5: name is there twice"),
+        ("hints: false", "name: west", "line 5, column 5: name appears twice"),
         ("count: 3", "count: -3", "line 7, column 26: count is not between 0 and"),
         ("count: 3", "count: 2.5", "count is not a whole number"),
         ("count: 3", "count: [3]", "count is not a plain value"),
@@ -141,7 +141,7 @@ def test_a_fleet_file_means_what_it_says():
         ("cpu: 96.5", "cpu: lots", "cpu is not a number: 'lots'"),
         ("gpus: 8, ", "", "gpus is missing"),
         ("name: s, ", "", "line 8, column 9: name is missing"),
-        ("name: s, ", "name: a, ", "two nodes of one name"),
+        ("name: s, ", "name: a, ", "two nodes with the same name"),
         ("spot: true, price: 1", "price: 1", "price differs from an earlier one of flavor A100"),
         (
             "spot: true",
@@ -152,10 +152,10 @@ def test_a_fleet_file_means_what_it_says():
         (
             "gpus: 8, ",
             "gpus: 8, interruptions_per_hour: 1, ",
-            "interruptions_per_hour is told of nodes that are not spot",
+            "interruptions_per_hour is given for nodes that are not spot",
         ),
-        ("r{rack}", "{row}", "rack may hold {rack} and no other braces"),
-        ("flavor: A100,", "flavor: H100,", "line 11, column 31: flavor is none of the cluster's"),
+        ("r{rack}", "{row}", "rack can contain {rack} and no other braces"),
+        ("flavor: A100,", "flavor: H100,", "line 11, column 31: flavor is not one of the cluster's"),
         ("at_hours: 2", "at_hours: -2", "at_hours is not between"),
         ("nodes:", "nodes: &n", None),
         ("- name: east", "- name: [", "line 5"),

@@ -31,7 +31,7 @@ def test_nodes_that_come_free_are_kept_for_a_gang_that_waited_too_long():
     large, small = gang(), job(pods(1, 1))
     decisions = decide(snapshot(fleet(8, 8, 8, 3), [large, small]))
     assert not decisions.placements
-    assert outcome(decisions, large).message.endswith("nodes of c1 that come free are kept for it")
+    assert outcome(decisions, large).message.endswith("nodes that become free on c1 are kept for it")
     assert outcome(decisions, small).code == "reserved_for_gang"
     assert [reason.code for reason in outcome(decisions, small).per_cluster] == ["reserved_for_gang"]
 

@@ -36,7 +36,7 @@ def test_a_request_without_vendor_and_model_is_for_nvidias(strategy):
     (wait,) = decide(snapshot(fleet[:1], [job(wants(), strategy=strategy)])).waits
     (reason,) = wait.per_cluster
     assert (reason.code, reason.is_for_good) == ("no_such_model", True)
-    assert reason.message == "has no GPU of nvidia; those of amd are for jobs that name vendor or model"
+    assert reason.message == "has no GPU of nvidia; to use those of amd, name the vendor or model"
 
 
 @pytest.mark.parametrize("request_", [wants(vendor="amd"), wants(models=("MI300X",)), wants(models=(H100, "MI300X"))])

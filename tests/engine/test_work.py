@@ -121,7 +121,7 @@ def test_data_that_nobody_knows_any_more_stops_nothing():
     told = offers(clusters, job(pods(1, 8), strategy="cheapest", data=(lost,)), [rate()])
     assert [one.placement.cluster for one in told] == ["c2", "c1"]
     assert told[0].placement.egress == Egress(None, (Move("imagenet", "", None, None),))
-    assert egress_text(told[0].placement.egress.moves, "USD") == "nobody knows where imagenet lies"
+    assert egress_text(told[0].placement.egress.moves, "USD") == "the location of imagenet is unknown"
 
 
 data_needs = st.lists(

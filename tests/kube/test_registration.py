@@ -187,7 +187,7 @@ def test_an_account_with_one_right_too_many_is_told_which(bare_clusters, post):
     apply(plane, [extra, *bindings, second])
     answer = post(plane, mint_token(plane, "default", "greedy"))
     assert (answer.status_code, answer.json()["code"]) == (422, "excess_permission")
-    assert [error["detail"] for error in answer.json()["errors"]] == ["too much: list secrets"]
+    assert [error["detail"] for error in answer.json()["errors"]] == ["excess: list secrets"]
 
 
 def test_attack_11_the_same_cluster_twice_is_a_conflict(bare_clusters, post):
@@ -278,24 +278,24 @@ def test_the_earlier_manifest_is_named_as_too_powerful(with_the_earlier_manifest
     answer = post(plane, mint_token(plane, *ACCOUNT))
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (422, "excess_permission")
-    assert {error["detail"] for error in problem["errors"]} >= {"too much: list events", "too much: get pods"}
+    assert {error["detail"] for error in problem["errors"]} >= {"excess: list events", "excess: get pods"}
     with cluster_client(plane) as admin:
         role = next(
             found for found in yaml.safe_load_all(ACCESS_MANIFEST.read_text()) if found["kind"] == "ClusterRole"
         )
         admin.put("/apis/rbac.authorization.k8s.io/v1/clusterroles/switchyard", json=role).raise_for_status()
-    eventually(lambda: "a thief may" in post(plane, mint_token(plane, *ACCOUNT)).content.decode())
+    eventually(lambda: "a stolen credential could" in post(plane, mint_token(plane, *ACCOUNT)).content.decode())
     problem = post(plane, mint_token(plane, *ACCOUNT)).json()
     assert problem["code"] == "excess_permission"
     assert "`kubectl apply -f cluster-access.yaml`" in problem["detail"]
     assert {error["detail"] for error in problem["errors"] if error["code"] == "excess_permission"} == {
-        "a thief may: create a namespace of privileged pods",
-        "a thief may: create a namespace without labels",
-        "a thief may: create a Job of privileged pods that see the whole node",
-        "a thief may: create a Job that runs as any ServiceAccount",
-        "a thief may: create a Job on control-plane nodes",
-        "a thief may: open a tenant's namespace by a NetworkPolicy",
-        "a thief may: claim all devices of a class",
+        "a stolen credential could: create a namespace of privileged pods",
+        "a stolen credential could: create a namespace without labels",
+        "a stolen credential could: create a Job of privileged pods that see the whole node",
+        "a stolen credential could: create a Job that runs as any ServiceAccount",
+        "a stolen credential could: create a Job on control-plane nodes",
+        "a stolen credential could: open a tenant's namespace with a NetworkPolicy",
+        "a stolen credential could: claim all devices of a class",
     }
     assert not Cluster.everything.exists()
 

@@ -87,4 +87,4 @@ def test_two_addresses_of_two_databases_stop_the_boot(database):
     other = f"postgresql://{owner}:x@127.0.0.1/other"
     is_fine, said = manage(name, runtime, "check", SWITCHYARD_OWNER_DATABASE_URL=other)
     assert not is_fine
-    assert "SWITCHYARD_OWNER_DATABASE_URL must name the database" in said
+    assert "SWITCHYARD_OWNER_DATABASE_URL must name the same database" in said

@@ -161,7 +161,7 @@ def test_whoever_writes_everything_to_redis_runs_nothing_and_stops_nothing(keepe
     assert {role: served.of(role)[0].pid for role in before} == before
     assert served.ask("SELECT count(*), max(created_at) FROM federation_job") == jobs
     log = (served.home / "worker.log").read_text(errors="replace")
-    assert "security: a message in the queue 'cycle' rings no routine of ours" in log
+    assert "security: a message in the queue 'cycle' names no routine of the gateway" in log
     assert "Traceback" not in log.partition("security: ")[2]
 
     def answered_by_a_worker():

@@ -71,7 +71,7 @@ class DeviceApi:
         """Where this ResourceClaimTemplate of `v1` belongs, and how the version that is served says it."""
         folder = await self.folder()
         if not folder:
-            raise Refused("the cluster serves no version of resource.k8s.io that the gateway knows", status=404)
+            raise Refused("the cluster serves no version of resource.k8s.io that the gateway supports", status=404)
         version, metadata = folder.rpartition("/")[2], manifest["metadata"]
         body = {**manifest, "apiVersion": f"{GROUP}/{version}"}
         if version == "v1beta1":

@@ -120,7 +120,7 @@ class KubernetesDriver:
         """The server's version, such as `v1.36.2`."""
         version = decode(_version_decoder, await self._wire.call("GET", "/version")).git_version
         if _VERSION.fullmatch(version) is None:
-            raise Ambiguous("the server's version is not written as versions are")
+            raise Ambiguous("the server's version is not a version number")
         return version
 
     async def identity(self) -> str:
@@ -241,7 +241,7 @@ class KubernetesDriver:
         )
         uid = decode(_bare_decoder, answer).metadata.uid
         if _UID.fullmatch(uid) is None:
-            raise Ambiguous("the created Job came without a uid that one can be")
+            raise Ambiguous("the created Job has no valid uid")
         return uid
 
     async def _in_namespace(self, namespace: str, call: Awaitable[bytes]) -> bytes:
@@ -360,5 +360,5 @@ def _job_path(namespace: str, name: str) -> str:
 def _safe(name: str) -> str:
     """A name fit for a path. Ours always are; this is the wall behind them."""
     if _NAME.fullmatch(name) is None:
-        raise NotThere(f"{quote(name[:60])} is not a name that an object can have")
+        raise NotThere(f"{quote(name[:60])} is not a valid object name")
     return name

@@ -126,7 +126,7 @@ class _Listing(Generic[Item]):
             return True
         token = hash(self._following)
         if not items or token in self._tokens:
-            raise TooMuch("the list goes on and brings nothing new")
+            raise TooMuch("the list continues without new items")
         self._tokens.add(token)
         return False
 

@@ -290,7 +290,7 @@ class Wire:
     @staticmethod
     def _refuse_encoding(answer: aiohttp.ClientResponse) -> None:
         if answer.headers.get("Content-Encoding", "identity") != "identity":
-            raise Ambiguous("the server answered in an encoding that was not asked for", status=answer.status)
+            raise Ambiguous("the server answered in an encoding that was not requested", status=answer.status)
 
     async def _body(self, answer: aiohttp.ClientResponse, most_bytes: int, *, is_cut: bool = False) -> bytes:
         parts: list[bytes] = []
@@ -367,7 +367,7 @@ def _translated(error: aiohttp.ClientError | OSError) -> DriverError:
         case aiohttp.ConnectionTimeoutError():
             return Unreachable("no connection within the time limit")
         case aiohttp.ClientConnectorError():
-            return Unreachable("no connection could be made")
+            return Unreachable("the connection failed")
         case TimeoutError():
             return Ambiguous("no answer within the time limit")
     return Ambiguous("the connection broke before the answer was complete")

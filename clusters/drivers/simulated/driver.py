@@ -327,7 +327,7 @@ def _job_from(manifest: Mapping[str, Any]) -> Job:
     metadata, spec = manifest["metadata"], manifest["spec"]
     name, namespace = str(metadata["name"]), str(metadata["namespace"])
     if _NAME.fullmatch(name) is None:
-        raise Refused(f"metadata.name: {name[:60]!r} is not a name that an object can have", status=422)
+        raise Refused(f"metadata.name: {name[:60]!r} is not a valid object name", status=422)
     if not spec.get("template", {}).get("spec", {}).get("containers"):
         raise Refused("spec.template.spec.containers: Required value", status=422)
     try:

@@ -11,16 +11,16 @@ class Command(BaseCommand):
     """Runs while the gateway runs; may be stopped and started at any time."""
 
     help = (
-        "Seals every cluster credential anew under the first key of SWITCHYARD_KEY_RING. Old keys may leave afterwards."
+        "Encrypts every cluster credential again with the first key of SWITCHYARD_KEY_RING. Old keys can be removed afterwards."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
         done = rekey_credentials()
         self.stdout.write(
-            f"{done.moved} credentials moved to the current key, {done.already_current} were there already."
+            f"{done.moved} credentials moved to the current key, {done.already_current} already used it."
         )
         if done.failed:
             told = "\n".join(f"  {failure}" for failure in done.failed)
             raise CommandError(
-                f"{len(done.failed)} credentials could not be opened; put their keys back or replace them:\n{told}"
+                f"{len(done.failed)} credentials could not be decrypted; restore their keys or replace the credentials:\n{told}"
             )

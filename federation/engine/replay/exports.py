@@ -45,7 +45,7 @@ def share(part: float) -> str:
 ROWS: Sequence[tuple[str, Any]] = (
     ("jobs (finished)", lambda f: f"{f.jobs:,} ({f.finished:,})"),
     ("never started", lambda f: f"{f.never_started:,}"),
-    ("fit nowhere, left out", lambda f: f"{f.unplaceable:,}"),
+    ("fit nowhere, skipped", lambda f: f"{f.unplaceable:,}"),
     ("virtual time", lambda f: duration(f.seconds)),
     ("utilisation", lambda f: share(f.utilisation)),
     ("allocation", lambda f: share(f.allocation)),

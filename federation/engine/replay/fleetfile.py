@@ -60,14 +60,14 @@ class _Fields:
     def __init__(self, file: _File, node: Any, known: frozenset[str], what: str) -> None:
         self._file, self.node = file, node
         if not isinstance(node, yaml.MappingNode):
-            raise file.wrong(node.start_mark, f"a {what} is written as fields, such as name: …")
+            raise file.wrong(node.start_mark, f"a {what} must have fields, such as name: …")
         self._values: dict[str, Any] = {}
         for key, value in node.value:
             if key.value not in known:
                 told = f"a {what} has no field {key.value!r}; it has {', '.join(sorted(known))}"
                 raise file.wrong(key.start_mark, told)
             if key.value in self._values:
-                raise file.wrong(key.start_mark, f"{key.value} is there twice")
+                raise file.wrong(key.start_mark, f"{key.value} appears twice")
             self._values[key.value] = value
 
     def __contains__(self, field: str) -> bool:
@@ -131,7 +131,7 @@ def read_fleet(name: str, text: str) -> tuple[ClusterPlan, ...]:
     if twice is not None:
         raise file.wrong(fields.items("clusters")[twice].start_mark, f"two clusters are called {names[twice]}")
     if sum(len(plan.machines) for plan in plans) > MOST_NODES:
-        raise fields.wrong("clusters", f"has more than {MOST_NODES} nodes in all")
+        raise fields.wrong("clusters", f"has more than {MOST_NODES} nodes in total")
     return tuple(plans)
 
 
@@ -159,7 +159,7 @@ def _refuse_aliases(file: _File, root: Any) -> None:
     while waiting:
         node = waiting.pop()
         if id(node) in seen:
-            raise file.wrong(node.start_mark, "aliases are not read; write it out")
+            raise file.wrong(node.start_mark, "aliases are not supported; write the value out")
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             waiting += [part for pair in node.value for part in pair]
@@ -171,7 +171,7 @@ def _cluster(file: _File, node: Any) -> ClusterPlan:
     fields = _Fields(file, node, CLUSTER_FIELDS, "cluster")
     member = next((one for one in MEMBERS if one == fields.text("member", "spread")), None)
     if member is None:
-        raise fields.wrong("member", f"is none of {', '.join(MEMBERS)}")
+        raise fields.wrong("member", f"is not one of {', '.join(MEMBERS)}")
     groups = [_Fields(file, one, GROUP_FIELDS, "group of nodes") for one in fields.items("nodes")]
     prices: dict[str, Decimal] = {}
     machines: list[Machine] = []
@@ -186,7 +186,7 @@ def _cluster(file: _File, node: Any) -> ClusterPlan:
     if not machines:
         raise fields.wrong("nodes", "has no node")
     if len({machine.name for machine in machines}) < len(machines):
-        raise fields.wrong("nodes", "has two nodes of one name; groups need names of their own")
+        raise fields.wrong("nodes", "has two nodes with the same name; give each group its own name")
     flavors = {machine.flavor for machine in machines}
     changes = [_change(file, one, flavors) for one in fields.items("price_changes")]
     return ClusterPlan(
@@ -206,7 +206,7 @@ def _note_interruptions(group: _Fields, interruptions: dict[str, float]) -> None
     told = "interruptions_per_hour"
     if not group.flag("spot", absent=False):
         if told in group:
-            raise group.wrong(told, "is told of nodes that are not spot")
+            raise group.wrong(told, "is given for nodes that are not spot")
         return
     rate = float(group.number(told, Decimal(str(USUAL_INTERRUPTIONS)), most=MOST_INTERRUPTIONS))
     if interruptions.setdefault(_flavor(group), rate) != rate:
@@ -217,7 +217,7 @@ def _change(file: _File, node: Any, flavors: set[str]) -> PriceChange:
     fields = _Fields(file, node, CHANGE_FIELDS, "price change")
     flavor = fields.text("flavor", None)
     if flavor not in flavors:
-        raise fields.wrong("flavor", f"is none of the cluster's: {', '.join(sorted(flavors))}")
+        raise fields.wrong("flavor", f"is not one of the cluster's: {', '.join(sorted(flavors))}")
     return PriceChange(float(fields.number("at_hours")) * HOUR, flavor, fields.number("price"))
 
 
@@ -251,5 +251,5 @@ def _machines(group: _Fields) -> Iterator[Machine]:
 def _rack(group: _Fields) -> Callable[[int], str]:
     rack = group.text("rack")
     if set(rack.replace("{rack}", "")) & set("{}"):
-        raise group.wrong("rack", "may hold {rack} and no other braces")
+        raise group.wrong("rack", "can contain {rack} and no other braces")
     return lambda number: rack.replace("{rack}", str(number))

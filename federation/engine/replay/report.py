@@ -44,7 +44,7 @@ def html_page(replays: Sequence[Figures], conditions: Mapping[str, Any]) -> byte
         f'<section class="wide"><h2>Figures</h2>{_table(replays)}</section>',
         _section("GPUs allocated over time", _key(replays), _allocated(replays, gpus)),
         _section("Jobs waiting over time", _key(replays), _queued(replays)),
-        _section("Waits: which part of the jobs waited at most so long", _key(replays), _waits(replays)),
+        _section("Waits: share of the jobs that waited at most this long", _key(replays), _waits(replays)),
         _section("Cost by cluster", _key(replays), _costs(replays)),
     ]
     head = (

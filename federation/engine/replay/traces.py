@@ -79,7 +79,7 @@ class _Row:
         try:
             found = datetime.fromisoformat(text)
         except ValueError:
-            raise self.wrong(column, "is not an instant") from None
+            raise self.wrong(column, "is not a time") from None
         if found.tzinfo is None:
             raise self.wrong(column, "has no offset, such as Z")
         return found.timestamp()
@@ -139,7 +139,7 @@ def _reader(name: str, header: Mapping[str, int]) -> Make:
     needed = "; ".join(", ".join(columns) for columns in FORMATS)
     nearest = max(FORMATS, key=lambda columns: len(set(columns) & set(header)))
     missing = ", ".join(column for column in nearest if column not in header)
-    raise ReplayError(f"{name}: line 1, column 1: no trace that we know: {missing} is missing; one must have {needed}")
+    raise ReplayError(f"{name}: line 1, column 1: not a known trace format: {missing} is missing; a trace needs {needed}")
 
 
 def _own(row: _Row, number: int, shaping: Shaping) -> TraceJob:
@@ -147,7 +147,7 @@ def _own(row: _Row, number: int, shaping: Shaping) -> TraceJob:
     gpus = row.whole("gpus", most=MOST_PODS)
     milli = row.whole("gpu_milli", least=1, most=WHOLE, absent=WHOLE)
     if gpus != 1 and milli != WHOLE:
-        raise row.wrong("gpu_milli", "is a part of a GPU, which only pods with one can have")
+        raise row.wrong("gpu_milli", "is a fraction of a GPU, which needs gpus to be 1")
     return TraceJob(
         name=row.text("job"),
         submitted=row.instant("submitted_at"),

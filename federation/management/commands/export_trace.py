@@ -17,8 +17,8 @@ MOST_DAYS = 3660
 
 class Command(BaseCommand):
     help = (
-        "Writes the jobs of the last days that ran and are over as CSV, for `manage.py replay --trace`. Ids, tenants' "
-        "paths and digests of names are in it; names, images and commands are not. Nothing is changed."
+        "Writes jobs that ran and ended in the last days as CSV, for `manage.py replay --trace`. It contains ids, tenants' "
+        "paths and digests of names, but no names, images or commands. It changes nothing."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -27,7 +27,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, days: int, out: str, **options: Any) -> None:
         if not 1 <= days <= MOST_DAYS:
-            raise CommandError(f"--days must lie between 1 and {MOST_DAYS}", returncode=2)
+            raise CommandError(f"--days must be between 1 and {MOST_DAYS}", returncode=2)
         now = clock.now()
         jobs, untold = past_jobs(now - timedelta(days=days), now)
         text = trace_text(jobs)

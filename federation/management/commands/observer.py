@@ -12,7 +12,7 @@ from foundation.processes import demand
 
 class Command(BaseCommand):
     help = (
-        "Follows every registered cluster and records what it sees. Any number may run; leases share the clusters out."
+        "Watches every registered cluster and records its state. Several can run; leases divide the clusters among them."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -11,13 +11,13 @@ from quotas.models import HoldMovement
 
 
 class Command(BaseCommand):
-    help = "Proves that jobs, attempts, pods, meters, segments, prices, holds and quota counters agree."
+    help = "Checks that jobs, attempts, pods, meters, segments, prices, holds and quota counters agree."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--since-last",
             action="store_true",
-            help="only what changed since the last proof that found nothing, as every night",
+            help="check only what changed since the last proof without errors, like the nightly run",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         for sentence in proof.told:
             self.stderr.write(sentence)
         if proof.found:
-            raise CommandError(f"the books are wrong in {proof.found} places")
+            raise CommandError(f"the ledger has {proof.found} errors")
         self.stdout.write(
-            f"the books are right: {UsageSegment.objects.count()} segments, {HoldMovement.objects.count()} movements"
+            f"the ledger is correct: {UsageSegment.objects.count()} segments, {HoldMovement.objects.count()} movements"
         )

@@ -27,8 +27,8 @@ from foundation import clock, strict_json
 from foundation.files import write_whole
 
 EPILOG = """
-Formats of fleet files and traces, and what the figures mean: docs/howto/replay.md. Exit codes: 0 done, 1 a file cannot be
-read or written, 2 wrong arguments, 130 stopped by hand; exports are written whole or not at all.
+Formats of fleet files and traces, and the meaning of the figures: docs/howto/replay.md. Exit codes: 0 done, 1 a file cannot be
+read or written, 2 wrong arguments, 130 interrupted; exports are written completely or not at all.
 """
 TELL_SECONDS = 2.0
 INTERRUPTED = 130
@@ -37,8 +37,8 @@ MEBIBYTE = 2**20
 
 class Command(BaseCommand):
     help = (
-        "With --snapshot: takes the decisions of a recorded cycle again, byte for byte (`manage.py snapshot` wrote the file). "
-        "With --fleet and --trace: runs the engine in virtual time and tells waits, use, cost, fragmentation, topology and "
+        "With --snapshot: repeats the decisions of a recorded cycle, byte for byte (`manage.py snapshot` wrote the file). "
+        "With --fleet and --trace: runs the engine in virtual time and reports waits, use, cost, fragmentation, topology and "
         "lost work. Needs no database." + EPILOG
     )
     requires_system_checks: list[str] = []
@@ -46,7 +46,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--snapshot", metavar="FILE", help="a file that `manage.py snapshot` wrote")
         parser.add_argument(
-            "--out", metavar="FILE", default="-", help="where its decisions go; `-` (the default) prints"
+            "--out", metavar="FILE", default="-", help="where to write its decisions; `-` (the default) prints them"
         )
         parser.add_argument("--fleet", metavar="FILE", help="clusters as YAML")
         parser.add_argument("--trace", metavar="FILE", help="jobs as CSV, plain or .gz; `-` reads standard input")
@@ -64,7 +64,7 @@ class Command(BaseCommand):
                 _write({options["out"]: text})
             return
         if not (options["fleet"] and options["trace"]):
-            raise CommandError("--fleet and --trace belong together", returncode=2)
+            raise CommandError("--fleet and --trace must be used together", returncode=2)
         self._replay(options)
 
     def _replay(self, options: dict[str, Any]) -> None:
@@ -88,62 +88,62 @@ class Command(BaseCommand):
 
 
 def _add_gateway(parser: CommandParser) -> None:
-    group = parser.add_argument_group("who decides")
+    group = parser.add_argument_group("scheduler")
     group.add_argument("--gateway", nargs="+", choices=GATEWAYS, default=["switchyard"], metavar="NAME",
-                       help=f"one or several to compare: {', '.join(GATEWAYS)}")  # fmt: skip
+                       help=f"one or more to compare: {', '.join(GATEWAYS)}")  # fmt: skip
     group.add_argument(
-        "--strategy", choices=sorted(STRATEGIES), default="balanced", help="of all jobs (default balanced)"
+        "--strategy", choices=sorted(STRATEGIES), default="balanced", help="strategy of all jobs (default balanced)"
     )
-    group.add_argument("--order", choices=ORDERS, default=ORDERS[0], help="of the queue, as SWITCHYARD_QUEUE_ORDER")
+    group.add_argument("--order", choices=ORDERS, default=ORDERS[0], help="order of the queue, like SWITCHYARD_QUEUE_ORDER")
     group.add_argument(
-        "--level", choices=LEVELS, default="rack", help="domain that a gang should keep to (default rack)"
+        "--level", choices=LEVELS, default="rack", help="topology level that a gang should stay inside (default rack)"
     )
-    group.add_argument("--required", action="store_true", help="it must keep to it")
-    group.add_argument("--patience-seconds", type=int, metavar="S", help="after this wait nodes are kept for a job")
+    group.add_argument("--required", action="store_true", help="a gang must stay inside that level")
+    group.add_argument("--patience-seconds", type=int, metavar="S", help="nodes are kept for a job that has waited this long")
 
 
 def _add_world(parser: CommandParser) -> None:
-    group = parser.add_argument_group("how the world is")
+    group = parser.add_argument_group("conditions")
     group.add_argument("--member", choices=MEMBERS, help="how all clusters pick nodes, whatever the fleet file says")
-    group.add_argument("--no-hints", action="store_true", help="no cluster follows the nodes that the gateway names")
+    group.add_argument("--no-hints", action="store_true", help="clusters ignore the nodes that the gateway suggests")
     group.add_argument("--summary-seconds", type=_positive, default=0.0, metavar="S",
-                       help="how old the gateway's knowledge of a cluster may get (default 0: it sees everything at once)")  # fmt: skip
-    group.add_argument("--cycle-seconds", type=_positive, default=0.0, metavar="S", help="least time between decisions")
-    group.add_argument("--fail-every-hours", type=_positive, metavar="H", help="a node fails so often")
+                       help="maximum age of the gateway's view of a cluster (default 0: it sees changes immediately)")  # fmt: skip
+    group.add_argument("--cycle-seconds", type=_positive, default=0.0, metavar="S", help="minimum time between decisions")
+    group.add_argument("--fail-every-hours", type=_positive, metavar="H", help="mean time between failures of a node")
     group.add_argument(
-        "--repair-hours", type=_positive, default=12.0, metavar="H", help="and is back after (default 12)"
+        "--repair-hours", type=_positive, default=12.0, metavar="H", help="time until a failed node is back (default 12)"
     )
     group.add_argument("--checkpoint-hours", type=_positive, default=0.0, metavar="H",
-                       help="jobs that tell none of their own go on from their last checkpoint (default: from the beginning)")  # fmt: skip
+                       help="checkpoint interval of jobs that give none (default: they restart from the beginning)")  # fmt: skip
     group.add_argument(
-        "--seed", type=_seed, default=1, metavar="N", help="of when spot nodes are taken back (default 1)"
+        "--seed", type=_seed, default=1, metavar="N", help="random seed for reclaiming spot nodes (default 1)"
     )
     group.add_argument(
-        "--reclaimed-minutes", type=_positive, default=10.0, metavar="M", help="how long they are away (default 10)"
+        "--reclaimed-minutes", type=_positive, default=10.0, metavar="M", help="time until a reclaimed node is back (default 10)"
     )
-    group.add_argument("--since-hours", type=_positive, default=0.0, metavar="H", help="figures count from here")
-    group.add_argument("--until-hours", type=_positive, metavar="H", help="to here (default: the last submission)")
-    group.add_argument("--stop", action="store_true", help="stop there, instead of running every job to its end")
+    group.add_argument("--since-hours", type=_positive, default=0.0, metavar="H", help="start of the time that figures cover")
+    group.add_argument("--until-hours", type=_positive, metavar="H", help="its end (default: the last submission)")
+    group.add_argument("--stop", action="store_true", help="stop at its end instead of running every job to its end")
 
 
 def _add_trace(parser: CommandParser) -> None:
-    group = parser.add_argument_group("how the trace is read")
+    group = parser.add_argument_group("reading the trace")
     group.add_argument("--limit", type=int, metavar="N", help="only the first N jobs")
     group.add_argument("--load", type=_positive, metavar="SHARE",
-                       help="press or stretch submissions until they ask for this share of the fleet's GPU time")  # fmt: skip
+                       help="compress or stretch submissions to request this share of the fleet's GPU time")  # fmt: skip
     group.add_argument(
-        "--gpus-per-node", type=int, default=8, metavar="N", help="Philly: more GPUs are a gang (default 8)"
+        "--gpus-per-node", type=int, default=8, metavar="N", help="Philly: jobs with more GPUs are gangs (default 8)"
     )
     group.add_argument("--cores-per-gpu", type=_positive, default=6.0, metavar="N", help="Philly: (default 6)")
     group.add_argument("--memory-gib-per-gpu", type=_positive, default=64.0, metavar="N", help="Philly: (default 64)")
 
 
 def _add_exports(parser: CommandParser) -> None:
-    group = parser.add_argument_group("what is written")
+    group = parser.add_argument_group("output")
     group.add_argument("--json", metavar="FILE", help="all figures and curves")
-    group.add_argument("--csv", metavar="FILE", help="one row a job; itself a trace")
-    group.add_argument("--html", metavar="FILE", help="a report that needs nothing else")
-    group.add_argument("--quiet", action="store_true", help="no progress")
+    group.add_argument("--csv", metavar="FILE", help="one row per job; can be used as a trace")
+    group.add_argument("--html", metavar="FILE", help="a self-contained report")
+    group.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def _positive(text: str) -> float:
@@ -242,7 +242,7 @@ def _text(name: str) -> str:
     except (OSError, EOFError, zlib.error) as error:
         raise CommandError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
     except UnicodeDecodeError as error:
-        told = "; of .zst files give `zstd -dc FILE |` and `-`" if raw[:4] == b"\x28\xb5\x2f\xfd" else ""
+        told = "; for a .zst file, pipe `zstd -dc FILE` and give `-`" if raw[:4] == b"\x28\xb5\x2f\xfd" else ""
         raise CommandError(f"{name}: not UTF-8 text (byte {error.start}){told}") from error
 
 

@@ -15,15 +15,15 @@ from foundation.files import write_whole
 
 class Command(BaseCommand):
     help = (
-        "Exports what the next scheduling cycle would decide on: queue, fleet with what is free on it, limits and prices. "
-        "No images, commands, environments or credentials are in it. Nothing is changed. "
-        "`manage.py replay --snapshot FILE` takes the same decisions from it, anywhere."
+        "Exports the input of the next scheduling cycle: queue, fleet with its free capacity, limits and prices, but no "
+        "images, commands, environments or credentials. It changes nothing. "
+        "`manage.py replay --snapshot FILE` makes the same decisions from it, on any host."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--out", metavar="FILE", default="-", help="where to write it; `-` (the default) prints it")
         parser.add_argument(
-            "--depth", type=int, default=QUEUE_DEPTH, help=f"how much of the queue, default {QUEUE_DEPTH} jobs"
+            "--depth", type=int, default=QUEUE_DEPTH, help=f"number of queued jobs, default {QUEUE_DEPTH}"
         )
 
     def handle(self, *args: Any, out: str, depth: int, **options: Any) -> None:

@@ -14,9 +14,9 @@ class Command(BaseCommand):
     """Begun before the processes start on a restored or promoted database; ended by hand."""
 
     help = (
-        "`begin` before the gateway starts on a database that was restored or lost commits: nothing is placed or dispatched, "
-        "and every cluster is compared. `status` says what is left. `open` lets dispatch go on when nothing is left, or with "
-        "--answer-for NOTE whatever is."
+        "Run `begin` before the gateway starts on a database that was restored or lost commits: it pauses placement and "
+        "dispatch until every cluster is compared. `status` shows what is left. `open` resumes dispatch when nothing is "
+        "left, or in any case with --answer-for NOTE."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

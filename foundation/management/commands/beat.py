@@ -14,7 +14,7 @@ from foundation.schedule import Schedule
 
 
 class Command(BaseCommand):
-    help = "Rings the gateway's routines: on announcements, on schedule, and by itself while no worker answers."
+    help = "Triggers the gateway's routines on announcements and on schedule, and runs them itself while no worker answers."
 
     def handle(self, **options: Any) -> None:
         # The key ring: while no worker answers, the bell itself visits clusters (ADR 3).
@@ -28,6 +28,6 @@ class Command(BaseCommand):
         self.stdout.write(f"beat: ringing {', '.join(routines)}")
         if not bell.run():
             # What still waits for a cluster ends here: its claims expire, and whoever is there goes on.
-            self.stdout.write("beat: left while a cluster had not answered yet")
+            self.stdout.write("beat: stopped before a cluster had answered")
             self.stdout.flush()
             os._exit(0)

@@ -11,10 +11,10 @@ SILENCE_ALLOWED = "10 periods, and at least 2 minutes"
 
 
 class Command(BaseCommand):
-    help = f"Says when each routine last ran well; fails when one has been silent for longer than {SILENCE_ALLOWED}."
+    help = f"Shows when each routine last showed life, and fails if one has been silent for more than {SILENCE_ALLOWED}."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("names", nargs="*", help="routines to look at (default: all)")
+        parser.add_argument("names", nargs="*", help="routines to check (default: all)")
 
     def handle(self, **options: Any) -> None:
         routines: dict[str, dict[str, Any]] = settings.ROUTINES
@@ -25,7 +25,7 @@ class Command(BaseCommand):
             ages = _ages(wanted)
         except OperationalError:
             # A probe must not restart a process for the database's absence.
-            self.stdout.write("the database does not answer: nothing can be told")
+            self.stdout.write("the database does not answer: the routines cannot be checked")
             return
         silent = []
         for name in wanted:

@@ -11,7 +11,7 @@ from foundation import rights
 
 
 class Command(migrate.Command):
-    help = f"{migrate.Command.help} Connects as SWITCHYARD_OWNER_DATABASE_URL says, where that is set."
+    help = f"{migrate.Command.help} Connects with SWITCHYARD_OWNER_DATABASE_URL if it is set."
 
     def execute(self, *args: Any, **options: Any) -> str | None:
         """From the first look at the database on as the owner, and for this command alone."""

@@ -14,17 +14,17 @@ from tenancy.web.links import link_to, own_address
 
 class Command(BaseCommand):
     help = (
-        "Makes an organisation and its first admin, who is also an operator of this installation. Prints one JSON object; "
-        "the first time it holds a token's secret, and the one-time link with which the admin sets a password unless one "
-        "was given. Run again, it changes nothing."
+        "Creates an organisation and its first admin, who is also an operator of this installation. Prints one JSON object. "
+        "The first run includes a token's secret and, unless a password was given, a one-time link to set one. Running it "
+        "again changes nothing."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--organisation", required=True, metavar="NAME", help="lower-case letters, digits, hyphens")
         parser.add_argument("--admin", required=True, metavar="EMAIL")
-        parser.add_argument("--new-token", action="store_true", help="make another token")
-        parser.add_argument("--new-link", action="store_true", help="make another one-time link to set a password")
-        parser.add_argument("--address", default=own_address(), help="of the gateway, for the link")
+        parser.add_argument("--new-token", action="store_true", help="create another token")
+        parser.add_argument("--new-link", action="store_true", help="create another one-time link to set a password")
+        parser.add_argument("--address", default=own_address(), help="the gateway's address, for the link")
         parser.add_argument(
             "--password-stdin", action="store_true", help="read the admin's password from standard input"
         )

@@ -20,13 +20,13 @@ MOST_FAULTS = 50
 class Command(BaseCommand):
     help = (
         "Recomputes the audit trail's hash chain and compares it with the anchor file. Prints its head as POSITION:HASH and "
-        "exits 0, or says what is wrong and exits 1."
+        "exits 0, or reports what is wrong and exits 1."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--anchor", metavar="POSITION:HASH", help="a head printed earlier, or from a log or metric")
         parser.add_argument("--anchors", metavar="FILE", help="an anchor file (default: SWITCHYARD_AUDIT_ANCHORS)")
-        parser.add_argument("--accept", metavar="REASON", help="go on anchoring from the chain as it stands; audited")
+        parser.add_argument("--accept", metavar="REASON", help="accept the present chain and continue anchoring from it; audited")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["accept"]:
@@ -35,20 +35,20 @@ class Command(BaseCommand):
         anchors, faults = _anchors(options["anchor"], options["anchors"])
         faults += itertools.islice(faults_in(audit_links(), anchors), MOST_FAULTS)
         faults += [
-            f"entry {entry_id}: no link vouches for it; its link was deleted" for entry_id in unchained_entries()
+            f"entry {entry_id}: it has no link; its link was deleted" for entry_id in unchained_entries()
         ]
         if faults:
-            raise CommandError("the audit trail is not whole\n" + "\n".join(faults[:MOST_FAULTS]), returncode=1)
+            raise CommandError("the audit trail is not intact\n" + "\n".join(faults[:MOST_FAULTS]), returncode=1)
         head = audit_head()
-        compared = f", {len(anchors)} anchors hold" if anchors else ""
-        self.stdout.write(f"whole, head {head[0]}:{head[1].hex()}{compared}" if head else "whole, no entries yet")
+        compared = f", {len(anchors)} anchors match" if anchors else ""
+        self.stdout.write(f"intact, head {head[0]}:{head[1].hex()}{compared}" if head else "intact, no entries yet")
 
     def _accept(self, reason: str) -> None:
         try:
             accept_audit(SYSTEM, reason)
         except Conflict as error:
             raise CommandError(error.detail, returncode=2) from None
-        self.stdout.write("accepted; anchoring goes on from the chain as it stands")
+        self.stdout.write("accepted; anchoring continues from the present chain")
 
 
 def _anchors(given: str | None, file: str | None) -> tuple[list[Anchor], list[str]]:

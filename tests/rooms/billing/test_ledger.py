@@ -246,15 +246,15 @@ def test_a_unused_price_may_be_withdrawn(books):
 
 def test_the_proof_says_so_when_the_books_are_right(books, capsys):
     call_command("prove_ledger")
-    assert capsys.readouterr().out == "the books are right: 1 segments, 0 movements\n"
+    assert capsys.readouterr().out == "the ledger is correct: 1 segments, 0 movements\n"
 
 
 FORGERIES = {
-    "UPDATE billing_usagesegment SET cost = 2": "costs 2.000000000000, its price says 2.500000000000",
+    "UPDATE billing_usagesegment SET cost = 2": "costs 2.000000000000, but by its price 2.500000000000",
     "UPDATE billing_usagesegment SET gpu_milliseconds = 1": "counts 1 GPU-ms",
     "UPDATE billing_usagesegment SET period = tstzrange(lower(period), upper(period) - interval '1 second')": "cover 3599000 ms",
     "UPDATE billing_meter SET metered_until = metered_until + interval '1 hour'": "of the 7200000 ms",
-    "UPDATE billing_price SET unit_price = 3": "its price says 3.000000000000",
+    "UPDATE billing_price SET unit_price = 3": "but by its price 3.000000000000",
     "DELETE FROM billing_usagesegment": "cover 0 ms",
 }
 

@@ -126,7 +126,7 @@ def test_a_contradicting_report_is_said_aloud_and_the_first_stands(north, caplog
     run = make_run(north, is_final=False)
     record_runs([run])
     record_runs([replace(run, gpu_units=8, until_at=START + 2 * HOUR)])
-    assert "reported differently" in caplog.text
+    assert "differs from an earlier one" in caplog.text
     assert Meter.objects.get().gpu_units == 1
     assert discrepancies() == ()
 

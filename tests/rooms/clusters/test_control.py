@@ -169,7 +169,7 @@ def test_cordon_drain_and_uncordon_are_told_once_each(client, headers, east):
 
 def test_trouble_is_shown_before_the_administrators_wish(client, headers, east):
     client.post(f"{URL}/{east.id}/cordon", headers=headers)
-    record_silence(east.id, "no connection could be made")
+    record_silence(east.id, "the connection failed")
     assert client.get(f"{URL}/{east.id}", headers=headers).json()["state"] == "unreachable"
 
 

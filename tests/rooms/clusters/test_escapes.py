@@ -50,8 +50,8 @@ def test_the_earlier_manifest_is_refused_in_words_that_say_what_to_apply(api, re
     answer = register(api.body())
     status, code, details = refusal(answer)
     assert (status, code) == (422, "excess_permission")
-    assert "a thief may: create a namespace of privileged pods" in details
-    assert "a thief may: create a namespace without labels" in details
+    assert "a stolen credential could: create a namespace of privileged pods" in details
+    assert "a stolen credential could: create a namespace without labels" in details
     assert "(/clusters/access.yaml), run `kubectl apply -f cluster-access.yaml`" in answer.json()["detail"]
     assert api.token not in answer.content.decode()
 
@@ -68,7 +68,7 @@ def test_each_escape_alone_is_enough_to_be_refused(api, register, what):
     api.dry_run = all_but_one
     status, code, details = refusal(register(api.body()))
     assert (status, code) == (422, "excess_permission")
-    assert f"a thief may: {what}" in details
+    assert f"a stolen credential could: {what}" in details
 
 
 def shape(manifest):
@@ -97,7 +97,7 @@ def test_a_taken_name_means_that_everything_else_agreed(api, register):
         handler.say(409, {"kind": "Status", "reason": "AlreadyExists", "message": "exists", "code": 409})
 
     api.answers["/apis/batch/v1/namespaces/kube-system/jobs"] = taken
-    assert "a thief may: create Jobs in kube-system" in refusal(register(api.body()))[2]
+    assert "a stolen credential could: create Jobs in kube-system" in refusal(register(api.body()))[2]
 
 
 @pytest.mark.parametrize("word", ["namespaces", "jobs", "networkpolicies"])

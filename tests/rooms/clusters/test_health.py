@@ -129,4 +129,4 @@ def test_an_empty_cluster_is_not_degraded_for_it():
 
 def test_nodes_that_claim_too_much_are_named_up_to_a_point():
     [reason] = inventory_findings(9, 0, [f"n{n}" for n in range(9)])
-    assert reason.message == "Claims that count as none: n0, n1, n2, n3, n4 and more."
+    assert reason.message == "Nodes whose implausible capacity counts as 0: n0, n1, n2, n3, n4 and more."

@@ -80,7 +80,7 @@ def test_attack_15_implausible_capacity_counts_as_none_and_is_told_once():
     node = Node.objects.get(cluster=cluster, name="n1")
     assert (node.cpu_millicores, node.memory_mib, node.pods, node.devices[0]["units"]) == (0, 0, 0, 0)
     (event,) = ClusterEvent.objects.filter(cluster=cluster, kind="implausible_capacity")
-    assert event.message.startswith("Nodes count as having none of what no machine has: n1 (")
+    assert event.message.startswith("Nodes whose implausible capacity counts as 0: n1 (")
     assert Node.objects.get(cluster=cluster, name="n2").cpu_millicores == 64000
 
 

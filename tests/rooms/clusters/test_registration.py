@@ -122,8 +122,8 @@ def test_too_many_and_too_few_rights_are_told_together(api, register):
     assert problem["code"] == "missing_permission"
     assert [(error["code"], error["detail"]) for error in problem["errors"]] == [
         ("missing_permission", "missing: get pods/log"),
-        ("excess_permission", "too much: get secrets"),
-        ("excess_permission", "too much: list secrets"),
+        ("excess_permission", "excess: get secrets"),
+        ("excess_permission", "excess: list secrets"),
     ]
 
 

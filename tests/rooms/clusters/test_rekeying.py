@@ -84,6 +84,6 @@ def test_a_credential_that_cannot_be_opened_is_named_and_the_rest_move(three, se
     ClusterCredential.objects.filter(cluster=three[0]).update(sealed=b"spoilt" * 10)
     with pytest.raises(CommandError, match="1 credentials could not be opened") as caught:
         call_command("rekey_credentials")
-    assert "c0: the seal under key old does not hold" in str(caught.value)
+    assert "c0: it cannot be decrypted with key old" in str(caught.value)
     assert "2 credentials moved" in capsys.readouterr().out
     assert key_ring().current == "new"

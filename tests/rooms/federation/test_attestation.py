@@ -206,7 +206,7 @@ def test_it_is_done_over_http_and_on_a_page(cluster, submitter, client):
     falls_silent_now.update(health="unreachable", silent_since=now())
     client.force_login(user)
     page = client.get(f"/clusters/{cluster.id}/runs/")
-    assert (page.status_code, b"It is destroyed" in page.content, str(second.job_id).encode() in page.content) == (
+    assert (page.status_code, b"Cluster is destroyed" in page.content, str(second.job_id).encode() in page.content) == (
         200,
         True,
         True,

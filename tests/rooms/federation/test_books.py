@@ -59,20 +59,20 @@ def books():
 FORGERIES = {
     "UPDATE quotas_hold SET state = 'posted', ended_at = clock_timestamp() WHERE holder_id = '{running}'": "has no pending hold",
     "DELETE FROM quotas_hold WHERE holder_id = '{running}'": "has no pending hold",
-    "UPDATE quotas_hold SET state = 'pending', ended_at = NULL WHERE holder_id = '{done}'": "is of no attempt that lives",
-    "UPDATE quotas_hold SET state = 'voided' WHERE holder_id = '{done}'": "its hold voided and 1 of its meters",
+    "UPDATE quotas_hold SET state = 'pending', ended_at = NULL WHERE holder_id = '{done}'": "belongs to no attempt that is live",
+    "UPDATE quotas_hold SET state = 'voided' WHERE holder_id = '{done}'": "its hold is voided and it has 1 meters",
     "UPDATE federation_job SET state = 'failed', finished_at = now() WHERE state = 'running'": "although its job is failed",
-    "UPDATE federation_job SET state = 'running', finished_at = NULL WHERE state <> 'running'": "no attempt of it lives",
+    "UPDATE federation_job SET state = 'running', finished_at = NULL WHERE state <> 'running'": "although it has no live attempt",
     "DELETE FROM billing_meter": "ran and has no closed meter",
     "UPDATE billing_meter SET is_closed = false": "ran and has no closed meter",
     "UPDATE federation_podrun SET finished_at = finished_at + interval '1 hour' WHERE finished_at IS NOT NULL": (
-        "which its meters did not count"
+        "which its meters do not cover"
     ),
     "DELETE FROM federation_podrun WHERE attempt_id = '{done}'": "which has no such pod",
     "UPDATE federation_attempt SET finished_at = '1970-01-01' WHERE id = '{done}'": "and ended at 1970-01-01",
-    "UPDATE federation_attempt SET settled_at = NULL WHERE id = '{done}'": "as posted before its usage was settled",
+    "UPDATE federation_attempt SET settled_at = NULL WHERE id = '{done}'": "its hold was posted before its usage was settled",
     "INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state) SELECT gen_random_uuid(), tenant_id, 'n', '{{}}',"
-    " 'pending' FROM quotas_hold LIMIT 1": "is of no attempt that lives",
+    " 'pending' FROM quotas_hold LIMIT 1": "belongs to no attempt that is live",
     "INSERT INTO billing_meter (cluster_id, source_uid, tenant_id, user_id, user_name, workload_id, workload_name, run_id, flavor,"
     " capacity_type, unit, gpu_units, cpu_millicores, metered_from, metered_until, is_closed) SELECT cluster_id, source_uid || '~1',"
     " tenant_id, user_id, '', workload_id, '', run_id, flavor, capacity_type, unit, gpu_units, cpu_millicores, metered_from,"
@@ -94,13 +94,13 @@ HOSTILE = {
     "UPDATE quotas_hold SET amounts = '{\"gpu\": 99999999999999999999999999}'": "",
     "UPDATE quotas_hold SET ended_at = '1970-01-01' WHERE state <> 'pending'": "and ended at 1970-01-01",
     "UPDATE quotas_hold SET created_at = '-infinity'": "began at -infinity",
-    "UPDATE billing_meter SET metered_until = 'infinity'": "which are no instants",
-    "UPDATE billing_meter SET metered_from = '4000-01-01 BC'": "which are no instants",
-    "UPDATE billing_meter SET gpu_units = 2147483647, cpu_millicores = 9223372036854775807": "which its meter did not",
-    "UPDATE billing_usagesegment SET period = 'empty'": "no time that passed",
-    "UPDATE billing_usagesegment SET period = tstzrange(NULL, NULL)": "no time that passed",
+    "UPDATE billing_meter SET metered_until = 'infinity'": "which are not valid times",
+    "UPDATE billing_meter SET metered_from = '4000-01-01 BC'": "which are not valid times",
+    "UPDATE billing_meter SET gpu_units = 2147483647, cpu_millicores = 9223372036854775807": "which does not match its meter",
+    "UPDATE billing_usagesegment SET period = 'empty'": "not a valid period",
+    "UPDATE billing_usagesegment SET period = tstzrange(NULL, NULL)": "not a valid period",
     "UPDATE billing_usagesegment SET cost = 'NaN'": "costs NaN",
-    "UPDATE federation_podrun SET started_at = 'infinity', finished_at = 'infinity'": "which its meters did not count",
+    "UPDATE federation_podrun SET started_at = 'infinity', finished_at = 'infinity'": "which its meters do not cover",
     "UPDATE federation_attempt SET finished_at = 'infinity', starting_at = '-infinity' WHERE settled_at IS NOT NULL": "ended at infinity",
     "UPDATE quotas_quotalimit SET held = 9223372036854775807, cap = 1": "more than its cap",
 }
@@ -124,7 +124,7 @@ def test_the_proof_survives_any_row_and_tells_it(books, row, said, full):
     forge(row)
     told = "\n".join(prove_books(full=full).told)
     assert said in told
-    assert "it cannot be told" not in told
+    assert "could not check" not in told
 
 
 def test_a_row_that_breaks_one_question_does_not_keep_the_others_from_being_asked(books, monkeypatch):
@@ -173,7 +173,7 @@ def test_what_is_wrong_is_in_the_figures_on_the_page_of_operators_and_in_the_com
         user = make_user()
         type(user).objects.filter(id=user.id).update(is_superuser=is_superuser)
         client.force_login(type(user).objects.get(id=user.id))
-        assert ("The books do not agree" in client.get("/").content.decode()) is is_superuser
+        assert ("The ledger check found" in client.get("/").content.decode()) is is_superuser
 
 
 def test_a_settlement_in_the_middle_of_the_proof_is_no_finding(books):

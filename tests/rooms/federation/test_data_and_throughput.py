@@ -128,7 +128,7 @@ def test_the_round_takes_what_the_quote_offered_and_keeps_what_it_expected(call,
     client.force_login(user)
     page = client.get(f"/jobs/{made['id']}/").content.decode()
     assert "Expected cost" in page
-    assert ("runs about 4 h" in page) == ("about 4 h, by its own estimate" in page) == (not data)
+    assert ("runs about 4 h" in page) == ("about 4 h, by the job&#x27;s estimate" in page) == (not data)
     assert ("2Ti of imagenet" in page) == bool(data)
 
 
@@ -185,7 +185,7 @@ def test_a_queued_job_whose_dataset_is_forgotten_runs_all_the_same(call):
     run_scheduling_cycle()
     estimate = call("get", f"/jobs/{made['id']}")[1]["attempt"]["estimate"]
     assert (estimate["cost"], estimate["egress"][0]["from_region"]) == (None, "")
-    assert "nobody knows where imagenet lies" in JobEvent.objects.get(kind="placed").message
+    assert "the location of imagenet is unknown" in JobEvent.objects.get(kind="placed").message
 
 
 def test_a_cycle_of_the_database_is_decided_again_from_its_file(call):

@@ -110,7 +110,7 @@ def test_a_broken_one_refuses_when_closed_and_is_passed_over_when_open(actor, in
     settings.POLICY_FAILS = "open"
     submit(actor)
     assert Job.objects.get().labels == {"after": "1"}
-    assert JobEvent.objects.get().message.endswith("changed labels. A policy hook failed and was passed over.")
+    assert JobEvent.objects.get().message.endswith("changed labels. A policy hook failed and was skipped.")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -195,7 +195,7 @@ def test_no_usable_answer_refuses_when_closed_and_passes_when_open(actor, servic
     assert why in caplog.text
     settings.POLICY_FAILS = "open"
     submit(actor)
-    assert JobEvent.objects.get().message.endswith(" A policy hook failed and was passed over.")
+    assert JobEvent.objects.get().message.endswith(" A policy hook failed and was skipped.")
     assert AuditEntry.objects.get(action="job.submit").detail["policy_passed_over"] is True
     assert len(service.asked) == 2
     assert "/elsewhere" not in service.api.paths
@@ -240,7 +240,7 @@ def test_tls_is_verified_against_the_given_authority(actor, settings, caplog):
         ("http://127.0.0.1:{port}/review", [], "is refused"),
         ("https://127.0.0.1:{port}/review", [], "is refused"),
         ("https://169.254.169.254/latest", ["169.254.0.0/16"], "metadata"),
-        ("http://192.0.2.7:{port}/review", ["192.0.2.0/24"], "only a hook on this machine"),
+        ("http://192.0.2.7:{port}/review", ["192.0.2.0/24"], "only a hook on this host"),
     ],
 )
 def test_it_goes_through_the_egress_guard(actor, service, settings, caplog, case):

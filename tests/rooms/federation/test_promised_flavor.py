@@ -54,7 +54,7 @@ def test_a_job_placed_on_a_flavor_that_was_gone_by_then_is_placed_anew_and_nothi
     operations.dispatch_attempts()
     attempt.refresh_from_db()
     assert (sent, attempt.state, attempt.end_reason) == ([], "abandoned", "flavor_gone")
-    assert "does not offer" in attempt.end_message
+    assert "no longer offers" in attempt.end_message
     assert Job.objects.get(id=job.id).state == "queued"
 
 

@@ -96,7 +96,7 @@ def test_a_replay_tells_how_far_it_is(folder, capsys):
     ("arguments", "told", "code"),
     [
         ([], "give --snapshot, or --fleet and --trace", 2),
-        (["--fleet", "fleet.yaml"], "belong together", 2),
+        (["--fleet", "fleet.yaml"], "must be used together", 2),
         (["--snapshot", "x", "--fleet", "fleet.yaml"], "give --snapshot, or", 2),
         (["--fleet", "fleet.yaml", "--trace", "nowhere.csv"], "nowhere.csv: No such file", 1),
         (["--fleet", "trace.csv", "--trace", "trace.csv"], "trace.csv: line 1, column 1", 1),
@@ -106,7 +106,7 @@ def test_a_replay_tells_how_far_it_is(folder, capsys):
             "bad.csv: line 3, column 4 (duration): 'x' is not a number",
             1,
         ),
-        (["--fleet", "fleet.yaml", "--trace", "raw.zst"], "not UTF-8 text (byte 1); of .zst files give", 1),
+        (["--fleet", "fleet.yaml", "--trace", "raw.zst"], "not UTF-8 text (byte 1); for a .zst file", 1),
         (["--fleet", "fleet.yaml", "--trace", "cut.gz"], "cut.gz: ", 1),
         (
             ["--fleet", "fleet.yaml", "--trace", "trace.csv", "--json", "no/where.json"],

@@ -250,7 +250,7 @@ def test_running_jobs_that_may_not_end_in_time_are_named(call):
     assert busy.startswith("job long (")
     assert call(admin, "post", "/reservations", asked())[0] == 201
     _, refused = call(person("manager", "acme/ops"), "post", "/reservations", asked(tenant="acme/ops", count=2))
-    assert "1 node held by others' jobs" in [error["detail"] for error in refused["errors"]]
+    assert "1 node in use by others' jobs" in [error["detail"] for error in refused["errors"]]
     assert "long" not in json.dumps(refused)
 
 
@@ -366,7 +366,7 @@ def test_nodes_that_fail_are_told(call, north):
     type(north).objects.filter(id=north.id).update(inventory_version=99)
     shown = call(admin, "get", f"/reservations/{made['id']}")[1]
     assert shown["shortage"] == "2 of 2 nodes are down"
-    assert shown["nodes"][1] == {"name": "n2", "trouble": "it is gone from its cluster"}
+    assert shown["nodes"][1] == {"name": "n2", "trouble": "no longer on its cluster"}
     assert shown["nodes"][0]["trouble"]
     assert shown["use"]["room"]["gpus"] == 0
 

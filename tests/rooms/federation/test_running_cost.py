@@ -77,7 +77,7 @@ def test_a_running_job_costs_what_it_ran_so_far_before_anything_is_recorded(nort
     assert listed == shown
     client.force_login(user)
     page = client.get(f"/jobs/{job.id}/").content.decode()
-    assert "nothing metered yet" not in page
+    assert "no usage yet" not in page
     assert "provisional" in page
 
 
@@ -98,7 +98,7 @@ def test_usage_says_how_many_jobs_still_run_and_counts_them_so_far(north, user, 
     assert "so-far" in sheet["Content-Disposition"]
     assert sheet.content.decode().splitlines()[1].endswith(",4.000000,USD,7200000,3600000000,4.000000,1")
     client.force_login(user)
-    assert "2 jobs still running; figures so far" in client.get("/usage/?month=2026-11").content.decode()
+    assert "2 jobs still running; figures are provisional" in client.get("/usage/?month=2026-11").content.decode()
     assert "complete" in client.get("/usage/?month=2026-10").content.decode()
 
 

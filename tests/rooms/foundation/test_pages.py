@@ -67,7 +67,7 @@ def test_each_fault_goes_to_its_control_or_is_told_above_the_form():
 
 def test_a_form_whose_faults_are_all_marked_says_so():
     form = Form.refused({}, Invalid.field("name", "bad", "not a name"), {"name": "name"})
-    assert form.problem == "Please correct what is marked below."
+    assert form.problem == "Correct the marked fields below."
 
 
 def test_what_is_typed_comes_without_the_token_and_without_nul(rf):

@@ -217,9 +217,9 @@ def test_a_role_that_owns_the_tables_is_warned_of_and_the_processes_own_is_not(l
     [
         ("GRANT TRUNCATE ON tenancy_tenant TO {}", "TRUNCATE on tenancy_tenant"),
         ("GRANT DELETE ON tenancy_auditentry TO {}", "DELETE on tenancy_auditentry"),
-        ("ALTER ROLE {} CREATEROLE", "may make roles"),
+        ("ALTER ROLE {} CREATEROLE", "can create roles"),
         ("ALTER TABLE tenancy_tenant OWNER TO {}", "owns the tables"),
-        ("GRANT CREATE ON SCHEMA public TO {}", "may make tables and functions"),
+        ("GRANT CREATE ON SCHEMA public TO {}", "can create tables and functions"),
     ],
 )
 def test_each_right_too_many_is_seen(link, given, said):

@@ -94,7 +94,7 @@ def test_an_installation_without_entries_and_without_a_file_has_nothing_to_ancho
 
 def test_a_tail_cut_behind_the_last_anchor_is_found(anchored):
     cut_the_tail(4)
-    assert "position 6: the last look has it and the chain ends at 4" in found()
+    assert "position 6: the last check has it, but the chain ends at 4" in found()
     code, text = verdict()
     assert code == 1
     assert "position 6: anchored but absent; the chain ends at 4, its tail was cut" in text
@@ -103,7 +103,7 @@ def test_a_tail_cut_behind_the_last_anchor_is_found(anchored):
 def test_a_tail_cut_and_grown_again_is_found(anchored):
     cut_the_tail(4)
     add(5)
-    assert "position 6: its hash is not the one" in found()
+    assert "position 6: its hash differs from the one" in found()
     assert "the chain was rewritten" in verdict()[1]
 
 
@@ -127,7 +127,7 @@ def test_a_database_rolled_back_to_an_older_backup_is_found(anchored):
     cut_the_tail(3)
     AuditWatch.objects.update(**{**kept, "position": 3, "hash": audit_head()[1], "filed_position": 3})
     fault = found()
-    assert "the anchor file has it and the chain ends at 3" in fault
+    assert "the anchor file has it, but the chain ends at 3" in fault
     assert "the database is older" in fault
 
 
@@ -198,7 +198,7 @@ def test_one_run_reads_no_more_than_its_bounds(file, monkeypatch):
 def test_a_link_taken_from_a_new_entry_is_found(anchored):
     add(2)
     tamper("DELETE FROM tenancy_auditlink WHERE position = 8")
-    assert "no link vouches for it" in found()
+    assert "it has no link" in found()
 
 
 def test_nothing_is_anchored_over_a_fault_until_somebody_accepts_it_in_audited_words(anchored, caplog):
@@ -208,7 +208,7 @@ def test_nothing_is_anchored_over_a_fault_until_somebody_accepts_it_in_audited_w
     add()
     assert "position 2" in found()
     assert anchored.read_text() == before
-    assert "the audit trail did not pass: position 2" in caplog.text
+    assert "the audit trail failed its check: position 2" in caplog.text
     accept_audit(SYSTEM, "restored from Sunday's backup")
     last = AuditEntry.objects.latest("id")
     assert last.action == "audit.accept"
@@ -262,12 +262,12 @@ def test_the_audit_page_warns_of_a_fault_and_says_when_the_trail_was_last_whole(
     user = make_user()
     bind(user, "acme", "admin")
     client.force_login(user)
-    assert "read again" in client.get("/audit/").content.decode()
+    assert "last verified" in client.get("/audit/").content.decode()
     cut_the_tail(2)
     anchor_audit()
     page = client.get("/audit/").content.decode()
     assert 'role="alert"' in page
-    assert "did not pass its last check" in page
+    assert "failed its last check" in page
 
 
 def test_there_is_one_bookmark():

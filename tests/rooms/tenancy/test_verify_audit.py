@@ -44,7 +44,7 @@ def entry(position):
 def test_an_untouched_trail_is_whole_and_its_head_is_printed():
     position, digest = audit_head()
     assert position == 6
-    assert verdict() == (0, f"whole, head 6:{digest.hex()}\n")
+    assert verdict() == (0, f"intact, head 6:{digest.hex()}\n")
     assert verdict("--anchor", f"6:{digest.hex()}")[0] == 0
 
 
@@ -83,7 +83,7 @@ def test_a_deleted_link_is_found():
     tamper("DELETE FROM tenancy_auditlink WHERE position = 6")
     code, text = verdict()
     assert code == 1
-    assert "no link vouches for it" in text
+    assert "it has no link" in text
 
 
 def test_entries_put_out_of_order_are_found():
