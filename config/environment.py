@@ -67,7 +67,7 @@ def check_authorities(pem: str) -> None:
     try:
         ssl.create_default_context(cadata=pem)
     except (ssl.SSLError, TypeError, ValueError):  # TypeError: not ASCII
-        raise ValueError("must hold certificates in PEM form") from None
+        raise ValueError("must contain certificates in PEM form") from None
 
 
 def check_contact(address: str) -> None:

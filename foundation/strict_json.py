@@ -36,7 +36,7 @@ def loads(text: bytes) -> Any:
     if "\\u" in decoded:
         _check_text(value)
     elif "\x00" in decoded:
-        raise MalformedJSON("a string holds a NUL character")
+        raise MalformedJSON("a string contains a NUL character")
     return value
 
 
@@ -84,7 +84,7 @@ def _bounded_int(digits: str) -> int:
 def _check_text(value: Any) -> None:
     if isinstance(value, str):
         if "\x00" in value or any("\ud800" <= character <= "\udfff" for character in value):
-            raise MalformedJSON("a string holds a NUL character or half a surrogate pair")
+            raise MalformedJSON("a string contains a NUL character or half a surrogate pair")
     elif isinstance(value, dict):
         for key, item in value.items():
             _check_text(key)

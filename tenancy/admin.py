@@ -101,8 +101,8 @@ class UserAdmin(Audited, admin.ModelAdmin):  # type: ignore[type-arg]  # not gen
     readonly_fields = ["last_login", "created_at"]
     fieldsets = [
         (None, {"fields": ["email", "display_name"]}),
-        ("May", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
-        ("When", {"fields": ["last_login", "created_at"]}),
+        ("Permissions", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
+        ("Dates", {"fields": ["last_login", "created_at"]}),
     ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:

@@ -78,7 +78,7 @@ def end_egress_price(actor: Actor, price_id: UUID) -> None:
         price = egress_price_by_id(actor, price_id, Permission.MANAGE_PRICES)
         at = whole_milliseconds(now())
         if price.valid.upper is not None and price.valid.upper <= at:
-            raise Conflict(f"This price ended {instant(price.valid.upper)} already.", code="state_conflict")
+            raise Conflict(f"This price already ended {instant(price.valid.upper)}.", code="state_conflict")
         _record(actor, "egress_price.end", price, {"ended_at": instant(max(at, price.valid.lower))})
         if price.valid.lower >= at:
             EgressPrice.objects.filter(id=price.id).delete()

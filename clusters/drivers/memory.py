@@ -30,7 +30,7 @@ async def turn() -> AsyncIterator[None]:
     try:
         await asyncio.wait_for(places.acquire(), TURN_SECONDS)
     except TimeoutError:
-        raise TooMuch("too many large answers of clusters are being read at once") from None
+        raise TooMuch("too many large answers of clusters are being read at the same time") from None
     try:
         yield
     finally:

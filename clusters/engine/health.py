@@ -56,7 +56,7 @@ def stale_findings(found: Freshness) -> list[Reason]:
     """The reason against a cluster that is too long unobserved, if it is."""
     if not found.is_stale:
         return []
-    told = f"Last observed {found.minutes} min ago: it takes no new work until it is observed again."
+    told = f"Last observed {found.minutes} min ago: it takes no new jobs until it is observed again."
     return [Reason("stale", told)]
 
 

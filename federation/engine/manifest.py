@@ -28,7 +28,7 @@ BESIDE_MANIFEST = (
 
 _RUNS_ONCE = "each attempt runs once; leave this out"
 _USE_CONSTRAINTS = "the gateway chooses where pods run; use `constraints` beside `manifest`"
-_SHARES_HOST = "pods may not share the host's namespaces, ports or paths"
+_SHARES_HOST = "pods cannot share the host's namespaces, ports or paths"
 _ONE_CONTAINER = "a pod has exactly one container"
 _NO_IDENTITY = "pods have no identity on the cluster"
 _WHY_NOT_METADATA = {

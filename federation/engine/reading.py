@@ -159,7 +159,7 @@ class Fields:
             return []
         if not least <= len(value) <= most:
             code = "required" if not value else "too_many" if len(value) > most else "too_few"
-            self.fault(name, code, f"takes {least} to {most} items" if least else f"takes at most {most} items")
+            self.fault(name, code, f"must have {least} to {most} items" if least else f"must have at most {most} items")
             return []
         return value
 
@@ -197,7 +197,7 @@ def text_fault(value: object, most_bytes: int) -> tuple[str, str] | None:
     if type(value) is not str:
         return "wrong_type", "must be a string"
     if len(value) > most_bytes:
-        return "too_long", f"takes at most {most_bytes} bytes"
+        return "too_long", f"must be at most {most_bytes} bytes"
     if value.isascii():
         return ("bad_characters", "contains a NUL character") if "\x00" in value else None
     try:
@@ -205,5 +205,5 @@ def text_fault(value: object, most_bytes: int) -> tuple[str, str] | None:
     except UnicodeEncodeError:
         return "bad_characters", "contains half a surrogate pair"
     if size > most_bytes:
-        return "too_long", f"takes at most {most_bytes} bytes"
+        return "too_long", f"must be at most {most_bytes} bytes"
     return ("bad_characters", "contains a NUL character") if "\x00" in value else None

@@ -23,8 +23,8 @@ from .siting import Need, domain_room, need_of
 
 KEPT_FOR_RESERVATION = ReasonCode.KEPT_FOR_RESERVATION
 _STATE_MESSAGES: Mapping[str, str] = {
-    ReasonCode.CORDONED: "an administrator has cordoned it: it takes no new work",
-    ReasonCode.DRAINING: "it is being drained: it takes no new work",
+    ReasonCode.CORDONED: "an administrator has cordoned it: it takes no new jobs",
+    ReasonCode.DRAINING: "it is being drained: it takes no new jobs",
     ReasonCode.UNREACHABLE: "it does not answer",
     ReasonCode.AUTH_FAILED: "it refuses the gateway's credential",
 }
@@ -201,7 +201,7 @@ def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
     if is_open.any() or not any(reason.startswith(TAINT) for reason in reasons):
         return None
     what = "without a GPU" if pod_set.gpu is None else f"of {asked_of(pod_set)}"
-    return Shortage(ReasonCode.TAINTED, f"no node takes pods {what}: {_told(reasons)}")
+    return Shortage(ReasonCode.TAINTED, f"no node accepts pods {what}: {_told(reasons)}")
 
 
 def _shortage_in(
@@ -255,7 +255,7 @@ def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: i
 
 def _too_few_places(state: PoolState, pod_set: PodSetRequest, room: int) -> str:
     closed = _unusable(state, pod_set)
-    return f"needs {pod_set.count} pods of {asked_of(pod_set)} at once; there is room for {room}{closed}"
+    return f"needs {pod_set.count} pods of {asked_of(pod_set)} at the same time; there is room for {room}{closed}"
 
 
 def _pods_short(state: PoolState, pod_set: PodSetRequest, need: Need, level: str) -> Shortage:

@@ -183,7 +183,7 @@ def _read_environment(fields: Fields) -> tuple[tuple[str, str], ...]:
         return ()
     path = fields.at("env")
     if len(values) > MAX_ENVIRONMENT:
-        fields.fault("env", "too_many", f"takes at most {MAX_ENVIRONMENT} variables")
+        fields.fault("env", "too_many", f"must have at most {MAX_ENVIRONMENT} variables")
         return ()
     total_bytes = 0
     for name, value in values.items():
@@ -276,7 +276,7 @@ def _read_topology(fields: Fields) -> Topology:
 def _read_labels(fields: Fields, rules: Rules) -> tuple[tuple[str, str], ...]:
     values = fields.mapping("labels")
     if len(values) > MAX_LABELS:
-        fields.fault("labels", "too_many", f"takes at most {MAX_LABELS} labels")
+        fields.fault("labels", "too_many", f"must have at most {MAX_LABELS} labels")
         return ()
     path = fields.at("labels")
     for key, value in values.items():

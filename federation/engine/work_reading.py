@@ -41,7 +41,7 @@ def read_throughput(fields: Fields) -> tuple[ModelSpeed, ...]:
     """How fast it goes, by model; only ratios count."""
     told, path = fields.mapping("throughput"), fields.at("throughput")
     if len(told) > MAX_SPEEDS:
-        fields.fault("throughput", "too_many", f"takes at most {MAX_SPEEDS} models")
+        fields.fault("throughput", "too_many", f"must have at most {MAX_SPEEDS} models")
         return ()
     found = []
     for model, value in told.items():

@@ -43,7 +43,7 @@ MOST_TOLD = 10
 
 
 class NodesNotFree(Conflict):
-    """No cluster has nodes free in that time that hold what was asked."""
+    """No cluster has enough free nodes in that period."""
 
     code, title = "nodes_not_free", "The nodes are not free"
 

@@ -85,7 +85,7 @@ def _instant(name: str, text: str, errors: list[FieldError]) -> datetime | None:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        errors.append(FieldError(name, "bad_format", "an instant such as 2026-01-31T12:00:00Z"))
+        errors.append(FieldError(name, "bad_format", "a time such as 2026-01-31T12:00:00Z"))
         return None
     return found
 

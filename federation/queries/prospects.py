@@ -32,13 +32,13 @@ MOST_OPTIONS_PER_CLUSTER = 64
 
 
 class NeverFits(Problem):
-    """No cluster that this tenant may use could run the job, even if it were empty."""
+    """No cluster of this tenant can run the job, even when empty."""
 
     status, code, title = 422, "never_fits", "The job fits nowhere"
 
 
 class QuotaExceededForGood(Problem):
-    """The job asks for more than its tenant may ever hold."""
+    """The job requests more than its tenant's quota allows in total."""
 
     status, code, title = 422, "quota_exceeded_for_good", "The job exceeds the quota"
 

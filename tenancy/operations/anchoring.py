@@ -130,7 +130,7 @@ def _faults_of_file(watch: AuditWatch) -> list[str]:
     except OSError as error:
         return [f"the anchor file cannot be read: {error.strerror}"]
     if last is None:
-        gone = f"the anchor file is gone or empty; it held positions up to {watch.filed_position}"
+        gone = f"the anchor file is gone or empty; it contained positions up to {watch.filed_position}"
         return [gone] if watch.filed_position else []
     if last.position < watch.filed_position:
         return [

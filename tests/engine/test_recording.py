@@ -77,7 +77,7 @@ SPOILED = [
     (("version",), True, None),
     (("extra",), 1, "unknown fields"),
     (("snapshot",), [], "snapshot: expected an object"),
-    (("snapshot", "now"), "2026-01-01T00:00:00", "snapshot.now: expected an instant"),
+    (("snapshot", "now"), "2026-01-01T00:00:00", "snapshot.now: expected a time"),
     (("snapshot", "patience_seconds"), True, "snapshot.patience_seconds: expected a whole number"),
     (("snapshot", "clusters", 0, "fills"), "maybe", "snapshot.clusters[0].fills"),
     (("snapshot", "clusters", 0, "id"), 5, "snapshot.clusters[0].id: expected a UUID"),

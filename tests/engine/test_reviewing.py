@@ -66,7 +66,7 @@ def test_a_token_comes_from_its_file_without_the_newline_at_its_end(monkeypatch,
 )
 def test_authorities_that_are_none_stop_the_boot(monkeypatch, text):
     monkeypatch.setenv("SWITCHYARD_POLICY_CA", text)
-    with pytest.raises(ImproperlyConfigured, match=r"^SWITCHYARD_POLICY_CA: must hold certificates in PEM form$"):
+    with pytest.raises(ImproperlyConfigured, match=r"^SWITCHYARD_POLICY_CA: must contain certificates in PEM form$"):
         environment.checked("SWITCHYARD_POLICY_CA", "", environment.check_authorities)
 
 

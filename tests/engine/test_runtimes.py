@@ -162,7 +162,7 @@ def test_groups_are_a_tenants_own_and_tell_pods_and_names_apart():
     [
         (Runtime(2040, 2400, 3120, 41, "job"), "usually 34–52 min, from 41 runs"),
         (Runtime(0, 0, 0, 1, "job"), "usually 0 s, from 1 run"),
-        (Runtime(5, 60, 9000, 3, "name"), "usually 5 s to 2 h, from 3 runs of its name"),
+        (Runtime(5, 60, 9000, 3, "name"), "usually 5 s to 2 h, from 3 runs of the same name"),
         (Runtime(3600, 3600, 3600, 9, "pods"), "usually 60 min, from 9 runs with the same pods"),
         (by_estimate(7200), "about 2 h, by the job's estimate"),
     ],

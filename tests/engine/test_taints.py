@@ -72,7 +72,7 @@ def test_no_strategy_puts_a_cpu_pod_there(strategy, count):
     (wait,) = decide(snapshot(fleet(), [large(count, strategy=strategy)])).waits
     (reason,) = wait.per_cluster
     assert (wait.code, reason.code, reason.is_for_good) == ("waiting_for_capacity", "tainted", False)
-    assert reason.message == "no node takes pods without a GPU: 2 with taint nvidia.com/gpu=present:NoSchedule"
+    assert reason.message == "no node accepts pods without a GPU: 2 with taint nvidia.com/gpu=present:NoSchedule"
 
 
 def test_where_plain_nodes_are_merely_full_the_taint_is_told_as_well():
@@ -80,7 +80,7 @@ def test_where_plain_nodes_are_merely_full_the_taint_is_told_as_well():
     (wait,) = decide(snapshot(fleet(), queue)).waits
     assert wait.per_cluster[0].code == "not_enough_free"
     assert wait.per_cluster[0].message.endswith(
-        "at most 0 cores and 1023 GiB are free there; elsewhere no node takes pods without a GPU: "
+        "at most 0 cores and 1023 GiB are free there; elsewhere no node accepts pods without a GPU: "
         "2 with taint nvidia.com/gpu=present:NoSchedule"
     )
 
@@ -93,7 +93,7 @@ def test_a_taint_may_go_so_it_is_never_never():
 def test_gpus_behind_another_taint_are_not_given_away():
     (wait,) = decide(snapshot(fleet(repels=NOBODY), [job(pods(gpus=1))])).waits
     (reason,) = wait.per_cluster
-    assert (reason.code, reason.message) == ("tainted", "no node takes pods of 1 GPU: 2 with taint team=a:NoSchedule")
+    assert (reason.code, reason.message) == ("tainted", "no node accepts pods of 1 GPU: 2 with taint team=a:NoSchedule")
 
 
 def test_a_job_of_both_kinds_keeps_its_cpu_pods_off():

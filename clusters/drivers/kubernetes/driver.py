@@ -225,7 +225,7 @@ class KubernetesDriver:
             found = decode(_bare_decoder, await self._wire.call("GET", f"/api/v1/namespaces/{name}")).metadata
             present = found.labels or {}
             if present.get(INSTALL_LABEL) != self._install_id:
-                raise Refused(f"the namespace {name} exists and is not ours", status=409) from None
+                raise Refused(f"the namespace {name} exists and does not belong to Switchyard", status=409) from None
             if found.deletion_timestamp is not None:
                 raise Refused(f"the namespace {name} is being deleted", status=409) from None
             if present.get("pod-security.kubernetes.io/enforce") != "restricted":

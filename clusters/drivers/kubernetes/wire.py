@@ -235,7 +235,7 @@ class Wire:
                 most = most_bytes if is_success else self.limits.error_bytes
                 return answer, await self._body(answer, most, is_cut=is_cut and is_success)
         except TimeoutError:
-            raise Ambiguous(f"no whole answer within {self.limits.whole_request_seconds:g} s") from None
+            raise Ambiguous(f"no complete answer within {self.limits.whole_request_seconds:g} s") from None
 
     @asynccontextmanager
     async def _request(

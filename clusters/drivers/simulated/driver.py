@@ -102,7 +102,7 @@ class SimulatedDriver:
             if present is None:
                 store.add_namespace(name, {**labels, INSTALL_LABEL: self._install_id})
             elif present.get(INSTALL_LABEL) != self._install_id:
-                raise Refused(f"the namespace {name} exists and is not ours", status=409)
+                raise Refused(f"the namespace {name} exists and does not belong to Switchyard", status=409)
         for manifest in policies:
             await self.put_network_policy(manifest)
 

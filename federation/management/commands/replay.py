@@ -104,7 +104,7 @@ def _add_gateway(parser: CommandParser) -> None:
 
 def _add_world(parser: CommandParser) -> None:
     group = parser.add_argument_group("conditions")
-    group.add_argument("--member", choices=MEMBERS, help="how all clusters pick nodes, whatever the fleet file says")
+    group.add_argument("--member", choices=MEMBERS, help="how all clusters pick nodes (overrides the fleet file)")
     group.add_argument("--no-hints", action="store_true", help="clusters ignore the nodes that the gateway suggests")
     group.add_argument("--summary-seconds", type=_positive, default=0.0, metavar="S",
                        help="maximum age of the gateway's view of a cluster (default 0: it sees changes immediately)")  # fmt: skip

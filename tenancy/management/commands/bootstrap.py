@@ -44,7 +44,7 @@ class Command(BaseCommand):
         except IntegrityError as error:
             if "tenant_name_is_a_dns_label" in str(error):
                 raise CommandError(
-                    "--organisation takes lower-case letters, digits and inner hyphens, at most 63"
+                    "--organisation must be lower-case letters, digits and inner hyphens, at most 63"
                 ) from None
             raise
         answer = {

@@ -60,6 +60,6 @@ def _anchors(given: str | None, file: str | None) -> tuple[list[Anchor], list[st
     if given is not None:
         match = re.fullmatch(r"([0-9]{1,18}):([0-9a-f]{64})", given)
         if not match:
-            raise CommandError("--anchor takes POSITION:HASH as an earlier run printed it", returncode=2)
+            raise CommandError("--anchor must be POSITION:HASH, as printed by an earlier run", returncode=2)
         anchors.append(Anchor(int(match[1]), bytes.fromhex(match[2])))
     return sorted(anchors, key=lambda anchor: anchor.position), faults

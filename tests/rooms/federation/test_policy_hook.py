@@ -210,7 +210,7 @@ def test_its_time_is_limited_in_total(actor, service, settings, caplog, slow):
     with pytest.raises(PolicyUnavailable):
         submit(actor)
     assert 0.9 < time.monotonic() - began < 2.5
-    assert "no whole answer within 1 s" in caplog.text
+    assert "no complete answer within 1 s" in caplog.text
 
 
 def test_nobody_listening_is_a_failure(actor, service, settings):

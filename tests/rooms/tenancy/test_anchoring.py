@@ -133,7 +133,7 @@ def test_a_database_rolled_back_to_an_older_backup_is_found(anchored):
 
 def test_a_deleted_or_emptied_anchor_file_is_found(anchored):
     anchored.unlink()
-    assert "the anchor file is gone or empty; it held positions up to 6" in found()
+    assert "the anchor file is gone or empty; it contained positions up to 6" in found()
     anchored.write_text("")
     assert "gone or empty" in found()
 
