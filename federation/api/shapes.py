@@ -67,7 +67,7 @@ class ConstraintsShape(serializers.Serializer[Any]):
         child=serializers.ChoiceField(choices=list(spec.CAPACITY_TYPES)), required=False
     )
     overflow = serializers.ListField(
-        child=TierShape(), max_length=spec.MAX_TIERS, required=False, help_text="The first tier is the narrowest; later tiers are wider."
+        child=TierShape(), max_length=spec.MAX_TIERS, required=False, help_text="In the order in which they open."
     )
     reservation = serializers.CharField(
         required=False, max_length=63, help_text="Name or id of an advance reservation; the job runs only there."
@@ -329,8 +329,8 @@ class InterruptionsShape(serializers.Serializer[Any]):
     """What the job must expect of spot capacity; offers are compared by `price_per_hour_of_work`."""
 
     per_hour = serializers.CharField()
-    exposed_seconds = serializers.IntegerField(help_text="The most work that an interruption can lose.")
-    lost_share = serializers.CharField(help_text="The share of its time there that is lost.")
+    exposed_seconds = serializers.IntegerField(help_text="Seconds of work that an interruption can lose.")
+    lost_share = serializers.CharField(help_text="The share of its time there that it is expected to lose.")
     price_per_hour_of_work = MoneyShape(allow_null=True)
     message = serializers.CharField()
 

@@ -24,7 +24,7 @@ MAX_EMAIL_LENGTH = 254
 MAX_PASSWORD_LENGTH = 1000
 REFUSAL = (
     "Email or password is wrong, or there were too many attempts. "
-    f"After five failures, an account is locked for {WINDOW.seconds // 60} minutes."
+    f"After five failed attempts, wait {WINDOW.seconds // 60} minutes."
 )
 BUSY = "Many people are signing in right now. Try again in a moment."
 

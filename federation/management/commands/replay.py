@@ -109,7 +109,7 @@ def _add_world(parser: CommandParser) -> None:
     group.add_argument("--summary-seconds", type=_positive, default=0.0, metavar="S",
                        help="maximum age of the gateway's view of a cluster (default 0: it sees changes immediately)")  # fmt: skip
     group.add_argument("--cycle-seconds", type=_positive, default=0.0, metavar="S", help="minimum time between decisions")
-    group.add_argument("--fail-every-hours", type=_positive, metavar="H", help="mean time between failures of a node")
+    group.add_argument("--fail-every-hours", type=_positive, metavar="H", help="a node fails every H hours")
     group.add_argument(
         "--repair-hours", type=_positive, default=12.0, metavar="H", help="time until a failed node is back (default 12)"
     )
