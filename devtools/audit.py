@@ -63,7 +63,9 @@ def locked(path: Path) -> Iterator[Component]:
         source = package["source"]
         if "registry" not in source:
             if "virtual" not in source and "editable" not in source:
-                raise NotChecked(f"{package['name']} comes from {next(iter(source))}, which no advisory database covers")
+                raise NotChecked(
+                    f"{package['name']} comes from {next(iter(source))}, which no advisory database covers"
+                )
             continue
         artefacts = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
         if not artefacts or not all(str(artefact.get("hash", "")).startswith("sha256:") for artefact in artefacts):

@@ -84,7 +84,9 @@ def as_problem(error: Exception) -> Problem | None:
         if isinstance(error, kind):
             return problem()
     if isinstance(error, OperationalError) and any(sign in str(error) for sign in BUSY_SIGNS):
-        return RateLimited("Another change to the same object is in progress. Try again.", code="busy", retry_after_seconds=1)
+        return RateLimited(
+            "Another change to the same object is in progress. Try again.", code="busy", retry_after_seconds=1
+        )
     if isinstance(error, OperationalError | InterfaceError):
         log.warning("the database does not answer: %s", type(error).__name__)
         return Unavailable(retry_after_seconds=2)

@@ -102,9 +102,7 @@ class Channel(_Channel):  # type: ignore[misc]
 
     def _remove(self, queues: list[str], error: Exception) -> None:
         """Takes away what stands in a queue's place and is none."""
-        log.error(
-            "security: a key with the name of a queue is not a queue (%s); it is removed", type(error).__name__
-        )
+        log.error("security: a key with the name of a queue is not a queue (%s); it is removed", type(error).__name__)
         names = [self._q_for_pri(queue, step) for queue in queues for step in self.priority_steps]
         with self.conn_or_acquire() as client:
             client.delete(*names)

@@ -9,9 +9,7 @@ from rest_framework import serializers
 from .paging import DEFAULT_LIMIT, MAX_LIMIT
 from .shapes import ProblemShape
 
-KEY_HELP = (
-    "Makes the write safe to repeat: the same key and body return the first answer. Up to 200 printable ASCII characters."
-)
+KEY_HELP = "Makes the write safe to repeat: the same key and body return the first answer. Up to 200 printable ASCII characters."
 
 
 def page_shape(item: type[serializers.BaseSerializer[Any]]) -> serializers.Serializer[Any]:

@@ -130,7 +130,8 @@ def keep_holders_in_place(sender: object, *, tenant: Tenant, **_: object) -> Non
     below = Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/")
     if Hold.objects.filter(below, state=Hold.State.PENDING).exists():
         raise Conflict(
-            f"{tenant.path} has work that holds quota. Move the tenant when that work has ended.", code="tenant_holds_quota"
+            f"{tenant.path} has work that holds quota. Move the tenant when that work has ended.",
+            code="tenant_holds_quota",
         )
 
 

@@ -96,7 +96,9 @@ def _owner(actor: Actor, path: str) -> Tenant:
     if not organisations:
         raise PermissionDenied("This needs the permission manage_prices at an organisation.")
     if len(organisations) > 1:
-        raise Invalid.field("organisation", "required", "give the organisation whose fleet the price is for, as a path such as acme")
+        raise Invalid.field(
+            "organisation", "required", "give the organisation whose fleet the price is for, as a path such as acme"
+        )
     return organisations[0]
 
 

@@ -132,4 +132,6 @@ def _warn_of_contradictions(meters: Sequence[Meter], runs: Mapping[MeterKey, Obs
         run = runs[meter.cluster_id, meter.source_uid]
         first = (meter.run_id, meter.flavor, meter.gpu_units, meter.cpu_millicores, meter.metered_from)
         if first != (run.run_id, run.flavor, run.gpu_units, run.cpu_millicores, run.started_at):
-            logger.warning("the report of pod %s of cluster %s differs from an earlier one", run.source_uid, run.cluster_id)
+            logger.warning(
+                "the report of pod %s of cluster %s differs from an earlier one", run.source_uid, run.cluster_id
+            )

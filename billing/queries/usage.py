@@ -214,7 +214,9 @@ def _one_currency(lines: Sequence[_Line]) -> str:
     currencies = sorted({line.currency for line in lines if line.currency})
     if len(currencies) > 1:
         raise Invalid.field(
-            "tenant", "mixed_currencies", f"costs in {' and '.join(currencies)} cannot be added up; name one organisation"
+            "tenant",
+            "mixed_currencies",
+            f"costs in {' and '.join(currencies)} cannot be added up; name one organisation",
         )
     return currencies[0] if currencies else DEFAULT_CURRENCY
 

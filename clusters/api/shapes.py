@@ -100,7 +100,9 @@ class FlavorShown(serializers.Serializer[Any]):
     gpu_memory_mib = serializers.IntegerField()
     sharing = serializers.CharField(help_text="whole, mig:PROFILE or timeslice:N")
     capacity_type = serializers.CharField(help_text="on_demand, spot or reserved")
-    slice_hosts = serializers.IntegerField(help_text="Number of nodes that make up one accelerator; a gang stays inside one.")
+    slice_hosts = serializers.IntegerField(
+        help_text="Number of nodes that make up one accelerator; a gang stays inside one."
+    )
     unplaceable = serializers.CharField(allow_blank=True, help_text="Why no job can start on it; otherwise empty.")
     nodes = serializers.IntegerField()
     total = serializers.IntegerField(help_text="Units in all: those below, each counted once.")
@@ -131,9 +133,7 @@ class ClusterShown(serializers.Serializer[Any]):
     capabilities = serializers.ListField(child=serializers.CharField(), help_text="Other software found there: kueue.")
     last_seen_at = Instant(allow_null=True)
     observed_at = Instant(allow_null=True)
-    is_stale = serializers.BooleanField(
-        help_text="Observed too long ago to get new work; `reasons` says how long."
-    )
+    is_stale = serializers.BooleanField(help_text="Observed too long ago to get new work; `reasons` says how long.")
     created_at = Instant()
     flavors = FlavorShown(many=True)
 

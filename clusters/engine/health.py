@@ -113,7 +113,9 @@ def device_findings(refusal: str) -> list[Reason]:
     """The reason against a cluster that does not let us see its devices that are claimed; `refusal` is empty if it does."""
     if not refusal:
         return []
-    told = f"Devices of dynamic resource allocation do not count because the credential cannot read them: {refusal[:300]}"
+    told = (
+        f"Devices of dynamic resource allocation do not count because the credential cannot read them: {refusal[:300]}"
+    )
     return [Reason("devices_closed", told)]
 
 

@@ -188,7 +188,10 @@ def _read(rules: Sequence[Mapping[str, Any]]) -> tuple[list[_Rule], str]:
         return [], f"the cluster lists rules of {terms} terms for it, and the gateway reads {MOST_TERMS} at most"
     longest = max((len(term) for rule in found for part in astuple(rule) for term in part), default=0)
     if longest > LONGEST_TERM:
-        return [], f"the cluster lists a rule with a term of {longest} characters, which is longer than any rule of Kubernetes"
+        return (
+            [],
+            f"the cluster lists a rule with a term of {longest} characters, which is longer than any rule of Kubernetes",
+        )
     return found, ""
 
 

@@ -88,7 +88,9 @@ def _new_connection(cluster: Cluster, access: ConnectionFields) -> tuple[Connect
     )
     probe = probe_connection(cluster.id, cluster.name, connection, probe_renewed)
     if probe.identity != cluster.identity:
-        raise ProbeRefused("Another cluster answers at this address (its kube-system uid differs).", code="identity_changed")
+        raise ProbeRefused(
+            "Another cluster answers at this address (its kube-system uid differs).", code="identity_changed"
+        )
     return connection, probe
 
 

@@ -97,7 +97,9 @@ def as_problem(error: DriverError) -> Problem:
         case TlsFailed():
             return ProbeRefused(error.reason, code="tls_failed")
         case IdentityRefused():
-            return ProbeRefused(f"The cluster's identity could not be verified: {error.reason}.", code="identity_refused")
+            return ProbeRefused(
+                f"The cluster's identity could not be verified: {error.reason}.", code="identity_refused"
+            )
         case AuthFailed():
             return ProbeRefused(f"The cluster does not accept the credential: {error.reason}", code="not_authorized")
         case _:
@@ -122,7 +124,9 @@ def _rights_findings(rights: Comparison) -> list[Reason]:
         told = _listed(rights.excess, rights.more_excess)
         findings.append(Reason("excess_permission", f"The credential has more rights than it should: {told}."))
     if rights.unreadable:
-        findings.append(Reason("excess_permission", f"The credential's rights could not be checked: {rights.unreadable}."))
+        findings.append(
+            Reason("excess_permission", f"The credential's rights could not be checked: {rights.unreadable}.")
+        )
     return findings
 
 
@@ -152,7 +156,10 @@ def _require_confinement(probe: Probe) -> None:
             if found.unclear
             else "missing_permission",
             errors=[
-                *(FieldError("credential", "excess_permission", f"a stolen credential could: {what}") for what in found.open),
+                *(
+                    FieldError("credential", "excess_permission", f"a stolen credential could: {what}")
+                    for what in found.open
+                ),
                 *(
                     FieldError("credential", "unproven_permission", f"no clear answer: {what}")
                     for what in found.unclear

@@ -95,7 +95,9 @@ def _labels(text: str, errors: list[FieldError]) -> dict[str, str]:
     """`name=value` by line."""
     pairs = [line.strip().partition("=") for line in text.splitlines() if line.strip()]
     if any(not (name and sign and len(name) <= MAX_WORD and len(value) <= MAX_WORD) for name, sign, value in pairs):
-        errors.append(FieldError("labels", "bad_format", f"one name=value per line, each at most {MAX_WORD} characters"))
+        errors.append(
+            FieldError("labels", "bad_format", f"one name=value per line, each at most {MAX_WORD} characters")
+        )
     if len(pairs) > MAX_LABELS:
         errors.append(FieldError("labels", "too_many", f"at most {MAX_LABELS}"))
     return {name: value for name, _, value in pairs}

@@ -159,7 +159,9 @@ def _make_database(url: str) -> bool:
                 connection.execute("CREATE DATABASE switchyard")
     except psycopg.OperationalError as error:
         if "password authentication failed" in str(error):
-            raise Unavailable("the password in postgres.password does not belong to this data folder: remove the home") from error
+            raise Unavailable(
+                "the password in postgres.password does not belong to this data folder: remove the home"
+            ) from error
         return False
     return True
 

@@ -105,7 +105,9 @@ class ReservationShape(serializers.Serializer[Any]):
     state = serializers.ChoiceField(choices=list(STATES))
     starts_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
-    asked_ends_at = serializers.DateTimeField(help_text="The end that was requested, before any shortening or cancelling.")
+    asked_ends_at = serializers.DateTimeField(
+        help_text="The end that was requested, before any shortening or cancelling."
+    )
     count = serializers.IntegerField()
     pod_sets = ReservedPodSetShape(many=True)
     topology = ReservedTopologyShape()

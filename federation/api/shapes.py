@@ -77,7 +77,9 @@ class ConstraintsShape(serializers.Serializer[Any]):
 class DataShape(serializers.Serializer[Any]):
     """A dataset that each run reads."""
 
-    name = serializers.CharField(max_length=120, help_text="Name of a dataset of the tenant, or of the nearest tenant above.")
+    name = serializers.CharField(
+        max_length=120, help_text="Name of a dataset of the tenant, or of the nearest tenant above."
+    )
     read = serializers.CharField(
         required=False, allow_null=True, help_text="How much of it, such as 20Gi; by default all of it."
     )
@@ -346,9 +348,7 @@ class OfferShape(serializers.Serializer[Any]):
     price_per_hour = MoneyShape(allow_null=True)
     interruptions = InterruptionsShape(allow_null=True, help_text="On spot capacity that may be interrupted.")
     expected_start_at = serializers.DateTimeField()
-    estimated_seconds = serializers.IntegerField(
-        allow_null=True, help_text="The median of `runtime` there."
-    )
+    estimated_seconds = serializers.IntegerField(allow_null=True, help_text="The median of `runtime` there.")
     estimated_cost = MoneyShape(allow_null=True, help_text="The sum of all parts; null if one is unknown.")
     cost_parts = CostPartsShape()
     egress = MoveShape(many=True, help_text="The data that is moved there, and from where.")

@@ -43,7 +43,10 @@ class ReasonCode(StrEnum):
     # of a job on one cluster
     CLUSTER_EXCLUDED = "cluster_excluded", "The job's constraints exclude the cluster."
     REGION_EXCLUDED = "region_excluded", "The job's regions do not match the cluster's."
-    CAPACITY_TYPE_EXCLUDED = "capacity_type_excluded", "The devices are there, but not with the requested capacity type."
+    CAPACITY_TYPE_EXCLUDED = (
+        "capacity_type_excluded",
+        "The devices are there, but not with the requested capacity type.",
+    )
     TIER_NOT_REACHED = "tier_not_reached", "A later tier of the job's overflow opens it."
     EXCLUDED_BY_POLICY = "excluded_by_policy", "A policy excludes the cluster or its flavors."
     NO_SUCH_MODEL = "no_such_model", "The cluster has no such devices."
@@ -71,7 +74,10 @@ class ReasonCode(StrEnum):
     PREEMPTED = "preempted", "Its pods were preempted or evicted."
     NODE_LOST = "node_lost", "Its node is gone or was given up."
     SPOT = "spot", "Its spot capacity was reclaimed."
-    INFRASTRUCTURE = "infrastructure", "Its node could not continue to run it, or the cluster does not report the cause."
+    INFRASTRUCTURE = (
+        "infrastructure",
+        "Its node could not continue to run it, or the cluster does not report the cause.",
+    )
     FLAVOR_GONE = "flavor_gone", "Its cluster no longer offered its flavor when it was placed."
     NAME_TAKEN = "name_taken", "An object with its name exists there and does not belong to Switchyard."
     OBJECT_DELETED = "object_deleted", "One of its objects was deleted on the cluster."

@@ -191,7 +191,9 @@ def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
     others = sorted({one.vendor for one in flavors if one.gpu_model and one.vendor != USUAL_VENDOR})
     if gpu is None or gpu.models or gpu.vendor or not others:
         return Shortage(ReasonCode.NO_SUCH_MODEL, f"has no {kind_of(pod_set)}", is_for_good=True)
-    message = f"has no {kind_of(pod_set)} of {USUAL_VENDOR}; to use those of {', '.join(others)}, name the vendor or model"
+    message = (
+        f"has no {kind_of(pod_set)} of {USUAL_VENDOR}; to use those of {', '.join(others)}, name the vendor or model"
+    )
     return Shortage(ReasonCode.NO_SUCH_MODEL, message, is_for_good=True)
 
 

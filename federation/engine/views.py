@@ -76,9 +76,7 @@ def _gate(job: JobRequest, inside: AdvanceReservation, now: datetime) -> Gate | 
             limit = "has no deadline_seconds"
         else:
             limit = f"may run for {duration_text(job.deadline_seconds)} by its deadline_seconds"
-        return Gate(
-            ReasonCode.RESERVATION_TOO_SHORT, f"it {limit}, but its reservation {inside.name} ends {until}"
-        )
+        return Gate(ReasonCode.RESERVATION_TOO_SHORT, f"it {limit}, but its reservation {inside.name} ends {until}")
     return None
 
 

@@ -66,7 +66,8 @@ def _attest_destroyed(actor: Actor, cluster: Cluster, note: str) -> int:
         now = Cluster.objects.get(id=cluster.id)
         if now.silent_since is None:
             raise Conflict(
-                "The cluster answers, so it is not destroyed. Attest individual runs, or drain it.", code="cluster_answers"
+                "The cluster answers, so it is not destroyed. Attest individual runs, or drain it.",
+                code="cluster_answers",
             )
         ended = end_as_lost(attempts, now, ReasonCode.CLUSTER_DESTROYED, words)
         clusters.operations.cordon_cluster(actor, cluster.id)
@@ -92,7 +93,9 @@ def attest_run(actor: Actor, attempt_id: UUID, body: object) -> Attempt:
     with transaction.atomic():
         (attempt,) = lock_with_jobs([attempt_id]).values()
         if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
-            raise Conflict("The attempt was never released, so no part of it runs. Cancel its job.", code="state_conflict")
+            raise Conflict(
+                "The attempt was never released, so no part of it runs. Cancel its job.", code="state_conflict"
+            )
         if attempt.state in LIVE_ATTEMPT_STATES:
             end_as_lost([attempt], cluster, ReasonCode.RUN_DEAD, words)
             _audit(actor, "attempt.attest_dead", cluster, {"note": note, "attempt": str(attempt_id)})

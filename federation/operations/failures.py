@@ -122,9 +122,7 @@ def stop_for_another(again: Sequence[Again]) -> None:
     for one in again:
         rows = Attempt.objects.filter(id=one.attempt_id, state__in=LIVE_ATTEMPT_STATES, stop_requested_at=None)
         for attempt in rows:
-            told = (
-                f"Attempt {attempt.number} was interrupted. {one.message}. Its job continues when the attempt's objects are removed."
-            )
+            told = f"Attempt {attempt.number} was interrupted. {one.message}. Its job continues when the attempt's objects are removed."
             transitions.interrupt(attempt, one.cause, one.message, told)
 
 

@@ -17,9 +17,7 @@ DISPATCH_SECONDS = Histogram(
     buckets=FAST,
 )
 SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs accepted, singly or in bulk.", ["way"])
-REOPENED = Counter(
-    "switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running."
-)
+REOPENED = Counter("switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running.")
 UNMETERED = Counter(
     "switchyard_metering_failures", "Failures to record the usage of an attempt, counted at each retry.", ["step"]
 )

@@ -229,9 +229,7 @@ def _mark_gone(cluster_id: UUID, uids: Sequence[str], at: datetime) -> None:
 def _tell_refused(cluster_id: UUID, refused: Mapping[str, int]) -> None:
     for fault, reports in refused.items():
         figures.REFUSED_REPORTS.labels(str(cluster_id), fault).inc(reports)
-        clusters.operations.record_lie(
-            cluster_id, fault, f"It reported {reports} {TOLD[fault]}; they are ignored."
-        )
+        clusters.operations.record_lie(cluster_id, fault, f"It reported {reports} {TOLD[fault]}; they are ignored.")
 
 
 def _record_outcomes(known: Mapping[str, Asked], jobs: Sequence[JobSeen]) -> Counter[str]:

@@ -128,13 +128,18 @@ def _refusal(actor: Actor, asked: _Asked, free: Vacancies, reasons: Sequence[Rea
     """Why no cluster could hold it at all, or why none is free to; with those who are in the way."""
     hopeless = asked.on(wholes())
     if not isinstance(hopeless, Booking):
-        return NeverFits(f"No cluster can hold this reservation, even when empty. {_told(hopeless)}", errors=_errors(hopeless))
+        return NeverFits(
+            f"No cluster can hold this reservation, even when empty. {_told(hopeless)}", errors=_errors(hopeless)
+        )
     errors = [*_errors(reasons), *free.conflicts(actor, {reason.cluster for reason in reasons})]
     return NodesNotFree(f"No cluster has enough free nodes in that period. {_told(reasons)}", errors=errors)
 
 
 def _told(reasons: Sequence[Reason]) -> str:
-    return "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:MOST_TOLD]) or "There are no clusters yet."
+    return (
+        "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:MOST_TOLD])
+        or "There are no clusters yet."
+    )
 
 
 def _errors(reasons: Sequence[Reason]) -> list[FieldError]:
@@ -188,9 +193,7 @@ def _shorten(actor: Actor, reservation_id: UUID, ends_at: datetime) -> Reservati
     row = _changeable(actor, reservation_id)
     was = row.until_at
     if not max(clock.database_now(), row.starts_at) < ends_at <= was:
-        told = (
-            "must be in the future, after the start and no later than the current end: a reservation can only be shortened"
-        )
+        told = "must be in the future, after the start and no later than the current end: a reservation can only be shortened"
         raise Invalid.field("ends_at", "out_of_range", told)
     if ends_at != was:
         Reservation.objects.filter(id=row.id).update(until_at=ends_at)

@@ -62,7 +62,9 @@ def with_reservation(spec: JobSpec, tenant: Tenant) -> JobSpec:
     now = clock.database_now()
     found = _named(wanted, tenant.path, now)
     if found is None:
-        error = FieldError("constraints.reservation", "not_found", "this tenant has no such reservation, or it has ended")
+        error = FieldError(
+            "constraints.reservation", "not_found", "this tenant has no such reservation, or it has ended"
+        )
         raise NotFound("The constraints name a reservation that this tenant does not have.", errors=[error])
     longest = longest_inside(found, now)
     if spec.deadline_seconds > longest:

@@ -121,7 +121,9 @@ class MeRoleShape(serializers.Serializer[Any]):
     tenant = serializers.CharField(help_text="Path; the role applies there and below.")
     tenant_id = serializers.UUIDField()
     role = serializers.ChoiceField(choices=ROLES)
-    group = serializers.CharField(allow_null=True, help_text="The group that has the role; null if the user has it directly.")
+    group = serializers.CharField(
+        allow_null=True, help_text="The group that has the role; null if the user has it directly."
+    )
     expires_at = Instant(allow_null=True)
 
 
@@ -184,7 +186,8 @@ class PersonShape(serializers.Serializer[Any]):
     display_name = serializers.CharField(source="person.display_name")
     is_active = serializers.BooleanField(source="person.is_active")
     organisations = serializers.ListField(
-        child=serializers.CharField(), help_text="Paths of the organisations they belong to, as far as you can see them."
+        child=serializers.CharField(),
+        help_text="Paths of the organisations they belong to, as far as you can see them.",
     )
 
 

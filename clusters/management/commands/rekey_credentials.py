@@ -10,15 +10,11 @@ from clusters.operations import rekey_credentials
 class Command(BaseCommand):
     """Runs while the gateway runs; may be stopped and started at any time."""
 
-    help = (
-        "Encrypts every cluster credential again with the first key of SWITCHYARD_KEY_RING. Old keys can be removed afterwards."
-    )
+    help = "Encrypts every cluster credential again with the first key of SWITCHYARD_KEY_RING. Old keys can be removed afterwards."
 
     def handle(self, *args: Any, **options: Any) -> None:
         done = rekey_credentials()
-        self.stdout.write(
-            f"{done.moved} credentials moved to the current key, {done.already_current} already used it."
-        )
+        self.stdout.write(f"{done.moved} credentials moved to the current key, {done.already_current} already used it.")
         if done.failed:
             told = "\n".join(f"  {failure}" for failure in done.failed)
             raise CommandError(

@@ -139,7 +139,9 @@ def _reader(name: str, header: Mapping[str, int]) -> Make:
     needed = "; ".join(", ".join(columns) for columns in FORMATS)
     nearest = max(FORMATS, key=lambda columns: len(set(columns) & set(header)))
     missing = ", ".join(column for column in nearest if column not in header)
-    raise ReplayError(f"{name}: line 1, column 1: not a known trace format: {missing} is missing; a trace needs {needed}")
+    raise ReplayError(
+        f"{name}: line 1, column 1: not a known trace format: {missing} is missing; a trace needs {needed}"
+    )
 
 
 def _own(row: _Row, number: int, shaping: Shaping) -> TraceJob:

@@ -11,9 +11,7 @@ from foundation.processes import demand
 
 
 class Command(BaseCommand):
-    help = (
-        "Watches every registered cluster and records its state. Several can run; leases divide the clusters among them."
-    )
+    help = "Watches every registered cluster and records its state. Several can run; leases divide the clusters among them."
 
     def handle(self, *args: Any, **options: Any) -> None:
         demand("observer", "KEY_RING")

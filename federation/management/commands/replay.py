@@ -94,12 +94,16 @@ def _add_gateway(parser: CommandParser) -> None:
     group.add_argument(
         "--strategy", choices=sorted(STRATEGIES), default="balanced", help="strategy of all jobs (default balanced)"
     )
-    group.add_argument("--order", choices=ORDERS, default=ORDERS[0], help="order of the queue, like SWITCHYARD_QUEUE_ORDER")
+    group.add_argument(
+        "--order", choices=ORDERS, default=ORDERS[0], help="order of the queue, like SWITCHYARD_QUEUE_ORDER"
+    )
     group.add_argument(
         "--level", choices=LEVELS, default="rack", help="topology level that a gang should stay inside (default rack)"
     )
     group.add_argument("--required", action="store_true", help="a gang must stay inside that level")
-    group.add_argument("--patience-seconds", type=int, metavar="S", help="nodes are kept for a job that has waited this long")
+    group.add_argument(
+        "--patience-seconds", type=int, metavar="S", help="nodes are kept for a job that has waited this long"
+    )
 
 
 def _add_world(parser: CommandParser) -> None:
@@ -108,10 +112,16 @@ def _add_world(parser: CommandParser) -> None:
     group.add_argument("--no-hints", action="store_true", help="clusters ignore the nodes that the gateway suggests")
     group.add_argument("--summary-seconds", type=_positive, default=0.0, metavar="S",
                        help="maximum age of the gateway's view of a cluster (default 0: it sees changes immediately)")  # fmt: skip
-    group.add_argument("--cycle-seconds", type=_positive, default=0.0, metavar="S", help="minimum time between decisions")
+    group.add_argument(
+        "--cycle-seconds", type=_positive, default=0.0, metavar="S", help="minimum time between decisions"
+    )
     group.add_argument("--fail-every-hours", type=_positive, metavar="H", help="a node fails every H hours")
     group.add_argument(
-        "--repair-hours", type=_positive, default=12.0, metavar="H", help="time until a failed node is back (default 12)"
+        "--repair-hours",
+        type=_positive,
+        default=12.0,
+        metavar="H",
+        help="time until a failed node is back (default 12)",
     )
     group.add_argument("--checkpoint-hours", type=_positive, default=0.0, metavar="H",
                        help="checkpoint interval of jobs that give none (default: they restart from the beginning)")  # fmt: skip
@@ -119,9 +129,15 @@ def _add_world(parser: CommandParser) -> None:
         "--seed", type=_seed, default=1, metavar="N", help="random seed for reclaiming spot nodes (default 1)"
     )
     group.add_argument(
-        "--reclaimed-minutes", type=_positive, default=10.0, metavar="M", help="time until a reclaimed node is back (default 10)"
+        "--reclaimed-minutes",
+        type=_positive,
+        default=10.0,
+        metavar="M",
+        help="time until a reclaimed node is back (default 10)",
     )
-    group.add_argument("--since-hours", type=_positive, default=0.0, metavar="H", help="start of the time that figures cover")
+    group.add_argument(
+        "--since-hours", type=_positive, default=0.0, metavar="H", help="start of the time that figures cover"
+    )
     group.add_argument("--until-hours", type=_positive, metavar="H", help="its end (default: the last submission)")
     group.add_argument("--stop", action="store_true", help="stop at its end instead of running every job to its end")
 

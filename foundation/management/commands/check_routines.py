@@ -11,7 +11,9 @@ SILENCE_ALLOWED = "10 periods, and at least 2 minutes"
 
 
 class Command(BaseCommand):
-    help = f"Shows when each routine last showed life, and fails if one has been silent for more than {SILENCE_ALLOWED}."
+    help = (
+        f"Shows when each routine last showed life, and fails if one has been silent for more than {SILENCE_ALLOWED}."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("names", nargs="*", help="routines to check (default: all)")

@@ -14,7 +14,9 @@ from tenancy.web.links import link_to, own_address
 
 
 class Command(BaseCommand):
-    help = "Creates a user unless one with this email exists, binds roles, and prints one JSON object. Safe to run again."
+    help = (
+        "Creates a user unless one with this email exists, binds roles, and prints one JSON object. Safe to run again."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("email")
@@ -27,9 +29,7 @@ class Command(BaseCommand):
             help="such as submitter@acme/research; repeatable",
         )
         parser.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
-        parser.add_argument(
-            "--new-link", action="store_true", help="create a one-time link to set a password"
-        )
+        parser.add_argument("--new-link", action="store_true", help="create a one-time link to set a password")
         parser.add_argument("--address", default=own_address(), help="the gateway's address, for the link")
         parser.add_argument("--new-token", action="store_true", help="create a token and print its secret")
         parser.add_argument("--scope", action="append", default=[], choices=[scope.value for scope in Scope])

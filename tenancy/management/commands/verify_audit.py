@@ -26,7 +26,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--anchor", metavar="POSITION:HASH", help="a head printed earlier, or from a log or metric")
         parser.add_argument("--anchors", metavar="FILE", help="an anchor file (default: SWITCHYARD_AUDIT_ANCHORS)")
-        parser.add_argument("--accept", metavar="REASON", help="accept the present chain and continue anchoring from it; audited")
+        parser.add_argument(
+            "--accept", metavar="REASON", help="accept the present chain and continue anchoring from it; audited"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["accept"]:
@@ -34,9 +36,7 @@ class Command(BaseCommand):
             return
         anchors, faults = _anchors(options["anchor"], options["anchors"])
         faults += itertools.islice(faults_in(audit_links(), anchors), MOST_FAULTS)
-        faults += [
-            f"entry {entry_id}: it has no link; its link was deleted" for entry_id in unchained_entries()
-        ]
+        faults += [f"entry {entry_id}: it has no link; its link was deleted" for entry_id in unchained_entries()]
         if faults:
             raise CommandError("the audit trail is not intact\n" + "\n".join(faults[:MOST_FAULTS]), returncode=1)
         head = audit_head()
