@@ -65,7 +65,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """One job: its state in words, why it waits, its attempts, pods, events and cost so far."""
     view = job_view(actor, job_id)
     return show(
-        request, "federation/job.html", JobPage(view, costs_of([job_id]).get(job_id)), live="federation/job_live.html"
+        request, "federation/job.html", JobPage(view, costs_of([job_id]).get(job_id)), live="federation/job_poll.html"
     )
 
 

@@ -87,6 +87,13 @@
   });
   document.addEventListener("htmx:after:swap", () => localise(document));
 
+  // ── a lost connection is said at once, and no longer than it lasts ──────────────────────────────────────
+  const connection = document.querySelector("[data-connection]");
+  const isLive = (event) => event.target.closest?.("[data-live]") && connection;
+  document.addEventListener("htmx:error", (event) => { if (isLive(event)) connection.hidden = false; });
+  document.addEventListener("htmx:after:request", (event) => { if (isLive(event)) connection.hidden = true; });
+  window.addEventListener("offline", () => { if (connection && document.querySelector("[data-live]")) connection.hidden = false; });
+
   // ── small comforts ───────────────────────────────────────────────────────────────────────────────────────
   for (const control of document.querySelectorAll("[data-submit-on-change]")) {
     control.addEventListener("change", () => control.form.requestSubmit());

@@ -4,7 +4,9 @@ import re
 import pytest
 
 from federation.models import Job
+from federation.operations import request_cancellation
 from quotas.models import QuotaLimit
+from tenancy.queries import actor_for
 from tests.browser.test_pages import waiting_job
 from tests.builders import bind, make_user
 
@@ -174,6 +176,31 @@ def test_the_job_page_follows_the_job_by_itself(window, admin):
     w.open(f"/jobs/{job.id}/")
     Job.objects.filter(id=job.id).update(reason_message="now it waits for something else")
     w.page.get_by_text("now it waits for something else").first.wait_for(timeout=15_000)
+
+
+def test_when_a_job_ends_its_page_stops_offering_to_cancel_it_and_its_title_says_so(window, admin):
+    job = waiting_job(admin)
+    w = window().sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    cancel = w.page.locator("#job-actions summary", has_text="Cancel")
+    cancel.wait_for()
+    assert w.page.title() == f"{job.name}: queued · Switchyard"
+    request_cancellation(actor_for(admin), job.id)
+    cancel.wait_for(state="detached", timeout=15_000)
+    assert w.page.title() == f"{job.name}: cancelled · Switchyard"
+    assert w.page.get_by_role("link", name="Submit again").is_visible()
+    assert w.page.locator("#job .state").first.inner_text() == "cancelled"
+
+
+def test_a_lost_connection_is_said_at_once_and_no_longer_than_it_lasts(window, admin):
+    w = window().sign_in(admin)
+    w.open("/jobs/")
+    lost = w.page.get_by_text("The connection to Switchyard is lost")
+    assert lost.is_hidden()
+    w.page.context.set_offline(True)
+    lost.wait_for(timeout=2_000)
+    w.page.context.set_offline(False)
+    lost.wait_for(state="hidden", timeout=15_000)
 
 
 def test_a_poll_that_brings_no_news_is_answered_304(window, admin):
