@@ -101,4 +101,4 @@ def test_over_http_and_on_the_page(north, client):
         assert b"a number such as 0.05" in client.post("/prices/", typed | {"interruptions_per_hour": bad}).content
     assert client.post("/prices/", typed | {"interruptions_per_hour": " 0.5 "}).status_code == 302
     assert Price.objects.get(unit_price=3).interruptions_per_hour == Decimal("0.5")
-    assert b"0.5 interruptions an hour" in client.get("/prices/").content
+    assert b"0.5 interruptions per hour" in client.get("/prices/").content

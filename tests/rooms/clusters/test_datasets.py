@@ -197,7 +197,7 @@ def test_the_pages_record_change_and_forget(client, north):
     typed = {"tenant": "acme/team", "name": "imagenet", "size": "150Gi", "regions": "eu-west-1", "clusters": "north"}
     refused = client.post("/datasets/", typed | {"size": "much", "name": "<b>", "regions": "", "clusters": ""})
     assert refused.status_code == 422
-    for told in (b"such as 150Gi", b"lower-case letters", b"regions and clusters in all"):
+    for told in (b"such as 150Gi", b"lower-case letters", b"regions and clusters in total"):
         assert told in refused.content
     assert b"has no cluster of that name" in client.post("/datasets/", typed | {"clusters": "x"}).content
     assert client.post("/datasets/", typed).status_code == 302

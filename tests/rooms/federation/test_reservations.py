@@ -223,7 +223,7 @@ def test_what_is_reserved_already_is_refused_with_who_holds_it_as_far_as_one_may
     call(admin, "post", "/reservations", asked())
     status, refused = call(admin, "post", "/reservations", asked(name="both", count=2))
     assert (status, refused["code"]) == (409, "nodes_not_free")
-    assert "holds 1 of 2" in refused["detail"]
+    assert "has room for 1 of 2" in refused["detail"]
     by_field = {error["field"]: error for error in refused["errors"]}
     assert by_field["clusters.north"]["code"] == "not_enough_free"
     assert by_field["clusters.north.reservations"]["detail"].startswith("reservation eval of acme/ml holds 1 node from")

@@ -98,7 +98,7 @@ def test_what_is_suspended_and_unknown_goes_and_what_runs_and_fits_no_job_is_lef
     Job.objects.filter(id=job_id).update(spec={**Job.objects.get().spec, "deadline_seconds": 77})
     call_command("standstill", "begin")
     everything()
-    with pytest.raises(CommandError, match="belong to no known attempt"):
+    with pytest.raises(CommandError, match="1 objects on east run for no known attempt"):
         call_command("standstill", "open")
     assert uids(cluster) == ran
     call_command("standstill", "open", "--answer-for", "nothing of it matters")

@@ -36,7 +36,7 @@ def a_minute_passes():
 def is_whole():
     out = io.StringIO()
     call_command("verify_audit", stdout=out)
-    return out.getvalue().startswith("whole")
+    return out.getvalue().startswith("intact")
 
 
 @pytest.fixture
