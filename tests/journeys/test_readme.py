@@ -1,4 +1,4 @@
-"""README as a new user follows it: a copy of the project that stands alone, and the commands as written.
+"""README and the page on replays as a new user follows them: a copy that stands alone, and the commands as written.
 
 The only change is the port: another gateway may use 8000 on the machine that runs the tests.
 """
@@ -108,6 +108,18 @@ def signed_in_by(link: str) -> httpx.Client:
     return browser
 
 
+def follow_the_page_on_replays(copy: Path, shell: dict[str, str]) -> None:
+    text = (copy / "docs/howto/replay.md").read_text()
+    decision, trace = BLOCK.findall(text)
+    run(decision, copy, shell)
+    [fleet] = re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (copy / "fleet.yaml").write_text(fleet)
+    [export] = re.findall(r"`(manage\.py export_trace [^`]+)`", text)
+    run(f".venv/bin/python {export}\n{trace}", copy, shell)
+    assert (copy / "jobs-out.csv").read_text().startswith("job,")
+    assert "<html" in (copy / "report.html").read_text()
+
+
 def test_the_demo_starts_shows_its_fleet_and_says_that_all_is_made_up(copy, shell, port):
     [demo] = section("Try it")
     with foreground(demo, copy, shell, "password ") as said:
@@ -129,6 +141,7 @@ def test_readmes_commands_lead_to_a_job_that_ran_on_a_real_cluster_and_to_a_sign
         with closing(signed_in_by(link)) as browser:
             said = run("\n".join((exports, *others)), copy, shell)
             page = browser.get("/jobs/")
+        follow_the_page_on_replays(copy, shell)
     assert page.url.path == "/jobs/"
     assert "train" in page.text
     states = re.findall(r'"state": ?"([a-z]+)"', said)
