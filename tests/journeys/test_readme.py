@@ -149,6 +149,11 @@ def test_readmes_commands_lead_to_a_job_that_ran_on_a_real_cluster_and_to_a_sign
     assert re.search(r"swy-acme\S* +swy-\S+ +Complete", said), said
 
 
+def test_the_page_on_registering_a_cluster_gives_the_commands_of_readme():
+    account, register, *_ = BLOCK.findall((PROJECT / "docs/howto/register-a-cluster.md").read_text())
+    assert any(account + register in block for block in section("Run a job on a real cluster"))
+
+
 def test_the_commands_that_test_the_project_exist():
     """They are this suite: `make` says what each would run, and nothing is run."""
     for line in "".join(section("Test it")).splitlines():
