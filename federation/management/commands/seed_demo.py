@@ -260,7 +260,7 @@ def _report(address: str, past: int, live: int, *, as_json: bool) -> str:
         return json.dumps(shown)
     return (
         f"open     {address}\nsign in  {ADMIN}\npassword {PASSWORD}\n"
-        f"All data is made up: {len(FLEET)} simulated clusters under {settings.HOME / 'simulated'}, past"
+        f"All data is made up: {len(FLEET)} simulated clusters (files in {settings.HOME / 'simulated'}), a history of past"
         f" jobs, and live jobs that run in the simulation. No real cluster is used."
         f"\n{SICK} stops answering after {SOON.seconds} s, and {STALE} has reported nothing for"
         f" {STALE_SINCE.seconds // 60} min, so that you can see how such clusters are handled."
