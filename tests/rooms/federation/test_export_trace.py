@@ -22,20 +22,20 @@ clusters:
 
 
 @pytest.fixture
-def _a_day_of_work(settings, tmp_path):
+def _a_week_of_work(settings, tmp_path):
     settings.HOME = tmp_path / "home"
     settings.HOME.mkdir()
-    call_command("seed_demo", "--json", stdout=io.StringIO())
+    call_command("seed_demo", "--json", "--days=6", stdout=io.StringIO())
 
 
-@pytest.mark.usefixtures("_a_day_of_work")
+@pytest.mark.usefixtures("_a_week_of_work")
 def test_what_ran_comes_back_as_a_trace_that_can_be_replayed(tmp_path, capsys):
     path = tmp_path / "jobs.csv"
-    call_command("export_trace", "--days", "2", "--out", str(path))
+    call_command("export_trace", "--days", "8", "--out", str(path))
     told = capsys.readouterr().err
     jobs = read_trace("jobs", path.read_text())
     ran = Job.objects.filter(finished_at__isnull=False, attempts__started_at__isnull=False).distinct()
-    _, untold = past_jobs(clock.now() - timedelta(days=2), clock.now())
+    _, untold = past_jobs(clock.now() - timedelta(days=8), clock.now())
     assert len(jobs) + untold == ran.count() > 100
     assert told.startswith(f"{len(jobs)} jobs")
     one = jobs[0]
