@@ -109,7 +109,9 @@ def quota_message(line: LimitLine, amount: int) -> str:
     limit = line.limit
     left, cap, asked = (quantity(limit.resource, number) for number in (max(0, line.left), limit.cap, amount))
     scope = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
-    return f"needs {asked} of {limit.resource}; {limit.tenant_path} has {left} left of its {cap}{scope}"
+    kind, _, model = limit.resource.partition(":")
+    of_what = f" of {model or kind}" if model or kind == "memory" else ""
+    return f"needs {asked}{of_what}; {limit.tenant_path} has {left} left of its {cap}{scope}"
 
 
 def nearest_message(reasons: Sequence[Reason]) -> str:
