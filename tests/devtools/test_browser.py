@@ -81,7 +81,7 @@ def test_one_is_brought_from_npm_once_and_runs_with_its_libraries(bare, monkeypa
 
 def test_another_package_than_the_pinned_one_is_never_unpacked(bare, monkeypatch):
     (bare / "package.tgz").write_bytes(package(monkeypatch) + b"x")
-    with pytest.raises(CannotBring, match="npm returned @sparticuz/chromium@[0-9.]+ with an unexpected digest"):
+    with pytest.raises(CannotBring, match=r"npm returned @sparticuz/chromium@[0-9.]+ with an unexpected digest"):
         browser.locate()
     (bare / "package.tgz").write_bytes(package(monkeypatch))
     assert browser.locate().exists()
