@@ -148,7 +148,7 @@ def _pods(past: PastJob, remote: RemoteObject) -> list[PodRun]:
     return [
         PodRun(
             attempt=remote.attempt,
-            cluster_id=remote.cluster_id,
+            cluster_id=remote.attempt.cluster_id,
             remote_object=remote,
             index=index,
             place=index,
