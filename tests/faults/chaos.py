@@ -84,7 +84,7 @@ class Chaos:
     def _end(self, fault: tuple[float, str, Undo]) -> None:
         self.standing.remove(fault)
         fault[2]()
-        say(f"  healed: {fault[1]}")
+        say(f"{_moment()}   healed: {fault[1]}")
 
     def _submit(self) -> None:
         """A few jobs more. What is not acknowledged is sent again with the same key until it is."""
@@ -137,7 +137,7 @@ class Chaos:
         name = self.chance.choice(sorted(FAULTS.keys() - self.left_out))
         if any(standing == name or (FAULTS[name].alone and FAULTS[standing].alone) for _, standing, _ in self.standing):
             return
-        say(f"{name}")
+        say(f"{_moment()} {name}")
         undo = FAULTS[name].work(self)
         self.done[name] += 1
         if undo is not None:
@@ -304,6 +304,11 @@ def unleash(
     for sentence in (*verdict.lost, *verdict.ran_twice, *outcome.false_ends, *verdict.misplaced, *verdict.misbilled):
         say(f"  {sentence}")
     return outcome
+
+
+def _moment() -> str:
+    """As the logs of the gateway and of the control planes tell it."""
+    return time.strftime("%H:%M:%S", time.gmtime())
 
 
 def say(line: str) -> None:
