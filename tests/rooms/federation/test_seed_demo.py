@@ -43,7 +43,7 @@ def counts():
 def test_the_demo_is_seeded_once_however_often_it_is_asked_for():
     told = seed()
     first = counts()
-    assert told["past_jobs"] > 40
+    assert told["past_jobs"] >= 28, "two days of a weekend, on a Monday just after midnight"
     assert told["live_jobs"] == 26
     assert first["Cluster"] == 40
     again = seed()
