@@ -1,7 +1,7 @@
 """The whole suite in three parts at once, each with servers of its own: `python -m devtools.parts`, which `make test` runs.
 
-One part computes and asks its database, one mostly waits for control planes, processes and a browser, one for what it broke to
-mend: together they keep two cores busy, and no test meets a server of another part.
+One part computes and asks its database, one drives whole gateways and waits for what it broke to recover, one mostly waits for
+control planes, processes and a browser. Together they keep two cores busy, and no test meets a server of another part.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import IO
 
 PROJECT = Path(__file__).resolve().parent.parent
 COMPUTES = ("engine", "rooms", "house", "devtools", "concurrency")
-BREAKS = ("faults",)
+WHOLE_GATEWAYS = ("faults", "journeys")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 
@@ -32,7 +32,7 @@ def main() -> int:
 def parts() -> tuple[Sequence[str], ...]:
     """The folders of each part; one that is not named here belongs to the part that waits, the last."""
     folders = {path.parent.name for path in (PROJECT / "tests").glob("*/__init__.py")}
-    return COMPUTES, BREAKS, sorted(folders.difference(COMPUTES, BREAKS))
+    return COMPUTES, WHOLE_GATEWAYS, sorted(folders.difference(COMPUTES, WHOLE_GATEWAYS))
 
 
 class Part:

@@ -1,6 +1,6 @@
 """README and the page on replays as a new user follows them: a copy that stands alone, and the commands as written.
 
-The only change is the port: another gateway may use 8000 on the machine that runs the tests.
+Only the ports differ: another gateway may use 8000 on the host that runs the tests.
 """
 
 import json
@@ -57,8 +57,9 @@ def port() -> int:
 
 @pytest.fixture
 def shell(port) -> dict[str, str]:
-    """What a login shell has, and the port."""
-    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ["HOME"], "SWITCHYARD_PORT": str(port)}
+    """What a login shell has, and the ports."""
+    ports = {"SWITCHYARD_PORT": str(port), "SWITCHYARD_HEALTH_PORT": str(free_port())}
+    return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ["HOME"], **ports}
 
 
 @contextmanager
@@ -77,7 +78,8 @@ def foreground(command: str, folder: Path, shell: dict[str, str], until: str) ->
             time.sleep(0.5)
         yield log.read_text()
     finally:
-        family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        assert process.poll() is None, tail(log)
+        family = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGINT)
         process.wait(60)
         _, alive = psutil.wait_procs(family, timeout=30)
