@@ -1,15 +1,19 @@
 """DATABASE_URL is honoured to the letter or refused by name; nothing behind its question mark is dropped in silence."""
 
+import os
 import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 
+import psycopg
 import pytest
 from django.db import connection
 
 from config.database import DEFAULTS, SESSION, read_database_url
 from devtools.check import PLACEHOLDERS
+from tests.faults.packets import swallow
 
 
 def read(url):
@@ -109,3 +113,26 @@ def test_a_server_that_never_answers_the_first_word_is_given_up_in_seconds():
     assert asked.returncode != 0
     assert "timeout" in asked.stderr
     assert time.monotonic() - began < 30  # a hang, not a speed, is what this tells apart
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_locks_of_a_client_that_vanished_are_free_within_half_a_minute():
+    """Its packets are lost from now on, and it never resets the connection itself: the server has to find out."""
+    client = psycopg.connect(
+        **{**connection.get_connection_params(), "cursor_factory": None, "keepalives": "0"}, autocommit=True
+    )
+    assert client.info.host.startswith("127.") or client.info.host == "localhost"
+    with closing(client):
+        client.execute("SELECT pg_advisory_lock(4711, 1)")
+        with socket.socket(fileno=os.dup(client.fileno())) as wire:
+            swallow(wire)
+        began = time.monotonic()
+        with connection.cursor() as cursor:
+            while True:
+                cursor.execute("SELECT pg_try_advisory_lock(4711, 1)")
+                if cursor.fetchone()[0]:
+                    break
+                assert time.monotonic() - began < 40, "the server keeps the lock of a client that is gone"
+                time.sleep(0.5)
+            cursor.execute("SELECT pg_advisory_unlock(4711, 1)")
+        assert time.monotonic() - began > 5, "the client was gone, and not closed"

@@ -65,6 +65,9 @@ class Relay:
             for endpoint in (self._listener, *self._fronts, *self._backs):
                 with contextlib.suppress(OSError):  # it had no filter
                     let_through(endpoint)
+            for front in self._fronts:
+                with contextlib.suppress(OSError):  # it was closed just now
+                    probe_the_client(front)
 
     async def _end(self) -> None:
         self._heal_now()
@@ -106,6 +109,13 @@ class Relay:
     ) -> None:
         """One connection, until either end is done."""
         await first_done(pump(reader, upstream_writer), pump(upstream_reader, writer))
+
+
+def probe_the_client(front: socket.socket) -> None:
+    """As the server's own keepalives would, which end at the relay: a client that went away during the cut is noticed."""
+    front.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 2)):
+        front.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
