@@ -1,6 +1,7 @@
 """What cluster bodies look like. Credentials go in and never come out: no shape that is shown has a field for them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -221,16 +222,11 @@ def _cluster(cluster: Cluster, flavors: Sequence[FlavorSummary], at: datetime) -
     }
 
 
-_SHOWN_OF_FLAVORS = (
-    "name", "vendor", "gpu_model", "gpu_memory_mib", "sharing", "capacity_type", "slice_hosts", "unplaceable", "nodes",
-    "largest_free_block",
-)  # fmt: skip
-
-
 def show_flavor(flavor: FlavorSummary) -> dict[str, Any]:
     """One flavor of a cluster in numbers."""
     count = flavor.count
-    shown = {name: getattr(flavor, name) for name in _SHOWN_OF_FLAVORS}
+    shown = asdict(flavor)
+    del shown["id"], shown["count"]
     return shown | {
         "total": count.total,
         "free": count.free,

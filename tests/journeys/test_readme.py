@@ -65,7 +65,7 @@ def shell(port) -> dict[str, str]:
 @contextmanager
 def foreground(command: str, folder: Path, shell: dict[str, str], until: str) -> Iterator[str]:
     """A command in a shell of its own, from when it says `until`; Ctrl-C at the end."""
-    log = folder / f"{abs(hash(command))}.log"
+    log = folder / f"{until.strip()}.log"
     with log.open("wb") as sink:
         process = subprocess.Popen(
             ["/bin/sh", "-c", command], cwd=folder, env=shell, stdout=sink, stderr=sink, start_new_session=True

@@ -131,7 +131,7 @@ def add_foreign_claim(path: Path, name: str, devices: Sequence[tuple[str, str, s
 
 
 def begin_trouble(path: Path, kind: Trouble, since: datetime) -> None:
-    """From then on the cluster is in this trouble, for the demo and for tests; it ends by nothing but `end_trouble`."""
+    """Puts the cluster in this trouble from that time on, for the demo and for tests. Only `end_trouble` ends it."""
     _set_facts(path, {"trouble": kind, "trouble_since": str(since.timestamp())})
 
 
