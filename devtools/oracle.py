@@ -6,7 +6,7 @@ wrote it down, and proves or disproves: nothing lost, nothing run twice, each wh
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -16,6 +16,8 @@ from typing import Any
 JOB_LABEL = "switchyard.dev/job"
 ATTEMPT_LABEL = "switchyard.dev/attempt"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+LONGEST_UNWATCHED_MS = 180_000
+"""How far the bill of a pod may be off where the gateway says itself that nobody saw its start or end."""
 ENDED_STATES = {"succeeded", "failed", "cancelled"}
 HTTP_OK = range(200, 300)
 
@@ -99,6 +101,8 @@ class Verdict:
     ran_twice: list[str] = field(default_factory=list)
     misplaced: list[str] = field(default_factory=list)
     misbilled: list[str] = field(default_factory=list)
+    estimated: list[str] = field(default_factory=list)
+    """Nothing wrong: bills that are called estimates, and are not exact."""
 
     @property
     def is_clean(self) -> bool:
@@ -241,11 +245,23 @@ def _set_of(pod: SeenPod, job: Mapping[str, Any]) -> str:
     return "0" if all(len(attempt["objects"]) <= 1 for attempt in job["attempts"]) else pod.object_uid
 
 
-def judge_usage(verdict: Verdict, billed_milliseconds: Mapping[str, int], witness: Witness) -> None:
-    """Holds billed GPU-milliseconds by job id against what the pods' own instants add up to."""
+def judge_usage(
+    verdict: Verdict,
+    billed_milliseconds: Mapping[str, int],
+    witness: Witness,
+    is_estimated: Callable[[str], bool] = frozenset().__contains__,
+) -> None:
+    """Holds billed GPU-milliseconds by job id against what the pods' own instants add up to.
+
+    `is_estimated` answers whether the gateway calls its bill of a job an estimate. Such a bill may be too high, within
+    `LONGEST_UNWATCHED_MS` a pod, and never too low.
+    """
     for job_id, pods in witness.pods_of().items():
         ran = sum(pod.milliseconds * pod.gpus for pod in pods)
         least = sum(pod.least_milliseconds * pod.gpus for pod in pods)
         billed = billed_milliseconds.get(job_id, 0)
         if not least <= billed <= ran:
-            verdict.misbilled.append(f"{job_id}: pods ran {ran} GPU-ms, billed {billed} GPU-ms")
+            most = ran + LONGEST_UNWATCHED_MS * sum(pod.gpus for pod in pods)
+            is_fair = least <= billed <= most and is_estimated(job_id)
+            sentences = verdict.estimated if is_fair else verdict.misbilled
+            sentences.append(f"{job_id}: pods ran {ran} GPU-ms, billed {billed} GPU-ms")

@@ -130,7 +130,11 @@ class PodSeen:
 
 @dataclass(frozen=True, slots=True)
 class JobSeen:
-    """A batch/v1 Job of ours. `outcome` is `succeeded` or `failed` once Complete or Failed is true, else empty."""
+    """A batch/v1 Job of ours. `outcome` is `succeeded` or `failed` once Complete or Failed is true, else empty.
+
+    `started_at` is when it was last unsuspended, and `ended_pods` how many of its pods have ended, as its controller counted
+    them, whether they still exist or not.
+    """
 
     namespace: str
     name: str
@@ -142,6 +146,8 @@ class JobSeen:
     message: str
     finished_at: datetime | None
     is_terminating: bool
+    started_at: datetime | None = None
+    ended_pods: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,22 @@ class Pod(Protocol):
     def disruption(self) -> str: ...
 
 
+class Spell(Protocol):
+    """From when to when something ran, as its cluster tells it."""
+
+    @property
+    def started_at(self) -> datetime | None: ...
+    @property
+    def finished_at(self) -> datetime | None: ...
+
+
+class EndedJob(Spell, Protocol):
+    """A Job that has ended, as a driver reports it."""
+
+    @property
+    def ended_pods(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """An object of ours as we asked for it: `indices` pods in all, `places` of them at the same time."""
@@ -278,8 +294,15 @@ def _sighting(
     )
 
 
+def tally(asked: Asked, job: EndedJob, now: datetime) -> tuple[datetime, datetime, int]:
+    """When an ended Job began and ended, on our clock and within what we witnessed, and how many of its pods have ended."""
+    began_at, over_at, _ = believable(asked, None, job, now)
+    began_at = began_at or asked.committed_at or now
+    return began_at, max(began_at, over_at or now), max(0, min(job.ended_pods, asked.indices))
+
+
 def believable(
-    asked: Asked, free_since: datetime | None, pod: Pod, now: datetime
+    asked: Asked, free_since: datetime | None, pod: Spell, now: datetime
 ) -> tuple[datetime | None, datetime | None, bool]:
     """The pod's instants on our clock, clamped to between our release and now, and whether they are not those it told.
 

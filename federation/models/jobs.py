@@ -217,6 +217,11 @@ class RemoteObject(models.Model):
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
     ended_at = models.DateTimeField(null=True)
+    began_at = models.DateTimeField(null=True, help_text="When its ended Job was unsuspended, on our clock.")
+    over_at = models.DateTimeField(null=True, help_text="When its Job ended, on our clock.")
+    pods_over = models.PositiveIntegerField(
+        null=True, help_text="How many pods of its ended Job have ended, as the cluster counted them."
+    )
 
     class Meta:
         constraints = [
@@ -226,6 +231,9 @@ class RemoteObject(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(uid="") | Q(cluster_id__isnull=False), name="a_uid_is_known_with_its_cluster"
+            ),
+            models.CheckConstraint(
+                condition=Q(pods_over__isnull=True) | Q(over_at__gte=F("began_at")), name="a_job_ends_after_it_began"
             ),
         ]
 
@@ -282,6 +290,9 @@ class PodRun(models.Model):
     finished_at = models.DateTimeField(null=True)
     exit_code = models.IntegerField(null=True)
     is_gone = models.BooleanField(default=False)
+    last_seen_at = models.DateTimeField(
+        null=True, help_text="When it was last seen before a list lacked it; null: it did not vanish unseen."
+    )
     is_estimated = models.BooleanField(default=False, db_default=False)
     part = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="Which of its meters counts it now.")
     resumed_at = models.DateTimeField(null=True, help_text="From when that meter counts; null: from its start.")

@@ -87,9 +87,12 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Deletion was accepted; its objects are not gone yet."""
+    """Deletion was accepted; its objects are not gone yet. `pods` are those there were before: what ran is known from them even
+    if no observer watches now.
+    """
 
     attempt_id: UUID
+    pods: Sequence[PodSeen] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,21 +324,30 @@ async def _stop(driver: ClusterDriver, visit: Visit) -> Outcome:
             return Underway(visit.attempt_id, visit.stop_reason, pods)
         if visit.stop_reason == ReasonCode.CANNOT_START and (pods := await _unstuck(driver, visit)):
             return Underway(visit.attempt_id, visit.stop_reason, pods)
+        pods = await _last_look(driver, visit) if visit.may_have_run else ()
         if not await _delete_objects(driver, visit):
-            return Stopping(visit.attempt_id)
+            return Stopping(visit.attempt_id, pods)
     if visit.state in (AttemptState.RESERVED, AttemptState.CREATED):
         return _abandoned(visit, visit.stop_reason, visit.stop_message)
     state = ENDS_BY_STOP.get(visit.stop_reason, AttemptState.PREEMPTED)
     return Stopped(visit.attempt_id, state, visit.stop_reason, visit.stop_message)
 
 
-async def _started(driver: ClusterDriver, visit: Visit) -> list[PodSeen]:
+async def _started(driver: ClusterDriver, visit: Visit) -> Sequence[PodSeen]:
     """Pods of the attempt that run or have run, whatever was observed of them."""
     found: list[PodSeen] = []
     for item in visit.objects:
         if item.uid:
             found += await started_pods(driver, visit.namespace, item.name, item.uid)
     return found
+
+
+async def _last_look(driver: ClusterDriver, visit: Visit) -> Sequence[PodSeen]:
+    """The pods that began, before they are deleted. A cluster that does not show them is asked to delete them all the same."""
+    try:
+        return await _started(driver, visit)
+    except DriverError:
+        return ()
 
 
 async def _unstuck(driver: ClusterDriver, visit: Visit) -> list[PodSeen]:

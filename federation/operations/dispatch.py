@@ -93,7 +93,7 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
         outcomes += create_all(driver, [visit for visit in starts if visit.state == AttemptState.RESERVED])
         crash_point("created")
         # Before they are left to run: a sweep that has not seen these pods would ask them back again.
-        if pods := [pod for outcome in outcomes if isinstance(outcome, Underway) for pod in outcome.pods]:
+        if pods := [pod for outcome in outcomes if isinstance(outcome, Underway | Stopping) for pod in outcome.pods]:
             record_observations(cluster_id, Observations(pods=pods))
         _note_creates(cluster_id, starts, outcomes)
         committed = _commit(cluster_id, claim, outcomes, starts)

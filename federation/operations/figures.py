@@ -18,6 +18,9 @@ DISPATCH_SECONDS = Histogram(
 )
 SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs accepted, singly or in bulk.", ["way"])
 REOPENED = Counter("switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running.")
+UNSEEN_PODS = Counter(
+    "switchyard_pods_unseen", "Pods that ran while no observer watched, metered as their Jobs tell of them."
+)
 UNMETERED = Counter(
     "switchyard_metering_failures", "Failures to record the usage of an attempt, counted at each retry.", ["step"]
 )

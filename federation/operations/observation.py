@@ -14,7 +14,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.db.models import BooleanField, Case, Count, F, Value, When
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce
 
 import clusters.operations
 from clusters.drivers import JobSeen, PodSeen
@@ -31,6 +31,7 @@ from federation.engine.sightings import (
     admit,
     fault_of,
     is_uid,
+    tally,
 )
 from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, PodRun, RemoteObject
@@ -52,6 +53,8 @@ class Observations:
     pods: Sequence[PodSeen] = ()
     gone_jobs: Sequence[str] = ()
     gone_pods: Sequence[str] = ()
+    vanished_pods: Sequence[str] = ()
+    """Those of the gone that a list lacked: nobody saw their end."""
 
 
 def record_observations(cluster_id: UUID, seen: Observations) -> int:
@@ -69,9 +72,10 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
     known = _known_objects(cluster_id, uids)
     at = clock.database_now()
     with transaction.atomic():
+        _mark_vanished(cluster_id, seen.vanished_pods)
         _mark_gone(cluster_id, seen.gone_pods, at)
         refused, changed = _record_pods(cluster_id, known, seen, at)
-        refused.update(_record_outcomes(known, seen.jobs))
+        refused.update(_record_outcomes(known, seen.jobs, at))
         concerned = {item.attempt_id for item in known.values()}
         begun = _begun(concerned)
         gone = {known[uid].attempt_id for uid in seen.gone_jobs if uid in known}
@@ -192,7 +196,9 @@ def _record_pods(
 def _bring_back(cluster_id: UUID, uids: Sequence[str]) -> None:
     """Pods that a list lacked, and that are there: nothing makes a pod of the same uid anew."""
     if uids:
-        PodRun.objects.filter(cluster_id=cluster_id, uid__any_of=list(uids), finished_at=None).update(is_gone=False)
+        PodRun.objects.filter(cluster_id=cluster_id, uid__any_of=list(uids), finished_at=None).update(
+            is_gone=False, last_seen_at=None
+        )
 
 
 def _known_runs(by_object: Mapping[Asked, Mapping[str, PodSeen]]) -> dict[int, list[Run]]:
@@ -226,26 +232,43 @@ def _mark_gone(cluster_id: UUID, uids: Sequence[str], at: datetime) -> None:
         there.update(is_gone=True, observed_at=Case(When(finished_at=None, then=Value(at)), default=F("observed_at")))
 
 
+def _mark_vanished(cluster_id: UUID, uids: Sequence[str]) -> None:
+    named = [uid for uid in uids if is_uid(uid)]
+    if named:
+        there = PodRun.objects.filter(cluster_id=cluster_id, uid__any_of=named, is_gone=False)
+        there.filter(finished_at=None).update(last_seen_at=F("observed_at"))
+
+
 def _tell_refused(cluster_id: UUID, refused: Mapping[str, int]) -> None:
     for fault, reports in refused.items():
         figures.REFUSED_REPORTS.labels(str(cluster_id), fault).inc(reports)
         clusters.operations.record_lie(cluster_id, fault, f"It reported {reports} {TOLD[fault]}; they are ignored.")
 
 
-def _record_outcomes(known: Mapping[str, Asked], jobs: Sequence[JobSeen]) -> Counter[str]:
+RECORD_OUTCOMES = """
+UPDATE federation_remoteobject AS object
+   SET outcome = said.outcome, ended_at = now(), began_at = said.began_at, over_at = said.over_at, pods_over = said.pods
+  FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::int[])
+       AS said(id, outcome, began_at, over_at, pods)
+ WHERE object.id = said.id AND object.outcome = ''
+"""
+
+
+def _record_outcomes(known: Mapping[str, Asked], jobs: Sequence[JobSeen], at: datetime) -> Counter[str]:
     """Outcomes count for the object that has this uid, where we made it and as we named it."""
     refused: Counter[str] = Counter()
-    alike: dict[str, list[int]] = defaultdict(list)
+    rows: dict[int, tuple[Any, ...]] = {}
     for job in jobs:
         asked = known.get(job.uid)
         if not job.outcome or asked is None:
             continue
         if (job.namespace, job.name) == (asked.namespace, asked.name):
-            alike[job.outcome].append(asked.object_id)
+            rows[asked.object_id] = (asked.object_id, job.outcome, *tally(asked, job, at))
         else:
             refused[WRONG_JOB] += 1
-    for outcome, ids in alike.items():
-        RemoteObject.objects.filter(id__any_of=ids, outcome="").update(outcome=outcome, ended_at=Now())
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.execute(RECORD_OUTCOMES, [list(column) for column in zip(*rows.values(), strict=True)])
     return refused
 
 

@@ -159,6 +159,6 @@ def _write_down(cluster_id: UUID, told: Mapping[UUID, Sequence[PodSeen]]) -> Non
     there = {pod.uid for pod in pods}
     open_pods = PodRun.objects.filter(attempt_id__in=told, finished_at=None, is_gone=False)
     gone = sorted(set(open_pods.values_list("uid", flat=True)) - there)
-    record_observations(cluster_id, Observations(pods=pods, gone_pods=gone))
+    record_observations(cluster_id, Observations(pods=pods, gone_pods=gone, vanished_pods=gone))
     open_pods.filter(uid__in=there).update(observed_at=Now())
     Attempt.objects.filter(id__in=told).update(pods_told_at=Now())

@@ -25,6 +25,7 @@ from foundation.transactions import retried
 from .failures import note_lost_work
 from .relook import look_at_pods
 from .setting_aside import in_parts, note_healed
+from .unseen import write_down_unseen
 
 BATCH = 500
 CERTAIN_AFTER = timedelta(minutes=2)
@@ -52,6 +53,7 @@ def _settle_together(attempt_ids: Sequence[UUID]) -> int:
         standing = weighed_again(attempt_ids)
         known = [one.attempt_id for one in standing if one.is_known]
         guessed = [one.attempt_id for one in standing if one.is_overdue]
+        write_down_unseen([*known, *guessed])
         runs = runs_of([*known, *guessed])
         billing.operations.record_runs(runs)
         ran = {run.run_id for run in runs}

@@ -120,10 +120,17 @@ def _runs(pods: QuerySet[PodRun], until: datetime | None) -> list[ObservedRun]:
     return [_run(pod, objects[pod.attempt_id, pod.position], until) for pod in rows]
 
 
-def _until(pod: PodRun, begun: datetime, until: datetime | None) -> datetime:
+def _until(pod: PodRun, remote: RemoteObject, begun: datetime, until: datetime | None) -> datetime:
     if until is None:
-        return max(begun, pod.finished_at or pod.observed_at)
+        return max(begun, pod.finished_at or _gone_by(pod, remote))
     return max(begun, until if pod.attempt.finished_at is None else min(until, pod.observed_at))
+
+
+def _gone_by(pod: PodRun, remote: RemoteObject) -> datetime:
+    """When a pod of unknown end was over at the latest: by its Job's end, unless it was seen to outlive it."""
+    if pod.last_seen_at is None or remote.over_at is None or pod.last_seen_at > remote.over_at:
+        return pod.observed_at
+    return min(pod.observed_at, remote.over_at)
 
 
 def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedRun:
@@ -142,7 +149,7 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
         gpu_units=remote.gpu_units,
         cpu_millicores=remote.cpu_millicores,
         started_at=begun,
-        until_at=_until(pod, begun, until),
+        until_at=_until(pod, remote, begun, until),
         is_final=until is None,
         is_estimated=pod.is_estimated or (until is None and pod.finished_at is None),
         workload_name=job.name,

@@ -86,7 +86,10 @@ def test_a_job_created_suspended_does_nothing_until_it_is_released(world: World)
     assert pods == []
     assert not after.suspended
     assert after.outcome == "succeeded"
+    assert after.started_at is not None
     assert after.finished_at is not None
+    assert after.started_at <= after.finished_at
+    assert (before.ended_pods, after.ended_pods) == (0, 1)
 
 
 def test_pods_report_their_node_times_and_exit_codes(world: World):
@@ -186,6 +189,7 @@ def test_a_failing_pod_fails_its_job_and_says_its_code(world: World):
     assert ended.outcome == "failed"
     assert ended.reason == "BackoffLimitExceeded"
     assert ended.finished_at is not None
+    assert ended.ended_pods == 1
     assert [pod.exit_code for pod in pods] == [3]
 
 

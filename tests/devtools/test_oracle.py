@@ -85,3 +85,18 @@ def test_of_two_ends_that_a_cluster_tells_of_one_pod_either_may_be_billed():
     for billed, verdict in verdicts.items():
         judge_usage(verdict, {JOB: billed}, witness_of(one))
     assert [billed for billed, verdict in verdicts.items() if verdict.is_clean] == [10_000, 14_000]
+
+
+@pytest.mark.parametrize(
+    ("billed", "is_called_estimate", "is_clean"),
+    [(25_000, True, True), (25_000, False, False), (9_999, True, False), (200_000, True, False)],
+)
+def test_an_estimate_may_be_too_high_within_bounds_where_it_is_called_one(
+    billed: int, is_called_estimate: bool, is_clean: bool
+):
+    one = pod("first", 0, 10)
+    one.first_finished_at = one.finished_at
+    verdict = Verdict()
+    judge_usage(verdict, {JOB: billed}, witness_of(one), lambda _: is_called_estimate)
+    assert verdict.is_clean == is_clean
+    assert bool(verdict.estimated) == is_clean

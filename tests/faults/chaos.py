@@ -270,7 +270,7 @@ class Outcome:
 
     @property
     def figures(self) -> dict[str, int]:
-        """All but the jobs must be 0."""
+        """All but the jobs and the estimates must be 0."""
         return {
             "jobs": self.jobs,
             "lost": len(self.verdict.lost),
@@ -278,6 +278,7 @@ class Outcome:
             "false_ends": len(self.false_ends),
             "misplaced": len(self.verdict.misplaced),
             "misbilled": len(self.verdict.misbilled),
+            "estimated": len(self.verdict.estimated),
         }
 
     @property
@@ -303,6 +304,8 @@ def unleash(
     say(f"chaos: seed {seed}: {json.dumps(outcome.figures)}")
     for sentence in (*verdict.lost, *verdict.ran_twice, *outcome.false_ends, *verdict.misplaced, *verdict.misbilled):
         say(f"  {sentence}")
+    for sentence in verdict.estimated:
+        say(f"  estimated: {sentence}")
     return outcome
 
 

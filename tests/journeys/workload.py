@@ -132,8 +132,12 @@ class Run:
         witness = witness.without(others)
         verdict = judge(self.acked, self.told(), witness)
         report = self.gateway.get("/usage", group_by="job", **{"from": "2026-01-01", "to": "2030-01-01"})
-        judge_usage(verdict, {row["job"]: row["gpu_milliseconds"] for row in _rows(report)}, witness)
+        billed = {row["job"]: row["gpu_milliseconds"] for row in _rows(report)}
+        judge_usage(verdict, billed, witness, self._is_estimated)
         return verdict
+
+    def _is_estimated(self, job_id: str) -> bool:
+        return any(event["kind"] == "estimated" for event in self.gateway.items(f"/jobs/{job_id}/events"))
 
 
 def _rows(report: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:

@@ -170,7 +170,10 @@ class _JobSpec(Struct):
 
 class _JobStatus(Struct):
     conditions: Annotated[list[Condition], Many] | None = None
+    start_time: Instant | None = None
     completion_time: Instant | None = None
+    succeeded: int | None = None
+    failed: int | None = None
 
 
 class Job(Struct):
@@ -227,6 +230,8 @@ def job_seen(job: Job) -> JobSeen:
         message=_line(ended.message, 1000) if ended else "",
         finished_at=(job.status.completion_time or ended.last_transition_time) if ended else None,
         is_terminating=job.metadata.deletion_timestamp is not None,
+        started_at=job.status.start_time,
+        ended_pods=(job.status.succeeded or 0) + (job.status.failed or 0),
     )
 
 

@@ -157,6 +157,7 @@ def _end_job(store: Store, job: Job, at: float, outcome: str, reason: str, messa
     for pod in store.pods_of(job.uid):
         if not pod.is_ended:
             _remove_pod(store, pod)
+            job.failures += 1
     job.outcome = "succeeded" if outcome == "succeeded" else "failed"
     job.reason, job.message, job.finished_at = reason, message, at
     store.put(job)

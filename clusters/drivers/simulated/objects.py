@@ -120,6 +120,8 @@ class Job(msgspec.Struct):
             message=self.message,
             finished_at=_instant(self.finished_at),
             is_terminating=False,
+            started_at=_instant(self.started_at),
+            ended_pods=len(self.succeeded) + self.failures,
         )
 
 
