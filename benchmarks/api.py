@@ -2,7 +2,8 @@
 
 The whole gateway runs on this machine, and so does the client: plain keep-alive connections in a process of their own,
 each sending its next job when the last was acknowledged. No cluster is registered, so what is measured is intake:
-authentication, validation, the transaction with audit and outbox, and the answer.
+authentication, validation, the transaction with audit and outbox, and the answer. In the same run, in turn, the same client
+submits to a bare peer (`bare_peer`): what remains is what this machine, gunicorn, Django and PostgreSQL cost anyway.
 """
 
 import argparse
@@ -18,9 +19,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks import report
+from benchmarks.bare_peer import bare_peer
 from devtools.trial import ORGANISATION, Gateway, start_gateway
 
 CONNECTIONS = 8
+ROUNDS = 5
+"""Of the gateway and of its bare peer, in turn."""
 BULK = 5000
 
 
@@ -53,12 +57,13 @@ def send(url: str, token: str, numbers: range, results: Any, due: Sequence[float
     results.put(latencies)
 
 
-def burst(gateway: Gateway, jobs: int, connections: int) -> tuple[float, list[float]]:
-    """Accepted a second over all connections, and every latency."""
+def burst(gateway: Gateway, jobs: int, connections: int, url: str = "") -> tuple[float, list[float]]:
+    """Accepted a second over all connections, and every latency, by the gateway or by what answers at `url`."""
     results: Any = multiprocessing.Queue()
     shares = [range(jobs * n // connections, jobs * (n + 1) // connections) for n in range(connections)]
     senders = [
-        multiprocessing.Process(target=send, args=(gateway.url, gateway.token, share, results)) for share in shares
+        multiprocessing.Process(target=send, args=(url or gateway.url, gateway.token, share, results))
+        for share in shares
     ]
     began = time.perf_counter()
     for sender in senders:
@@ -99,9 +104,20 @@ def main() -> None:
         gateway = start_gateway(Path(folder) / "home")
         try:
             burst(gateway, 200, options.connections)
-            cpu_before = sum(gateway.cpu_seconds().values())
-            rate, latencies = burst(gateway, options.jobs, options.connections)
-            cpu_ms = (sum(gateway.cpu_seconds().values()) - cpu_before) * 1000 / options.jobs
+            with bare_peer(gateway) as peer:
+                burst(gateway, 200, options.connections, peer)
+                share = options.jobs // ROUNDS
+                rates: list[float] = []
+                peer_rates: list[float] = []
+                latencies: list[float] = []
+                cpu_ms = 0.0
+                for _ in range(ROUNDS):
+                    cpu_before = sum(gateway.cpu_seconds().values())
+                    rate, found = burst(gateway, share, options.connections)
+                    cpu_ms += (sum(gateway.cpu_seconds().values()) - cpu_before) * 1000 / share / ROUNDS
+                    rates.append(rate)
+                    latencies += found
+                    peer_rates.append(burst(gateway, share, options.connections, peer)[0])
             one_rate, one_latencies = burst(gateway, max(200, options.jobs // 10), 1)
             bulk = {"jobs": [spec(number) for number in range(BULK)]}
             began = time.perf_counter()
@@ -110,7 +126,9 @@ def main() -> None:
         finally:
             gateway.stop()
     figures = {
-        "submits_per_second": rate,
+        "submits_per_second": report.median(rates),
+        "bare_peer_per_second": report.median(peer_rates),
+        "ratio_to_bare_peer": report.median(ours / bare for ours, bare in zip(rates, peer_rates, strict=True)),
         "p50_ms": report.percentile(latencies, 0.50),
         "p95_ms": report.percentile(latencies, 0.95),
         "p99_ms": report.percentile(latencies, 0.99),

@@ -311,18 +311,22 @@ def measure(size: Size, home: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {"jobs_per_second_by_workers": {}}
     gateway = Gateway(home)
     with fleet_of(size) as fleet:
+        _say("steady arrivals, without and beside the members that hang")
         with gateway.running(1):
             alone = fleet.steadily(size.steady_seconds, [])
             beside = fleet.steadily(size.steady_seconds, fleet.hanging)
             figures |= _cpu(gateway, size.steady_seconds)
         for workers in size.workers:
+            _say(f"a backlog of {size.jobs} jobs for {workers} workers")
             with gateway.running(workers):
                 figures["jobs_per_second_by_workers"][str(workers)] = round(fleet.backlog(size.jobs), 1)
         Cluster.objects.filter(id__in=[one.id for one in fleet.hanging]).update(
             health="unreachable", silent_since="2026-01-01T00:00:00Z"
         )
         Attempt.objects.filter(cluster__in=fleet.hanging).update(next_action_at=None)
+        _say(f"so far {figures}, alone {_spread(alone)}, beside those that hang {_spread(beside)}")
         without = passes()
+        _say(f"loading a history of {size.history} jobs")
         began = time.perf_counter()
         long_ago(fleet.pattern, fleet.healthy, size.history)
         figures["history_load_seconds"] = time.perf_counter() - began
@@ -353,6 +357,14 @@ def _cpu(gateway: Gateway, seconds: int) -> dict[str, float]:
         "observer_cpu_a_second": observer,
         "reconcile_cpu_a_second": (time.process_time() - spent) / 60,  # each cluster is due once a minute
     }
+
+
+def _say(line: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    return f"p50 {1000 * report.median(seconds):.0f} p99 {1000 * report.percentile(seconds, 0.99):.0f} ms"
 
 
 def _tell_passes(without: Mapping[str, float], with_history: Mapping[str, float]) -> None:

@@ -8,9 +8,11 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from benchmarks import machine
+
 
 def conditions(**more: object) -> None:
-    """Machine and versions, so that a figure is never quoted without them."""
+    """Machine, its own speed and versions, so that a figure is never quoted without them."""
     with open("/proc/meminfo", encoding="ascii") as lines:  # noqa: PTH123 - a kernel file
         memory_gib = int(next(lines).split()[1]) / 2**20
     revision = subprocess.run(
@@ -23,6 +25,7 @@ def conditions(**more: object) -> None:
         "python": platform.python_version(),
         "revision": revision or "unknown",
         "load before": f"{os.getloadavg()[0]:.2f}",
+        **machine.speed(),
         **more,
     }
     print("conditions: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
