@@ -77,6 +77,7 @@ def _commit_ms() -> float:
 
 class _Answer(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self.send_response(200)

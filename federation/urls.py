@@ -6,8 +6,9 @@ from .api import attestations, quotes
 from .api import jobs as api
 from .api import policies as policies_api
 from .api import reservations as reservations_api
+from .api import standstill as standstill_api
 from .api.metrics import metrics
-from .web import attesting, capacity, home, jobs, logs, policies, reservations, submit
+from .web import attesting, capacity, home, jobs, logs, policies, reservations, standstill, submit
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs", api.Jobs.as_view()),
@@ -25,6 +26,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("reservations", reservations_api.Reservations.as_view()),
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
+    path("standstill", standstill_api.StandstillView.as_view()),
+    path("standstill/open", standstill_api.Opening.as_view()),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),
@@ -37,6 +40,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/runs/", attesting.runs, name="cluster-runs"),
     path("clusters/<uuid:cluster_id>/attest/<slug:what>/", attesting.attest, name="cluster-attest"),
     path("attempts/<uuid:attempt_id>/attest/", attesting.attest_one, name="attempt-attest"),
+    path("standstill/", standstill.shown, name="standstill"),
+    path("standstill/open/", standstill.open_again, name="standstill-open"),
     path("capacity/", capacity.capacity, name="capacity"),
     path("reservations/", reservations.reservations, name="reservations"),
     path("reservations/new/", reservations.reserve, name="reserve"),

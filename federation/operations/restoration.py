@@ -21,23 +21,26 @@ from federation.engine import names, rendering
 from federation.engine.amounts import amounts_of, units_per_pod
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.model import FleetFlavor, JobRequest
+from federation.engine.reading import Faults, Fields
 from federation.engine.spec import request_of
 from federation.locks import lock_job, lock_with_jobs
 from federation.models import Attempt, ComparedCluster, Job, RemoteObject, Standstill
 from federation.queries.snapshot import load_fleet
 from federation.queries.standstill import left_of, open_standstill
+from federation.queries.submissions import field_errors
 from foundation import clock
 from foundation.outbox import announce
-from foundation.problems import Conflict
+from foundation.problems import Conflict, Invalid
 from foundation.transactions import retried
 from quotas.operations import HoldRequest
 from tenancy.operations import record_audit
-from tenancy.queries import Actor
+from tenancy.queries import Actor, require_operator
 
 from . import transitions
 from .upkeep import ask_for_reconciliation
 
 ALREADY_HELD = "already_held"
+MOST_WORDS_BYTES = 500
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
 
 
@@ -69,6 +72,28 @@ def open_dispatch(actor: Actor, note: str = "") -> None:
         detail = {"note": note, "uncompared": list(left.uncompared), "strangers": dict(left.strangers)}
         record_audit(actor, "dispatch.open", object_kind="installation", detail=detail)
         announce("cycle", "dispatch", "reconcile")
+
+
+def close_on_request(actor: Actor, body: object) -> None:
+    """`begin_standstill` by an operator's `{"reason": …}`."""
+    require_operator(actor, "pause dispatch")
+    begin_standstill(actor, _text_of(body, "reason"))
+
+
+def open_on_request(actor: Actor, body: object) -> None:
+    """`open_dispatch` by an operator's `{"note": …}`, which may be left out."""
+    require_operator(actor, "resume dispatch")
+    open_dispatch(actor, _text_of(body, "note", default=""))
+
+
+def _text_of(body: object, name: str, default: str | None = None) -> str:
+    faults = Faults()
+    text = Fields(body, "", faults, frozenset({name})).text(name, default=default, most_bytes=MOST_WORDS_BYTES)
+    if default is None and not faults.found and not text.strip():
+        faults.add(name, "required", "this field is required")
+    if faults.found:
+        raise Invalid(errors=field_errors(faults.found))
+    return text.strip()
 
 
 def take_in(standstill: Standstill, cluster_id: UUID, seen: Sequence[JobSeen]) -> list[JobSeen]:

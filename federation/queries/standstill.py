@@ -1,9 +1,11 @@
 """Whether the installation stands still, and what is left to find out before it may go on."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from clusters.models import Cluster
 from federation.models import ComparedCluster, Standstill
+from tenancy.queries import Actor, require_operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,24 @@ class Left:
     def is_nothing(self) -> bool:
         """Every cluster was compared, and all that runs is known."""
         return not self.uncompared and not self.strangers
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The standstill as operators see it; `began_at` is None while dispatch is open."""
+
+    began_at: datetime | None
+    reason: str
+    left: Left
+
+
+def standing_for(actor: Actor) -> Standing:
+    """For operators alone: it names clusters of every organisation."""
+    require_operator(actor, "see and end a standstill")
+    standstill = open_standstill()
+    if standstill is None:
+        return Standing(None, "", Left((), ()))
+    return Standing(standstill.began_at, standstill.reason, left_of(standstill))
 
 
 def open_standstill() -> Standstill | None:

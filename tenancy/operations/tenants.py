@@ -7,11 +7,11 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.dispatch import Signal
 
-from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
+from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.engine.roles import Permission, Role
 from tenancy.locks import hold_tree
 from tenancy.models import MAX_DEPTH, Membership, RoleBinding, Tenant
-from tenancy.queries import Actor, tenant_by_id, what_hangs_on
+from tenancy.queries import Actor, require_operator, tenant_by_id, what_hangs_on
 
 from .audit import record_audit
 
@@ -30,7 +30,7 @@ def create_tenant(
     with transaction.atomic():
         if parent_id is None:
             parent = None
-            _may_found(actor)
+            require_operator(actor, "create and remove organisations")
         else:
             parent = _parent(actor, parent_id)
         _check_place(kind, parent)
@@ -82,7 +82,7 @@ def remove_tenant(actor: Actor, tenant_id: UUID) -> None:
         hold_tree()
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
         if tenant.parent_id is None:
-            _may_found(actor)
+            require_operator(actor, "create and remove organisations")
         hanging = what_hangs_on(tenant)
         if hanging:
             raise Conflict(f"{tenant.path} still has: {', '.join(hanging)}.", code="tenant_not_empty")
@@ -95,11 +95,6 @@ def remove_tenant(actor: Actor, tenant_id: UUID) -> None:
             detail=_seen(tenant),
         )
         tenant.delete()
-
-
-def _may_found(actor: Actor) -> None:
-    if not ((actor.is_operator or actor.is_staff) and actor.may_administer_itself()):
-        raise PermissionDenied("Only operators of this installation can create and remove organisations.")
 
 
 def _parent(actor: Actor, parent_id: UUID) -> Tenant:

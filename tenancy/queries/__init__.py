@@ -13,6 +13,7 @@ from .actors import bindings_at as bindings_at
 from .actors import bindings_of as bindings_of
 from .actors import permissions_at as permissions_at
 from .actors import require as require
+from .actors import require_operator as require_operator
 from .actors import tenant_by_id as tenant_by_id
 from .actors import tenant_by_path as tenant_by_path
 from .actors import tenant_named as tenant_named

@@ -95,6 +95,11 @@ class Actor:
         """Whether the token, if it is one, reaches far enough to change its user's own affairs (such as tokens)."""
         return not self.scopes or Scope.ADMIN in self.scopes
 
+    @property
+    def runs_the_installation(self) -> bool:
+        """Whether what concerns every organisation is theirs to do."""
+        return (self.is_operator or self.is_staff) and self.may_administer_itself()
+
 
 SYSTEM = Actor(user_id=None, name="system", is_operator=True)
 
@@ -180,6 +185,12 @@ def permissions_at(actor: Actor, tenant: Tenant, *, until: datetime | None = EVE
         lasting = Q(expires_at__isnull=True)
         roles = roles.filter(lasting if until is None else lasting | Q(expires_at__gte=until))
     return permissions_of(roles.values_list("role", flat=True)) & actor.reach
+
+
+def require_operator(actor: Actor, act: str) -> None:
+    """Returns for those who run the installation; otherwise PermissionDenied, which names the act."""
+    if not actor.runs_the_installation:
+        raise PermissionDenied(f"Only operators of this installation can {act}.")
 
 
 def require(actor: Actor, tenant: Tenant, permission: Permission) -> None:

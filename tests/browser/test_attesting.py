@@ -3,10 +3,10 @@
 import pytest
 
 from clusters.models import Cluster
-from federation.models import Attempt
+from federation.models import Attempt, Standstill
 from federation.operations.restoration import begin_standstill
 from foundation.clock import now
-from tenancy.models import AuditEntry
+from tenancy.models import AuditEntry, User
 from tenancy.queries import SYSTEM
 from tests.rooms.federation.test_hostile_reports import make_attempt
 
@@ -45,3 +45,19 @@ def test_the_page_of_runs_fits_and_every_page_says_that_the_installation_stands_
         w.open(path)
         w.page.get_by_text("restored to 14:00").wait_for()
         assert w.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_an_operator_sees_what_is_left_and_resumes_dispatch_with_a_reason(window, admin, silent, width):
+    begin_standstill(SYSTEM, "restored to 14:00")
+    User.objects.filter(id=admin.id).update(is_staff=True)
+    w = window(width=width).sign_in(admin)
+    w.page.wait_for_url(f"{w.address}/")
+    w.page.get_by_role("link", name="See what is left").click()
+    w.page.get_by_role("cell", name="north").first.wait_for()
+    assert w.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    w.page.get_by_text("Resume dispatch").click()
+    w.page.get_by_label("Why does what is left not matter?").fill("ticket 4711")
+    w.page.get_by_role("button", name="Resume", exact=True).click()
+    w.page.get_by_text("Dispatch is open").wait_for()
+    assert "ticket 4711" in Standstill.objects.get().ended_by

@@ -14,9 +14,9 @@ from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject, Stan
 from federation.operations.reconciliation import reconcile_clusters
 from federation.operations.restoration import begin_standstill, take_in
 from foundation.clock import database_now
-from tenancy.models import AuditEntry
+from tenancy.models import AuditEntry, User
 from tenancy.queries import SYSTEM
-from tests.builders import submit
+from tests.builders import bearer, make_user, submit
 from tests.live import call, gpu_job, observe_until, place
 from tests.rooms.federation.test_evidence import released
 
@@ -158,3 +158,51 @@ def test_every_page_says_that_nothing_is_dispatched(client, submitter):
     client.force_login(User.objects.get(id=submitter.user_id))
     begin_standstill(SYSTEM, "restored to an hour ago")
     assert b"restored to an hour ago" in client.get("/jobs/").content
+
+
+def call_api(client, user, method, path="", **body):
+    """The status and JSON of a call of `/standstill` as this user."""
+    answer = getattr(client, method)(
+        f"/api/v1/standstill{path}", body or None, content_type="application/json", headers=bearer(user)
+    )
+    return answer.status_code, answer.json()
+
+
+@pytest.fixture
+def operator():
+    user = make_user("ops@example.com")
+    user.is_staff = True
+    user.save()
+    return user
+
+
+def test_an_operator_pauses_and_resumes_dispatch_over_the_api(client, cluster, operator):
+    assert call_api(client, operator, "get")[1]["is_closed"] is False
+    assert call_api(client, operator, "post")[0] == 422
+    for _ in range(2):
+        _, told = call_api(client, operator, "post", reason="restored")
+        assert (told["is_closed"], told["reason"], told["uncompared"]) == (True, "restored", [cluster.name])
+    status, refusal = call_api(client, operator, "post", "/open")
+    assert (status, refusal["code"]) == (409, "standstill")
+    assert cluster.name in refusal["detail"]
+    reconcile_clusters()
+    assert call_api(client, operator, "post", "/open")[1]["is_closed"] is False
+    assert Standstill.objects.get().ended_by.startswith(operator.email)
+    acts = AuditEntry.objects.filter(actor_name=operator.email, action__startswith="dispatch.").values_list(
+        "action", flat=True
+    )
+    assert list(acts) == ["dispatch.close", "dispatch.open"]
+
+
+def test_an_operator_answers_for_what_is_left(client, cluster, operator):
+    begin_standstill(SYSTEM, "restored")
+    assert call_api(client, operator, "post", "/open", note="that cluster is ashes")[1]["is_closed"] is False
+    assert "ashes" in Standstill.objects.get().ended_by
+
+
+@pytest.mark.parametrize(("method", "path"), [("get", ""), ("post", ""), ("post", "/open")])
+def test_nobody_else_sees_or_ends_a_standstill(client, cluster, submitter, method, path):
+    begin_standstill(SYSTEM, "restored")
+    status, _ = call_api(client, User.objects.get(id=submitter.user_id), method, path)
+    assert status == 403
+    assert Standstill.objects.get().ended_at is None
