@@ -16,6 +16,8 @@ COPY tenancy tenancy
 COPY clusters clusters
 COPY quotas quotas
 COPY billing billing
+COPY placement placement
+COPY simulator simulator
 COPY federation federation
 COPY templates templates
 COPY static static

@@ -25,8 +25,8 @@ from uuid import UUID
 
 import numpy as np
 
-from federation.engine.cycle import decide
-from federation.engine.model import (
+from placement.cycle.cycle import decide
+from placement.values.model import (
     FleetCluster,
     FleetFlavor,
     FleetNode,

@@ -23,11 +23,11 @@ import numpy as np
 
 from benchmarks.database_cycle import placed_per_second
 from benchmarks.report import conditions, last_line
-from federation.engine.cycle import decide, run
-from federation.engine.decisions import Decisions
-from federation.engine.expectations import expected_starts
-from federation.engine.fleet import FleetIndex
-from federation.engine.model import (
+from placement.answers.expected_starts import expected_starts
+from placement.cycle.cycle import decide, run
+from placement.fleet.fleet import FleetIndex
+from placement.values.decisions import Decisions
+from placement.values.model import (
     FleetCluster,
     FleetFlavor,
     FleetNode,

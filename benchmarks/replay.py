@@ -26,11 +26,11 @@ from typing import Any
 
 import zstandard
 
-from federation.engine.replay.figures import Figures
-from federation.engine.replay.gateways import PLAIN, EngineGateway, Gateway, plain_gateway
-from federation.engine.replay.simulation import replay
-from federation.engine.replay.traces import compressed, read_trace
-from federation.engine.replay.values import (
+from simulator.figures import Figures
+from simulator.gateways import PLAIN, EngineGateway, Gateway, plain_gateway
+from simulator.simulation import replay
+from simulator.traces import compressed, read_trace
+from simulator.values import (
     HOUR,
     ClusterPlan,
     Conditions,

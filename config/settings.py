@@ -12,7 +12,7 @@ from config.database import read_database_url
 from config.redis_url import check_redis_url
 from config.table_rights import OWNERS_TRIGGERS as OWNERS_TRIGGERS
 from config.table_rights import TABLE_RIGHTS as TABLE_RIGHTS
-from federation.engine.reviewing import check_token, read_hook_url
+from federation.engine.intake.policy_hooks import check_token, read_hook_url
 from foundation.edge.bounds import Bounds
 from foundation.edge.meters import Rates
 from foundation.edge.peers import Trust
@@ -282,10 +282,10 @@ SPECTACULAR_SETTINGS = {
         "TenantKind": "tenancy.models.Tenant.Kind",
         "Role": "tenancy.api.shapes.ROLES",
         "Scope": "tenancy.api.shapes.SCOPES",
-        "CapacityType": "federation.engine.spec.CAPACITY_TYPES",
+        "CapacityType": "federation.engine.intake.spec.CAPACITY_TYPES",
         "JobState": "federation.api.shapes.JOB_STATES",
         "AttemptState": "federation.api.shapes.ATTEMPT_STATES",
-        "ReasonCode": "federation.engine.reason_codes.REASON_CODES",
+        "ReasonCode": "placement.values.reason_codes.REASON_CODES",
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

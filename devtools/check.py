@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-TYPED = ("config", "federation", "billing", "quotas", "clusters", "tenancy", "foundation", "devtools", "benchmarks")
+ROOMS = ("federation", "simulator", "placement", "billing", "quotas", "clusters", "tenancy", "foundation")
+TYPED = ("config", *ROOMS, "devtools", "benchmarks")
 MANAGE = (sys.executable, "-W", "ignore:Got an error checking a consistent migration history", "manage.py")
 STEPS: Mapping[str, Sequence[str]] = {
     "lint": (sys.executable, "-m", "ruff", "check", "."),

@@ -187,7 +187,7 @@ def _namespace(what: str, name: str, labels: Mapping[str, str]) -> Rehearsal:
 
 
 def _job(what: str, namespace: str, name: str, *, pod: Mapping[str, Any] | None = None) -> Rehearsal:
-    """A suspended Job as the gateway renders it (federation.engine.rendering; a test holds the two together)."""
+    """A suspended Job as the gateway renders it (federation.engine.objects.rendering; a test holds the two together)."""
     amounts = {"cpu": "1", "memory": "1Mi", "ephemeral-storage": "64Gi"}
     container = {
         "name": "probe",

@@ -7,17 +7,17 @@ from typing import Any
 from uuid import UUID
 
 from billing.queries import CostView
-from federation.engine.decisions import InterruptionRisk, Reason
-from federation.engine.interruptions import risk_text
 from federation.engine.lifecycle import JobState
-from federation.engine.model import Runtime
-from federation.engine.quotes import Capacity, Offer
-from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
 from federation.queries.jobs import expected_start, newest_attempt
 from federation.queries.logs import JobLogs
 from federation.queries.quotes import JobQuote
 from foundation.plain_json import instant
+from placement.answers.quotes import Capacity, Offer
+from placement.ranking.interruptions import risk_text
+from placement.ranking.runtimes import runtime_text
+from placement.values.decisions import InterruptionRisk, Reason
+from placement.values.model import Runtime
 
 from .estimates import estimate_json, known_money, money_json, moves_json, parts_json
 

@@ -8,9 +8,9 @@ from rest_framework import serializers
 
 from billing.api.shapes import MoneyShape
 from clusters.engine.quantities import bytes_text
-from federation.engine.data import Move
-from federation.engine.estimates import Estimate, estimate_in
 from federation.models import Attempt
+from placement.answers.estimates import Estimate, estimate_in
+from placement.values.datasets import Move
 
 MONEY_STEP = Decimal("0.000001")
 

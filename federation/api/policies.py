@@ -8,12 +8,12 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from federation.engine.policies import STRATEGY_NAMES, Policy
-from federation.engine.policy_reading import policy_json, weights_json
-from federation.engine.spec import CAPACITY_TYPES
-from federation.engine.strategies import weights_of
+from federation.engine.intake.policy_reading import policy_json, weights_json
+from federation.engine.intake.spec import CAPACITY_TYPES
 from federation.operations import put_policy, remove_policy
 from federation.queries.policies import PolicyView, policy_of
+from placement.fleet.policies import STRATEGY_NAMES, Policy
+from placement.ranking.strategies import weights_of
 from tenancy.api.views import ApiView
 
 PATTERNS = "Names; `*` matches anything. Empty allows all."

@@ -8,9 +8,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from federation.engine.model import LEVELS
-from federation.engine.quantities import cpu_text, memory_text
-from federation.engine.reservation_reading import MAX_COPIES
+from federation.engine.intake.reservation_reading import MAX_COPIES
 from federation.models import Reservation
 from federation.operations import cancel_reservation, make_reservation, shorten_reservation
 from federation.queries.reservations import (
@@ -25,6 +23,8 @@ from federation.queries.reservations import (
 from foundation import clock
 from foundation.plain_json import instant
 from foundation.schema import page_shape
+from placement.values.model import LEVELS
+from placement.values.quantities import cpu_text, memory_text
 from tenancy.api.views import ApiView
 
 from .shapes import MODES, QUANTITY, GpuShape

@@ -5,13 +5,13 @@ from typing import Any
 from rest_framework import serializers
 
 from billing.api.shapes import MoneyShape
-from federation.engine import spec
+from federation.engine.intake import spec
 from federation.engine.lifecycle import AttemptState, JobState
-from federation.engine.model import LEVELS
-from federation.engine.reason_codes import REASON_CODES
 from federation.engine.retries import MOST_RETRIES, USUAL_RETRIES
 from federation.operations.bulk_submission import MAX_JOBS
 from foundation.shapes import ProblemShape
+from placement.values.model import LEVELS
+from placement.values.reason_codes import REASON_CODES
 
 from .estimates import CostPartsShape, EstimateShape, MoveShape
 

@@ -21,7 +21,7 @@ from django.conf import settings
 from clusters.drivers import DriverError
 from clusters.drivers.connections import run
 from clusters.drivers.resolve import checked_address
-from federation.engine.reviewing import (
+from federation.engine.intake.policy_hooks import (
     HookFailed,
     HookNotAsked,
     HookServer,
@@ -32,7 +32,7 @@ from federation.engine.reviewing import (
     read_hook_url,
     refusal,
 )
-from federation.engine.spec import JOB_FIELDS, spec_json
+from federation.engine.intake.spec import JOB_FIELDS, spec_json
 from foundation.plain_json import encode
 from foundation.strict_json import MalformedJSON, loads
 

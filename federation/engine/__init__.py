@@ -1,1 +1,1 @@
-"""Pure decisions: which job runs where and when, and why not elsewhere. Standard library and numpy only."""
+"""Pure decisions on a job's life, from what a user writes to the objects on a cluster. Which job runs where: placement."""

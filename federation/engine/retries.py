@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from .reason_codes import ReasonCode
+from placement.values.reason_codes import ReasonCode
 
 MOST_RETRIES = 100
 USUAL_RETRIES = 10

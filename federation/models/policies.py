@@ -8,9 +8,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from federation.engine.policies import STRATEGY_NAMES
-from federation.engine.spec import CAPACITY_TYPES
-from federation.engine.strategies import BOUNDS
+from federation.engine.intake.spec import CAPACITY_TYPES
+from placement.fleet.policies import STRATEGY_NAMES
+from placement.ranking.strategies import BOUNDS
 from tenancy.models import Tenant
 
 

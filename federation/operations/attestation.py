@@ -16,15 +16,15 @@ from django.db.models.functions import Greatest, Now
 import clusters.operations
 from clusters.models import Cluster
 from clusters.queries import cluster_by_id, require_at_owner, visible_clusters
+from federation.engine.intake.reading import Faults, Fields
 from federation.engine.lifecycle import AttemptState
-from federation.engine.reading import Faults, Fields
-from federation.engine.reason_codes import ReasonCode
 from federation.locks import lock_with_jobs
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun
 from federation.queries.attested import VANISHED
 from federation.queries.submissions import field_errors
 from foundation.problems import Conflict, Invalid, NotFound
 from foundation.transactions import retried
+from placement.values.reason_codes import ReasonCode
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 

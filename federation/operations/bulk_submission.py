@@ -10,9 +10,8 @@ from uuid import UUID
 
 from django.db import connection
 
-from federation.engine.policies import Policy
-from federation.engine.reading import Faults, Fields
-from federation.engine.spec import request_of
+from federation.engine.intake.reading import Faults, Fields
+from federation.engine.intake.spec import request_of
 from federation.models import Job
 from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
@@ -23,6 +22,7 @@ from federation.queries.submissions import field_errors, read_submission
 from foundation import clock
 from foundation.outbox import announce
 from foundation.problems import Invalid, Problem
+from placement.fleet.policies import Policy
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.operations import Answer, answer_once, given_answer, record_audit

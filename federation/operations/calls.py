@@ -23,12 +23,12 @@ from clusters.drivers.connections import run
 from clusters.engine.permissions import Right
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
-from federation.engine.ranks import GATE, INDEX_LABEL, wishes_of
-from federation.engine.reason_codes import ReasonCode
-from federation.engine.rendering import namespace_labels
+from federation.engine.objects.ranks import GATE, INDEX_LABEL, wishes_of
+from federation.engine.objects.rendering import namespace_labels
 from federation.engine.retries import Cause
 from federation.engine.stuck import is_stuck
 from federation.queries.visits import Visit, VisitedObject
+from placement.values.reason_codes import ReasonCode
 
 from .endings import OBJECT_DELETED, REFUSED
 from .evidence import Standing, pods_of, require_same_cluster, standing_of, started_pods

@@ -15,11 +15,11 @@ from django.db.models.functions import Coalesce, Now
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState, JobState
-from federation.engine.reason_codes import ReasonCode
 from federation.engine.stuck import PATIENCE, is_stuck
 from federation.locks import lock_attempts, lock_with_jobs
 from federation.models import Attempt, Job, PodRun
 from foundation.transactions import retried
+from placement.values.reason_codes import ReasonCode
 
 from . import transitions
 from .endings import end_attempts

@@ -20,22 +20,10 @@ from msgspec import json
 
 import clusters.queries
 import quotas.operations
-from federation.engine import cycle, names
-from federation.engine.amounts import units_per_pod
-from federation.engine.decisions import Placement, PodSetPlacement, Reason, Wait
-from federation.engine.egress import egress_text
-from federation.engine.estimates import estimate_of, record_of
-from federation.engine.fleet import FleetIndex
-from federation.engine.interruptions import risk_text
+from federation.engine import names
 from federation.engine.lifecycle import JobState
-from federation.engine.model import LEVELS, PodSetRequest, Snapshot, Topology
-from federation.engine.pools import WIDTH_OF_LEVEL
-from federation.engine.ranks import Stretch, stretches_of
-from federation.engine.reason_codes import ReasonCode
-from federation.engine.rendering import kept_levels
-from federation.engine.runtimes import runtime_of
-from federation.engine.siting import within_slice
-from federation.engine.views import respects
+from federation.engine.objects.ranks import Stretch, stretches_of
+from federation.engine.objects.rendering import kept_levels
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.models import Job
 from federation.operations import figures, transitions
@@ -47,6 +35,19 @@ from federation.queries.visits import spec_hash_of
 from foundation.clock import database_now
 from foundation.ids import new_id
 from foundation.transactions import retried
+from placement.answers.estimates import estimate_of, record_of
+from placement.cycle import cycle
+from placement.cycle.visibility import respects
+from placement.fleet.amounts import units_per_pod
+from placement.fleet.egress import egress_text
+from placement.fleet.fleet import FleetIndex
+from placement.fleet.pools import WIDTH_OF_LEVEL
+from placement.fleet.siting import within_slice
+from placement.ranking.interruptions import risk_text
+from placement.ranking.runtimes import runtime_of
+from placement.values.decisions import Placement, PodSetPlacement, Reason, Wait
+from placement.values.model import LEVELS, PodSetRequest, Snapshot, Topology
+from placement.values.reason_codes import ReasonCode
 from quotas.operations import HoldRefusal, HoldRequest
 
 APPLY_BATCH = 500

@@ -24,7 +24,6 @@ import clusters.operations
 import clusters.queries
 from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
-from federation.engine.reason_codes import ReasonCode
 from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of
 from federation.models import Attempt, RemoteObject
 from federation.queries.visits import Visit, due_clusters, is_being_visited, visits_of
@@ -32,6 +31,7 @@ from foundation.crash import crash_point
 from foundation.pipelines import one_round_trip
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
+from placement.values.reason_codes import ReasonCode
 
 from . import figures, transitions
 from .calls import (

@@ -14,10 +14,10 @@ from django.db.models.functions import Now
 
 import quotas.operations
 from federation.engine.lifecycle import AttemptState, JobState
-from federation.engine.reason_codes import ReasonCode
 from federation.engine.retries import Cause
 from federation.locks import lock_attempts, lock_jobs_of
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, Job
+from placement.values.reason_codes import ReasonCode
 
 from . import transitions
 from .learning import remember_runs

@@ -12,9 +12,9 @@ from uuid import UUID
 from django.db import connection
 
 from federation.engine.lifecycle import AttemptState
-from federation.engine.reason_codes import ReasonCode
 from federation.engine.retries import INTERRUPTIONS, Cause, Failure, Told, cause_of, may_go_on, retries_of
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun, RemoteObject
+from placement.values.reason_codes import ReasonCode
 
 from . import transitions
 from .transitions import Ending

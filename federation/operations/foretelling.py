@@ -11,17 +11,17 @@ from uuid import UUID
 
 from django.db import connection
 
-from federation.engine import cycle
-from federation.engine.decisions import Start
-from federation.engine.expectations import expected_starts
-from federation.engine.fleet import FleetIndex
-from federation.engine.model import Snapshot
-from federation.engine.timeline import start_text
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.snapshot import load_snapshot, with_times
 from foundation import clock
 from foundation.clock import monotonic
 from foundation.plain_json import instant
+from placement.answers.expected_starts import expected_starts
+from placement.cycle import cycle
+from placement.cycle.timeline import start_text
+from placement.fleet.fleet import FleetIndex
+from placement.values.decisions import Start
+from placement.values.model import Snapshot
 
 REST = 10
 KEEP_SECONDS = 5.0

@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Max
 
-from federation.engine.runtimes import LONGEST_SECONDS, MOST_KEPT, Groups, groups_of
 from federation.models import Attempt, Job, PodRun
 from foundation import clock
+from placement.ranking.runtimes import LONGEST_SECONDS, MOST_KEPT, Groups, groups_of
 
 REMEMBER = """
 INSERT INTO federation_rungroup AS known (key, tenant_id, level, recent_seconds, runs, last_at)

@@ -20,7 +20,6 @@ import clusters.operations
 from clusters.drivers import JobSeen, PodSeen
 from clusters.engine.clocks import eras_of
 from federation.engine.lifecycle import AttemptState
-from federation.engine.reason_codes import ReasonCode
 from federation.engine.retries import Cause
 from federation.engine.sightings import (
     TOLD,
@@ -37,6 +36,7 @@ from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, PodRun, RemoteObject
 from foundation import clock
 from foundation.transactions import retried
+from placement.values.reason_codes import ReasonCode
 
 from . import figures, transitions
 from .endings import OBJECT_DELETED, end_attempts

@@ -15,12 +15,13 @@ from django.db import transaction
 
 from billing.operations import ObservedRun, record_runs
 from clusters.models import Cluster, Flavor
-from federation.engine import names, rendering
+from federation.engine import names
+from federation.engine.intake.spec import JobSpec, shape_of, spec_json
 from federation.engine.lifecycle import AttemptState, JobState
-from federation.engine.reason_codes import ReasonCode
-from federation.engine.spec import JobSpec, shape_of, spec_json
+from federation.engine.objects import rendering
 from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject
 from foundation.ids import id_at
+from placement.values.reason_codes import ReasonCode
 from tenancy.models import Tenant, User
 
 HANDED_OVER = timedelta(seconds=2)

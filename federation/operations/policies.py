@@ -7,15 +7,15 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.functions import Now
 
-from federation.engine.model import TenantPolicy
-from federation.engine.policy_reading import policy_json, read_policy
-from federation.engine.reading import Refused
-from federation.engine.strategies import TERMS
+from federation.engine.intake.policy_reading import policy_json, read_policy
+from federation.engine.intake.reading import Refused
 from federation.models import PlacementPolicy, PolicyWeight
 from federation.queries.policies import PolicyView, policy_of
 from federation.queries.submissions import field_errors
 from foundation.outbox import announce
 from foundation.problems import Invalid, NotFound
+from placement.ranking.strategies import TERMS
+from placement.values.model import TenantPolicy
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.operations import record_audit

@@ -21,7 +21,6 @@ from clusters.drivers.connections import run
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, id_in
-from federation.engine.reason_codes import ReasonCode
 from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, Job, RemoteObject
 from federation.queries.attested import Word, word_on_vanished
@@ -30,6 +29,7 @@ from federation.queries.visits import DueCluster
 from foundation.clock import database_now
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
+from placement.values.reason_codes import ReasonCode
 
 from . import transitions
 from .attestation import end_as_lost

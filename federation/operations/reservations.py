@@ -10,13 +10,9 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
-from federation.engine.booking import Booking, book
-from federation.engine.decisions import Reason
-from federation.engine.model import FleetCluster, JobRequest
-from federation.engine.policies import Policy
-from federation.engine.reading import Faults, Fields, Refused
-from federation.engine.reservation_reading import Wanted, read_reservation
-from federation.engine.spec import request_of, shape_of, spec_json
+from federation.engine.intake.reading import Faults, Fields, Refused
+from federation.engine.intake.reservation_reading import Wanted, read_reservation
+from federation.engine.intake.spec import request_of, shape_of, spec_json
 from federation.locks import rewrite_reservations
 from federation.models import Reservation, ReservedNode
 from federation.queries.policies import policy_at
@@ -29,6 +25,10 @@ from foundation.ids import new_id
 from foundation.outbox import announce
 from foundation.plain_json import instant
 from foundation.problems import Conflict, FieldError, Invalid, Problem
+from placement.answers.booking import Booking, book
+from placement.fleet.policies import Policy
+from placement.values.decisions import Reason
+from placement.values.model import FleetCluster, JobRequest
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
 from tenancy.operations import Answer, answer_once, record_audit

@@ -17,12 +17,11 @@ from django.db.models.functions import Now
 import quotas.operations
 from clusters.drivers import JobSeen
 from clusters.models import Cluster
-from federation.engine import names, rendering
-from federation.engine.amounts import amounts_of, units_per_pod
+from federation.engine import names
+from federation.engine.intake.reading import Faults, Fields
+from federation.engine.intake.spec import request_of
 from federation.engine.lifecycle import AttemptState, JobState
-from federation.engine.model import FleetFlavor, JobRequest
-from federation.engine.reading import Faults, Fields
-from federation.engine.spec import request_of
+from federation.engine.objects import rendering
 from federation.locks import lock_job, lock_with_jobs
 from federation.models import Attempt, ComparedCluster, Job, RemoteObject, Standstill
 from federation.queries.snapshot import load_fleet
@@ -32,6 +31,8 @@ from foundation import clock
 from foundation.outbox import announce
 from foundation.problems import Conflict, Invalid
 from foundation.transactions import retried
+from placement.fleet.amounts import amounts_of, units_per_pod
+from placement.values.model import FleetFlavor, JobRequest
 from quotas.operations import HoldRequest
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, require_operator

@@ -11,9 +11,8 @@ from typing import Any
 import msgspec
 from django.db import connection
 
+from federation.engine.intake.spec import JobSpec, request_of, shape_of, spec_json
 from federation.engine.lifecycle import JobState
-from federation.engine.reason_codes import ReasonCode
-from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
 from federation.models import Job
 from federation.queries.policies import policy_at
 from federation.queries.prospects import refuse_hopeless
@@ -26,6 +25,7 @@ from foundation.ids import new_id
 from foundation.outbox import announce
 from foundation.pipelines import one_round_trip
 from foundation.problems import PermissionDenied
+from placement.values.reason_codes import ReasonCode
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
 from tenancy.operations import Answer, answer_once, given_answer, record_audit

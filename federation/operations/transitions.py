@@ -18,7 +18,6 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from federation.engine.lifecycle import ATTEMPT_MOVES, AttemptState, JobState
-from federation.engine.reason_codes import ReasonCode
 from federation.models import (
     ATTEMPT_LIFECYCLE,
     JOB_LIFECYCLE,
@@ -32,6 +31,7 @@ from foundation.outbox import announce
 from foundation.pipelines import one_round_trip
 from foundation.rows import insert_like, insert_rows
 from foundation.states import advance
+from placement.values.reason_codes import ReasonCode
 
 Rows = Sequence[Mapping[str, object]]
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from clusters.engine.datasets import Catalogue, meant
 from clusters.queries import known_data
-from federation.engine.data import DataNeed
-from federation.engine.model import JobRequest
 from foundation.problems import FieldError, NotFound
+from placement.values.datasets import DataNeed
+from placement.values.model import JobRequest
 
 
 def with_data(requests: Sequence[JobRequest]) -> tuple[JobRequest, ...]:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from federation.engine.data import Move
-from federation.engine.egress import egress_text
-from federation.engine.estimates import Estimate, estimate_in
-from federation.engine.runtimes import rough_text
 from federation.models import Attempt
+from placement.answers.estimates import Estimate, estimate_in
+from placement.fleet.egress import egress_text
+from placement.ranking.runtimes import rough_text
+from placement.values.datasets import Move
 
 PART_WORDS = {"run": "running", "interruptions": "lost to interruptions", "egress": "egress"}
 

@@ -4,11 +4,11 @@ from datetime import datetime
 
 from django.db.models import F, OuterRef, Subquery
 
-from federation.engine.model import JobRequest
-from federation.engine.replay.values import WHOLE, TraceJob
-from federation.engine.runtimes import groups_of
-from federation.engine.spec import request_of
+from federation.engine.intake.spec import request_of
 from federation.models import Attempt, Job
+from placement.ranking.runtimes import groups_of
+from placement.values.model import JobRequest
+from simulator.values import WHOLE, TraceJob
 
 
 def past_jobs(since: datetime, until: datetime) -> tuple[tuple[TraceJob, ...], int]:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from federation.engine.model import Runtime
-from federation.engine.runtimes import Groups, groups_of, name_pattern
 from federation.queries.runtimes import runtimes_of
+from placement.ranking.runtimes import Groups, groups_of, name_pattern
+from placement.values.model import Runtime
 
 MOST_KEPT = 200_000
 

@@ -1,7 +1,7 @@
 """What the clusters' room knows of a flavor, in the words of placement."""
 
 from clusters.queries import FlavorView
-from federation.engine.model import FleetFlavor
+from placement.values.model import FleetFlavor
 
 
 def offered(flavor: FlavorView) -> FleetFlavor:

@@ -7,9 +7,9 @@ from django.db.models import Count, QuerySet
 from django.db.models.functions import TruncHour
 
 from federation.engine.lifecycle import JobState
-from federation.engine.reason_codes import ReasonCode
 from federation.models import TERMINAL_JOB_STATES, Job
 from foundation.clock import now
+from placement.values.reason_codes import ReasonCode
 from tenancy.queries import Actor
 
 from .pages import JobLine, jobs_seen_by, line_of, with_newest_cluster

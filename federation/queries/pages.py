@@ -12,9 +12,6 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from clusters.models import Flavor
 from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
-from federation.engine.quantities import duration_text
-from federation.engine.reason_codes import meaning_of
-from federation.engine.runtimes import runtime_text
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.jobs import expected_start
@@ -23,6 +20,9 @@ from federation.queries.runtimes import runtime_of_job
 from foundation import clock
 from foundation.paging import page_of
 from foundation.problems import NotFound
+from placement.ranking.runtimes import runtime_text
+from placement.values.quantities import duration_text
+from placement.values.reason_codes import meaning_of
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, permissions_at, tenant_by_path, visible_tenants
 

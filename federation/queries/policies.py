@@ -7,9 +7,9 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import QuerySet
 
-from federation.engine.model import StrategyWeights, TenantPolicy
-from federation.engine.policies import Policy, prefixes_of
 from federation.models import PlacementPolicy
+from placement.fleet.policies import Policy, prefixes_of
+from placement.values.model import StrategyWeights, TenantPolicy
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, permissions_at, tenant_by_id

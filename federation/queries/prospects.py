@@ -13,18 +13,18 @@ from uuid import UUID
 import clusters.queries
 import quotas.queries
 from clusters.queries import ClusterView, NodeView
-from federation.engine.amounts import amounts_of, units_per_pod
-from federation.engine.eligibility import exclusion
-from federation.engine.feasibility import never_fits
-from federation.engine.fleet import FleetIndex, sees
-from federation.engine.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
-from federation.engine.policies import Policy
 from federation.queries.data import refuse_unknown_data
 from federation.queries.offered import offered
 from federation.queries.policies import policy_at
 from federation.queries.reservations import reserved_on
 from foundation.clock import monotonic
 from foundation.problems import FieldError, NotFound, Problem
+from placement.fleet.amounts import amounts_of, units_per_pod
+from placement.fleet.eligibility import exclusion
+from placement.fleet.fleet import FleetIndex, sees
+from placement.fleet.policies import Policy
+from placement.ranking.feasibility import never_fits
+from placement.values.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
 
 REMEMBER_SECONDS = 1.0
 MOST_REMEMBERED = 10_000

@@ -13,18 +13,18 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from federation.engine.heads import heads
+from federation.engine.intake.spec import request_of
 from federation.engine.lifecycle import JobState
-from federation.engine.model import ClusterRefusal, JobRequest, Runtime
-from federation.engine.ordering import by_response_ratio
-from federation.engine.reason_codes import ReasonCode
 from federation.engine.retries import INTERRUPTIONS, pause_seconds
-from federation.engine.spec import request_of
 from federation.models import Attempt, Job
 from federation.queries.data import with_data
 from federation.queries.kinds import kind_of, runtimes_of_kinds
 from foundation.clock import monotonic
 from foundation.problems import RateLimited
+from placement.cycle.heads import heads
+from placement.cycle.ordering import by_response_ratio
+from placement.values.model import ClusterRefusal, JobRequest, Runtime
+from placement.values.reason_codes import ReasonCode
 from tenancy.models import Tenant
 
 QUEUE_DEPTH = 20_000

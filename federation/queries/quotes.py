@@ -10,11 +10,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from billing.queries import egress_rates
-from federation.engine.fleet import FleetIndex
-from federation.engine.model import JobRequest, Runtime, Snapshot
-from federation.engine.quotes import Capacity, Outlook, Quote, capacity
-from federation.engine.runtimes import Groups, groups_of
-from federation.engine.spec import JobSpec, request_of, shape_of, spec_json
+from federation.engine.intake.spec import JobSpec, request_of, shape_of, spec_json
 from federation.queries.data import with_data
 from federation.queries.policies import load_policies, policy_at
 from federation.queries.prospects import refuse_hopeless
@@ -26,6 +22,10 @@ from federation.queries.snapshot import load_fleet, load_limits, with_times
 from federation.queries.submissions import read_shape, read_submission
 from foundation import clock
 from foundation.ids import new_id
+from placement.answers.quotes import Capacity, Outlook, Quote, capacity
+from placement.fleet.fleet import FleetIndex
+from placement.ranking.runtimes import Groups, groups_of
+from placement.values.model import JobRequest, Runtime, Snapshot
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_path

@@ -10,11 +10,11 @@ from uuid import UUID
 from django.db import connection
 
 from federation.engine.lifecycle import AttemptState
-from federation.engine.model import Release
-from federation.engine.runtimes import best_known, expected_end
 from federation.models import Job
 from federation.queries.kinds import kind_of, known_kind, runtimes_of_kinds
 from foundation.clock import monotonic
+from placement.ranking.runtimes import best_known, expected_end
+from placement.values.model import Release
 
 KEEP_SECONDS = 1.0
 REST = 10

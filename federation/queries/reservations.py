@@ -14,12 +14,12 @@ from django.db.models.functions import Concat
 
 from clusters.models import Flavor
 from clusters.queries import fleet
-from federation.engine.advance import AdvanceReservation, longest_inside
-from federation.engine.policies import prefixes_of
-from federation.engine.spec import JobSpec
+from federation.engine.intake.spec import JobSpec
 from federation.models import LIVE_ATTEMPT_STATES, Reservation
 from foundation import clock
 from foundation.problems import FieldError, Invalid, NotFound
+from placement.fleet.policies import prefixes_of
+from placement.values.advance import AdvanceReservation, longest_inside
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, permissions_at, tenant_by_path, visible_tenants

@@ -10,9 +10,7 @@ from django.conf import settings
 
 from federation.drivers.policy_hooks import ask_installed, ask_server, installed_hooks
 from federation.drivers.policy_hooks import has_hooks as has_hooks
-from federation.engine.policies import Policy
-from federation.engine.reading import Refused
-from federation.engine.reviewing import (
+from federation.engine.intake.policy_hooks import (
     RETRY_SECONDS,
     HookFailed,
     HookNotAsked,
@@ -22,11 +20,13 @@ from federation.engine.reviewing import (
     Said,
     changed_fields,
 )
-from federation.engine.spec import JobSpec, spec_json
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.reading import Refused
+from federation.engine.intake.spec import JobSpec, spec_json
+from federation.engine.intake.spec_reading import read_spec
 from federation.queries.submissions import rules
 from foundation.problems import Problem
 from foundation.requests import current_request_id
+from placement.fleet.policies import Policy
 from tenancy.queries import Actor
 
 log = logging.getLogger(__name__)

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from federation.engine.model import Runtime
-from federation.engine.runtimes import Groups, Histories, RunHistory, best_known, groups_of, predict
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, RunGroup
 from foundation.clock import monotonic
+from placement.ranking.runtimes import Groups, Histories, RunHistory, best_known, groups_of, predict
+from placement.values.model import Runtime
 
 FRESH_SECONDS = 30.0
 MOST_KEPT = 50_000

@@ -23,8 +23,14 @@ import quotas.queries
 from billing.queries import PriceView
 from clusters.engine.health import FRESH, OPEN_STATES, Freshness
 from clusters.queries.fleet import ClusterView, NodeView
-from federation.engine.interruptions import are_interrupted
-from federation.engine.model import (
+from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.offered import offered
+from federation.queries.policies import load_policies
+from federation.queries.queue import load_queue, times_of
+from federation.queries.releases import load_releases
+from federation.queries.reservations import load_reservations
+from placement.ranking.interruptions import are_interrupted
+from placement.values.model import (
     FleetCluster,
     FleetFlavor,
     FleetNode,
@@ -32,12 +38,6 @@ from federation.engine.model import (
     PriceChange,
     Snapshot,
 )
-from federation.models import LIVE_ATTEMPT_STATES
-from federation.queries.offered import offered
-from federation.queries.policies import load_policies
-from federation.queries.queue import load_queue, times_of
-from federation.queries.releases import load_releases
-from federation.queries.reservations import load_reservations
 
 SPOT = "spot"
 

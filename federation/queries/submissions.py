@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from django.conf import settings
 
-from federation.engine.manifest import BESIDE_MANIFEST, read_manifest
-from federation.engine.policies import Policy
-from federation.engine.reading import Fault, Faults, Fields, Refused
-from federation.engine.reservation_reading import named_shape
-from federation.engine.spec import JOB_FIELDS, JobSpec, Rules
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.manifest import BESIDE_MANIFEST, read_manifest
+from federation.engine.intake.reading import Fault, Faults, Fields, Refused
+from federation.engine.intake.reservation_reading import named_shape
+from federation.engine.intake.spec import JOB_FIELDS, JobSpec, Rules
+from federation.engine.intake.spec_reading import read_spec
 from foundation.problems import FieldError, Invalid
+from placement.fleet.policies import Policy
 
 SUBMISSION_FIELDS = JOB_FIELDS | {"tenant"}
 MANIFEST_FIELDS = frozenset(BESIDE_MANIFEST) | {"tenant", "manifest"}

@@ -11,14 +11,14 @@ from django.db import connection
 
 import clusters.queries
 from clusters.queries import NodeView
-from federation.engine.advance import TURNOVER, AdvanceReservation, latest_end
 from federation.engine.lifecycle import AttemptState
-from federation.engine.model import FleetCluster, FleetNode
-from federation.engine.timeline import instant_text
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.reservations import load_reservations, visible_reservations
 from federation.queries.snapshot import load_fleet
 from foundation.problems import FieldError
+from placement.cycle.timeline import instant_text
+from placement.values.advance import TURNOVER, AdvanceReservation, latest_end
+from placement.values.model import FleetCluster, FleetNode
 from tenancy.queries import Actor, visible_tenants
 
 RESERVED = "reserved for others in that period"

@@ -13,12 +13,13 @@ from django.db import connection
 from msgspec import json
 
 from clusters.models import Cluster
-from federation.engine import claims, isolation, ranks, rendering
-from federation.engine.advance import AdvanceReservation, Bounds, bounds_of, latest_end
 from federation.engine.lifecycle import AttemptState
-from federation.engine.reason_codes import ReasonCode
+from federation.engine.objects import isolation, ranks, rendering
+from federation.engine.objects import resource_claims as claims
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.reservations import load_reservations
+from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
+from placement.values.reason_codes import ReasonCode
 
 SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)

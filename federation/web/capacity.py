@@ -6,11 +6,11 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from federation.engine.quotes import Capacity
 from federation.queries.pages import gpu_models
 from federation.queries.quotes import capacity_of
 from foundation.pages import Form, asked, show
 from foundation.problems import Problem
+from placement.answers.quotes import Capacity
 from tenancy.queries import Actor
 from tenancy.web import page
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from federation.engine.decisions import Reason
-from federation.engine.interruptions import risk_text
-from federation.engine.quotes import Offer
 from federation.queries.estimates import EstimateLine, estimate_line
 from federation.queries.quotes import JobQuote, quote_of_draft
 from foundation.problems import Problem
+from placement.answers.quotes import Offer
+from placement.ranking.interruptions import risk_text
+from placement.values.decisions import Reason
 from tenancy.queries import Actor
 
 MOST_SHOWN = 8

@@ -10,13 +10,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from clusters.queries import visible_clusters
-from federation.engine.model import TenantPolicy
-from federation.engine.policies import STRATEGY_NAMES
-from federation.engine.policy_reading import policy_json
+from federation.engine.intake.policy_reading import policy_json
 from federation.operations import put_policy, remove_policy
 from federation.queries.policies import PolicyView, policy_of
 from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, Problem
+from placement.fleet.policies import STRATEGY_NAMES
+from placement.values.model import TenantPolicy
 from tenancy.queries import Actor
 from tenancy.web import action, page
 

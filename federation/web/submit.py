@@ -11,8 +11,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from federation.engine.model import LEVELS
-from federation.engine.spec import CAPACITY_TYPES, PRIORITIES, STRATEGIES
+from federation.engine.intake.spec import CAPACITY_TYPES, PRIORITIES, STRATEGIES
 from federation.models import Job
 from federation.operations.submission import submit_job
 from federation.queries.pages import gpu_models, job_view
@@ -21,6 +20,7 @@ from foundation import strict_json
 from foundation.ids import new_id
 from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, Problem
+from placement.values.model import LEVELS
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
 from tenancy.web import page

@@ -7,7 +7,7 @@ import pytest
 from clusters.drivers import NotThere, Refused
 from clusters.engine.claimable import DeviceSeen, device_of
 from clusters.engine.resource_slices import read_pool
-from federation.engine.claims import Claimable, claim_templates
+from federation.engine.objects.resource_claims import Claimable, claim_templates
 
 from .worlds import INSTALL, World, fresh_name, in_namespace, job, slice_object, until, watching
 

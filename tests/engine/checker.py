@@ -4,8 +4,8 @@ from collections import Counter
 from datetime import datetime
 from fnmatch import fnmatchcase
 
-from federation.engine.decisions import Decisions, Placement
-from federation.engine.model import FleetCluster, JobRequest, PodSetRequest, Snapshot
+from placement.values.decisions import Decisions, Placement
+from placement.values.model import FleetCluster, JobRequest, PodSetRequest, Snapshot
 
 POSITION = {"zone": 1, "block": 2, "rack": 3}
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from federation.engine.advance import AdvanceReservation
-from federation.engine.model import (
+from placement.values.advance import AdvanceReservation
+from placement.values.model import (
     Constraints,
     FleetCluster,
     FleetFlavor,

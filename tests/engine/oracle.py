@@ -11,7 +11,7 @@ from typing import Any
 
 from ortools.sat.python import cp_model
 
-from federation.engine.model import FleetCluster, FleetNode, JobRequest, PodSetRequest, Snapshot
+from placement.values.model import FleetCluster, FleetNode, JobRequest, PodSetRequest, Snapshot
 
 from .checker import POSITION
 

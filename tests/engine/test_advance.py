@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine.booking import MOST_NODES, Booking, book
-from federation.engine.cycle import decide
-from federation.engine.decisions import Reason
-from federation.engine.model import Release, TenantPolicy
-from federation.engine.policies import Policy
-from federation.engine.quotes import capacity, quote
-from federation.engine.recording import snapshot_of, snapshot_text
+from placement.answers.booking import MOST_NODES, Booking, book
+from placement.answers.quotes import capacity, quote
+from placement.answers.recording import snapshot_of, snapshot_text
+from placement.cycle.cycle import decide
+from placement.fleet.policies import Policy
+from placement.values.decisions import Reason
+from placement.values.model import Release, TenantPolicy
 
 from .checker import check
 from .fleets import H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, uniform

@@ -2,8 +2,8 @@
 
 import pytest
 
-from federation.engine.amounts import amounts_of, units_per_pod
-from federation.engine.model import GpuRequest
+from placement.fleet.amounts import amounts_of, units_per_pod
+from placement.values.model import GpuRequest
 
 from .fleets import A100, H100, flavor, job, pods
 

@@ -7,9 +7,9 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine.cycle import decide
-from federation.engine.model import Release
-from federation.engine.quotes import quote
+from placement.answers.quotes import quote
+from placement.cycle.cycle import decide
+from placement.values.model import Release
 
 from .checker import check
 from .fleets import NOW, cluster, flavor, job, limit, node, pods, snapshot

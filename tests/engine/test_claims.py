@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.engine import names
-from federation.engine.claims import MOST_PER_CLAIM, Claimable, claim_templates, claims_of
-from federation.engine.rendering import Devices, Identity, render_job
-from federation.engine.spec import Rules, spec_json
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.spec import Rules, spec_json
+from federation.engine.intake.spec_reading import read_spec
+from federation.engine.objects.rendering import Devices, Identity, render_job
+from federation.engine.objects.resource_claims import MOST_PER_CLAIM, Claimable, claim_templates, claims_of
 from tests.builders import make_spec
 
 H100 = Claimable("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"')

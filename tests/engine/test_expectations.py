@@ -6,11 +6,11 @@ from uuid import UUID
 
 from hypothesis import given, settings
 
-from federation.engine.cycle import run
-from federation.engine.expectations import MOST_FORESEEN, expected_starts
-from federation.engine.model import PriceChange, Release, Runtime
-from federation.engine.quotes import quote
-from federation.engine.timeline import instant_text
+from placement.answers.expected_starts import MOST_FORESEEN, expected_starts
+from placement.answers.quotes import quote
+from placement.cycle.cycle import run
+from placement.cycle.timeline import instant_text
+from placement.values.model import PriceChange, Release, Runtime
 
 from .fleets import NOW, cluster, flavor, job, limit, node, pods, snapshot
 from .test_placement_laws import jobs, snapshots

@@ -2,7 +2,7 @@
 
 import pytest
 
-from federation.engine.feasibility import never_fits
+from placement.ranking.feasibility import never_fits
 
 from .fleets import A100, H100, cluster, flavor, job, node, pods, uniform
 

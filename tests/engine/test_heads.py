@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.heads import fill, heads
+from placement.cycle.heads import fill, heads
 
 wants = st.dictionaries(st.integers(0, 50), st.integers(1, 1000), max_size=30)
 

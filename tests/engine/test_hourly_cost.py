@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.engine.rating import Load, PriceSpan, rate
-from federation.engine.candidates import ask_of
-from federation.engine.cycle import decide
-from federation.engine.fleet import fleet_of
-from federation.engine.model import PriceChange, Topology
-from federation.engine.prices import cost_over, hourly_cost
-from federation.engine.quotes import quote
+from placement.answers.quotes import quote
+from placement.cycle.cycle import decide
+from placement.fleet.fleet import fleet_of
+from placement.fleet.prices import cost_over, hourly_cost
+from placement.ranking.candidates import ask_of
+from placement.values.model import PriceChange, Topology
 
 from .fleets import NOW, cluster, flavor, job, node, pods, snapshot, uniform
 

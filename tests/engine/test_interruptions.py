@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.cycle import decide
-from federation.engine.decisions import Placement
-from federation.engine.interruptions import MOST_TIMES, exposed_seconds, risk_text, slowdown
-from federation.engine.model import Runtime
-from federation.engine.quotes import Outlook, quote
+from placement.answers.quotes import Outlook, quote
+from placement.cycle.cycle import decide
+from placement.ranking.interruptions import MOST_TIMES, exposed_seconds, risk_text, slowdown
+from placement.values.decisions import Placement
+from placement.values.model import Runtime
 
 from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot, uniform
 

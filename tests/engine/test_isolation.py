@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from clusters.engine.addresses import NOT_PUBLIC
 from clusters.engine.egress import judge
-from federation.engine.isolation import NODE_LOCAL_DNS, gang_policy, namespace_policies
-from federation.engine.rendering import Identity
+from federation.engine.objects.isolation import NODE_LOCAL_DNS, gang_policy, namespace_policies
+from federation.engine.objects.rendering import Identity
 
 DEFAULT = ("0.0.0.0/0", "::/0")
 NAT64 = "64:ff9b::/96"

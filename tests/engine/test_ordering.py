@@ -5,8 +5,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.model import Runtime
-from federation.engine.ordering import by_response_ratio
+from placement.cycle.ordering import by_response_ratio
+from placement.values.model import Runtime
 
 from .fleets import NOW, job
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.cycle import decide, run
-from federation.engine.eligibility import as_of, exclusion, next_opening
-from federation.engine.expectations import expected_starts
-from federation.engine.feasibility import never_fits
-from federation.engine.model import ClusterRefusal, Release, TenantPolicy, Tier
-from federation.engine.quotes import capacity, quote
-from federation.engine.recording import decisions_text, snapshot_of, snapshot_text
+from placement.answers.expected_starts import expected_starts
+from placement.answers.quotes import capacity, quote
+from placement.answers.recording import decisions_text, snapshot_of, snapshot_text
+from placement.cycle.cycle import decide, run
+from placement.fleet.eligibility import as_of, exclusion, next_opening
+from placement.ranking.feasibility import never_fits
+from placement.values.model import ClusterRefusal, Release, TenantPolicy, Tier
 
 from .fleets import A100, NOW, flavor, job, limit, pods, snapshot, uniform
 

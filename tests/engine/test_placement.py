@@ -4,9 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from federation.engine.cycle import decide
-from federation.engine.fleet import FleetIndex
-from federation.engine.model import ClusterRefusal
+from placement.cycle.cycle import decide
+from placement.fleet.fleet import FleetIndex
+from placement.values.model import ClusterRefusal
 
 from .fleets import A100, H100, cluster, flavor, job, limit, node, pods, snapshot, uniform
 

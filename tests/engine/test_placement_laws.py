@@ -8,13 +8,13 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine.cycle import Cycle, decide
-from federation.engine.feasibility import never_fits
-from federation.engine.fleet import FleetIndex
-from federation.engine.fragmentation import typical_of
-from federation.engine.model import StrategyWeights, TenantPolicy, Tier
-from federation.engine.pools import WIDTH_OF_LEVEL
-from federation.engine.strategies import STRATEGIES
+from placement.cycle.cycle import Cycle, decide
+from placement.fleet.fleet import FleetIndex
+from placement.fleet.pools import WIDTH_OF_LEVEL
+from placement.ranking.feasibility import never_fits
+from placement.ranking.fragmentation import typical_of
+from placement.ranking.strategies import STRATEGIES
+from placement.values.model import StrategyWeights, TenantPolicy, Tier
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from statistics import mean
 
-from federation.engine.cycle import decide
+from placement.cycle.cycle import decide
 
 from .checker import check
 from .fleets import A100, H100, cluster, flavor, job, limit, node, pods, snapshot

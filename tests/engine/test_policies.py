@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from federation.engine.cycle import decide
-from federation.engine.feasibility import never_fits
-from federation.engine.model import StrategyWeights, TenantPolicy
-from federation.engine.policies import NO_POLICY, Policy, PolicyBook
-from federation.engine.policy_reading import policy_json, read_policy
-from federation.engine.quotes import capacity, quote
-from federation.engine.reading import Refused
-from federation.engine.strategies import BOUNDS, STRATEGIES, weights_of
+from federation.engine.intake.policy_reading import policy_json, read_policy
+from federation.engine.intake.reading import Refused
+from placement.answers.quotes import capacity, quote
+from placement.cycle.cycle import decide
+from placement.fleet.policies import NO_POLICY, Policy, PolicyBook
+from placement.ranking.feasibility import never_fits
+from placement.ranking.strategies import BOUNDS, STRATEGIES, weights_of
+from placement.values.model import StrategyWeights, TenantPolicy
 
 from .fleets import A100, cluster, flavor, job, node, pods, snapshot, uniform
 

@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 
-from federation.engine.cycle import decide, run
-from federation.engine.expectations import expected_starts
-from federation.engine.model import Release, StrategyWeights, TenantPolicy
-from federation.engine.quotes import quote
+from placement.answers.expected_starts import expected_starts
+from placement.answers.quotes import quote
+from placement.cycle.cycle import decide, run
+from placement.values.model import Release, StrategyWeights, TenantPolicy
 
 from .checker import check, check_policies
 from .fleets import NOW, cluster, flavor, job, node, pods, snapshot

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine import quotes
-from federation.engine.cycle import decide
-from federation.engine.fleet import FleetIndex
-from federation.engine.quotes import Outlook, capacity, quote
+from placement.answers import quotes
+from placement.answers.quotes import Outlook, capacity, quote
+from placement.cycle.cycle import decide
+from placement.fleet.fleet import FleetIndex
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, snapshot, uniform

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.ranks import HOSTNAME, stretches_of, wishes_of
+from federation.engine.objects.ranks import HOSTNAME, stretches_of, wishes_of
 
 NODES = {"a": 2, "b": 1, "c": 3}
 

@@ -3,11 +3,12 @@
 import ast
 import re
 
-from federation.engine.reason_codes import ReasonCode
+from placement.values.reason_codes import ReasonCode
 from tests.house.source import ROOT, files, name, nodes, tree
 
 PAGE = ROOT / "docs/reference/reasons.md"
-LIST = ROOT / "federation/engine/reason_codes.py"
+LIST = ROOT / "placement/values/reason_codes.py"
+WRITERS = ("federation", "placement")
 FIELDS = {"reason_code", "end_reason", "stop_reason"}
 MAKERS = {
     "Reason",
@@ -52,7 +53,7 @@ def test_every_reason_code_says_what_it_means():
 def test_every_reason_code_has_a_writer():
     asked = (ast.Compare,)
     written = set()
-    for path in files(("federation",)):
+    for path in files(WRITERS):
         if path == LIST:
             continue
         compared = {id(part) for node in nodes(path, asked) for part in ast.walk(node)}
@@ -64,7 +65,7 @@ def test_every_reason_code_has_a_writer():
 
 
 def test_no_code_is_written_as_a_plain_string():
-    bare = {name(path): codes for path in files(("federation",)) if (codes := bare_codes(tree(path)))}
+    bare = {name(path): codes for path in files(WRITERS) if (codes := bare_codes(tree(path)))}
     assert not bare, f"take them from ReasonCode: {bare}"
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine import recording
-from federation.engine.cycle import decide
-from federation.engine.model import JobRequest, Snapshot, Tier, TypicalPod
-from federation.engine.recording import RecordingError, decisions_text, snapshot_of, snapshot_text
+from placement.answers import recording
+from placement.answers.recording import RecordingError, decisions_text, snapshot_of, snapshot_text
+from placement.cycle.cycle import decide
+from placement.values.model import JobRequest, Snapshot, Tier, TypicalPod
 
 from .fleets import cluster, flavor, job, limit, node, pods, snapshot, uniform
 

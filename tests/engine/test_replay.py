@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine.model import Topology
-from federation.engine.replay import gateways
-from federation.engine.replay.experience import groups_of
-from federation.engine.replay.gateways import GATEWAYS, PLAIN, EngineGateway, plain_gateway
-from federation.engine.replay.simulation import Simulation, replay
-from federation.engine.replay.traces import compressed
-from federation.engine.replay.values import (
+from placement.values.model import Topology
+from simulator import gateways
+from simulator.experience import groups_of
+from simulator.gateways import GATEWAYS, PLAIN, EngineGateway, plain_gateway
+from simulator.simulation import Simulation, replay
+from simulator.traces import compressed
+from simulator.values import (
     EPOCH,
     HOUR,
     MEMBERS,

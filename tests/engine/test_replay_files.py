@@ -7,12 +7,12 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from federation.engine.replay.charts import bars, distribution, lines
-from federation.engine.replay.figures import Curve, percentile
-from federation.engine.replay.figures import distribution as spread_of
-from federation.engine.replay.fleetfile import read_fleet
-from federation.engine.replay.traces import COLUMNS, Shaping, own_row, read_trace
-from federation.engine.replay.values import ReplayError
+from simulator.charts import bars, distribution, lines
+from simulator.figures import Curve, percentile
+from simulator.figures import distribution as spread_of
+from simulator.fleetfile import read_fleet
+from simulator.traces import COLUMNS, Shaping, own_row, read_trace
+from simulator.values import ReplayError
 
 OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n"
 PHILLY = "job_id,num_gpu,submit_time,duration\n"

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from federation.engine.cycle import decide
-from federation.engine.decisions import Wait
+from placement.cycle.cycle import decide
+from placement.values.decisions import Wait
 
 from .fleets import NOW, cluster, flavor, job, node, pods, snapshot, uniform
 

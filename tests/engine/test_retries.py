@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.reading import Refused
+from federation.engine.intake.reading import Refused
+from federation.engine.intake.spec import Rules, shape_of, spec_json
+from federation.engine.intake.spec_reading import read_spec
 from federation.engine.retries import (
     INTERRUPTIONS,
     LEAST_PAUSE_SECONDS,
@@ -19,8 +21,6 @@ from federation.engine.retries import (
     pause_seconds,
     retries_of,
 )
-from federation.engine.spec import Rules, shape_of, spec_json
-from federation.engine.spec_reading import read_spec
 
 SPEC = {"name": "train", "pod_sets": [{"name": "main", "image": "registry.example/a:1", "cpu": "1", "memory": "1Gi"}]}
 BY_POD_GC = "DeletionByPodGC"

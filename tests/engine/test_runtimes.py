@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.engine.model import Runtime
-from federation.engine.runtimes import (
+from placement.ranking.runtimes import (
     LONGEST_SECONDS,
     MOST_KEPT,
     RunHistory,
@@ -21,6 +20,7 @@ from federation.engine.runtimes import (
     runtime_of,
     runtime_text,
 )
+from placement.values.model import Runtime
 
 from .fleets import job
 

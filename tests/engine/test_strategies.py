@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federation.engine.cycle import decide
-from federation.engine.fleet import FleetIndex
-from federation.engine.foresight import devices_after
-from federation.engine.fragmentation import Fragmentation, typical_of
-from federation.engine.ledger import FleetState
-from federation.engine.leftovers import STEPS, usual_waste
-from federation.engine.model import Topology
-from federation.engine.siting import need_of
-from federation.engine.strategies import STRATEGIES
+from placement.cycle.cycle import decide
+from placement.fleet.fleet import FleetIndex
+from placement.fleet.fleet_state import FleetState
+from placement.fleet.siting import need_of
+from placement.ranking.fragmentation import Fragmentation, typical_of
+from placement.ranking.landing import devices_after
+from placement.ranking.leftovers import STEPS, usual_waste
+from placement.ranking.strategies import STRATEGIES
+from placement.values.model import Topology
 
 from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot, uniform
 

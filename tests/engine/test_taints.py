@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from clusters.engine.taints import Standing, standing
-from federation.engine.cycle import decide
-from federation.engine.feasibility import never_fits
+from placement.cycle.cycle import decide
+from placement.ranking.feasibility import never_fits
 
 from .fleets import H100, NOW, cluster, flavor, job, node, pods, snapshot
 

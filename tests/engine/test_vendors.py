@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from clusters.engine.topology import LABELS
-from federation.engine.cycle import decide
-from federation.engine.feasibility import never_fits
-from federation.engine.model import GpuRequest, PodSetRequest, Topology
-from federation.engine.reading import Refused
-from federation.engine.siting import within_slice
-from federation.engine.spec import Rules, gpu_request_of, spec_json
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.reading import Refused
+from federation.engine.intake.spec import Rules, gpu_request_of, spec_json
+from federation.engine.intake.spec_reading import read_spec
+from placement.cycle.cycle import decide
+from placement.fleet.siting import within_slice
+from placement.ranking.feasibility import never_fits
+from placement.values.model import GpuRequest, PodSetRequest, Topology
 from tests.builders import make_spec
 
 from .fleets import H100, cluster, flavor, job, node, snapshot, uniform

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from billing.engine.egress import EgressRate
 from clusters.engine.datasets import Place
-from federation.engine.cycle import decide, run
-from federation.engine.data import DataNeed, Egress, Move
-from federation.engine.decisions import Placement
-from federation.engine.egress import egress_text, egress_to
-from federation.engine.estimates import Estimate, estimate_in, record_of
-from federation.engine.expectations import expected_starts
-from federation.engine.model import ModelSpeed, Release, Runtime
-from federation.engine.pace import pace_on, paced, ratios
-from federation.engine.quotes import Outlook, quote
-from federation.engine.recording import decisions_text, snapshot_of, snapshot_text
-from federation.engine.runtimes import groups_of
+from placement.answers.estimates import Estimate, estimate_in, record_of
+from placement.answers.expected_starts import expected_starts
+from placement.answers.quotes import Outlook, quote
+from placement.answers.recording import decisions_text, snapshot_of, snapshot_text
+from placement.cycle.cycle import decide, run
+from placement.fleet.egress import egress_text, egress_to
+from placement.ranking.pace import pace_on, paced, ratios
+from placement.ranking.runtimes import groups_of
+from placement.values.datasets import DataNeed, Egress, Move
+from placement.values.decisions import Placement
+from placement.values.model import ModelSpeed, Release, Runtime
 
 from .fleets import A100, H100, NOW, cluster, flavor, job, node, pods, snapshot, uniform
 

@@ -9,7 +9,8 @@ from typing import TypeVar
 Kind = TypeVar("Kind", bound=ast.AST)
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("federation", "billing", "quotas", "clusters", "tenancy")
-PRODUCT = ("config", *ROOMS, "foundation")
+PURE = ("placement", "simulator")
+PRODUCT = ("config", *ROOMS, *PURE, "foundation")
 EVERYTHING = (*PRODUCT, "devtools", "benchmarks", "sdk", "tests")
 
 

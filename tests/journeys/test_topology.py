@@ -10,7 +10,7 @@ import pytest
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
 from devtools.trial import Gateway
-from federation.engine.ranks import GATE, INDEX_LABEL
+from federation.engine.objects.ranks import GATE, INDEX_LABEL
 from tests.journeys.workload import job, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(600)]

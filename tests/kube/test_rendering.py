@@ -7,12 +7,19 @@ import pytest
 
 from devtools.localfleet.admin import apply, client
 from federation.engine import names
-from federation.engine.claims import Claimable, claim_templates
-from federation.engine.isolation import gang_policy, namespace_policies
-from federation.engine.ranks import GATE
-from federation.engine.rendering import Devices, Identity, namespace_labels, render_job, spec_hash, template_patch
-from federation.engine.spec import Rules, spec_json
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.spec import Rules, spec_json
+from federation.engine.intake.spec_reading import read_spec
+from federation.engine.objects.isolation import gang_policy, namespace_policies
+from federation.engine.objects.ranks import GATE
+from federation.engine.objects.rendering import (
+    Devices,
+    Identity,
+    namespace_labels,
+    render_job,
+    spec_hash,
+    template_patch,
+)
+from federation.engine.objects.resource_claims import Claimable, claim_templates
 from foundation.ids import new_id
 from tests.builders import make_spec
 

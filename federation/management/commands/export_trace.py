@@ -7,10 +7,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from federation.engine.replay.exports import trace_text
 from federation.queries.history import past_jobs
 from foundation import clock
 from foundation.files import write_whole
+from simulator.exports import trace_text
 
 MOST_DAYS = 3660
 

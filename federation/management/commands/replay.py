@@ -10,21 +10,21 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from federation.engine.cycle import decide
-from federation.engine.model import LEVELS, Topology
-from federation.engine.ordering import ORDERS
-from federation.engine.recording import RecordingError, decisions_text, snapshot_of
-from federation.engine.replay.exports import csv_text, json_text, table
-from federation.engine.replay.figures import Figures
-from federation.engine.replay.fleetfile import read_fleet
-from federation.engine.replay.gateways import GATEWAYS, PLAIN, EngineGateway, Gateway, plain_gateway
-from federation.engine.replay.report import html_page
-from federation.engine.replay.simulation import replay
-from federation.engine.replay.traces import Shaping, compressed, read_trace
-from federation.engine.replay.values import HOUR, MEMBERS, ClusterPlan, Conditions, Failures, ReplayError, TraceJob
-from federation.engine.strategies import STRATEGIES
 from foundation import clock, strict_json
 from foundation.files import write_whole
+from placement.answers.recording import RecordingError, decisions_text, snapshot_of
+from placement.cycle.cycle import decide
+from placement.cycle.ordering import ORDERS
+from placement.ranking.strategies import STRATEGIES
+from placement.values.model import LEVELS, Topology
+from simulator.exports import csv_text, json_text, table
+from simulator.figures import Figures
+from simulator.fleetfile import read_fleet
+from simulator.gateways import GATEWAYS, PLAIN, EngineGateway, Gateway, plain_gateway
+from simulator.report import html_page
+from simulator.simulation import replay
+from simulator.traces import Shaping, compressed, read_trace
+from simulator.values import HOUR, MEMBERS, ClusterPlan, Conditions, Failures, ReplayError, TraceJob
 
 EPILOG = """
 Formats of fleet files and traces, and the meaning of the figures: docs/howto/replay.md. Exit codes: 0 done, 1 a file cannot be

@@ -19,8 +19,8 @@ from billing.queries import price_book
 from clusters.drivers.simulated import Node, add_foreign_pod, begin_trouble, path_of
 from clusters.models import Cluster, Flavor
 from clusters.operations import cordon_cluster, record_inventory, register_simulated
-from federation.engine.spec import Rules
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.spec import Rules
+from federation.engine.intake.spec_reading import read_spec
 from federation.management.demo import (
     ADMIN,
     FLEET,

@@ -6,11 +6,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from federation.engine.recording import snapshot_text
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
 from foundation.files import write_whole
+from placement.answers.recording import snapshot_text
 
 
 class Command(BaseCommand):

@@ -14,11 +14,11 @@ from clusters.engine.escapes import (
 )
 from clusters.models import Cluster, ClusterCredential
 from clusters.operations import escapes as trying
-from federation.engine.claims import Claimable, claim_templates
-from federation.engine.isolation import namespace_policies
-from federation.engine.rendering import Devices, Identity, namespace_labels, render_job
-from federation.engine.spec import Rules, spec_json
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.spec import Rules, spec_json
+from federation.engine.intake.spec_reading import read_spec
+from federation.engine.objects.isolation import namespace_policies
+from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job
+from federation.engine.objects.resource_claims import Claimable, claim_templates
 from foundation.ids import new_id
 from tests.apiserver import before_the_policies, confined
 from tests.builders import bearer, make_spec

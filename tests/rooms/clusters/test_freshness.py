@@ -10,10 +10,10 @@ from clusters.engine.health import FRESH, Freshness, freshness, stale_findings
 from clusters.models import Cluster
 from clusters.operations import record_contact
 from clusters.queries.pages import fleet_view
-from federation.engine.cycle import decide
 from federation.operations import run_scheduling_cycle
 from federation.queries.snapshot import load_fleet
 from foundation.clock import now
+from placement.cycle.cycle import decide
 from tests.builders import actor_for, bind, make_cluster, make_flavor, make_node, make_spec, make_user, submit
 from tests.engine.fleets import flavor, job, pods, snapshot, uniform
 from tests.live import observe_until, simulated_cluster

@@ -24,12 +24,12 @@ from clusters.engine.permissions import (
 )
 from clusters.engine.taints import tolerations_for
 from clusters.operations.probing import Probe, access_findings
-from federation.engine.claims import MOST_PER_CLAIM
-from federation.engine.isolation import NODE_LOCAL_DNS, POLICY_NAME
+from federation.engine.intake.spec import MAX_COMPLETIONS, MAX_COUNT, MAX_SECONDS
 from federation.engine.names import PREFIX
-from federation.engine.ranks import GATE
-from federation.engine.rendering import EPHEMERAL_STORAGE_LIMIT, KUEUE_TOPOLOGY
-from federation.engine.spec import MAX_COMPLETIONS, MAX_COUNT, MAX_SECONDS
+from federation.engine.objects.isolation import NODE_LOCAL_DNS, POLICY_NAME
+from federation.engine.objects.ranks import GATE
+from federation.engine.objects.rendering import EPHEMERAL_STORAGE_LIMIT, KUEUE_TOPOLOGY
+from federation.engine.objects.resource_claims import MOST_PER_CLAIM
 from tests.apiserver import published_rules
 
 MANIFEST = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cluster-access.yaml"

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from federation.engine.rendering import Devices, Identity, render_job
+from federation.engine.objects.rendering import Devices, Identity, render_job
 from federation.models import Job
 from federation.queries.logs import harmless
 from foundation.ids import new_id

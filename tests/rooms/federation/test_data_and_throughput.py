@@ -11,15 +11,15 @@ from billing.operations import create_price
 from billing.operations.egress import NewEgressPrice, create_egress_price
 from billing.operations.prices import NewPrice
 from clusters.operations.datasets import Location, create_dataset, remove_dataset
-from federation.engine.cycle import decide
 from federation.engine.lifecycle import AttemptState
-from federation.engine.recording import decisions_text, snapshot_of, snapshot_text
 from federation.models import Attempt, Job, JobEvent, RunGroup
 from federation.operations import run_scheduling_cycle
 from federation.operations.endings import Ending, end_attempts
 from federation.queries import prospects, releases, runtimes
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
+from placement.answers.recording import decisions_text, snapshot_of, snapshot_text
+from placement.cycle.cycle import decide
 from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_cluster, make_flavor, make_node, make_spec, make_tenant, make_user
 from tests.rooms.federation.test_constraints import attack

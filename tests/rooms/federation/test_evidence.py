@@ -10,7 +10,7 @@ from django.db import connections as django_connections
 from clusters.drivers import JobSeen, NotThere, Refused, WatchEvent
 from clusters.drivers.simulated import SimulatedDriver
 from federation import operations
-from federation.engine import rendering
+from federation.engine.objects import rendering
 from federation.models import Attempt, Job
 from federation.observer.buffer import Buffer
 from federation.operations.observation import Observations, record_observations

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from django.core.management import CommandError, call_command
 
-from federation.engine.replay.traces import read_trace
 from federation.models import Attempt, Job
 from federation.queries.history import past_jobs
 from foundation import clock
+from simulator.traces import read_trace
 
 pytestmark = pytest.mark.django_db
 FLEET = """

@@ -2,10 +2,10 @@ import copy
 
 import pytest
 
-from federation.engine.manifest import read_manifest
-from federation.engine.model import GpuRequest
-from federation.engine.reading import Refused
-from federation.engine.spec import Rules
+from federation.engine.intake.manifest import read_manifest
+from federation.engine.intake.reading import Refused
+from federation.engine.intake.spec import Rules
+from placement.values.model import GpuRequest
 
 MANIFEST = {
     "apiVersion": "batch/v1",

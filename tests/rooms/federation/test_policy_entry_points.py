@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from federation.drivers import policy_hooks
-from federation.engine.reviewing import PolicyRefused, PolicyUnavailable
+from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
 from federation.operations import submit_job
 from foundation.problems import Invalid
@@ -35,7 +35,7 @@ def install(tmp_path, monkeypatch):
     def install(*bodies):
         for name, body in zip(NAMES, bodies, strict=False):
             lines = "".join(f"    {line}\n" for line in body.splitlines())
-            head = "from federation.engine.reviewing import PolicyRefused\nseen = []\n\n\n"
+            head = "from federation.engine.intake.policy_hooks import PolicyRefused\nseen = []\n\n\n"
             (tmp_path / f"{name}.py").write_text(
                 f"{head}def review(spec, asker):\n    seen.append((spec, asker))\n{lines}"
             )

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from federation.drivers import policy_hooks
-from federation.engine.reviewing import PolicyRefused, PolicyUnavailable
+from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
 from federation.operations import submit_job, submit_jobs
 from federation.queries import prospects

@@ -7,8 +7,8 @@ import pytest
 
 from billing.operations import create_price
 from billing.operations.prices import NewPrice
-from federation.engine.model import PriceChange
 from federation.queries.snapshot import load_fleet
+from placement.values.model import PriceChange
 from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_flavor
 

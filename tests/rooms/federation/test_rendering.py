@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.engine import names
-from federation.engine.model import Topology
-from federation.engine.rendering import Devices, Identity, kept_levels, render_job, spec_hash, template_patch
-from federation.engine.spec import Rules, spec_json
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.spec import Rules, spec_json
+from federation.engine.intake.spec_reading import read_spec
+from federation.engine.objects.rendering import Devices, Identity, kept_levels, render_job, spec_hash, template_patch
 from foundation.ids import new_id
+from placement.values.model import Topology
 from tests.builders import make_spec
 from tests.pod_security import violations
 from tests.rooms.federation.strategies import specs

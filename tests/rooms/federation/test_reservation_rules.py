@@ -6,11 +6,11 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from federation.engine import cycle
 from federation.models import Attempt, Job, Reservation, ReservedNode
 from federation.operations import cancel_reservation, make_reservation, run_scheduling_cycle
 from foundation import clock
 from foundation.plain_json import instant
+from placement.cycle import cycle
 from tests.builders import actor_for, bind, make_cluster, make_flavor, make_node, make_spec, make_tenant, submit
 from tests.builders import make_user as new_user
 from tests.rooms.federation.test_constraints import attack

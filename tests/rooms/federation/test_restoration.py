@@ -9,7 +9,8 @@ from django.db import IntegrityError, connection, transaction
 from clusters.drivers import JobSeen
 from clusters.models import Cluster
 from federation import operations
-from federation.engine import names, rendering
+from federation.engine import names
+from federation.engine.objects import rendering
 from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject, Standstill
 from federation.operations.reconciliation import reconcile_clusters
 from federation.operations.restoration import begin_standstill, take_in

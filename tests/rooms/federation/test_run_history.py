@@ -7,11 +7,11 @@ from django.db import connection
 from django.test import Client
 
 from federation.engine.lifecycle import AttemptState
-from federation.engine.runtimes import MOST_KEPT, groups_of
 from federation.models import Attempt, Job, RunGroup
 from federation.operations.endings import Ending, end_attempts
 from federation.queries.runtimes import runtime_of_job
 from foundation.clock import now
+from placement.ranking.runtimes import MOST_KEPT, groups_of
 from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_node, make_user, submit
 from tests.rooms.federation.test_constraints import attack
 

@@ -10,12 +10,12 @@ import pytest
 import time_machine
 from django.core.management import CommandError, call_command
 
-from federation.engine.cycle import decide
-from federation.engine.recording import decisions_text
 from federation.models import Attempt, Job
 from federation.operations.cycle import QUEUE_DEPTH, run_scheduling_cycle
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
+from placement.answers.recording import decisions_text
+from placement.cycle.cycle import decide
 from tests.builders import (
     actor_for,
     bind,

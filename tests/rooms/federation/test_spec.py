@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.engine.model import GpuRequest
-from federation.engine.reading import Refused
-from federation.engine.spec import Rules, request_of, shape_of, spec_json
-from federation.engine.spec_reading import read_spec
+from federation.engine.intake.reading import Refused
+from federation.engine.intake.spec import Rules, request_of, shape_of, spec_json
+from federation.engine.intake.spec_reading import read_spec
 from foundation import strict_json
+from placement.values.model import GpuRequest
 from tests.builders import make_spec
 from tests.rooms.federation.strategies import specs
 

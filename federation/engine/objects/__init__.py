@@ -1,0 +1,1 @@
+"""What is created on a cluster for an attempt: Jobs, ResourceClaims, network policies, and the ranks of pods."""

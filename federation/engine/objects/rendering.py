@@ -1,0 +1,291 @@
+"""From a stored spec to the batch/v1 Jobs that we create: one a pod set, suspended, under pod security `restricted`.
+
+Everything in a manifest is written here from validated values; nothing a user sent is copied through unread. Inside
+the cluster nothing is ever rerun silently: no retries, no restarts, and a disrupted pod fails its Job.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Any
+from uuid import UUID
+
+from clusters.engine.flavors import match_expressions
+from clusters.engine.taints import tolerations_for
+from federation.engine import names
+from federation.engine.intake.spec import encode
+from placement.values.advance import Bounds
+from placement.values.model import LEVELS, Topology
+
+from .resource_claims import Claimable, claims_of
+
+EPHEMERAL_STORAGE_LIMIT = "64Gi"
+RUN_AS_USER = 1000
+"""Most images name no user and would run as root, which `restricted` refuses; they run as this one instead."""
+TERMINATION_SECONDS = 30
+MOST_HINTED_NODES = 1000
+NODES_WEIGHT = 100
+DOMAIN_WEIGHT = 50
+"""Added up they rank: an assumed node of the domain, then any other of the domain, then the rest."""
+KUEUE_TOPOLOGY = {
+    "required": "kueue.x-k8s.io/podset-required-topology",
+    "preferred": "kueue.x-k8s.io/podset-preferred-topology",
+}
+CLAIM = "devices"
+NO_BOUNDS = Bounds()
+_HOSTNAME = "kubernetes.io/hostname"
+
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": RUN_AS_USER,
+    "runAsGroup": RUN_AS_USER,
+    "fsGroup": RUN_AS_USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "privileged": False,
+    "runAsNonRoot": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_FAILURE_POLICY = {
+    "rules": [
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0]}},
+    ]
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose object it is: what its labels and environment say."""
+
+    install: str
+    tenant_id: UUID
+    tenant_path: str
+    job_id: UUID
+    attempt_id: UUID
+    attempt_number: int
+    spec_hash: str
+
+    @property
+    def namespace(self) -> str:
+        """The tenant's namespace."""
+        return names.namespace_of(self.tenant_path, self.tenant_id)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The five labels by which an object is known as exactly this attempt's (ids as they are written in the API)."""
+        return {
+            names.LABEL_INSTALL: self.install,
+            names.LABEL_TENANT: str(self.tenant_id),
+            names.LABEL_JOB: str(self.job_id),
+            names.LABEL_ATTEMPT: str(self.attempt_id),
+            names.LABEL_SPEC_HASH: self.spec_hash,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What the pods of a set take on the flavor they were placed on: `units` each, of an extended resource, or of devices
+    that are claimed.
+    """
+
+    vendor: str = ""
+    capacity_type: str = "on_demand"
+    resource_name: str = ""
+    units: int = 0
+    claimable: Claimable | None = None
+
+    @property
+    def are_given_by_nvidias_plugin(self) -> bool:
+        """Whether NVIDIA's device plugin tells the container by a variable which devices it has."""
+        return self.vendor == "nvidia" and self.units > 0 and self.claimable is None
+
+    @property
+    def claims(self) -> list[tuple[str, str]]:
+        """A pod's claims by name, each with the template that it is made from."""
+        asked = claims_of(self.claimable, self.units) if self.claimable else []
+        return [(f"{CLAIM}-{number}", template) for number, (template, _) in enumerate(asked)]
+
+
+def namespace_labels(install: str, tenant_label: str) -> dict[str, str]:
+    """The labels of a tenant's namespace, whose pods must obey pod security `restricted`."""
+    return {
+        names.LABEL_INSTALL: install,
+        names.LABEL_TENANT: tenant_label,
+        "pod-security.kubernetes.io/enforce": "restricted",
+    }
+
+
+def spec_hash(stored: Mapping[str, Any]) -> str:
+    """32 hex digits that are equal only for equal stored specs (the order of an object's members means nothing)."""
+    return blake2s(encode(stored), digest_size=16).hexdigest()
+
+
+def render_job(
+    stored: Mapping[str, Any],
+    position: int,
+    identity: Identity,
+    devices: Devices,
+    *,
+    kueue_label: str = "",
+    simulated: bool = False,
+) -> dict[str, Any]:
+    """The suspended Job of the pod set at `position` of a stored spec.
+
+    `kueue_label` tells Kueue, by the label of that level on the cluster's nodes, which topology the job asked for.
+    `simulated` lets simulated run times through.
+    """
+    pod_set = stored["pod_sets"][position]
+    labels = identity.labels
+    annotations = _simulation(stored["labels"]) if simulated else {}
+    if kueue_label:
+        annotations[KUEUE_TOPOLOGY[stored["topology"]["mode"]]] = kueue_label
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.object_name(identity.attempt_id, position),
+            "namespace": identity.namespace,
+            "labels": labels,
+        },
+        "spec": {
+            "suspend": True,
+            "parallelism": pod_set["count"],
+            "completions": stored["completions"] or pod_set["count"],
+            "completionMode": "Indexed",
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": _FAILURE_POLICY,
+            "activeDeadlineSeconds": stored["deadline_seconds"],
+            "template": {
+                "metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})},
+                "spec": _pod_spec(pod_set, identity, devices),
+            },
+        },
+    }
+
+
+def _simulation(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: labels[key] for key in (names.SIMULATED_SECONDS, names.SIMULATED_EXIT_CODE) if key in labels}
+
+
+def _pod_spec(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": TERMINATION_SECONDS,
+        "securityContext": _POD_SECURITY,
+        "containers": [_container(pod_set, identity, devices)],
+    }
+    tolerations = tolerations_for(devices.vendor if devices.units else "", devices.capacity_type)
+    if tolerations:
+        spec["tolerations"] = list(tolerations)
+    if devices.claims:
+        spec["resourceClaims"] = [
+            {"name": name, "resourceClaimTemplateName": template} for name, template in devices.claims
+        ]
+    return spec
+
+
+def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) -> dict[str, Any]:
+    amounts = {"cpu": pod_set["cpu"], "memory": pod_set["memory"]}
+    if devices.units and not devices.claimable:
+        amounts[devices.resource_name] = str(devices.units)
+    container: dict[str, Any] = {
+        "name": pod_set["name"],
+        "image": pod_set["image"],
+        # for digests too: only then does the kubelet ask the registry whether this namespace may have what a node has kept
+        "imagePullPolicy": "Always",
+        "env": _environment(pod_set["env"], identity, leaves_it_to_plugin=devices.are_given_by_nvidias_plugin),
+        "resources": {
+            "limits": {**amounts, "ephemeral-storage": EPHEMERAL_STORAGE_LIMIT},
+            # without a request of its own the whole limit would be asked of the node
+            "requests": {**amounts, "ephemeral-storage": "0"},
+            **({"claims": [{"name": name} for name, _ in devices.claims]} if devices.claims else {}),
+        },
+        "securityContext": _CONTAINER_SECURITY,
+    }
+    for field in ("command", "args"):
+        if pod_set[field]:
+            container[field] = pod_set[field]
+    return container
+
+
+def _environment(given: Mapping[str, str], identity: Identity, *, leaves_it_to_plugin: bool) -> list[dict[str, str]]:
+    ours = {
+        "SWITCHYARD_JOB_ID": str(identity.job_id),
+        "SWITCHYARD_ATTEMPT": str(identity.attempt_number),
+        "SWITCHYARD_ATTEMPT_ID": str(identity.attempt_id),
+        "SWITCHYARD_TENANT": identity.tenant_path,
+    }
+    if not leaves_it_to_plugin:
+        # Images may set it to `all`, which NVIDIA's runtime would honour beside what was claimed, or with nothing asked for.
+        # Claimed devices come by CDI, whatever this says; NVIDIA's own driver says `void` there for the same reason.
+        ours["NVIDIA_VISIBLE_DEVICES"] = "void"
+    return [{"name": name, "value": value} for name, value in {**given, **ours}.items()]
+
+
+def kept_levels(topology: Topology, reached: str) -> tuple[str, ...]:
+    """The levels of domain, wide to narrow, of which the first that is labelled is to be told to the cluster.
+
+    `reached` is the level of the smallest domain that holds the pod set. It is what is told where nothing is required, as
+    far as nodes share it; where a level is required, that level is, so that pods may still move about in it.
+    """
+    first = topology.level if topology.mode == "required" and topology.level != "cluster" else reached
+    levels = LEVELS[LEVELS.index(first) : LEVELS.index(reached) + 1]
+    return tuple(level for level in levels if level not in ("cluster", "node"))
+
+
+def template_patch(
+    node_selector: Mapping[str, str],
+    assumed_nodes: Sequence[str] = (),
+    *,
+    domain: Sequence[Mapping[str, str]] = (),
+    must_keep: bool = False,
+    bounds: Bounds = NO_BOUNDS,
+) -> dict[str, Any]:
+    """What is merged into the pod template as the Job is released: where its pods may and should go.
+
+    They must land on the flavor's nodes (`node_selector`, read by `clusters.engine.flavors.match_expressions` like every
+    selector here) and, with `must_keep`, in the domain that any of the selectors in `domain` picks, or on the assumed
+    nodes exactly where no domain was given; and within the `bounds` that reservations set. Within that the cluster's
+    scheduler is free: it is only told to prefer the assumed nodes, then the domain. A suspended Job that never started
+    takes changes of node affinity, so this costs no request of its own.
+    """
+    flavor = match_expressions(node_selector)
+    is_pinned = must_keep and (not domain or bool(bounds.only)) and 0 < len(assumed_nodes) <= MOST_HINTED_NODES
+    never = [_on_node("NotIn", name) for name in bounds.never]
+    if is_pinned or bounds.only:
+        # by name, since a node's hostname label may say something else
+        terms = [_term(flavor, _on_node("In", name)) for name in (assumed_nodes if is_pinned else bounds.only)]
+    elif must_keep and domain:
+        terms = [_term([*flavor, *match_expressions(selector)], *never) for selector in domain]
+    else:
+        terms = [_term(flavor, *never)] if flavor or never else []
+    wishes = [] if must_keep else [(DOMAIN_WEIGHT, match_expressions(selector)) for selector in domain]
+    if assumed_nodes and not is_pinned:
+        names = list(assumed_nodes[:MOST_HINTED_NODES])
+        wishes.insert(0, (NODES_WEIGHT, [{"key": _HOSTNAME, "operator": "In", "values": names}]))
+    affinity: dict[str, Any] = {}
+    if terms:
+        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms}
+    if wishes:
+        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [
+            {"weight": weight, "preference": {"matchExpressions": expressions}} for weight, expressions in wishes
+        ]
+    return {"spec": {"affinity": {"nodeAffinity": affinity}}} if affinity else {}
+
+
+def _on_node(operator: str, name: str) -> Mapping[str, object]:
+    """A requirement takes one name; several in a term must all hold."""
+    return {"key": "metadata.name", "operator": operator, "values": [name]}
+
+
+def _term(expressions: Sequence[Mapping[str, object]], *fields: Mapping[str, object]) -> dict[str, Any]:
+    """A node selector term; its members all have to hold."""
+    parts = {"matchExpressions": list(expressions), "matchFields": list(fields)}
+    return {name: members for name, members in parts.items() if members}

@@ -1,0 +1,1 @@
+"""Which job runs where and when, and why not elsewhere. Pure: the standard library and numpy, frozen values, time is an argument."""

@@ -1,0 +1,84 @@
+"""Choosing the nodes of an advance reservation: as few as hold what was asked, on one cluster, all of them free in time.
+
+The caller tells which nodes are: it hands over the clusters as they would be with none of our jobs on them, and with every
+node that is not free in time marked unusable, with the reason. Copies of the shape are put on the nodes one after the other,
+as jobs would be, and the nodes that they land on are the reservation's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from placement.cycle.timeline import Candidate, Seeker, take
+from placement.fleet.fleet import FleetIndex
+from placement.fleet.fleet_state import FleetState
+from placement.fleet.policies import NO_POLICY, Policy
+from placement.fleet.siting import Site
+from placement.ranking.contest import Viewpoint
+from placement.ranking.reasons import reason_on
+from placement.ranking.strategies import weights_of
+from placement.values.decisions import Reason
+from placement.values.model import FleetCluster, JobRequest
+
+MOST_NODES = 500
+"""A reservation may have so many: their names go into every object that must keep off them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """The nodes that hold it, by name."""
+
+    cluster_id: UUID
+    cluster: str
+    nodes: tuple[str, ...]
+
+
+def book(
+    shape: JobRequest, copies: int, clusters: Sequence[FleetCluster], policy: Policy = NO_POLICY
+) -> Booking | tuple[Reason, ...]:
+    """Where so many jobs of the shape would fit at once: on the cheapest cluster that holds all; else why each does not.
+
+    `policy` is what holds for the tenant. Of clusters that cost the same the first by id is taken.
+    """
+    fleet = FleetIndex().fleet(clusters)
+    audience = fleet.audience(shape.tenant_path)
+    viewpoint = Viewpoint(audience, policy, weights_of("cheapest", policy), None)
+    seeker = Seeker(shape, fleet, viewpoint)
+    failed: dict[int, Reason] = {}
+    for number in dict.fromkeys(int(seeker.cluster_of[candidate]) for candidate in seeker.ranked):
+        state = FleetState(fleet)
+        nodes, held = _put_in(seeker, state, number, copies)
+        if held == copies and len(nodes) <= MOST_NODES:
+            return Booking(fleet.clusters[number].id, fleet.clusters[number].name, tuple(sorted(nodes)))
+        failed[number] = _too_large(fleet.clusters[number].name, len(nodes))
+        if held < copies:
+            reason, _ = reason_on(shape, number, state, policy)
+            failed[number] = reason._replace(message=f"has room for {held} of {copies}; for the next: {reason.message}")
+    empty = FleetState(fleet)
+    return tuple(failed.get(number) or reason_on(shape, number, empty, policy)[0] for number in audience.clusters)
+
+
+def _put_in(seeker: Seeker, state: FleetState, cluster: int, copies: int) -> tuple[set[str], int]:
+    """The nodes of as many copies as fit on the cluster, and how many those are."""
+    nodes: set[str] = set()
+    here = frozenset([cluster])
+    for held in range(copies):
+        fit = seeker.fit(state, here)
+        if fit is None:
+            return nodes, held
+        take(state, *fit)
+        nodes |= _names(*fit, state=state)
+    return nodes, copies
+
+
+def _names(candidate: Candidate, sites: Sequence[Site], *, state: FleetState) -> set[str]:
+    pools = candidate.ask.pools[candidate.number].tolist()
+    return {
+        state.fleet.pools[pool].node_names[node]
+        for pool, site in zip(pools, sites, strict=True)
+        for node, _ in site.pods
+    }
+
+
+def _too_large(cluster: str, nodes: int) -> Reason:
+    return Reason(cluster, "too_many_nodes", f"would need {nodes} nodes; a reservation can have {MOST_NODES}", True)

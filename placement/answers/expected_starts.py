@@ -1,0 +1,53 @@
+"""When those who wait may expect to start: the cycle's own state, looked at into the future."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+from placement.cycle.backfill import MAY_BORROW
+from placement.cycle.cycle import Cycle
+from placement.cycle.timeline import Waiting, later_fits, starts
+from placement.ranking.runtimes import runtime_of
+from placement.values.decisions import Placement, Start, Wait
+from placement.values.model import JobRequest, Snapshot
+
+MOST_FORESEEN = 32
+"""So many waiting jobs are followed; of those behind them nothing is known."""
+
+
+def expected_starts(cycle: Cycle, snapshot: Snapshot, waits: Sequence[Wait]) -> Mapping[UUID, Start]:
+    """By job, as far as anything can be told. `cycle` has decided `waits`; `snapshot` has the times."""
+    kept = {wait.job_id: wait.start for wait in waits if wait.start is not None}
+    if not snapshot.releases:
+        return kept
+    jobs = {job.id: job for job in snapshot.queue}
+    followed = _for_room(jobs, waits)[:MOST_FORESEEN]
+    timeline = cycle.lookout(snapshot)
+    return {**starts(timeline, _waiting(followed, cycle, snapshot)), **kept}
+
+
+def later_placements(
+    cycle: Cycle, snapshot: Snapshot, job: JobRequest, ahead: Sequence[Wait], clusters: Iterable[str]
+) -> list[tuple[Start, Placement]]:
+    """Where the job could start later on these clusters, and when; the soonest first. `ahead` wait before it."""
+    jobs = {one.id: one for one in snapshot.queue}
+    followed = _for_room(jobs, ahead)
+    if not snapshot.releases or len(followed) > MOST_FORESEEN:
+        return []
+    timeline = cycle.lookout(snapshot)
+    names = set(clusters)
+    numbers = {number for number, one in enumerate(timeline.fleet.clusters) if one.name in names}
+    found = later_fits(timeline, _waiting(followed, cycle, snapshot), cycle.seeker(job), numbers)
+    return [(start, cycle.placement_at(job, candidate, sites)) for start, candidate, sites in found]
+
+
+def _for_room(jobs: Mapping[UUID, JobRequest], waits: Sequence[Wait]) -> list[JobRequest]:
+    """Those that only room is in the way of, and for which none is kept."""
+    return [jobs[wait.job_id] for wait in waits if wait.code in MAY_BORROW and wait.start is None]
+
+
+def _waiting(jobs: Iterable[JobRequest], cycle: Cycle, snapshot: Snapshot) -> Waiting:
+    def seconds_of(job: JobRequest, pace: float) -> int | None:
+        runtime = runtime_of(job, snapshot.runtimes, pace)
+        return None if runtime is None else runtime.p50_seconds
+
+    return Waiting(map(cycle.seeker, jobs), seconds_of)

@@ -1,0 +1,278 @@
+"""What would happen to a job, without submitting it: ranked offers, the reasons against the rest, and how many would fit.
+
+A quote is the cycle itself, run up to where the job would stand in the queue: the first offer is what it would get.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from typing import TypeAlias
+from uuid import UUID
+
+import numpy as np
+
+from placement.cycle.cycle import Cycle
+from placement.cycle.visibility import gate_reason, seen_through, sight_of, state_seen
+from placement.fleet.amounts import amounts_of
+from placement.fleet.fleet import Fleet, FleetIndex
+from placement.fleet.fleet_state import FleetState
+from placement.fleet.limits import Charges, LimitBook, charges
+from placement.fleet.policies import PolicyBook
+from placement.fleet.siting import Need
+from placement.ranking.candidates import Ask, ask_of
+from placement.ranking.fragmentation import typical_of
+from placement.ranking.reasons import reason_on
+from placement.ranking.runtimes import runtime_of
+from placement.ranking.strategies import weights_of
+from placement.values.decisions import Placement, Reason, Wait
+from placement.values.model import JobRequest, Runtime, Snapshot, TypicalPod
+from placement.values.reason_codes import ReasonCode
+
+from .estimates import Estimate, at_start, estimate_of
+from .expected_starts import later_placements
+
+MOST_COUNTED = 10_000
+"""So many jobs that cannot be counted by looking at nodes alone are put in one by one, over all clusters."""
+FEWEST_COUNTED = 20
+"""So many in a cluster in any case."""
+UNLIMITED = 2**62
+
+Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...]]
+"""How many jobs are ahead, and the pods that packing leaves room for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One way to run the job: `placement` as the cycle would decide it, best first.
+
+    `expected_start` is the snapshot's instant for what has room now, else when room is expected. `estimate` is of a run from then
+    on that takes the middle of the quote's `runtime`, as long as that is there.
+    """
+
+    placement: Placement
+    expected_start: datetime
+    estimate: Estimate
+
+    @property
+    def estimated_cost(self) -> Decimal | None:
+        """What it is expected to cost in all; None if part of that is unknown."""
+        return self.estimate.total
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """Offers in the order in which the cycle would take them, and why each other cluster makes none.
+
+    Without offers, `wait` is what the cycle would say. `ahead` counts the jobs that are considered before this one. `later` are
+    offers of clusters that have no room now, the soonest first, each with the instant at which room is expected.
+    `runtime` is how long it is expected to run, None if nothing is known.
+    """
+
+    offers: tuple[Offer, ...]
+    why_not: tuple[Reason, ...]
+    wait: Wait | None
+    ahead: int
+    runtime: Runtime | None = None
+    later: tuple[Offer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRoom:
+    """How many more jobs of a shape a cluster has room for now; `why_none` if it has none.
+
+    `within_quota` is what quota leaves of `count` at most. `is_at_least`: counting stopped there.
+    """
+
+    cluster_id: UUID
+    cluster: str
+    count: int
+    within_quota: int
+    why_none: Reason | None
+    is_at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many more jobs of a shape fit, and where. `within_quota` is what quota leaves of `total` at most."""
+
+    total: int
+    within_quota: int
+    clusters: tuple[ClusterRoom, ...]
+
+    @property
+    def is_at_least(self) -> bool:
+        """Whether more than `total` may fit."""
+        return any(room.is_at_least for room in self.clusters)
+
+
+class Outlook:
+    """Quotes on one snapshot. What is ahead of a job is decided once and remembered for the next job that stands there.
+
+    `depth` is how many jobs a cycle considers. Not safe for use by several threads at once.
+    """
+
+    def __init__(self, snapshot: Snapshot, index: FleetIndex | None = None, *, depth: int | None = None) -> None:
+        self._runtimes = dict(snapshot.runtimes)
+        self.snapshot = replace(snapshot, runtimes=self._runtimes)
+        self._index = index or FleetIndex()
+        self._clusters = {cluster.id: cluster for cluster in snapshot.clusters}
+        self._depth = depth
+        self._urgency = [-job.priority for job in snapshot.queue]
+        self._policies = PolicyBook(snapshot.policies)
+        self._cycles: dict[Rank, tuple[Cycle, list[Wait]]] = {}
+
+    def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime] | None = None) -> Quote:
+        """What the next cycle would do with `job` if it were submitted now: behind all that is as urgent.
+
+        `runtimes` tell how long jobs of its kind run, beside the snapshot's.
+        """
+        self._runtimes.update(runtimes or {})
+        ahead = bisect_right(self._urgency, -job.priority)
+        if self._depth is not None and ahead >= self._depth:
+            message = f"a scheduling round considers only the first {self._depth} jobs of the queue, and all of them are ahead of it"
+            return Quote((), (), Wait(job.id, ReasonCode.BEHIND_IN_QUEUE, message), ahead)
+        cycle, waits = self._cycle(job, ahead)
+        placements, why_not, wait = cycle.offers(job)
+        runtime = runtime_of(job, self._runtimes)
+        now = self.snapshot.now
+        offers = tuple(self._offer(job, placed, now) for placed in placements)
+        full = [
+            reason.cluster for reason in why_not if not reason.is_for_good and reason.code != ReasonCode.QUOTA_REACHED
+        ]
+        # what it needs of its reservation nobody else gives back
+        outside = not job.constraints.reservation
+        found = later_placements(cycle, self.snapshot, job, waits, full) if outside else []
+        later = tuple(self._offer(job, placed, start.at) for start, placed in found)
+        return Quote(offers, why_not, wait, ahead, runtime, later)
+
+    def _offer(self, job: JobRequest, placement: Placement, at: datetime) -> Offer:
+        """The offer of a run that starts then."""
+        cluster = self._clusters[placement.cluster_id]
+        placed = at_start(job, placement, cluster, self.snapshot.egress, at)
+        runtime = runtime_of(job, self._runtimes, placed.pace)
+        return Offer(placed, at, estimate_of(job, placed, cluster, runtime, at))
+
+    def _cycle(self, job: JobRequest, ahead: int) -> tuple[Cycle, list[Wait]]:
+        """The cycle when it comes to the job, and what waits ahead of it."""
+        queue = (*self.snapshot.queue[:ahead], job, *self.snapshot.queue[ahead:])[: self._depth]
+        kinds = {(one.tenant_path, one.strategy) for one in queue[: ahead + 1]}
+        packs = any(self._counts_stranding(path, strategy) for path, strategy in kinds)
+        rank = (ahead, (self.snapshot.typical_pods or typical_of(queue)) if packs else ())
+        known = self._cycles.get(rank)
+        if known is None:
+            cycle = Cycle(replace(self.snapshot, queue=queue, typical_pods=rank[1]), self._index)
+            outcomes = [cycle.consider(other) for other in queue[:ahead]]
+            known = self._cycles[rank] = cycle, [outcome for outcome in outcomes if isinstance(outcome, Wait)]
+        return known
+
+    def _counts_stranding(self, tenant_path: str, strategy: str) -> bool:
+        policy = self._policies.of(tenant_path)
+        return bool(weights_of(policy.strategy_for(strategy), policy).stranding)
+
+
+def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Quote:
+    """What the next cycle would do with `job` if it were submitted now."""
+    return Outlook(snapshot, index).quote(job)
+
+
+def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Capacity:
+    """How many more jobs like `job` the fleet has room for, as it is: the queue is not looked at."""
+    sight = sight_of(job, snapshot)
+    job = seen_through(sight, job, snapshot.now)
+    fleet = (index or FleetIndex()).fleet(snapshot.clusters)
+    audience = fleet.audience(job.tenant_path)
+    ask = ask_of(fleet, job.pod_sets, job.topology, fleet.largest_free)
+    policy = PolicyBook(snapshot.policies).of(job.tenant_path)
+    usable = np.all((fleet.lawful(audience, job.constraints, policy) & fleet.is_open)[ask.pools], axis=1)
+    state = state_seen(fleet, sight, snapshot.now)
+    counter = _Counter(ask, state, most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
+    allowance = _Allowance(job, LimitBook(snapshot.limits), fleet, ask)
+    rooms = []
+    for number in audience.clusters:
+        candidates = np.flatnonzero(usable & (fleet.cluster_of_pool[ask.lead] == number)).tolist()
+        count, is_at_least = counter.count(candidates) if sight.gate is None else (0, False)
+        cluster = fleet.clusters[number]
+        within = allowance.most(cluster.name, candidates, count)
+        why_none = None
+        if not count:
+            gated = sight.gate is not None
+            why_none = gate_reason(sight, fleet, number) if gated else reason_on(job, number, state, policy)[0]
+        rooms.append(ClusterRoom(cluster.id, cluster.name, count, within, why_none, is_at_least))
+    total, within = sum(room.count for room in rooms), sum(room.within_quota for room in rooms)
+    return Capacity(total, min(within, allowance.anywhere), tuple(rooms))
+
+
+class _Counter:
+    """Counts jobs into clusters; at most `most` a cluster are put in one by one."""
+
+    def __init__(self, ask: Ask, state: FleetState, most: int) -> None:
+        self.state = state
+        self._ask = ask
+        self._most = most
+
+    def count(self, candidates: list[int]) -> tuple[int, bool]:
+        """How many jobs fit on the candidates of one cluster, and whether that is where counting stopped."""
+        found, left = 0, self._most
+        for candidate in candidates:
+            pools, needs = self._ask.pools[candidate].tolist(), self._ask.needs(candidate)
+            if self._is_plain(pools, needs):
+                found += int(self.state.pool(pools[0]).room(needs[0]).sum()) // needs[0].count
+                continue
+            put_in = self._put_in(pools, needs, left)
+            found, left = found + put_in, left - put_in
+            if not left:
+                return found, True
+        return found, False
+
+    def _is_plain(self, pools: list[int], needs: tuple[Need, ...]) -> bool:
+        """Whether the pods fill nodes on which nothing else is counted, whichever node each goes to."""
+        if len(pools) > 1 or self.state.fleet.pools[pools[0]].siblings:
+            return False
+        return needs[0].count == 1 or self._ask.topology.mode == "preferred" or self._ask.topology.level == "cluster"
+
+    def _put_in(self, pools: list[int], needs: tuple[Need, ...], most: int) -> int:
+        """How many jobs fit there one after another; they are taken from the state."""
+        for count in range(most):
+            sites = self.state.site(pools, needs)
+            if sites is None:
+                return count
+            for pool, need, found in zip(pools, needs, sites, strict=True):
+                self.state.take(pool, need, found)
+        return most
+
+
+class _Allowance:
+    """How many jobs the limits on the tenant's path leave room for, at most: with the candidates that take least."""
+
+    def __init__(self, job: JobRequest, book: LimitBook, fleet: Fleet, ask: Ask) -> None:
+        self.anywhere = 0
+        """What the limits that hold for all clusters leave, whichever cluster is chosen."""
+        self._job, self._book, self._fleet, self._ask = job, book, fleet, ask
+        self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
+
+    def most(self, cluster: str, candidates: list[int], room: int) -> int:
+        """How many of the `room` jobs that fit on a cluster's candidates quota would let start."""
+        best = 0
+        if room:
+            for amounts in {id(one): one for one in map(self._amounts_of, candidates)}.values():
+                taken = list(charges(self._book.lines(self._job.tenant_path, cluster), amounts))
+                everywhere = [(line, amount) for line, amount in taken if not line.limit.clusters]
+                best = max(best, _times(taken))
+                self.anywhere = max(self.anywhere, _times(everywhere))
+        return min(room, best)
+
+    def _amounts_of(self, candidate: int) -> dict[str, int]:
+        """What the job takes there; the identical value for flavors that count alike."""
+        flavors = [self._fleet.pools[pool].flavor for pool in self._ask.pools[candidate].tolist()]
+        kinds = tuple((flavor.gpu_model, flavor.sharing) for flavor in flavors)
+        if kinds not in self._amounts:
+            named = {pods.name: flavor for pods, flavor in zip(self._job.pod_sets, flavors, strict=True)}
+            self._amounts[kinds] = amounts_of(self._job, named)
+        return self._amounts[kinds]
+
+
+def _times(taken: Charges) -> int:
+    """How often so much can be taken."""
+    return min((max(0, line.left) // amount for line, amount in taken), default=UNLIMITED)

@@ -1,0 +1,214 @@
+"""One scheduling cycle: the queue in order, each job on the best cluster that holds it now, or the reasons why it waits.
+
+Greedy and deterministic: a job is looked at once, in queue order, against what its predecessors left. Jobs of one tenant
+and shape share one verdict, because within a cycle room and quota only shrink.
+"""
+
+from collections import Counter
+from datetime import timedelta
+
+from placement.fleet.fleet import Fleet, FleetIndex
+from placement.fleet.limits import LimitBook, charge, refusing
+from placement.fleet.siting import Site
+from placement.ranking.runtimes import runtime_of
+from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
+from placement.values.model import JobRequest, Release, Snapshot
+
+from .backfill import Backfill
+from .garbage import collector_paused
+from .kept_room import MOST_AT_ONCE, keep_room
+from .scopes import Choice, Scope
+from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
+from .verdicts import WAITING_FOR_ROOM
+from .visibility import Views
+
+MOST_OFFERS_PER_CLUSTER = 4
+
+
+def decide(snapshot: Snapshot, index: FleetIndex | None = None) -> Decisions:
+    """Places what can be placed now and says why the rest waits; placements and waits each in queue order."""
+    return run(snapshot, index)[0]
+
+
+def run(snapshot: Snapshot, index: FleetIndex | None = None) -> tuple[Decisions, "Cycle"]:
+    """The same, with the cycle as it then stands. Pass an `index` to keep the fleet's arrays between cycles."""
+    placements: list[Placement] = []
+    waits: list[Wait] = []
+    with collector_paused():
+        cycle = Cycle(snapshot, index or FleetIndex())
+        for job in snapshot.queue:
+            outcome = cycle.consider(job)
+            if isinstance(outcome, Placement):
+                placements.append(outcome)
+            else:
+                waits.append(outcome)
+    return Decisions(tuple(placements), tuple(waits)), cycle
+
+
+class Cycle:
+    """The state of one cycle. `consider` takes the jobs in queue order."""
+
+    def __init__(self, snapshot: Snapshot, index: FleetIndex) -> None:
+        self._snapshot = snapshot
+        self._fleet: Fleet = index.fleet(snapshot.clusters)
+        self._book = LimitBook(snapshot.limits)
+        self._views = Views(snapshot, self._fleet, self._book)
+        self._placed: list[tuple[JobRequest, Placement]] = []
+        self._kept = 0
+        """For how many jobs nodes are kept."""
+
+    def consider(self, job: JobRequest) -> Placement | Wait:
+        """Places the job and deducts what it takes, or says why it waits."""
+        job, view = self._views.of(job)
+        scope = view.scope(job)
+        if scope.verdict is None:
+            placement = self._place(job, scope)
+            if placement is not None:
+                return placement
+            scope.verdict = view.verdict(job, scope)
+            placement = self._backfill(job, scope, view.lender)
+            return placement or self._keep_room(job, scope) or Wait(job.id, *scope.verdict)
+        return self._backfill(job, scope, view.lender) or Wait(job.id, *scope.verdict)
+
+    def _place(self, job: JobRequest, scope: Scope) -> Placement | None:
+        choice = self._choose(job, scope)
+        if choice is None:
+            return None
+        return self._take(job, choice)
+
+    def _choose(self, job: JobRequest, scope: Scope) -> Choice | None:
+        """The best candidate that has room and quota."""
+        contest = scope.contest
+        while (candidate := contest.best(scope.left_out)) is not None:
+            terms = contest.terms(job, candidate)
+            sites = contest.site(candidate, terms)
+            if sites is None:
+                continue
+            limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+            refusal = refusing(limits, terms.amounts)
+            if refusal is None:
+                return Choice(candidate, terms, sites, limits)
+            scope.refuse(candidate, terms.cluster, refusal)
+        return None
+
+    def _take(self, job: JobRequest, choice: Choice) -> Placement:
+        for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
+            self._views.take(pool, need, found)
+        charge(choice.limits, choice.terms.amounts)
+        placement = self._placement(job, choice)
+        self._placed.append((job, placement))
+        return placement
+
+    def _placement(self, job: JobRequest, choice: Choice) -> Placement:
+        terms = choice.terms
+        cluster = self._fleet.clusters[terms.cluster]
+        parts = zip(job.pod_sets, terms.flavors, terms.pools, choice.sites, strict=True)
+        placed = [
+            PodSetPlacement(
+                pod_set.name, flavor.name, found.path, found.named(self._fleet.pools[pool].node_names), found.level
+            )
+            for pod_set, flavor, pool, found in parts
+        ]
+        return Placement(
+            job_id=job.id,
+            cluster_id=cluster.id,
+            cluster=cluster.name,
+            pod_sets=tuple(placed),
+            amounts=terms.amounts,
+            unit_price=terms.unit_price,
+            currency=terms.flavors[0].currency,
+            hourly_cost=terms.hourly_cost,
+            risk=terms.stakes.risk,
+            egress=terms.stakes.egress,
+            pace=terms.stakes.pace,
+        )
+
+    def _backfill(self, job: JobRequest, scope: Scope, lender: Backfill) -> Placement | None:
+        """Places the job on nodes that are kept for others, if it ends before those need them."""
+        borrowed = lender.borrow(job, scope)
+        if borrowed is None:
+            return None
+        with lender.lending(borrowed.end):
+            return self._take(job, borrowed.choice)
+
+    def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:
+        """Keeps room for a job that has waited too long for it, while few have any kept; what to tell the job.
+
+        Never on nodes that are reserved for later: by the time they came free, they might be closed to it.
+        """
+        if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM or self._kept >= MOST_AT_ONCE:
+            return None
+        now = self._snapshot.now
+        waited = now - (job.submitted_at or now)
+        if waited.total_seconds() <= self._snapshot.patience_seconds:
+            return None
+        kept = keep_room(self.seeker(job), self._views.strictest.state, self._releases(self._snapshot), now)
+        if kept is None:
+            return None
+        for pool, nodes in kept.nodes:
+            self._views.hide(pool, nodes, None if kept.start is None else kept.start.at)
+        self._kept += 1
+        told = f"nodes that become free on {self._fleet.clusters[kept.cluster].name} are kept for it"
+        if kept.start is not None:
+            told = f"{told}; {start_text(kept.start, now)}"
+        code, message, per_cluster = scope.verdict
+        return Wait(job.id, code, f"{message}; {told}", per_cluster, kept.start)
+
+    def _releases(self, snapshot: Snapshot) -> tuple[Release, ...]:
+        """What is expected to end: of what ran before this cycle, and of what it has placed."""
+        now, found = snapshot.now, list(snapshot.releases)
+        for job, placement in self._placed:
+            runtime = runtime_of(job, snapshot.runtimes, placement.pace)
+            if runtime is not None:
+                found += release_of(placement, job, self._fleet, now + timedelta(seconds=runtime.p50_seconds))
+        return tuple(found)
+
+    def offers(self, job: JobRequest) -> tuple[tuple[Placement, ...], tuple[Reason, ...], Wait | None]:
+        """Every placement the job could get now, best first, and why each other cluster gives none. Takes nothing.
+
+        The first is what `consider` would decide, and without any the wait is what it would say. Of one cluster the best
+        MOST_OFFERS_PER_CLUSTER are named.
+        """
+        job, view = self._views.of(job)
+        scope = view.scope(job)
+        found: list[tuple[int, Placement]] = []
+        if scope.verdict is None:
+            trial = scope.trial()
+            found = self._looked_through(job, trial)
+            if found:
+                contest, offering = scope.contest, {cluster for cluster, _ in found}
+                others = [number for number in contest.audience.clusters if number not in offering]
+                return tuple(placed for _, placed in found), contest.reasons(job, trial.refusals, others), None
+            scope.verdict = view.verdict(job, trial)
+        borrowed = view.lender.borrow(job, scope)
+        if borrowed is not None:
+            placed = self._placement(job, borrowed.choice)
+            return (placed,), tuple(r for r in scope.verdict.per_cluster if r.cluster != placed.cluster), None
+        return (), scope.verdict.per_cluster, Wait(job.id, *scope.verdict)
+
+    def _looked_through(self, job: JobRequest, trial: Scope) -> list[tuple[int, Placement]]:
+        """The placements with their clusters' numbers, by trying one after the other."""
+        found: list[tuple[int, Placement]] = []
+        offers: Counter[int] = Counter()
+        while (choice := self._choose(job, trial)) is not None:
+            cluster = choice.terms.cluster
+            found.append((cluster, self._placement(job, choice)))
+            offers[cluster] += 1
+            trial.leave_out(choice.candidate)
+            if offers[cluster] == MOST_OFFERS_PER_CLUSTER and trial.left_out is not None:
+                trial.left_out |= self._fleet.cluster_of_pool[trial.contest.ask.lead] == cluster
+        return found
+
+    def lookout(self, snapshot: Snapshot) -> Timeline:
+        """What comes after this cycle, by what `snapshot` tells of run times. The cycle itself stays as it is."""
+        return Timeline(self._views.strictest.state.copy(), self._releases(snapshot), snapshot.now, STEP)
+
+    def seeker(self, job: JobRequest) -> Seeker:
+        """The job with all places that could ever hold it, ranked as its contest ranks them by price."""
+        return self._views.strictest.scopes.seeker(job)
+
+    def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
+        """The job placed there, whether there is room now or not. Takes nothing."""
+        terms = self._views.strictest.scopes.terms(job, candidate)
+        limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+        return self._placement(job, Choice(candidate.number, terms, sites, limits))

@@ -1,0 +1,48 @@
+"""The order of the queue: by falling priority, and within one priority by one of two rules.
+
+- `submitted`: who came first.
+- `ratio`: who has waited longest for how long it will run, highest response ratio next (Brinch Hansen, "An Analysis of
+  Response Ratio Scheduling", IFIP Congress 1971). Short jobs pass long ones, and nobody starves, since everybody's ratio grows
+  without end. A job of which nothing is known counts as the median of the others.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from statistics import median
+
+from placement.ranking.runtimes import runtime_of
+from placement.values.model import JobRequest, Runtime
+
+ORDERS = ("ratio", "submitted")
+"""The first is what gateways do unless they are told otherwise."""
+SHORTEST_SECONDS = 60
+"""Shorter runs count as so long: below that, placing and starting takes longer than running."""
+
+
+def by_response_ratio(
+    queue: Sequence[JobRequest], runtimes: Mapping[str, Runtime], now: datetime
+) -> tuple[JobRequest, ...]:
+    """The queue by falling priority, then by falling waiting time per expected run time, then as it was."""
+    known = _expected(queue, runtimes)
+    if not any(known):
+        return tuple(sorted(queue, key=lambda job: -job.priority))
+    usual = median(one for one in known if one)
+    expected = [max(SHORTEST_SECONDS, one or usual) for one in known]
+
+    def rank(number: int) -> tuple[int, float, int]:
+        job = queue[number]
+        waited = 0.0 if job.submitted_at is None else (now - job.submitted_at).total_seconds()
+        return -job.priority, -max(0.0, waited) / expected[number], number
+
+    return tuple(queue[number] for number in sorted(range(len(queue)), key=rank))
+
+
+def _expected(queue: Sequence[JobRequest], runtimes: Mapping[str, Runtime]) -> list[int]:
+    """The median run time of each job, at least a second; 0 where nothing is known. Jobs alike are looked up once."""
+    found: dict[tuple[str, int | None, int | None], int] = {}
+    for job in queue:
+        key = (job.kind, job.estimated_seconds, job.deadline_seconds)
+        if key not in found:
+            runtime = runtime_of(job, runtimes)
+            found[key] = 0 if runtime is None else max(1, runtime.p50_seconds)
+    return [found[job.kind, job.estimated_seconds, job.deadline_seconds] for job in queue]

@@ -1,0 +1,142 @@
+"""What jobs share in a cycle: those of one tenant and shape a scope, those of one shape a contest, those of equal pods an ask."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from placement.fleet.eligibility import as_of
+from placement.fleet.fleet import Audience
+from placement.fleet.fleet_state import FleetState
+from placement.fleet.limits import Lines, Refusal
+from placement.fleet.policies import Policy, PolicyBook
+from placement.fleet.pools import Mask
+from placement.fleet.siting import Site
+from placement.ranking.candidates import Ask, ask_of
+from placement.ranking.contest import Contest, Terms, Verdict, Viewpoint
+from placement.ranking.fragmentation import Fragmentation, typical_of
+from placement.ranking.strategies import weights_of
+from placement.ranking.work import Works
+from placement.values.model import JobRequest, PodSetRequest, Snapshot, Topology
+
+from .timeline import Candidate, Seeker
+
+
+class Choice(NamedTuple):
+    """A candidate with room and quota."""
+
+    candidate: int
+    terms: Terms
+    sites: list[Site]
+    limits: Lines
+
+
+@dataclass(slots=True)
+class Scope:
+    """The jobs of one tenant and shape in a cycle."""
+
+    contest: Contest
+    left_out: Mask | None = None
+    """Per candidate, whether this tenant's jobs cannot take it."""
+    refusals: dict[int, Refusal] = field(default_factory=dict)
+    """By cluster number, the quota limit in the way."""
+    verdict: Verdict | None = None
+    """Why they wait for the rest of the cycle; None while they still find places."""
+    seeker: Seeker | None = None
+    too_long: float = inf
+    """Jobs that run so long or longer do not fit on what others lend."""
+
+    def refuse(self, candidate: int, cluster: int, refusal: Refusal) -> None:
+        """Leaves a candidate out because of a quota limit."""
+        self.leave_out(candidate)
+        self.refusals.setdefault(cluster, refusal)
+
+    def leave_out(self, candidate: int) -> None:
+        """Leaves a candidate out for the rest of the cycle."""
+        if self.left_out is None:
+            self.left_out = np.zeros(len(self.contest.ask.pools), dtype=np.bool_)
+        self.left_out[candidate] = True
+
+    def trial(self) -> "Scope":
+        """The same as it stands, for looking around: what is left out there stays in here."""
+        left_out = None if self.left_out is None else self.left_out.copy()
+        return Scope(self.contest, left_out, dict(self.refusals))
+
+
+ShapeKey: TypeAlias = object
+
+
+class _Desk(NamedTuple):
+    """Where the jobs of one tenant are looked at; `contests` are those of all tenants with its audience and policy."""
+
+    audience: Audience
+    policy: Policy
+    contests: dict[ShapeKey, Contest]
+    scopes: dict[ShapeKey, Scope]
+
+
+class Scopes:
+    """All scopes of a cycle, each made when its first job comes."""
+
+    def __init__(self, snapshot: Snapshot, state: FleetState) -> None:
+        self._snapshot = snapshot
+        self._state = state
+        self._fleet = state.fleet
+        self._policies = PolicyBook(snapshot.policies)
+        self._works = Works(self._fleet, snapshot)
+        self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
+        self._contests: dict[tuple[Audience, Policy], dict[ShapeKey, Contest]] = {}
+        self._desks: dict[str, _Desk] = {}
+
+    def of(self, job: JobRequest) -> Scope:
+        """The job's scope."""
+        desk = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
+        shape: ShapeKey = job.shape or (job.pod_sets, job.constraints, job.topology, job.strategy)
+        work = self._works.key(job)
+        if work is not None:
+            shape = (shape, work)
+        scope = desk.scopes.get(shape)
+        if scope is None:
+            contest = desk.contests.get(shape)
+            if contest is None:
+                contest = desk.contests[shape] = Contest(self._ask(job), job, self._viewpoint(job), self._state)
+            scope = desk.scopes[shape] = Scope(contest)
+        return scope
+
+    def _new_desk(self, tenant_path: str) -> _Desk:
+        audience, policy = self._fleet.audience(tenant_path), self._policies.of(tenant_path)
+        contests = self._contests.setdefault((audience, policy), {})
+        desk = self._desks[tenant_path] = _Desk(audience, policy, contests, {})
+        return desk
+
+    def _ask(self, job: JobRequest) -> Ask:
+        key = (job.pod_sets, job.topology)
+        ask = self._asks.get(key)
+        if ask is None:
+            ask = self._asks[key] = ask_of(self._fleet, job.pod_sets, job.topology, self._state.bounds)
+        return ask
+
+    def _viewpoint(self, job: JobRequest) -> Viewpoint:
+        audience, policy, *_ = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
+        weights = weights_of(policy.strategy_for(job.strategy), policy)
+        return Viewpoint(audience, policy, weights, self._meter if weights.stranding else None, self._works.of(job))
+
+    @cached_property
+    def _meter(self) -> Fragmentation:
+        typical = self._snapshot.typical_pods or typical_of(self._snapshot.queue)
+        return Fragmentation(self._fleet, typical)
+
+    def seeker(self, job: JobRequest) -> Seeker:
+        """The job with all places that could ever hold it, ranked as its contest ranks them by price."""
+        return Seeker(as_of(job, self._snapshot.now), self._fleet, self._viewpoint(job))
+
+    def seeker_now(self, job: JobRequest) -> Seeker:
+        """Likewise with the places that could hold it as the fleet was before the cycle."""
+        return Seeker(job, self._fleet, self._viewpoint(job), self._fleet.largest_free)
+
+    def terms(self, job: JobRequest, candidate: Candidate) -> Terms:
+        """What a place that a seeker found means for the job."""
+        viewpoint = replace(self._viewpoint(job), meter=None)
+        return Contest(candidate.ask, job, viewpoint, self._state).terms(job, candidate.number)

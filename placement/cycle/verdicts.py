@@ -1,0 +1,66 @@
+"""Why the jobs of one tenant and shape wait: quota, or room, in one code with one sentence, and a reason per cluster."""
+
+from collections.abc import Mapping, Sequence
+
+from placement.fleet.eligibility import NOT_REACHED, next_opening
+from placement.fleet.fleet_state import FleetState
+from placement.fleet.limits import Refusal
+from placement.ranking.contest import Contest, Verdict
+from placement.ranking.reasons import KEPT_FOR_RESERVATION, nearest_message, quota_message
+from placement.values.decisions import Reason
+from placement.values.model import JobRequest
+from placement.values.reason_codes import ReasonCode
+
+WAITING_FOR_ROOM = frozenset({ReasonCode.WAITING_FOR_CAPACITY, ReasonCode.BEHIND_IN_QUEUE, KEPT_FOR_RESERVATION})
+_NOT_ANSWERING = frozenset({ReasonCode.UNREACHABLE, ReasonCode.AUTH_FAILED, ReasonCode.STALE})
+
+
+def verdict_on(job: JobRequest, contest: Contest, refusals: Mapping[int, Refusal], beginning: FleetState) -> Verdict:
+    """Why a job that found no place waits. `refusals` are the quota limits that were in the way, by cluster number.
+
+    `beginning` is the fleet as it was before the cycle gave anything away.
+    """
+    verdict, later = _verdict_now(job, contest, refusals, beginning), next_opening(job.constraints)
+    return verdict._replace(message=f"{verdict.message}; {later}") if later else verdict
+
+
+def _verdict_now(job: JobRequest, contest: Contest, refusals: Mapping[int, Refusal], beginning: FleetState) -> Verdict:
+    if refusals:
+        message = quota_message(*refusals[min(refusals)])
+        return Verdict(ReasonCode.WAITING_FOR_QUOTA, message, contest.reasons(job, refusals))
+    if contest.verdict is None:
+        contest.verdict = _room_verdict(job, contest, beginning)
+    return contest.verdict
+
+
+def _room_verdict(job: JobRequest, contest: Contest, beginning: FleetState) -> Verdict:
+    reasons = contest.reasons(job, {})
+    if not reasons:
+        return Verdict(ReasonCode.WAITING_FOR_CAPACITY, "no cluster serves its tenant yet", ())
+    possible = [reason for reason in reasons if not reason.is_for_good] or list(reasons)
+    hopeful = [reason for reason in possible if reason.code != ReasonCode.EXCLUDED_BY_POLICY]
+    open_now = [reason for reason in hopeful if reason.code != NOT_REACHED]
+    if not open_now:
+        held = (ReasonCode.HELD_BY_POLICY, nearest_message(possible))
+        early = (ReasonCode.WAITING_FOR_CAPACITY, "no cluster of the overflow tiers opened so far can run it")
+        return Verdict(*(early if hopeful else held), reasons)
+    codes = {reason.code for reason in open_now}
+    if codes <= _NOT_ANSWERING:
+        names = ", ".join(reason.cluster for reason in open_now)
+        return Verdict(
+            ReasonCode.CLUSTERS_UNREACHABLE, f"could run only on clusters that do not answer: {names}", reasons
+        )
+    if (kept := _kept_for_others(open_now)) is not None:
+        return Verdict(*kept, reasons)
+    if contest.had_room(beginning):
+        message = f"jobs ahead of it take the free room; {nearest_message(open_now)}"
+        return Verdict(ReasonCode.BEHIND_IN_QUEUE, message, reasons)
+    return Verdict(ReasonCode.WAITING_FOR_CAPACITY, nearest_message(open_now), reasons)
+
+
+def _kept_for_others(open_now: Sequence[Reason]) -> tuple[str, str] | None:
+    """That there is room which others have a right to, as code and message, if so."""
+    if any(reason.code == ReasonCode.RESERVED_FOR_GANG for reason in open_now):
+        return ReasonCode.RESERVED_FOR_GANG, "there is room, but it is kept for a larger job that has waited longer"
+    kept = next((reason for reason in open_now if reason.code == KEPT_FOR_RESERVATION), None)
+    return None if kept is None else (KEPT_FOR_RESERVATION, f"{kept.cluster}: {kept.message}")

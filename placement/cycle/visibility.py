@@ -1,0 +1,216 @@
+"""What of the fleet a job may use while parts of it are reserved: a view each for jobs that see the same.
+
+A job that names no reservation sees the fleet without the nodes of those that it would run into; one that names a reservation
+sees its nodes and no others. A view has its own fleet state, so that within a cycle what it sees only shrinks; what is
+taken in one is taken in all of them. Without reservations there is one view, of everything.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from placement.fleet.eligibility import ELSEWHERE, OUTSIDE, as_of
+from placement.fleet.fleet import Fleet
+from placement.fleet.fleet_state import FleetState
+from placement.fleet.limits import LimitBook
+from placement.fleet.siting import Need, Site
+from placement.ranking.contest import Verdict
+from placement.values.advance import AdvanceReservation, closed_to, latest_end, longest_inside, named_by
+from placement.values.decisions import Placement, Reason
+from placement.values.model import JobRequest, Snapshot
+from placement.values.quantities import duration_text
+from placement.values.reason_codes import ReasonCode
+
+from .backfill import Backfill
+from .scopes import Scope, Scopes
+from .timeline import instant_text
+from .verdicts import WAITING_FOR_ROOM, verdict_on
+
+
+class Gate(NamedTuple):
+    """Why jobs that name a reservation cannot run at all now."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a job sees: the reservations whose nodes are `closed` to it, or, if it names one, the one it is `inside` of."""
+
+    closed: tuple[AdvanceReservation, ...] = ()
+    inside: AdvanceReservation | None = None
+    gate: Gate | None = None
+
+
+def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
+    """What the job sees now. Jobs that name the same reservation, or none, and have equal tenants and deadlines see the same."""
+    reservations, now = snapshot.reservations, snapshot.now
+    if not job.constraints.reservation:
+        return Sight(closed_to(reservations, latest_end(now, job.deadline_seconds), now))
+    inside = named_by(job.constraints.reservation, job.tenant_path, reservations)
+    if inside is None or inside.until_at <= now:
+        return Sight(gate=Gate(ReasonCode.RESERVATION_OVER, "the reservation that it names has ended or was cancelled"))
+    return Sight(inside=inside, gate=_gate(job, inside, now))
+
+
+def seen_through(sight: Sight, job: JobRequest, now: datetime) -> JobRequest:
+    """The job with its constraints as they stand now, narrowed to the cluster of the reservation that it names."""
+    job = as_of(job, now)
+    if sight.inside is None:
+        return job
+    return replace(job, constraints=replace(job.constraints, reserved_on=sight.inside.cluster_id))
+
+
+def _gate(job: JobRequest, inside: AdvanceReservation, now: datetime) -> Gate | None:
+    if not inside.is_in_force(now):
+        begins = instant_text(inside.starts_at, now)
+        return Gate(
+            ReasonCode.WAITING_FOR_RESERVATION, f"its reservation {inside.name} begins {begins} on {inside.cluster}"
+        )
+    longest = longest_inside(inside, now)
+    if job.deadline_seconds is None or job.deadline_seconds > longest:
+        until = instant_text(inside.until_at, now)
+        if job.deadline_seconds is None:
+            limit = "has no deadline_seconds"
+        else:
+            limit = f"may run for {duration_text(job.deadline_seconds)} by its deadline_seconds"
+        return Gate(ReasonCode.RESERVATION_TOO_SHORT, f"it {limit}, but its reservation {inside.name} ends {until}")
+    return None
+
+
+def respects(job: JobRequest, placement: Placement, snapshot: Snapshot) -> bool:
+    """Whether a placement that was decided on an older snapshot keeps to the reservations of this one."""
+    sight = sight_of(job, snapshot)
+    used = {name for placed in placement.pod_sets for name in placed.nodes}
+    if sight.inside is not None:
+        on_it = placement.cluster_id == sight.inside.cluster_id and used <= set(sight.inside.nodes)
+        return on_it and sight.gate is None
+    closed = (one for one in sight.closed if one.cluster_id == placement.cluster_id)
+    return sight.gate is None and not any(used & set(one.nodes) for one in closed)
+
+
+def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
+    """The fleet as seen before the cycle gives anything away."""
+    state = FleetState(fleet)
+    for reservation in sight.closed:
+        words = f"until {instant_text(reservation.until_at, now)}"
+        if reservation.starts_at > now:
+            begins = instant_text(reservation.starts_at, now)
+            words = f"from {begins} on; a job whose deadline_seconds ends before that can use it"
+        for number, positions in _positions(fleet, reservation).items():
+            state.reserve(number, dict.fromkeys(positions, words))
+    if sight.inside is not None:
+        own = _positions(fleet, sight.inside)
+        for number in own:
+            everything = range(len(fleet.pools[number].node_names))
+            state.close(number, set(everything) - set(own[number]))
+    return state
+
+
+def _positions(fleet: Fleet, reservation: AdvanceReservation) -> Mapping[int, list[int]]:
+    """Where its nodes stand in the pools of its cluster; all pools of the cluster are named."""
+    names = set(reservation.nodes)
+    return {
+        number: [position for position, name in enumerate(pool.node_names) if name in names]
+        for number, pool in enumerate(fleet.pools)
+        if pool.cluster.id == reservation.cluster_id
+    }
+
+
+class View:
+    """The fleet as some jobs see it, with what a cycle has learned about them."""
+
+    def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook, sight: Sight) -> None:
+        self.sight = sight
+        self.state = state_seen(fleet, sight, snapshot.now)
+        self.scopes = Scopes(snapshot, self.state)
+        self.lender = Backfill(snapshot, self.state, book, self.scopes)
+        self._fleet = fleet
+        self._now = snapshot.now
+
+    @cached_property
+    def beginning(self) -> FleetState:
+        """The fleet as it was before the cycle."""
+        return state_seen(self._fleet, self.sight, self._now)
+
+    def scope(self, job: JobRequest) -> Scope:
+        """The job's scope; with the verdict of those that cannot run at all now."""
+        scope = self.scopes.of(job)
+        if self.sight.gate is not None and scope.verdict is None:
+            reasons = tuple(gate_reason(self.sight, self._fleet, number) for number in scope.contest.audience.clusters)
+            scope.verdict = Verdict(*self.sight.gate, reasons)
+        return scope
+
+    def verdict(self, job: JobRequest, scope: Scope) -> Verdict:
+        """Why a job that found no place waits."""
+        found, inside = verdict_on(job, scope.contest, scope.refusals, self.beginning), self.sight.inside
+        if inside is None or found.code not in WAITING_FOR_ROOM:
+            return found
+        return found._replace(
+            code=ReasonCode.RESERVATION_FULL, message=f"in its reservation {inside.name}: {found.message}"
+        )
+
+
+def gate_reason(sight: Sight, fleet: Fleet, number: int) -> Reason:
+    """Why a job does not run on cluster `number` that cannot run at all now."""
+    assert sight.gate is not None
+    cluster = fleet.clusters[number]
+    if sight.inside is not None and cluster.id != sight.inside.cluster_id:
+        return Reason(cluster.name, OUTSIDE, ELSEWHERE, is_for_good=True)
+    return Reason(cluster.name, *sight.gate)
+
+
+Change: TypeAlias = Callable[[FleetState], None]
+
+
+class Views:
+    """All views of a cycle, each made when the first job comes that sees it."""
+
+    def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook) -> None:
+        self._snapshot, self._fleet, self._book = snapshot, fleet, book
+        self._views: dict[Sight, View] = {}
+        self._views_by_kind: dict[tuple[str, str, int | None], View] = {}
+        self._changes: list[Change] = []
+        """What has been taken and kept so far, for views that are still to come."""
+
+    def of(self, job: JobRequest) -> tuple[JobRequest, View]:
+        """The job with its constraints as they stand now, and what it sees."""
+        named = job.constraints.reservation
+        if not self._snapshot.reservations and not named:
+            view = self.strictest
+        else:
+            kind = (named, job.tenant_path if named else "", job.deadline_seconds)
+            found = self._views_by_kind.get(kind)
+            view = self._views_by_kind[kind] = found or self._view(sight_of(job, self._snapshot))
+        return seen_through(view.sight, job, self._snapshot.now), view
+
+    @cached_property
+    def strictest(self) -> View:
+        """What jobs see that may run for ever: what all see that name no reservation."""
+        now = self._snapshot.now
+        return self._view(Sight(closed_to(self._snapshot.reservations, None, now)))
+
+    def _view(self, sight: Sight) -> View:
+        view = self._views.get(sight)
+        if view is None:
+            view = self._views[sight] = View(self._snapshot, self._fleet, self._book, sight)
+            for change in self._changes:
+                change(view.state)
+        return view
+
+    def take(self, number: int, need: Need, found: Site) -> None:
+        """Deducts a pod set from its nodes, whoever sees them."""
+        self._change(lambda state: state.take(number, need, found))
+
+    def hide(self, number: int, nodes: tuple[int, ...], until: datetime | None) -> None:
+        """Keeps nodes from every later job."""
+        self._change(lambda state: state.hide(number, nodes, until))
+
+    def _change(self, change: Change) -> None:
+        for view in self._views.values():
+            change(view.state)
+        if self._snapshot.reservations:
+            self._changes.append(change)

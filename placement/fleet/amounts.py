@@ -1,0 +1,93 @@
+"""How many units of a flavor a pod takes, and how much quota a placed job takes."""
+
+from collections.abc import Mapping
+
+from placement.values.model import FleetFlavor, GpuRequest, JobRequest, PodSetRequest
+
+MILLI = 1000
+USUAL_VENDOR = "nvidia"
+"""What a request means that names neither vendor nor model."""
+SLICES_PER_GPU = 7
+"""NVIDIA cuts a GPU into seven compute slices; the profile `3g.40gb` has three of them."""
+
+
+def units_per_pod(gpu: GpuRequest | None, flavor: FleetFlavor) -> int | None:
+    """Units of `flavor` that one pod takes, or None if this flavor cannot serve the request.
+
+    A request without a GPU takes 0 units of any flavor. A fraction takes as many shares as cover it, and touches one unit
+    of a divisible flavor.
+    """
+    portion = portion_of(gpu, flavor)
+    if portion is None:
+        return None
+    units, part_milli = portion
+    return units or (1 if part_milli else 0)
+
+
+def portion_of(gpu: GpuRequest | None, flavor: FleetFlavor) -> tuple[int, int] | None:
+    """What one pod takes of `flavor`: whole units, and thousandths of one more that it shares; None if not served."""
+    if gpu is None:
+        return 0, 0
+    if flavor.unplaceable or not is_wanted(gpu, flavor):
+        return None
+    if gpu.mig:
+        return (gpu.count, 0) if flavor.sharing == f"mig:{gpu.mig}" else None
+    if gpu.fraction_milli:
+        if flavor.sharing == "divisible":
+            return 0, gpu.fraction_milli
+        shares = shares_per_gpu(flavor)
+        return (-(-gpu.fraction_milli * shares // MILLI), 0) if shares else None
+    return (gpu.count, 0) if flavor.sharing in ("whole", "divisible") else None
+
+
+def is_wanted(gpu: GpuRequest, flavor: FleetFlavor) -> bool:
+    """Whether a flavor has devices of a model and vendor that the request means, however they are cut."""
+    if not flavor.gpu_model or (gpu.models and flavor.gpu_model not in gpu.models):
+        return False
+    vendor = gpu.vendor or ("" if gpu.models else USUAL_VENDOR)
+    return not vendor or flavor.vendor == vendor
+
+
+def shares_per_gpu(flavor: FleetFlavor) -> int:
+    """How many shares a GPU of a time-sliced flavor is cut into; 0 for every other flavor."""
+    kind, _, number = flavor.sharing.partition(":")
+    return int(number) if kind == "timeslice" else 0
+
+
+def milli_gpu_per_unit(flavor: FleetFlavor) -> tuple[int, int]:
+    """A unit of `flavor` in thousandths of a GPU, as (numerator, denominator): a third of a GPU is (1000, 3)."""
+    kind, _, detail = flavor.sharing.partition(":")
+    if kind == "mig":
+        return int(detail.partition("g")[0]) * MILLI // SLICES_PER_GPU, 1
+    if kind == "timeslice":
+        return MILLI, int(detail)
+    return MILLI, 1
+
+
+def amounts_of(job: JobRequest, flavor_by_pod_set: Mapping[str, FleetFlavor]) -> dict[str, int]:
+    """What a job's quota hold takes, by resource, in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores,
+    `memory` in MiB, each over all pods. A MIG slice `Ng.…` counts N sevenths of a GPU and a share 1/N, rounded down.
+    """
+    amounts = {"cpu": 0, "memory": 0}
+    for pod_set in job.pod_sets:
+        amounts["cpu"] += pod_set.cpu_millicores * pod_set.count
+        amounts["memory"] += pod_set.memory_mib * pod_set.count
+        flavor = flavor_by_pod_set[pod_set.name]
+        milli = milli_gpu_of(pod_set, flavor)
+        if milli:
+            for resource in ("gpu", f"gpu:{flavor.gpu_model}"):
+                amounts[resource] = amounts.get(resource, 0) + milli
+    return amounts
+
+
+def milli_gpu_of(pod_set: PodSetRequest, flavor: FleetFlavor) -> int:
+    """What all pods of the set take of `flavor`, in milli-GPU; each pod's part is rounded down.
+
+    Raises ValueError if the flavor cannot serve the pod set.
+    """
+    portion = portion_of(pod_set.gpu, flavor)
+    if portion is None:
+        raise ValueError(f"flavor {flavor.name} cannot serve pod set {pod_set.name}")
+    units, part_milli = portion
+    milli, parts = milli_gpu_per_unit(flavor)
+    return (units * milli // parts + part_milli) * pod_set.count

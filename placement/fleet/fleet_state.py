@@ -1,0 +1,367 @@
+"""What one cycle has given away so far, node by node.
+
+Within a cycle nothing is given back but what a decision that failed half-way had taken. So what once did not fit will
+not fit for the rest of the cycle, and the cycle relies on it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from placement.values.decisions import Reason
+
+from .fleet import Fleet
+from .pools import CPU, MEMORY, PART, PODS, UNITS, WHOLE, Floats, Ints, Pool
+from .siting import TIGHTNESS_OF_A_UNIT, Need, Site, has_room, room_for, site_gang, site_one, spread_order, tightness
+
+_ENOUGH = 2**62
+
+
+class PoolState:
+    """A pool in a cycle: its matrices, copied on the first deduction."""
+
+    __slots__ = (
+        "bounds", "changes", "closed", "devices", "free", "hidden", "notes", "pool", "reserved", "tight", "unit_rooms",
+        "version",
+    )  # fmt: skip
+
+    def __init__(self, pool: Pool, *, is_empty: bool) -> None:
+        self.pool = pool
+        self.free: Ints = pool.capacity if is_empty else pool.free
+        self.devices = pool.whole_devices if is_empty else pool.devices
+        self.tight = tightness(self.free, self.devices)
+        self.hidden: dict[int, Ints] = {}
+        """By node that is kept from later jobs: what is free there."""
+        self.reserved: dict[int, str] = {}
+        """Of those, the ones that advance reservations keep, with how long in words."""
+        self.closed: frozenset[int] = frozenset()
+        """Nodes that are no business of the jobs that see this state."""
+        self.version = 0
+        """How many deductions there were."""
+        self.bounds: list[int] = (pool.largest_capacity if is_empty else pool.largest_free).tolist()
+        """Per resource, no node has more of it free."""
+        self.unit_rooms: dict[int, int] = {}
+        self.notes: dict[object, Any] = {}
+        """What others derived from this version."""
+        self.changes: list[int] = []
+        """Nodes of which something was taken or given back, one entry each time."""
+
+    def may_hold(self, need: Need) -> bool:
+        """False if the pod set cannot fit, as far as a quick look tells."""
+        if need.cpu_millicores > self.bounds[CPU] or need.memory_mib > self.bounds[MEMORY]:
+            return False
+        return not self.lacks_devices(need.units, need.part_milli, need.count)
+
+    def lacks_devices(self, units: int, part_milli: int, count: int) -> bool:
+        """True if devices alone keep so many pods out."""
+        if units > self.bounds[UNITS] or part_milli > self.bounds[PART]:
+            return True
+        return count > 1 and self.unit_room(units) < count
+
+    def unit_room(self, units: int) -> int:
+        """How many pods of so many devices there is room for, as far as devices go."""
+        if not units:
+            return _ENOUGH
+        room = self.unit_rooms.get(units)
+        if room is None:
+            room = self.unit_rooms[units] = int((self.free[UNITS] // units).sum())
+        return room
+
+    def site(self, need: Need, order: Ints | None = None) -> Site | None:
+        """Where a pod set would go now; a single pod goes to the first node by `order` that has room."""
+        if not self.may_hold(need):
+            return None
+        if need.count == 1:
+            found = site_one(self.pool, self.free, self.order(need) if order is None else order, need)
+        else:
+            found = site_gang(self.pool, self.room(need), self.tight, need)
+        if found is None:
+            self.bounds = self.free.max(axis=1).tolist()
+        return found
+
+    def order(self, need: Need) -> Ints:
+        """The order in which single pods fill the nodes."""
+        if self.pool.cluster.fills == "spread":
+            return spread_order(self.pool.capacity, self.free, need)
+        return self.tight
+
+    def room(self, need: Need) -> Ints:
+        """How many of these pods each node has room for."""
+        return room_for(self.free, self.devices, need)
+
+    def take(self, node: int, need: Need, count: int) -> None:
+        """Deducts `count` pods from a node. On a hidden one it was somebody who may see it that took it."""
+        if node in self.closed:
+            return
+        self._touch(node)
+        if node in self.hidden:
+            self._take_hidden(node, need, count, need.units)
+            return
+        free = self.free
+        free[UNITS, node] -= need.units * count
+        self.tight[node] -= need.units * count * (TIGHTNESS_OF_A_UNIT * WHOLE)
+        if self.devices is not None:
+            self._take_devices(node, need, count)
+        self._take_rest(node, need, count)
+
+    def take_beside(self, node: int, need: Need, count: int) -> None:
+        """Deducts what `count` pods on another flavor's devices take of a node that both flavors share."""
+        if node in self.closed:
+            return
+        self._touch(node)
+        if node in self.hidden:
+            self._take_hidden(node, need, count, 0)
+            return
+        self._take_rest(node, need, count)
+
+    def _take_hidden(self, node: int, need: Need, count: int, units: int) -> None:
+        left = self.hidden[node].copy()
+        left[[UNITS, CPU, MEMORY, PODS]] -= np.array([units, need.cpu_millicores, need.memory_mib, 1]) * count
+        self.hidden[node] = left
+
+    def _touch(self, *nodes: int) -> None:
+        if not self.version:
+            self.free = self.free.copy()
+            self.devices = None if self.devices is None else self.devices.copy()
+        self.version += 1
+        self.changes += nodes
+        self.unit_rooms.clear()
+        self.notes.clear()
+
+    def _take_rest(self, node: int, need: Need, count: int) -> None:
+        free = self.free
+        free[CPU, node] -= need.cpu_millicores * count
+        free[MEMORY, node] -= need.memory_mib * count
+        free[PODS, node] -= count
+        self.tight[node] -= need.cpu_millicores * count
+
+    def _take_devices(self, node: int, need: Need, count: int) -> None:
+        """Whole devices are the first free ones, parts come from the tightest device that has them."""
+        assert self.devices is not None
+        devices = self.devices[:, node]
+        devices[np.flatnonzero(devices == WHOLE)[: need.units * count]] = 0
+        if need.part_milli:
+            for _ in range(count):
+                tightest = int(np.where(devices >= need.part_milli, devices, WHOLE + 1).argmin())
+                devices[tightest] -= need.part_milli
+            self.tight[node] -= need.part_milli * count * TIGHTNESS_OF_A_UNIT
+        self.free[UNITS, node] = np.count_nonzero(devices == WHOLE)
+        self.free[PART, node] = devices.max()
+
+    def give_back(self, node: int, amounts: Ints) -> None:
+        """Adds what pods had of a node, in the order of a pool's rows; never more than there is. For looking ahead only."""
+        self._touch(node)
+        rows = slice(UNITS, PODS + 1)
+        self.free[rows, node] = np.minimum(self.free[rows, node] + amounts[rows], self.pool.capacity[rows, node])
+        self.tight[node] = self.free[UNITS, node] * WHOLE * TIGHTNESS_OF_A_UNIT + self.free[CPU, node]
+        self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
+
+    def hide(self, nodes: Sequence[int]) -> None:
+        """Leaves nothing free on these nodes for the rest of the cycle."""
+        self._touch(*nodes)
+        for node in nodes:
+            self.hidden.setdefault(node, self.free[:, node].copy())
+        self.free[:, nodes] = 0
+        if self.devices is not None:
+            self.devices[:, nodes] = 0
+
+    def unhide(self, nodes: Collection[int]) -> None:
+        """Shows nodes again with what is free on them."""
+        self._touch(*nodes)
+        for node in nodes:
+            self.free[:, node] = self.hidden.pop(node)
+            self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
+
+    def reserve(self, nodes: Mapping[int, str]) -> None:
+        """Hides nodes that advance reservations keep, each with how long in words."""
+        self.hide(list(nodes))
+        self.reserved = {**self.reserved, **nodes}
+
+    def close(self, nodes: Collection[int]) -> None:
+        """Leaves nothing free on these nodes, whatever becomes of them."""
+        self._touch(*nodes)
+        self.closed |= set(nodes)
+        self.free[:, list(self.closed)] = 0
+        if self.devices is not None:
+            self.devices[:, list(self.closed)] = 0
+
+    def had_hidden(self, need: Need, *, reserved: bool) -> bool:
+        """True if the pod set would have room but for hidden nodes, topology aside: for reserved ones too, or others only."""
+        columns_of = {node: free for node, free in self.hidden.items() if reserved or node not in self.reserved}
+        if not columns_of:
+            return False
+        columns = np.stack(list(columns_of.values()), axis=1)
+        if need.count == 1:
+            return bool(has_room(columns, need).any())
+        return int(room_for(columns, None, need).sum() + self.room(need).sum()) >= need.count
+
+    def copy(self) -> "PoolState":
+        """A state that may be tried out."""
+        other = object.__new__(PoolState)
+        other.pool, other.version, other.bounds = self.pool, self.version, self.bounds
+        other.free, other.tight = self.free.copy(), self.tight.copy()
+        other.devices = None if self.devices is None else self.devices.copy()
+        other.hidden, other.reserved, other.closed = dict(self.hidden), self.reserved, self.closed
+        other.changes = self.changes.copy()
+        other.unit_rooms, other.notes = {}, {}
+        return other
+
+
+class FleetState:
+    """Every pool of the fleet in a cycle; nodes that several flavors share are kept in step.
+
+    With `is_empty` it is the fleet as it would be if nothing ran and every node were usable.
+    """
+
+    def __init__(self, fleet: Fleet, *, is_empty: bool = False) -> None:
+        self.fleet = fleet
+        self.is_empty = is_empty
+        self.free_share: Floats = np.zeros(0) if is_empty else fleet.free_share.copy()
+        """Per pool: which part of its units is free (of its cores where it has no GPU)."""
+        self.cluster_free: Floats = np.zeros(len(fleet.clusters))
+        np.add.at(self.cluster_free, fleet.cluster_of_pool, fleet.part_of_cluster * fleet.free_share)
+        """Per cluster: which part of its GPUs is free (of its cores, if it has none)."""
+        self.versions: Ints = np.zeros(len(fleet.pools), dtype=np.int64)
+        """Per pool: how many deductions there were."""
+        self.bounds: Ints = (fleet.largest_capacity if is_empty else fleet.largest_free).copy()
+        """Resources by pools: no node of the pool has more of it free."""
+        self.version = 0
+        """How many pod sets were placed."""
+        self.shared_reasons: dict[object, dict[int, tuple[float, Reason]]] = {}
+        """Reasons that jobs of other shapes share, by cluster, with the cluster's version that they hold for."""
+        self.lendable: dict[int, dict[int, datetime]] = {}
+        """By pool, the kept nodes that may be lent, and when they are needed."""
+        self.states: list[PoolState | None] = [None] * len(fleet.pools)
+
+    def cluster_versions(self) -> list[float]:
+        """Per cluster: how many deductions there were."""
+        owners, clusters = self.fleet.cluster_of_pool, len(self.fleet.clusters)
+        versions: list[float] = np.bincount(owners, weights=self.versions, minlength=clusters).tolist()
+        return versions
+
+    def pool(self, number: int) -> PoolState:
+        """The state of a pool."""
+        state = self.states[number]
+        if state is None:
+            state = self.states[number] = PoolState(self.fleet.pools[number], is_empty=self.is_empty)
+        return state
+
+    def site(self, pools: Sequence[int], needs: Sequence[Need]) -> list[Site] | None:
+        """Where the pod sets of a job would go together, one pool each; None if they do not fit. Takes nothing."""
+        if len(pools) == 1:
+            state = self.pool(pools[0])
+            alone = state.site(needs[0])
+            if alone is None:
+                self.bounds[:, pools[0]] = state.bounds
+                return None
+            return [alone]
+        if not all(self.pool(number).may_hold(need) for number, need in zip(pools, needs, strict=True)):
+            return None
+        before = self.states.copy()
+        for number in self._involved(pools):
+            self.states[number] = self.pool(number).copy()
+        try:
+            return self._site_in_turn(pools, needs)
+        finally:
+            self.states = before
+
+    def _site_in_turn(self, pools: Sequence[int], needs: Sequence[Need]) -> list[Site] | None:
+        sites: list[Site] = []
+        for number, need in zip(pools, needs, strict=True):
+            found = self.pool(number).site(need)
+            if found is None:
+                return None
+            self._take_nodes(number, need, found)
+            sites.append(found)
+        return sites
+
+    def _involved(self, pools: Sequence[int]) -> set[int]:
+        """These pools and those that share nodes with them."""
+        involved = set(pools)
+        for number in pools:
+            for places in self.fleet.pools[number].siblings.values():
+                involved.update(self._number_of(number, flavor) for flavor, _ in places)
+        return involved
+
+    def take(self, number: int, need: Need, found: Site) -> None:
+        """Deducts a pod set from its nodes."""
+        self._take_nodes(number, need, found)
+        self.version += 1
+        pool = self.fleet.pools[number]
+        taken = need.units + need.part_milli / WHOLE if pool.flavor.gpu_model else need.cpu_millicores
+        share = taken * need.count / pool.size
+        self.free_share[number] -= share
+        self.cluster_free[self.fleet.cluster_of_pool[number]] -= share * self.fleet.part_of_cluster[number]
+
+    def _take_nodes(self, number: int, need: Need, found: Site) -> None:
+        state = self.pool(number)
+        siblings = state.pool.siblings
+        self.versions[number] += 1
+        for node, count in found.pods:
+            state.take(node, need, count)
+            for flavor, position in siblings.get(node, ()):
+                other = self._number_of(number, flavor)
+                self.versions[other] += 1
+                self.pool(other).take_beside(position, need, count)
+
+    def _number_of(self, number: int, flavor: str) -> int:
+        cluster = int(self.fleet.cluster_of_pool[number])
+        first, end = self.fleet.first_pool_of_cluster[cluster : cluster + 2]
+        return next(n for n in range(first, end) if self.fleet.pools[n].flavor.name == flavor)
+
+    def hide(self, number: int, nodes: Sequence[int], until: datetime | None = None) -> None:
+        """Keeps nodes from every later job of the cycle, in all pools that they are in.
+
+        `until` is when they are needed, None if nobody knows: what ends before may be lent them.
+        """
+        self._hide_in(number, nodes, until)
+        self.version += 1
+        for node in nodes:
+            for flavor, position in self.fleet.pools[number].siblings.get(node, ()):
+                self._hide_in(self._number_of(number, flavor), [position], until)
+
+    def _hide_in(self, number: int, nodes: Sequence[int], until: datetime | None) -> None:
+        self.pool(number).hide(nodes)
+        self.versions[number] += 1
+        if until is not None:
+            self.lendable.setdefault(number, {}).update(dict.fromkeys(nodes, until))
+
+    def reserve(self, number: int, nodes: Mapping[int, str]) -> None:
+        """Keeps nodes of a pool from every job that sees this state, and says how long in words."""
+        self.pool(number).reserve(nodes)
+        self.versions[number] += 1
+
+    def close(self, number: int, nodes: Collection[int]) -> None:
+        """Leaves nodes of a pool out."""
+        self.pool(number).close(nodes)
+        self.versions[number] += 1
+
+    def lend(self, end: datetime) -> dict[int, dict[int, datetime]]:
+        """Shows the kept nodes that are not needed before `end`, by pool; hand the answer to `take_back`."""
+        lent: dict[int, dict[int, datetime]] = {}
+        for number, nodes in self.lendable.items():
+            fit = {node: until for node, until in nodes.items() if until >= end}
+            if fit and self.pool(number).devices is None:
+                lent[number] = fit
+                self.pool(number).unhide(fit)
+                self.versions[number] += 1
+        return lent
+
+    def take_back(self, lent: Mapping[int, Mapping[int, datetime]]) -> None:
+        """Keeps the nodes again, less what was taken of them."""
+        for number, nodes in lent.items():
+            self.pool(number).hide(list(nodes))
+            self.versions[number] += 1
+
+    def copy(self) -> "FleetState":
+        """A state that may be tried out."""
+        other = copy(self)
+        other.free_share, other.cluster_free = self.free_share.copy(), self.cluster_free.copy()
+        other.versions, other.bounds = self.versions.copy(), self.bounds.copy()
+        other.shared_reasons = {}
+        other.lendable = {number: dict(nodes) for number, nodes in self.lendable.items()}
+        other.states = [None if state is None else state.copy() for state in self.states]
+        return other

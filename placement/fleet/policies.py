@@ -1,0 +1,100 @@
+"""Tenants' policies in a cycle: what holds for a tenant is what it and every tenant above it say.
+
+Every list on the path must allow a cluster, a flavor or a strategy. The default strategy and the weights are those said
+nearest to the tenant.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from placement.values.model import FleetCluster, FleetFlavor, StrategyWeights, TenantPolicy
+
+STRATEGY_NAMES = ("balanced", "cheapest", "soonest", "pack", "spread")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What holds for a tenant: the policies on its path, root first."""
+
+    path: tuple[TenantPolicy, ...] = ()
+
+    def cluster_fault(self, cluster: FleetCluster) -> str:
+        """Whose policy keeps jobs from a cluster, in words; empty if none does."""
+        for policy in self.path:
+            if policy.clusters and not _named(cluster.name, policy.clusters):
+                return f"the policy of {policy.tenant_path} allows only the clusters {', '.join(policy.clusters)}"
+            if policy.regions and not _named(cluster.region, policy.regions):
+                return f"the policy of {policy.tenant_path} allows only the regions {', '.join(policy.regions)}"
+        return ""
+
+    def flavor_fault(self, flavor: FleetFlavor) -> str:
+        """Likewise of a flavor."""
+        for policy in self.path:
+            if policy.capacity_types and flavor.capacity_type not in policy.capacity_types:
+                return f"the policy of {policy.tenant_path} allows only {', '.join(policy.capacity_types)} capacity"
+            if policy.flavors and not _named(flavor.name, policy.flavors):
+                return f"the policy of {policy.tenant_path} allows only the flavors {', '.join(policy.flavors)}"
+        return ""
+
+    def strategy_fault(self, strategy: str) -> str:
+        """Likewise of a strategy."""
+        for policy in self.path:
+            if policy.strategies and strategy not in policy.strategies:
+                return f"the policy of {policy.tenant_path} allows only {', '.join(policy.strategies)}"
+        return ""
+
+    @property
+    def default_strategy(self) -> str:
+        """The strategy of a job that names none: the nearest default that all allow, else the first that all allow.
+
+        Should the policies on the path allow none together, the first of all.
+        """
+        said = [policy.default_strategy for policy in reversed(self.path) if policy.default_strategy]
+        allowed = [name for name in (*said, *STRATEGY_NAMES) if not self.strategy_fault(name)]
+        return next(iter(allowed), STRATEGY_NAMES[0])
+
+    def strategy_for(self, wished: str) -> str:
+        """The strategy that a job is ranked by: the one it names, or the default where that is no longer allowed."""
+        return self.default_strategy if self.strategy_fault(wished) else wished
+
+    def own_weights(self, strategy: str) -> StrategyWeights | None:
+        """The weights said nearest to the tenant, if any."""
+        for policy in reversed(self.path):
+            for weights in policy.weights:
+                if weights.strategy == strategy:
+                    return weights
+        return None
+
+
+NO_POLICY = Policy()
+
+
+class PolicyBook:
+    """The policies of all tenants, by path. Tenants under the same policies get the identical object."""
+
+    def __init__(self, policies: Iterable[TenantPolicy]) -> None:
+        self._said = {policy.tenant_path: policy for policy in policies}
+        self._of_path: dict[str, Policy] = {}
+        self._shared: dict[tuple[str, ...], Policy] = {(): NO_POLICY}
+
+    def of(self, tenant_path: str) -> Policy:
+        """What holds for a tenant."""
+        found = self._of_path.get(tenant_path)
+        if found is None:
+            saying = tuple(path for path in prefixes_of(tenant_path) if path in self._said) if self._said else ()
+            found = self._shared.get(saying)
+            if found is None:
+                found = self._shared[saying] = Policy(tuple(self._said[path] for path in saying))
+            self._of_path[tenant_path] = found
+        return found
+
+
+def prefixes_of(tenant_path: str) -> list[str]:
+    """The paths from the root to the tenant."""
+    steps = tenant_path.split("/")
+    return ["/".join(steps[:depth]) for depth in range(1, len(steps) + 1)]
+
+
+def _named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

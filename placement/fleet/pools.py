@@ -1,0 +1,214 @@
+"""The nodes of one cluster that offer one flavor, as arrays: a pool, built once and kept while its cluster is unchanged.
+
+A pool's matrices have a row per resource (UNITS, CPU, MEMORY, PODS, BARE, PART) and a column per node. BARE is ADMITTED on
+nodes that take pods without a device, else 0; nothing is ever deducted from it. PART is the largest free part of one
+device in thousandths, where devices are divisible, else 0. Nothing here is ever changed after it was built: a cycle
+deducts what it decides from copies (`ledger`).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placement.values.model import FleetCluster, FleetFlavor, FleetNode
+
+UNITS, CPU, MEMORY, PODS, BARE, PART = RESOURCES = range(6)
+WHOLE = 1000
+ADMITTED = 2**31
+"""More pods than any node has room for."""
+WIDTH_OF_LEVEL = {"node": 0, "clique": 1, "rack": 2, "block": 3, "zone": 4, "cluster": 5}
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """The domains of one level in a pool: each node's domain number (-1 where unknown), and each domain's path."""
+
+    level: str
+    code_of_node: Ints
+    paths: tuple[tuple[str, ...], ...]
+    is_complete: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The nodes of one cluster that offer one flavor, ordered by domain and name."""
+
+    cluster: FleetCluster
+    flavor: FleetFlavor
+    node_names: tuple[str, ...]
+    node_domains: tuple[tuple[str, ...], ...]
+    capacity: Ints
+    """What each node has when empty, whether usable now or not."""
+    free: Ints
+    """What is free on each node now; nothing on a node that is not usable."""
+    devices: Ints | None
+    """For a divisible flavor, what is free of each device in thousandths: a row per device, a column per node."""
+    domains: tuple[Domains, ...]
+    """Levels between node and cluster that are known here, from narrow to wide."""
+    is_open: Mask
+    """Per node whether pods that take this flavor's devices can stand there."""
+    is_open_bare: Mask
+    """Per node whether pods that take no device can."""
+    unusable: Mapping[str, int]
+    """How many nodes are not open to pods that take this flavor's devices, by reason."""
+    unusable_bare: Mapping[str, int]
+    """How many are not open to pods that take no device, by reason."""
+    siblings: Mapping[int, tuple[tuple[str, int], ...]]
+    """The same node in the pools of the cluster's other flavors: (flavor name, position), by position here."""
+
+    @cached_property
+    def whole_devices(self) -> Ints | None:
+        """`devices` of the empty nodes."""
+        if self.devices is None:
+            return None
+        rows = np.arange(self.devices.shape[0])[:, None]
+        return np.where(rows < self.capacity[UNITS], WHOLE, 0)
+
+    @cached_property
+    def size(self) -> int:
+        """What fullness is measured against: all units, or all millicores where there are no devices."""
+        return int(self.capacity[UNITS if self.flavor.gpu_model else CPU].sum()) or 1
+
+    @cached_property
+    def largest_free(self) -> Ints:
+        """Per resource the most that is free on any one node: an upper bound, not one node's figures."""
+        return _largest(self.free)
+
+    @cached_property
+    def largest_capacity(self) -> Ints:
+        return _largest(self.capacity)
+
+
+def _largest(matrix: Ints) -> Ints:
+    largest: Ints = matrix.max(axis=1, initial=0)
+    return largest
+
+
+def pools_of(cluster: FleetCluster) -> tuple[Pool, ...]:
+    """The cluster's pools in the order of their flavors' names."""
+    nodes = sorted(cluster.nodes, key=lambda node: (node.domain, node.clique, node.name))
+    members = {
+        name: [node for node in nodes if name in node.total]
+        for name in sorted(cluster.flavors)
+        if name in cluster.flavors
+    }
+    siblings = _siblings(members)
+    return tuple(
+        _pool(cluster, cluster.flavors[name], offering, siblings.get(name, {})) for name, offering in members.items()
+    )
+
+
+def _pool(
+    cluster: FleetCluster,
+    flavor: FleetFlavor,
+    nodes: Sequence[FleetNode],
+    siblings: Mapping[int, tuple[tuple[str, int], ...]],
+) -> Pool:
+    why_not = [_why_not(node, flavor.name) for node in nodes]
+    why_not_bare = [_why_not(node, "") for node in nodes]
+    is_divisible = flavor.sharing == "divisible"
+    part = WHOLE if is_divisible else 0
+    return Pool(
+        cluster=cluster,
+        flavor=flavor,
+        node_names=tuple(node.name for node in nodes),
+        node_domains=tuple(_padded(node.domain) for node in nodes),
+        capacity=_matrix([_full_row(node, flavor.name, part) for node in nodes]),
+        free=_matrix([_free_row(node, flavor.name, part) for node in nodes]),
+        devices=_devices(nodes, flavor.name) if is_divisible else None,
+        domains=tuple(_known_domains(nodes)),
+        is_open=np.array([not reason for reason in why_not], dtype=np.bool_),
+        is_open_bare=np.array([not reason for reason in why_not_bare], dtype=np.bool_),
+        unusable=_counted(why_not),
+        unusable_bare=_counted(why_not_bare),
+        siblings=siblings,
+    )
+
+
+def _why_not(node: FleetNode, flavor: str) -> str:
+    """Why pods on this flavor's devices (empty: on none) cannot stand on the node; empty if they can."""
+    return node.repels.get(flavor, "") if node.is_usable else node.why_unusable or "not usable"
+
+
+def _counted(reasons: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(reason for reason in reasons if reason))
+
+
+Row: TypeAlias = tuple[int, int, int, int, int, int]
+
+
+def _matrix(rows: list[Row]) -> Ints:
+    matrix = np.ascontiguousarray(np.array(rows, dtype=np.int64).reshape(-1, len(RESOURCES)).T)
+    matrix.setflags(write=False)
+    return matrix
+
+
+def _full_row(node: FleetNode, flavor: str, part: int) -> Row:
+    units = node.total[flavor]
+    return units, node.cpu_millicores, node.memory_mib, node.pods, ADMITTED, part if units else 0
+
+
+def _free_row(node: FleetNode, flavor: str, part: int) -> Row:
+    if not node.is_usable:
+        return 0, 0, 0, 0, 0, 0
+    units, cpu, memory, pods = node.free.get(flavor, 0), node.free_cpu_millicores, node.free_memory_mib, node.free_pods
+    part = max(node.device_free_milli.get(flavor, (part,) * units), default=0)
+    bare = 0 if "" in node.repels else ADMITTED
+    if flavor in node.repels:
+        units = part = 0
+    return max(0, units), max(0, cpu), max(0, memory), max(0, pods), bare, part
+
+
+def _devices(nodes: Sequence[FleetNode], flavor: str) -> Ints:
+    most = max((node.total[flavor] for node in nodes), default=0)
+    devices = np.zeros((most, len(nodes)), dtype=np.int64)
+    for column, node in enumerate(nodes):
+        if node.is_usable and flavor not in node.repels:
+            free = node.device_free_milli.get(flavor, (WHOLE,) * node.free.get(flavor, 0))
+            devices[: len(free), column] = free
+    devices.setflags(write=False)
+    return devices
+
+
+def _padded(domain: tuple[str, ...]) -> tuple[str, ...]:
+    return (*domain[:3], *("",) * (3 - len(domain)))
+
+
+def _known_domains(nodes: Sequence[FleetNode]) -> list[Domains]:
+    paths = [_padded(node.domain) for node in nodes]
+    by_level = {
+        "clique": [(*path, node.clique) if node.clique else None for node, path in zip(nodes, paths, strict=True)],
+        "rack": [path if path[2] else None for path in paths],
+        "block": [path[:2] if path[1] else None for path in paths],
+        "zone": [path[:1] if path[0] else None for path in paths],
+    }
+    return [_domains(level, keys) for level, keys in by_level.items() if any(keys)]
+
+
+def _domains(level: str, keys: Sequence[tuple[str, ...] | None]) -> Domains:
+    numbers: dict[tuple[str, ...], int] = {}
+    codes = [-1 if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
+    return Domains(level, np.array(codes, dtype=np.int64), tuple(numbers), None not in keys)
+
+
+def _siblings(members: Mapping[str, Sequence[FleetNode]]) -> dict[str, dict[int, tuple[tuple[str, int], ...]]]:
+    places: dict[str, list[tuple[str, int]]] = {}
+    for flavor, nodes in members.items():
+        for position, node in enumerate(nodes):
+            places.setdefault(node.name, []).append((flavor, position))
+    siblings: dict[str, dict[int, tuple[tuple[str, int], ...]]] = {}
+    for shared in places.values():
+        if len(shared) > 1:
+            for flavor, position in shared:
+                others = tuple(place for place in shared if place != (flavor, position))
+                siblings.setdefault(flavor, {})[position] = others
+    return siblings

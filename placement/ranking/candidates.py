@@ -1,0 +1,133 @@
+"""The ways in which a job could be placed: for each cluster, one pool of nodes for each of its pod sets.
+
+What depends on the pods alone (`Ask`) is kept apart from what depends on the tenant and the constraints, so that jobs of
+a thousand tenants that ask for the same share what the cycle learns about it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice, pairwise, product
+from math import prod
+
+import numpy as np
+
+from placement.fleet.fleet import Fleet
+from placement.fleet.pools import BARE, CPU, MEMORY, PART, UNITS, WHOLE, Floats, Ints, Mask
+from placement.fleet.prices import MIB_PER_GIB, MILLICORES_PER_CORE
+from placement.fleet.siting import Need, need_of
+from placement.values.model import PodSetRequest, Topology
+
+MOST_COMBINATIONS = 256
+"""Per cluster, for jobs whose pod sets could each run on several flavors: the first so many in the order of names."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a job's pods need, and the candidates: a row each, with a column per pod set."""
+
+    pod_sets: tuple[PodSetRequest, ...]
+    pools: Ints
+    units: Ints
+    parts: Ints
+    """What a pod takes of each pool: units, and thousandths of one more."""
+    slice_hosts: Ints
+    """Of the pools' flavors."""
+    lead: Ints
+    """Per candidate the pool that matters most: of the first pod set with GPUs, else of the first."""
+    lead_share: Floats
+    """Per candidate, which part of all that the lead pool has the job takes."""
+    is_alive: Mask
+    """Per candidate; set to False for the rest of the cycle once it did not fit."""
+    hourly_cost: Floats
+    """Per candidate; NaN where some flavor is not priced."""
+    borrows_gpu_nodes: Mask
+    """Per candidate: pods without a GPU would sit on nodes that have some."""
+    topology: Topology
+    is_complete: bool
+    """False if some combinations were left out."""
+    _needs: dict[bytes, tuple[Need, ...]] = field(default_factory=dict)
+
+    def needs(self, candidate: int) -> tuple[Need, ...]:
+        """What each pod set takes from its pool."""
+        portions = self._portions[candidate]
+        key = portions.tobytes()
+        needs = self._needs.get(key)
+        if needs is None:
+            each = zip(self.pod_sets, *portions.tolist(), strict=True)
+            needs = tuple(need_of(pods, (unit, part), self.topology, host) for pods, unit, part, host in each)
+            self._needs[key] = needs
+        return needs
+
+    @cached_property
+    def _portions(self) -> Ints:
+        """Per candidate its rows of `units`, `parts` and `slice_hosts`."""
+        return np.stack((self.units, self.parts, self.slice_hosts), axis=1)
+
+
+def ask_of(fleet: Fleet, pod_sets: tuple[PodSetRequest, ...], topology: Topology, largest: Ints) -> Ask:
+    """The candidates in the order of cluster ids and flavor names. `largest` (a row per resource, a column per pool) rules out pools in which
+    no node has enough of something: what is free now, or the capacity.
+    """
+    served = [fleet.serving(pod_set.gpu) for pod_set in pod_sets]
+    possible = [np.flatnonzero(_is_possible(p, *portion, largest)) for p, portion in zip(pod_sets, served, strict=True)]
+    pools, is_complete = _combinations(fleet, possible)
+    units, parts = (np.stack([served[n][k][pools[:, n]] for n in range(len(pod_sets))], axis=1) for k in (0, 1))
+    leader = next((n for n, pod_set in enumerate(pod_sets) if pod_set.gpu is not None), 0)
+    return Ask(
+        pod_sets=pod_sets,
+        pools=pools,
+        units=units,
+        parts=parts,
+        slice_hosts=fleet.slice_hosts[pools],
+        lead=pools[:, leader],
+        lead_share=_lead_share(fleet, pod_sets[leader], pools[:, leader], (units + parts / WHOLE)[:, leader]),
+        is_alive=np.ones(len(pools), dtype=np.bool_),
+        hourly_cost=_hourly_cost(fleet, pod_sets, pools, units + parts / WHOLE),
+        borrows_gpu_nodes=_borrows_gpu_nodes(fleet, pod_sets, pools),
+        topology=topology,
+        is_complete=is_complete,
+    )
+
+
+def _is_possible(pod_set: PodSetRequest, units: Ints, parts: Ints, largest: Ints) -> Mask:
+    mask: Mask = (units >= 0) & (largest[UNITS] >= units) & (largest[PART] >= parts)
+    mask &= (largest[CPU] >= pod_set.cpu_millicores) & (largest[MEMORY] >= pod_set.memory_mib)
+    if pod_set.gpu is None:
+        mask &= largest[BARE] > 0
+    return mask
+
+
+def _combinations(fleet: Fleet, possible: Sequence[Ints]) -> tuple[Ints, bool]:
+    if len(possible) == 1:
+        return possible[0][:, None], True
+    rows: list[tuple[int, ...]] = []
+    is_complete = True
+    bounds = fleet.first_pool_of_cluster
+    for first, end in pairwise(bounds):
+        own = [pools[np.searchsorted(pools, first) : np.searchsorted(pools, end)].tolist() for pools in possible]
+        rows.extend(islice(product(*own), MOST_COMBINATIONS))
+        is_complete = is_complete and prod(len(pools) for pools in own) <= MOST_COMBINATIONS
+    return np.array(rows, dtype=np.int64).reshape(-1, len(possible)), is_complete
+
+
+def _lead_share(fleet: Fleet, pod_set: PodSetRequest, lead: Ints, units: Floats) -> Floats:
+    """See `Ask.lead_share`: by devices, or by cores where a pool has none; 0 for pods without a GPU on nodes with some."""
+    per_pod = units if pod_set.gpu is not None else np.where(fleet.has_gpu[lead], 0, pod_set.cpu_millicores)
+    share: Floats = per_pod * pod_set.count / fleet.size[lead]
+    return share
+
+
+def _hourly_cost(fleet: Fleet, pod_sets: Sequence[PodSetRequest], pools: Ints, units: Floats) -> Floats:
+    cost = np.zeros(len(pools))
+    for n, pod_set in enumerate(pod_sets):
+        unit, cpu, memory = fleet.rates[int(pod_set.gpu is not None)][:, pools[:, n]]
+        cores, gib = pod_set.cpu_millicores / MILLICORES_PER_CORE, pod_set.memory_mib / MIB_PER_GIB
+        cost += (unit * units[:, n] + cpu * cores + memory * gib) * pod_set.count
+    return cost
+
+
+def _borrows_gpu_nodes(fleet: Fleet, pod_sets: Sequence[PodSetRequest], pools: Ints) -> Mask:
+    columns = [n for n, pod_set in enumerate(pod_sets) if pod_set.gpu is None]
+    mask: Mask = np.any(fleet.has_gpu[pools[:, columns]], axis=1)
+    return mask

@@ -1,0 +1,148 @@
+"""How many idle GPUs lose their use when a pod takes a place: what packing tries to keep low.
+
+Three parts, all in GPUs:
+
+- The fragmentation measure of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023): for each kind of pod that usually
+  comes, the idle devices of a node that it could not use, weighted by how often it comes.
+- Idle GPUs beyond those that the node's free cores can feed, at the cores per GPU that pods usually take. Where nodes run
+  out of cores before devices, the first part sees it only when it has happened.
+- For devices that can be divided, what their leftovers usually end up wasting (`leftovers`). The first part, which asks
+  only whether one more pod would fit, then counts less.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from placement.fleet.amounts import MILLI, milli_gpu_per_unit
+from placement.fleet.fleet import Fleet
+from placement.fleet.pools import WHOLE, Floats, Ints, Mask
+from placement.values.model import GpuRequest, JobRequest, PodSetRequest, TypicalPod
+
+from .leftovers import STEPS, Kind, usual_waste
+
+BESIDE_LEFTOVERS = 0.3
+"""What the first part counts where the third one is known."""
+COVERED = 0.95
+"""The rarest kinds of pods, in all one in twenty, are left out; the published measure does the same."""
+
+
+def typical_of(queue: Iterable[JobRequest]) -> tuple[TypicalPod, ...]:
+    """The kinds of pods that are queued."""
+    counted: Counter[object] = Counter()
+    kinds: dict[object, PodSetRequest] = {}
+    for job in queue:
+        for pod_set in job.pod_sets:
+            kind = (pod_set.cpu_millicores, pod_set.memory_mib, pod_set.gpu)
+            kinds.setdefault(kind, pod_set)
+            counted[kind] += pod_set.count
+    return tuple(TypicalPod(kinds[kind], weight) for kind, weight in counted.items())
+
+
+class Fragmentation:
+    """Measures the nodes of a fleet against the pods that usually come."""
+
+    def __init__(self, fleet: Fleet, typical: Sequence[TypicalPod]) -> None:
+        kept = _most_frequent(typical)
+        total = sum(kind.weight for kind in kept) or 1
+        self._fleet = fleet
+        self._weight: Floats = np.array([kind.weight / total for kind in kept])
+        self._cpu: Ints = np.array([kind.pod.cpu_millicores for kind in kept], dtype=np.int64)
+        portions = [fleet.serving(kind.pod.gpu) for kind in kept]
+        shape = (len(kept), len(fleet.pools))
+        self._units: Ints = np.array([units for units, _ in portions], dtype=np.int64).reshape(shape)
+        self._parts: Ints = np.array([parts for _, parts in portions], dtype=np.int64).reshape(shape)
+        self._wants_gpu: Mask = np.array([kind.pod.gpu is not None for kind in kept], dtype=np.bool_)
+        self._cores_per_gpu = _cores_per_gpu(typical)
+        self.scarcity: Floats = _scarcity(fleet, typical)
+        """Per pool of whole GPUs: how many times its share of the free ones the pods want that could use it; else 0."""
+        is_divisible = any(pool.devices is not None for pool in fleet.pools)
+        self._by_pool: dict[int, tuple[Ints, Ints, Ints, Mask]] = {}
+        self._waste: Floats = np.array(usual_waste(_sizes(typical)) if is_divisible else ()) / STEPS
+
+    def stranded(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints, weight: float = 1.0) -> Floats:
+        """Idle GPUs without use on each of some nodes of a pool, given what is free there; the first part counts `weight`.
+
+        `units` and `cpu` have an entry per node; `devices` a row per device and a column per node, or None where devices
+        are not divisible.
+        """
+        milli, parts = milli_gpu_per_unit(self._fleet.pools[pool].flavor)
+        idle: Floats
+        idle = units * np.float64(milli / parts / MILLI) if devices is None else devices.sum(axis=0) / WHOLE
+        lost = weight * self._lost(pool, units, devices, cpu, idle)
+        if devices is not None:
+            lost = BESIDE_LEFTOVERS * lost + self._waste[devices * STEPS // WHOLE].sum(axis=0)
+        return lost + np.maximum(0.0, idle - cpu / self._cores_per_gpu)
+
+    def _lost(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints, idle: Floats) -> Floats:
+        wanted, size, needed, is_for_gpu = self._kinds_on(pool)
+        fits = is_for_gpu & (cpu >= self._cpu[:, None])
+        if devices is None:
+            usable = fits & (units >= wanted)
+            return self._weight @ np.where(usable, 0.0, idle)
+        is_large = devices >= size
+        usable = fits & (is_large.sum(axis=1) >= needed)
+        too_small = np.where(is_large, 0, devices).sum(axis=1) / WHOLE
+        lost: Floats = self._weight @ np.where(usable, too_small, idle)
+        return lost
+
+    def _kinds_on(self, pool: int) -> tuple[Ints, Ints, Ints, Mask]:
+        """Per kind of pod, on a pool: units, what a device must have, how many such devices, whether it may run there."""
+        known = self._by_pool.get(pool)
+        if known is None:
+            wanted, parts = self._units[:, pool, None], self._parts[:, pool, None]
+            size, needed = np.where(parts > 0, parts, WHOLE)[:, None], np.where(parts > 0, 1, wanted)
+            known = self._by_pool[pool] = (wanted, size, needed, self._wants_gpu[:, None] & (wanted >= 0))
+        return known
+
+
+def _scarcity(fleet: Fleet, typical: Sequence[TypicalPod]) -> Floats:
+    """Each kind's GPUs, spread over all that are free and would serve it; as shares, so that the queue's length is nothing."""
+    wanted: Counter[GpuRequest] = Counter()
+    for kind in typical:
+        gpu = kind.pod.gpu
+        if gpu is not None and not gpu.mig and not gpu.fraction_milli:
+            wanted[gpu] += gpu.count * kind.weight
+    is_whole = fleet.has_gpu & np.array([pool.flavor.sharing == "whole" for pool in fleet.pools], dtype=np.bool_)
+    free = np.where(is_whole, fleet.size * fleet.free_share, 0.0)
+    scarcity: Floats = np.zeros(len(fleet.pools))
+    for gpu, count in wanted.items():
+        serving = is_whole & (fleet.serving(gpu)[0] >= 0)
+        supply = free[serving].sum()
+        if supply:
+            scarcity[serving] += count / wanted.total() * free.sum() / supply
+    return scarcity
+
+
+def _most_frequent(typical: Sequence[TypicalPod]) -> list[TypicalPod]:
+    ranked = sorted(typical, key=lambda kind: -kind.weight)
+    total = sum(kind.weight for kind in ranked)
+    kept: list[TypicalPod] = []
+    covered = 0
+    for kind in ranked:
+        if covered >= COVERED * total:
+            break
+        kept.append(kind)
+        covered += kind.weight
+    return kept
+
+
+def _sizes(typical: Sequence[TypicalPod]) -> tuple[Kind, ...]:
+    """The pods that could sit on divisible devices, as `leftovers` wants them."""
+    counted: Counter[tuple[int, int]] = Counter()
+    for kind in typical:
+        gpu = kind.pod.gpu
+        if gpu is not None and not gpu.mig:
+            size = -(-gpu.fraction_milli * STEPS // WHOLE) if gpu.fraction_milli else STEPS
+            counted[size, 1 if gpu.fraction_milli else gpu.count] += kind.weight
+    return tuple((size, devices, weight) for (size, devices), weight in sorted(counted.items()))
+
+
+def _cores_per_gpu(typical: Sequence[TypicalPod]) -> float:
+    """Millicores that pods take in all for each GPU that they take in all; pods without a GPU count their cores too."""
+    cores = sum(kind.pod.cpu_millicores * kind.weight for kind in typical)
+    gpus = sum(
+        (kind.pod.gpu.fraction_milli or kind.pod.gpu.count * MILLI) * kind.weight for kind in typical if kind.pod.gpu
+    )
+    return max(1.0, cores * MILLI / gpus) if gpus else 1.0

@@ -1,0 +1,347 @@
+"""Why a job does not run on a cluster: codes for programs, sentences with numbers for people.
+
+The codes are `reason_codes`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from clusters.engine.health import OPEN_STATES
+from placement.fleet.amounts import USUAL_VENDOR, is_wanted
+from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, opening, tier_of
+from placement.fleet.fleet_state import FleetState, PoolState
+from placement.fleet.limits import LimitLine
+from placement.fleet.policies import NO_POLICY, Policy
+from placement.fleet.pools import BARE, CPU, MEMORY, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool
+from placement.fleet.siting import Need, domain_room, need_of
+from placement.values.decisions import Reason
+from placement.values.model import FleetCluster, JobRequest, PodSetRequest, Topology
+from placement.values.reason_codes import ReasonCode
+
+KEPT_FOR_RESERVATION = ReasonCode.KEPT_FOR_RESERVATION
+_STATE_MESSAGES: Mapping[str, str] = {
+    ReasonCode.CORDONED: "an administrator has cordoned it: it takes no new jobs",
+    ReasonCode.DRAINING: "it is being drained: it takes no new jobs",
+    ReasonCode.UNREACHABLE: "it does not answer",
+    ReasonCode.AUTH_FAILED: "it refuses the gateway's credential",
+}
+_NEAREST_FIRST = (
+    ReasonCode.RESERVED_FOR_GANG,
+    KEPT_FOR_RESERVATION,
+    ReasonCode.TOPOLOGY_NOT_MET,
+    ReasonCode.FRAGMENTED,
+    ReasonCode.NOT_ENOUGH_FREE,
+    ReasonCode.TAINTED,
+    ReasonCode.NEVER_FITS,
+)
+MIB_PER_GIB = 1024
+REASONS_NAMED = 4
+"""Every node may have a taint of its own; a sentence names the most frequent."""
+TAINT = "with taint "
+"""How a reason against a node begins that is a taint."""
+_LEFT_OUT: Mapping[str, str] = {
+    ReasonCode.REFUSED_BY_CLUSTER: "refused the job's object",
+    ReasonCode.LATELY_INTERRUPTED: "interrupted the job",
+    ReasonCode.LATELY_FAILED: "could not start the job",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What is missing in one pool."""
+
+    code: str
+    message: str
+    is_for_good: bool = False
+    is_about_devices: bool = True
+    """True if jobs that want as many of the same devices lack the same here, whatever cores and memory they want."""
+
+
+def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = NO_POLICY) -> tuple[Reason, bool]:
+    """Why the job is not placed on cluster `number` as `state` is, and whether `is_about_devices` holds for it.
+
+    Call it only when the job is not placed. Quota is not looked at: `quota_reason` says that. A fleet state `is_empty`
+    gives the reasons that hold for good.
+    """
+    cluster = state.fleet.clusters[number]
+    ruled_out = _ruled_out(job, cluster)
+    if ruled_out is not None and ruled_out.code == NOT_REACHED:
+        return _opens_later(job, number, state, policy, ruled_out)
+    if ruled_out is not None:
+        return ruled_out, True
+    if fault := policy.cluster_fault(cluster):
+        return Reason(cluster.name, ReasonCode.EXCLUDED_BY_POLICY, fault, state.is_empty), True
+    if cluster.state not in OPEN_STATES and not state.is_empty:
+        message = _STATE_MESSAGES.get(cluster.state, f"it is {cluster.state}")
+        if cluster.state == ReasonCode.STALE:
+            message = f"it was last observed {cluster.minutes_unseen} min ago, so its free capacity is unknown"
+        return Reason(cluster.name, cluster.state, message), True
+    for pod_set in job.pod_sets:
+        shortage = _shortage(job, pod_set, number, state, policy)
+        if shortage is not None:
+            is_for_good = shortage.is_for_good or state.is_empty
+            return Reason(cluster.name, shortage.code, shortage.message, is_for_good), shortage.is_about_devices
+    code = ReasonCode.NEVER_FITS if state.is_empty else ReasonCode.NOT_ENOUGH_FREE
+    return Reason(
+        cluster.name, code, "has room for each pod set alone, but not for all together", state.is_empty
+    ), False
+
+
+def _opens_later(
+    job: JobRequest, number: int, state: FleetState, policy: Policy, not_reached: Reason
+) -> tuple[Reason, bool]:
+    """That the tier of cluster `number` is not reached, or what stands in the way even once it is."""
+    patient = replace(job, constraints=replace(job.constraints, tiers_reached=None))
+    reason, is_about_devices = reason_on(patient, number, state, policy)
+    stays = reason.is_for_good or reason.code == ReasonCode.EXCLUDED_BY_POLICY
+    return (reason if stays else not_reached), is_about_devices
+
+
+def quota_reason(cluster: str, line: LimitLine, amount: int) -> Reason:
+    """The reason where only quota is in the way."""
+    return Reason(cluster, ReasonCode.QUOTA_REACHED, quota_message(line, amount))
+
+
+def quota_message(line: LimitLine, amount: int) -> str:
+    limit = line.limit
+    left, cap, asked = (quantity(limit.resource, number) for number in (max(0, line.left), limit.cap, amount))
+    scope = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
+    kind, _, model = limit.resource.partition(":")
+    of_what = f" of {model or kind}" if model or kind == "memory" else ""
+    return f"needs {asked}{of_what}; {limit.tenant_path} has {left} left of its {cap}{scope}"
+
+
+def nearest_message(reasons: Sequence[Reason]) -> str:
+    """The first reason, for all clusters."""
+    first = reasons[0]
+    return (
+        f"{first.cluster}: {first.message}"
+        if len(reasons) == 1
+        else f"no cluster has room now; {first.cluster}: {first.message}"
+    )
+
+
+def quantity(resource: str, amount: int) -> str:
+    """An amount of a quota resource in the unit people use."""
+    if resource == "memory":
+        return f"{_number(amount, MIB_PER_GIB)} GiB"
+    return f"{_number(amount, 1000)} {'cores' if resource == 'cpu' else 'GPU'}"
+
+
+def _number(amount: int, per_unit: int) -> str:
+    return f"{amount / per_unit:.3f}".rstrip("0").rstrip(".")
+
+
+def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
+    code = exclusion(job.constraints, cluster)
+    if code == ReasonCode.REGION_EXCLUDED:
+        wanted = ", ".join(job.constraints.regions)
+        return Reason(cluster.name, code, f"is in region {cluster.region or 'unknown'}; the job wants {wanted}", True)
+    if code == OUTSIDE:
+        return Reason(cluster.name, code, ELSEWHERE, True)
+    if code in _LEFT_OUT:
+        said = next(refusal.message for refusal in job.constraints.refusals if refusal.cluster_id == cluster.id)
+        return Reason(cluster.name, code, f"it {_LEFT_OUT[code]} and is skipped for a while: {said}")
+    number = tier_of(job.constraints, cluster)
+    if code == NOT_REACHED and number is not None:
+        return Reason(cluster.name, code, f"opens to the job {opening(job.constraints.overflow[number])}")
+    if code:
+        return Reason(cluster.name, code, "the job's constraints exclude it", True)
+    return None
+
+
+def _shortage(
+    job: JobRequest, pod_set: PodSetRequest, number: int, state: FleetState, policy: Policy
+) -> Shortage | None:
+    """What is missing for this pod set in the pool that is nearest to having room; None if some pool has."""
+    fleet = state.fleet
+    units, parts = fleet.serving(pod_set.gpu)
+    pools = [n for n in range(*fleet.first_pool_of_cluster[number : number + 2]) if units[n] >= 0]
+    if not pools:
+        return _not_served(pod_set, fleet.clusters[number])
+    types = job.constraints.capacity_types
+    allowed = [n for n in pools if not types or fleet.pools[n].flavor.capacity_type in types]
+    if not allowed:
+        offered = ", ".join(sorted({fleet.pools[n].flavor.capacity_type for n in pools}))
+        message = f"offers {kind_of(pod_set)} only as {offered}; the job wants {', '.join(types)}"
+        return Shortage(ReasonCode.CAPACITY_TYPE_EXCLUDED, message, is_for_good=True)
+    permitted = [n for n in allowed if not policy.flavor_fault(fleet.pools[n].flavor)]
+    if not permitted:
+        return Shortage(ReasonCode.EXCLUDED_BY_POLICY, policy.flavor_fault(fleet.pools[allowed[0]].flavor))
+    found: list[Shortage] = []
+    for n in permitted:
+        shortage = None if state.is_empty else _closed(fleet.pools[n], pod_set)
+        shortage = shortage or _shortage_in(state.pool(n), pod_set, (int(units[n]), int(parts[n])), job.topology)
+        if shortage is None:
+            return None
+        found.append(shortage)
+    nearest = min(found, key=lambda one: _NEAREST_FIRST.index(one.code))
+    closed = next((one for one in found if one.code == ReasonCode.TAINTED), nearest)
+    return nearest if closed is nearest else replace(nearest, message=f"{nearest.message}; elsewhere {closed.message}")
+
+
+def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
+    """Why no flavor of a cluster serves the pod set: it has none of the kind, or no job can be started on those."""
+    gpu = pod_set.gpu
+    flavors = [cluster.flavors[name] for name in sorted(cluster.flavors)]
+    why = next((one.unplaceable for one in flavors if gpu and one.unplaceable and is_wanted(gpu, one)), "")
+    if why:
+        return Shortage(ReasonCode.NOT_PLACEABLE, f"has {kind_of(pod_set)}, but {why}", is_for_good=True)
+    others = sorted({one.vendor for one in flavors if one.gpu_model and one.vendor != USUAL_VENDOR})
+    if gpu is None or gpu.models or gpu.vendor or not others:
+        return Shortage(ReasonCode.NO_SUCH_MODEL, f"has no {kind_of(pod_set)}", is_for_good=True)
+    message = (
+        f"has no {kind_of(pod_set)} of {USUAL_VENDOR}; to use those of {', '.join(others)}, name the vendor or model"
+    )
+    return Shortage(ReasonCode.NO_SUCH_MODEL, message, is_for_good=True)
+
+
+def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
+    """That taints keep these pods off every node that is otherwise in order, if they do."""
+    is_open, reasons = (pool.is_open_bare, pool.unusable_bare) if pod_set.gpu is None else (pool.is_open, pool.unusable)
+    if is_open.any() or not any(reason.startswith(TAINT) for reason in reasons):
+        return None
+    what = "without a GPU" if pod_set.gpu is None else f"of {asked_of(pod_set)}"
+    return Shortage(ReasonCode.TAINTED, f"no node accepts pods {what}: {_told(reasons)}")
+
+
+def _shortage_in(
+    state: PoolState, pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
+) -> Shortage | None:
+    """What is missing in one pool. That devices are short is said in the same words to every job that wants as many."""
+    units, part = portion
+    hosts = state.pool.flavor.slice_hosts
+    if state.hidden and (kept := _kept_for_others(state, need_of(pod_set, portion, topology, hosts))):
+        return kept
+    if state.lacks_devices(units, part, pod_set.count):
+        key = (pod_set.gpu, pod_set.count)
+        note = state.notes.get(key)
+        if note is None:
+            note = state.notes[key] = _devices_short(state, pod_set, units, part)
+        return note
+    need = need_of(pod_set, portion, topology, hosts)
+    if state.site(need) is not None:
+        return None
+    return _too_big_for_every_node(state, pod_set) or _pods_short(
+        state, pod_set, need, "slice" if hosts > 1 and need.units else topology.level
+    )
+
+
+def _kept_for_others(state: PoolState, need: Need) -> Shortage | None:
+    """That there is room on nodes which are kept for a large job, or reserved, if so."""
+    if state.had_hidden(need, reserved=False):
+        message = "has room, but keeps it for a larger job that has waited longer"
+        return Shortage(ReasonCode.RESERVED_FOR_GANG, message, is_about_devices=False)
+    if state.reserved and state.had_hidden(need, reserved=True):
+        words = next(iter(state.reserved.values()))
+        return Shortage(KEPT_FOR_RESERVATION, f"has room, but it is reserved {words}", is_about_devices=False)
+    return None
+
+
+def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: int) -> Shortage:
+    """No node has as many free devices as one pod wants, or not enough nodes have for all pods."""
+    largest = int(state.pool.largest_capacity[UNITS])
+    if largest < units:
+        message = f"needs {asked_of(pod_set)} on one node; the largest node has {largest}"
+        return Shortage(ReasonCode.NEVER_FITS, message, is_for_good=True)
+    code = _code(state, units, pod_set.count)
+    free = state.free[PART if part else UNITS]
+    node = int(free.argmax()) if free.size else 0
+    if free.size and free[node] >= (part or units):
+        return Shortage(code, _too_few_places(state, pod_set, state.unit_room(units)))
+    block = quantity("gpu", int(free[node])) if part else int(free[node])
+    where = f"largest free block is {block} on {state.pool.node_names[node]}" if free[node] else "none is free"
+    return Shortage(code, f"needs {asked_of(pod_set)} on one node; {where}{_unusable(state, pod_set)}")
+
+
+def _too_few_places(state: PoolState, pod_set: PodSetRequest, room: int) -> str:
+    closed = _unusable(state, pod_set)
+    return f"needs {pod_set.count} pods of {asked_of(pod_set)} at the same time; there is room for {room}{closed}"
+
+
+def _pods_short(state: PoolState, pod_set: PodSetRequest, need: Need, level: str) -> Shortage:
+    """The devices are there, but not the cores and the memory beside them for all pods, or not in one domain."""
+    room = state.room(need)
+    total = int(room.sum())
+    if not total:
+        return _not_on_one_node(state, pod_set, need)
+    if total < need.count:
+        code = _code(state, need.units, need.count)
+        return Shortage(code, _too_few_places(state, pod_set, total), is_about_devices=False)
+    message = _roomiest_domain(state, room, need, level) + _unusable(state, pod_set)
+    return Shortage(ReasonCode.TOPOLOGY_NOT_MET, message, is_about_devices=False)
+
+
+def _code(state: PoolState, units: int, count: int) -> str:
+    return (
+        ReasonCode.FRAGMENTED if units and int(state.free[UNITS].sum()) >= units * count else ReasonCode.NOT_ENOUGH_FREE
+    )
+
+
+def _too_big_for_every_node(state: PoolState, pod_set: PodSetRequest) -> Shortage | None:
+    largest = state.pool.largest_capacity
+    for resource, row, wanted in (("cpu", CPU, pod_set.cpu_millicores), ("memory", MEMORY, pod_set.memory_mib)):
+        if largest[row] < wanted:
+            most = quantity(resource, int(largest[row]))
+            return Shortage(
+                ReasonCode.NEVER_FITS, f"needs {quantity(resource, wanted)} on one node; the largest has {most}", True
+            )
+    return None
+
+
+def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Shortage:
+    is_suited = (state.free[UNITS] >= need.units) & (state.free[PART] >= need.part_milli)
+    is_suited &= state.free[BARE] >= (1 if need.is_bare else 0)
+    cpu, memory = (int(np.where(is_suited, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
+    wants = f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
+    beside = f" with {asked_of(pod_set)}" if pod_set.gpu is not None else ""
+    most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
+    message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state, pod_set)}"
+    return Shortage(ReasonCode.NOT_ENOUGH_FREE, message, is_about_devices=False)
+
+
+def _roomiest_domain(state: PoolState, room: Ints, need: Need, level: str) -> str:
+    best, name = int(room.max(initial=0)), ""
+    for domains in state.pool.domains:
+        held = domain_room(domains, room)
+        if WIDTH_OF_LEVEL[domains.level] <= need.widest and int(held.max(initial=0)) > best:
+            best, name = int(held.max()), " " + "/".join(domains.paths[int(held.argmax())])
+    return f"needs {need.count} pods inside one {level}; the roomiest{name} has room for {best}"
+
+
+def _unusable(state: PoolState, pod_set: PodSetRequest) -> str:
+    reasons = state.pool.unusable_bare if pod_set.gpu is None else state.pool.unusable
+    return f"; nodes that cannot be used: {_told(reasons)}" if reasons else ""
+
+
+def _told(reasons: Mapping[str, int]) -> str:
+    """Reasons against nodes with how many they concern, the most frequent first."""
+    ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{count} {reason}" for reason, count in ranked[:REASONS_NAMED])
+    others = sum(count for _, count in ranked[REASONS_NAMED:])
+    return f"{named}, {others} for other reasons" if others else named
+
+
+def kind_of(pod_set: PodSetRequest) -> str:
+    """The kind of device a pod set wants: `H100-80GB or A100-80GB`, `MIG slice 1g.10gb of any GPU`."""
+    gpu = pod_set.gpu
+    if gpu is None:
+        return "node"
+    models = " or ".join(gpu.models) or (f"{gpu.vendor} GPU" if gpu.vendor else "")
+    if gpu.mig:
+        return f"MIG slice {gpu.mig} of {models or 'any GPU'}"
+    if gpu.fraction_milli:
+        return f"time-sliced {models or 'GPU'}"
+    return models or "GPU"
+
+
+def asked_of(pod_set: PodSetRequest) -> str:
+    """What one pod wants: `8 H100-80GB`, `0.5 of a time-sliced GPU`, `16 cores and 64 GiB`."""
+    gpu = pod_set.gpu
+    if gpu is None:
+        return f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
+    if gpu.fraction_milli:
+        return f"{_number(gpu.fraction_milli, 1000)} of a {kind_of(pod_set)}"
+    return f"{gpu.count} {kind_of(pod_set)}"

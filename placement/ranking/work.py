@@ -1,0 +1,144 @@
+"""What a job's work costs on each candidate, beyond the price of an hour: how long it takes there (`pace`), what interruptions
+take of it (`interruptions`), and what its data costs to be brought there (`egress`), spread over the work.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from placement.fleet.egress import egress_to
+from placement.fleet.fleet import Fleet
+from placement.fleet.pools import Floats, Ints, Mask
+from placement.values.datasets import DataNeed, Egress
+from placement.values.decisions import InterruptionRisk
+from placement.values.model import JobRequest, ModelSpeed, Snapshot
+
+from .candidates import Ask
+from .interruptions import Exposure, Exposures, work_seconds
+from .pace import pace_on
+from .runtimes import LONGEST_SECONDS
+
+_HOUR = 3600
+
+
+class Stakes(NamedTuple):
+    """What counts on a candidate beside the price of an hour, for `decisions.Placement`."""
+
+    risk: InterruptionRisk | None = None
+    egress: Egress | None = None
+    pace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What an hour of a job's work takes and costs on the candidates of a fleet; an hour on the slowest model it names."""
+
+    seconds: int
+    """Of work in all."""
+    cluster_of_pool: Ints
+    exposure: Exposure | None = None
+    paces: Floats | None = None
+    """Per pool, how long an hour of work takes there; None: an hour everywhere."""
+    egress: tuple[Egress, ...] = ()
+    """By number of the cluster; empty for jobs that name no data."""
+
+    def hourly(self, cost: Floats, ask: Ask) -> Floats:
+        """What an hour of work costs on each candidate, if an hour there costs so much. Unknown egress counts nothing."""
+        paces = self._paces_on(ask)
+        if paces is not None:
+            cost = cost * paces
+        if self.exposure is not None:
+            cost = cost * self.exposure.slowdown(ask.pools, paces)
+        if self.egress:
+            cost = cost + np.nan_to_num(self._egress_on(ask)) * (_HOUR / self.seconds)
+        return cost
+
+    def is_unknown(self, ask: Ask) -> Mask:
+        """Per candidate, whether nobody can tell what bringing the data there costs."""
+        if not self.egress:
+            return np.zeros(len(ask.pools), dtype=np.bool_)
+        unknown: Mask = np.isnan(self._egress_on(ask))
+        return unknown
+
+    def stakes(self, ask: Ask, candidate: int, hourly_cost: Decimal | None) -> Stakes:
+        """What counts on one candidate."""
+        pools, pace = tuple(ask.pools[candidate].tolist()), self.pace(ask, candidate)
+        risk = None if self.exposure is None else self.exposure.risk(pools, hourly_cost, pace)
+        cluster = int(self.cluster_of_pool[ask.lead[candidate]])
+        return Stakes(risk, self.egress[cluster] if self.egress else None, pace)
+
+    def pace(self, ask: Ask, candidate: int) -> float:
+        """How long an hour of work takes on the candidate."""
+        paces = self._paces_on(ask, slice(candidate, candidate + 1))
+        return 1.0 if paces is None else float(paces[0])
+
+    def _paces_on(self, ask: Ask, rows: slice = slice(None)) -> Floats | None:
+        """Pods run at the same time: those on the slowest devices are waited for. Pods without a GPU hold nobody up."""
+        if self.paces is None:
+            return None
+        columns = [n for n, pod_set in enumerate(ask.pod_sets) if pod_set.gpu is not None]
+        found: Floats = (
+            self.paces[ask.pools[rows][:, columns]].max(axis=1) if columns else np.ones(len(ask.pools[rows]))
+        )
+        return found
+
+    def _egress_on(self, ask: Ask) -> Floats:
+        costs = np.array([np.nan if one.cost is None else float(one.cost) for one in self.egress], dtype=np.float64)
+        found: Floats = costs[self.cluster_of_pool[ask.lead]]
+        return found
+
+
+Asked: TypeAlias = tuple[str, tuple[DataNeed, ...]]
+"""Of whom and what: the tenant, whose organisation's prices hold, and the data."""
+
+
+class Works:
+    """The work of each job of a cycle."""
+
+    def __init__(self, fleet: Fleet, snapshot: Snapshot) -> None:
+        self._fleet = fleet
+        self._rates, self._at = snapshot.egress, snapshot.now
+        self._runtimes = snapshot.runtimes
+        self._exposures = Exposures(fleet, snapshot.runtimes)
+        self._egress: dict[Asked, tuple[Egress, ...]] = {}
+        self._paces: dict[tuple[ModelSpeed, ...], Floats] = {}
+
+    def key(self, job: JobRequest) -> object:
+        """Equal for jobs of one shape whose work takes and costs the same everywhere; None where only the price of an hour counts."""
+        if not job.data and not job.throughput:
+            return self._exposures.seconds(job) if self._exposures.matter else None
+        seconds = work_seconds(job, self._runtimes)
+        return seconds, job.checkpoint_seconds, job.deadline_seconds, job.throughput, _asked(job)
+
+    def of(self, job: JobRequest) -> Work | None:
+        """None where nothing but the price of an hour counts."""
+        exposure = self._exposures.of(job)
+        if exposure is None and not job.data and not job.throughput:
+            return None
+        return Work(
+            seconds=max(1, min(work_seconds(job, self._runtimes), job.deadline_seconds or LONGEST_SECONDS)),
+            cluster_of_pool=self._fleet.cluster_of_pool,
+            exposure=exposure,
+            paces=self._paces_of(job.throughput) if job.throughput else None,
+            egress=self._egress_of(job) if job.data else (),
+        )
+
+    def _paces_of(self, speeds: tuple[ModelSpeed, ...]) -> Floats:
+        if speeds not in self._paces:
+            models = [pool.flavor.gpu_model for pool in self._fleet.pools]
+            by_model = {model: pace_on(speeds, [model]) for model in set(models)}
+            self._paces[speeds] = np.array([by_model[model] for model in models], dtype=np.float64)
+        return self._paces[speeds]
+
+    def _egress_of(self, job: JobRequest) -> tuple[Egress, ...]:
+        asked = _asked(job)
+        if asked not in self._egress:
+            each = (egress_to(job, cluster, self._rates, self._at) for cluster in self._fleet.clusters)
+            self._egress[asked] = tuple(one for one in each if one is not None)
+        return self._egress[asked]
+
+
+def _asked(job: JobRequest) -> Asked:
+    return job.tenant_path, job.data

@@ -1,0 +1,76 @@
+"""Hooks' URLs and tokens, read from the environment."""
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from config import environment
+from federation.engine.intake.policy_hooks import check_token, read_hook_url
+from tests.apiserver import make_certificate
+
+
+@pytest.mark.parametrize(
+    ("text", "url", "is_plain"),
+    [
+        ("https://policy.example.com", "https://policy.example.com", False),
+        ("https://policy.example.com:8443/a/b/", "https://policy.example.com:8443/a/b", False),
+        ("http://127.0.0.1:8181/review", "https://127.0.0.1:8181/review", True),
+        ("http://[::1]:80", "https://[::1]:80", True),
+    ],
+)
+def test_a_url_is_read(text, url, is_plain):
+    hook = read_hook_url(text)
+    assert (hook.server.url, hook.is_plain) == (url, is_plain)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://policy.example.com/review",
+        "http://[::1]",
+        "http://user:secret@127.0.0.1:80/",
+        "https://user:canary@policy.example.com/",
+        "https://policy.example.com/?token=canary",
+        "https://policy.example.com/a/../b",
+        "https://0x7f.1/",
+        "https://127.1/",
+        "ftp://policy.example.com",
+        "file:///etc/passwd",
+        "unix:/run/hook.sock",
+        "policy.example.com",
+        "https://",
+        "https://pölicy.example.com/",
+    ],
+)
+def test_any_other_url_stops_the_boot_and_is_not_repeated(monkeypatch, text):
+    monkeypatch.setenv("SWITCHYARD_POLICY_URL", text)
+    with pytest.raises(ImproperlyConfigured, match=r"^SWITCHYARD_POLICY_URL: ") as stopped:
+        environment.checked("SWITCHYARD_POLICY_URL", "", read_hook_url)
+    assert "canary" not in str(stopped.value)
+
+
+@pytest.mark.parametrize("text", ["two words", "a\nX-Other: 1", "é", "x" * 4097])
+def test_a_token_that_fits_no_header_stops_the_boot_and_is_not_repeated(monkeypatch, text):
+    monkeypatch.setenv("SWITCHYARD_POLICY_TOKEN", text)
+    with pytest.raises(ImproperlyConfigured, match=r"^SWITCHYARD_POLICY_TOKEN: must be at most 4096 printable"):
+        environment.checked("SWITCHYARD_POLICY_TOKEN", "", check_token)
+
+
+def test_a_token_comes_from_its_file_without_the_newline_at_its_end(monkeypatch, tmp_path):
+    (tmp_path / "token").write_text("abc\n")
+    monkeypatch.setenv("SWITCHYARD_POLICY_TOKEN_FILE", str(tmp_path / "token"))
+    assert environment.checked("SWITCHYARD_POLICY_TOKEN", "", check_token) == "abc"
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "é", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", make_certificate("a")[1]]
+)
+def test_authorities_that_are_none_stop_the_boot(monkeypatch, text):
+    monkeypatch.setenv("SWITCHYARD_POLICY_CA", text)
+    with pytest.raises(ImproperlyConfigured, match=r"^SWITCHYARD_POLICY_CA: must contain certificates in PEM form$"):
+        environment.checked("SWITCHYARD_POLICY_CA", "", environment.check_authorities)
+
+
+def test_authorities_are_taken_as_they_are(monkeypatch):
+    pem, _ = make_certificate("a")
+    monkeypatch.setenv("SWITCHYARD_POLICY_CA", pem)
+    assert environment.checked("SWITCHYARD_POLICY_CA", "", environment.check_authorities) == pem.strip()
