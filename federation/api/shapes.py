@@ -10,6 +10,7 @@ from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.retries import MOST_RETRIES, USUAL_RETRIES
 from federation.operations.bulk_submission import MAX_JOBS
 from foundation.shapes import ProblemShape
+from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.model import LEVELS
 from placement.values.reason_codes import REASON_CODES
 
@@ -118,7 +119,7 @@ class PlacementWishShape(serializers.Serializer[Any]):
     )
     constraints = ConstraintsShape(required=False)
     topology = TopologyShape(required=False)
-    strategy = serializers.ChoiceField(choices=list(spec.STRATEGIES), default="balanced")
+    strategy = serializers.ChoiceField(choices=list(STRATEGY_NAMES), default="balanced")
     on_cluster_lost = serializers.ChoiceField(choices=list(spec.ON_CLUSTER_LOST), default="hold")
     data = serializers.ListField(  # type: ignore[assignment]  # the stubs know DRF's own `data`
         child=DataShape(),

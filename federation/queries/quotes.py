@@ -22,7 +22,7 @@ from federation.queries.snapshot import load_fleet, load_limits, with_times
 from federation.queries.submissions import read_shape, read_submission
 from foundation import clock
 from foundation.ids import new_id
-from placement.answers.quotes import Capacity, Outlook, Quote, capacity
+from placement.answers.quotes import Capacity, Quote, Quoter, capacity
 from placement.fleet.fleet import FleetIndex
 from placement.ranking.runtimes import Groups, groups_of
 from placement.values.model import JobRequest, Runtime, Snapshot
@@ -56,29 +56,29 @@ class _Desk:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.index = FleetIndex()
-        self._outlook: Outlook | None = None
+        self._quoter: Quoter | None = None
         self._seen_at = 0.0
         self._spent_seconds = 0.0
 
     def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime]) -> JobQuote:
         """The quote as of the last look, or of a new one when that is old."""
         with self.lock:
-            outlook = self._fresh()
+            quoter = self._fresh()
             began = clock.monotonic()
-            quote = outlook.quote(job, runtimes)
+            quote = quoter.quote(job, runtimes)
             self._spent_seconds += clock.monotonic() - began
-            return JobQuote(job.tenant_path, quote, outlook.snapshot)
+            return JobQuote(job.tenant_path, quote, quoter.snapshot)
 
     def capacity(self, job: JobRequest) -> Capacity:
         """Likewise."""
         with self.lock:
-            outlook = self._fresh()
-            return capacity(job, outlook.snapshot, self.index)
+            quoter = self._fresh()
+            return capacity(job, quoter.snapshot, self.index)
 
-    def _fresh(self) -> Outlook:
+    def _fresh(self) -> Quoter:
         kept = min(MOST_KEPT_SECONDS, max(KEEP_SECONDS, REST * self._spent_seconds))
         began = clock.monotonic()
-        if self._outlook is None or began - self._seen_at >= kept:
+        if self._quoter is None or began - self._seen_at >= kept:
             at = clock.now()
             queue = load_queue(at, QUEUE_DEPTH)
             snapshot = with_times(
@@ -92,10 +92,10 @@ class _Desk:
                     reservations=load_reservations(at),
                 )
             )
-            self._outlook = Outlook(snapshot, self.index, depth=QUEUE_DEPTH)
+            self._quoter = Quoter(snapshot, self.index, depth=QUEUE_DEPTH)
             self._seen_at = began
             self._spent_seconds = clock.monotonic() - began
-        return self._outlook
+        return self._quoter
 
 
 _desk = _Desk()

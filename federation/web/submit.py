@@ -11,7 +11,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from federation.engine.intake.spec import CAPACITY_TYPES, PRIORITIES, STRATEGIES
+from federation.engine.intake.spec import CAPACITY_TYPES, PRIORITIES
 from federation.models import Job
 from federation.operations.submission import submit_job
 from federation.queries.pages import gpu_models, job_view
@@ -20,6 +20,7 @@ from foundation import strict_json
 from foundation.ids import new_id
 from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, Problem
+from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.model import LEVELS
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
@@ -79,7 +80,7 @@ KINDS: Options = (
     ("fraction", "a share of one GPU"),
     ("none", "none, CPU only"),
 )
-STRATEGY_OPTIONS: Options = tuple((name, name) for name in STRATEGIES)
+STRATEGY_OPTIONS: Options = tuple((name, name) for name in STRATEGY_NAMES)
 PRIORITY_OPTIONS: Options = tuple((name, name) for name in PRIORITIES)
 CAPACITY_OPTIONS: Options = (("", "any"), *((name, name.replace("_", " ")) for name in CAPACITY_TYPES))
 LEVEL_OPTIONS: Options = tuple((name, name) for name in LEVELS)

@@ -10,7 +10,7 @@ from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Placement, Start, Wait
 from placement.values.model import JobRequest, Snapshot
 
-MOST_FORESEEN = 32
+MOST_FOLLOWED = 32
 """So many waiting jobs are followed; of those behind them nothing is known."""
 
 
@@ -20,8 +20,8 @@ def expected_starts(cycle: Cycle, snapshot: Snapshot, waits: Sequence[Wait]) -> 
     if not snapshot.releases:
         return kept
     jobs = {job.id: job for job in snapshot.queue}
-    followed = _for_room(jobs, waits)[:MOST_FORESEEN]
-    timeline = cycle.lookout(snapshot)
+    followed = _for_room(jobs, waits)[:MOST_FOLLOWED]
+    timeline = cycle.timeline(snapshot)
     return {**starts(timeline, _waiting(followed, cycle, snapshot)), **kept}
 
 
@@ -31,9 +31,9 @@ def later_placements(
     """Where the job could start later on these clusters, and when; the soonest first. `ahead` wait before it."""
     jobs = {one.id: one for one in snapshot.queue}
     followed = _for_room(jobs, ahead)
-    if not snapshot.releases or len(followed) > MOST_FORESEEN:
+    if not snapshot.releases or len(followed) > MOST_FOLLOWED:
         return []
-    timeline = cycle.lookout(snapshot)
+    timeline = cycle.timeline(snapshot)
     names = set(clusters)
     numbers = {number for number, one in enumerate(timeline.fleet.clusters) if one.name in names}
     found = later_fits(timeline, _waiting(followed, cycle, snapshot), cycle.seeker(job), numbers)

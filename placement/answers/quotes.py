@@ -107,7 +107,7 @@ class Capacity:
         return any(room.is_at_least for room in self.clusters)
 
 
-class Outlook:
+class Quoter:
     """Quotes on one snapshot. What is ahead of a job is decided once and remembered for the next job that stands there.
 
     `depth` is how many jobs a cycle considers. Not safe for use by several threads at once.
@@ -174,7 +174,7 @@ class Outlook:
 
 def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Quote:
     """What the next cycle would do with `job` if it were submitted now."""
-    return Outlook(snapshot, index).quote(job)
+    return Quoter(snapshot, index).quote(job)
 
 
 def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Capacity:

@@ -20,7 +20,7 @@ from .kept_room import MOST_AT_ONCE, keep_room
 from .scopes import Choice, Scope
 from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
 from .verdicts import WAITING_FOR_ROOM
-from .visibility import Views
+from .visibility import Visibility
 
 MOST_OFFERS_PER_CLUSTER = 4
 
@@ -52,23 +52,23 @@ class Cycle:
         self._snapshot = snapshot
         self._fleet: Fleet = index.fleet(snapshot.clusters)
         self._book = LimitBook(snapshot.limits)
-        self._views = Views(snapshot, self._fleet, self._book)
+        self._visibility = Visibility(snapshot, self._fleet, self._book)
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept = 0
         """For how many jobs nodes are kept."""
 
     def consider(self, job: JobRequest) -> Placement | Wait:
         """Places the job and deducts what it takes, or says why it waits."""
-        job, view = self._views.of(job)
-        scope = view.scope(job)
+        job, visible = self._visibility.of(job)
+        scope = visible.scope(job)
         if scope.verdict is None:
             placement = self._place(job, scope)
             if placement is not None:
                 return placement
-            scope.verdict = view.verdict(job, scope)
-            placement = self._backfill(job, scope, view.lender)
+            scope.verdict = visible.verdict(job, scope)
+            placement = self._backfill(job, scope, visible.lender)
             return placement or self._keep_room(job, scope) or Wait(job.id, *scope.verdict)
-        return self._backfill(job, scope, view.lender) or Wait(job.id, *scope.verdict)
+        return self._backfill(job, scope, visible.lender) or Wait(job.id, *scope.verdict)
 
     def _place(self, job: JobRequest, scope: Scope) -> Placement | None:
         choice = self._choose(job, scope)
@@ -93,7 +93,7 @@ class Cycle:
 
     def _take(self, job: JobRequest, choice: Choice) -> Placement:
         for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
-            self._views.take(pool, need, found)
+            self._visibility.take(pool, need, found)
         charge(choice.limits, choice.terms.amounts)
         placement = self._placement(job, choice)
         self._placed.append((job, placement))
@@ -142,11 +142,11 @@ class Cycle:
         waited = now - (job.submitted_at or now)
         if waited.total_seconds() <= self._snapshot.patience_seconds:
             return None
-        kept = keep_room(self.seeker(job), self._views.strictest.state, self._releases(self._snapshot), now)
+        kept = keep_room(self.seeker(job), self._visibility.strictest.state, self._releases(self._snapshot), now)
         if kept is None:
             return None
         for pool, nodes in kept.nodes:
-            self._views.hide(pool, nodes, None if kept.start is None else kept.start.at)
+            self._visibility.hide(pool, nodes, None if kept.start is None else kept.start.at)
         self._kept += 1
         told = f"nodes that become free on {self._fleet.clusters[kept.cluster].name} are kept for it"
         if kept.start is not None:
@@ -169,8 +169,8 @@ class Cycle:
         The first is what `consider` would decide, and without any the wait is what it would say. Of one cluster the best
         MOST_OFFERS_PER_CLUSTER are named.
         """
-        job, view = self._views.of(job)
-        scope = view.scope(job)
+        job, visible = self._visibility.of(job)
+        scope = visible.scope(job)
         found: list[tuple[int, Placement]] = []
         if scope.verdict is None:
             trial = scope.trial()
@@ -179,8 +179,8 @@ class Cycle:
                 contest, offering = scope.contest, {cluster for cluster, _ in found}
                 others = [number for number in contest.audience.clusters if number not in offering]
                 return tuple(placed for _, placed in found), contest.reasons(job, trial.refusals, others), None
-            scope.verdict = view.verdict(job, trial)
-        borrowed = view.lender.borrow(job, scope)
+            scope.verdict = visible.verdict(job, trial)
+        borrowed = visible.lender.borrow(job, scope)
         if borrowed is not None:
             placed = self._placement(job, borrowed.choice)
             return (placed,), tuple(r for r in scope.verdict.per_cluster if r.cluster != placed.cluster), None
@@ -199,16 +199,16 @@ class Cycle:
                 trial.left_out |= self._fleet.cluster_of_pool[trial.contest.ask.lead] == cluster
         return found
 
-    def lookout(self, snapshot: Snapshot) -> Timeline:
+    def timeline(self, snapshot: Snapshot) -> Timeline:
         """What comes after this cycle, by what `snapshot` tells of run times. The cycle itself stays as it is."""
-        return Timeline(self._views.strictest.state.copy(), self._releases(snapshot), snapshot.now, STEP)
+        return Timeline(self._visibility.strictest.state.copy(), self._releases(snapshot), snapshot.now, STEP)
 
     def seeker(self, job: JobRequest) -> Seeker:
         """The job with all places that could ever hold it, ranked as its contest ranks them by price."""
-        return self._views.strictest.scopes.seeker(job)
+        return self._visibility.strictest.scopes.seeker(job)
 
     def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
         """The job placed there, whether there is room now or not. Takes nothing."""
-        terms = self._views.strictest.scopes.terms(job, candidate)
+        terms = self._visibility.strictest.scopes.terms(job, candidate)
         limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
         return self._placement(job, Choice(candidate.number, terms, sites, limits))

@@ -1,8 +1,8 @@
-"""What of the fleet a job may use while parts of it are reserved: a view each for jobs that see the same.
+"""What of the fleet a job may use while parts of it are reserved: one visible fleet for all jobs that see the same.
 
 A job that names no reservation sees the fleet without the nodes of those that it would run into; one that names a reservation
-sees its nodes and no others. A view has its own fleet state, so that within a cycle what it sees only shrinks; what is
-taken in one is taken in all of them. Without reservations there is one view, of everything.
+sees its nodes and no others. A visible fleet has its own state, so that within a cycle it only shrinks; what is taken in one is
+taken in all of them. Without reservations there is one, of everything.
 """
 
 from collections.abc import Callable, Mapping
@@ -120,7 +120,7 @@ def _positions(fleet: Fleet, reservation: AdvanceReservation) -> Mapping[int, li
     }
 
 
-class View:
+class VisibleFleet:
     """The fleet as some jobs see it, with what a cycle has learned about them."""
 
     def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook, sight: Sight) -> None:
@@ -166,40 +166,40 @@ def gate_reason(sight: Sight, fleet: Fleet, number: int) -> Reason:
 Change: TypeAlias = Callable[[FleetState], None]
 
 
-class Views:
-    """All views of a cycle, each made when the first job comes that sees it."""
+class Visibility:
+    """All visible fleets of a cycle, each made when the first job comes that sees it."""
 
     def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook) -> None:
         self._snapshot, self._fleet, self._book = snapshot, fleet, book
-        self._views: dict[Sight, View] = {}
-        self._views_by_kind: dict[tuple[str, str, int | None], View] = {}
+        self._fleets: dict[Sight, VisibleFleet] = {}
+        self._fleets_by_kind: dict[tuple[str, str, int | None], VisibleFleet] = {}
         self._changes: list[Change] = []
-        """What has been taken and kept so far, for views that are still to come."""
+        """What has been taken and kept so far, for visible fleets that are still to come."""
 
-    def of(self, job: JobRequest) -> tuple[JobRequest, View]:
+    def of(self, job: JobRequest) -> tuple[JobRequest, VisibleFleet]:
         """The job with its constraints as they stand now, and what it sees."""
         named = job.constraints.reservation
         if not self._snapshot.reservations and not named:
-            view = self.strictest
+            seen = self.strictest
         else:
             kind = (named, job.tenant_path if named else "", job.deadline_seconds)
-            found = self._views_by_kind.get(kind)
-            view = self._views_by_kind[kind] = found or self._view(sight_of(job, self._snapshot))
-        return seen_through(view.sight, job, self._snapshot.now), view
+            found = self._fleets_by_kind.get(kind)
+            seen = self._fleets_by_kind[kind] = found or self._fleet_of(sight_of(job, self._snapshot))
+        return seen_through(seen.sight, job, self._snapshot.now), seen
 
     @cached_property
-    def strictest(self) -> View:
+    def strictest(self) -> VisibleFleet:
         """What jobs see that may run for ever: what all see that name no reservation."""
         now = self._snapshot.now
-        return self._view(Sight(closed_to(self._snapshot.reservations, None, now)))
+        return self._fleet_of(Sight(closed_to(self._snapshot.reservations, None, now)))
 
-    def _view(self, sight: Sight) -> View:
-        view = self._views.get(sight)
-        if view is None:
-            view = self._views[sight] = View(self._snapshot, self._fleet, self._book, sight)
+    def _fleet_of(self, sight: Sight) -> VisibleFleet:
+        seen = self._fleets.get(sight)
+        if seen is None:
+            seen = self._fleets[sight] = VisibleFleet(self._snapshot, self._fleet, self._book, sight)
             for change in self._changes:
-                change(view.state)
-        return view
+                change(seen.state)
+        return seen
 
     def take(self, number: int, need: Need, found: Site) -> None:
         """Deducts a pod set from its nodes, whoever sees them."""
@@ -210,7 +210,7 @@ class Views:
         self._change(lambda state: state.hide(number, nodes, until))
 
     def _change(self, change: Change) -> None:
-        for view in self._views.values():
-            change(view.state)
+        for seen in self._fleets.values():
+            change(seen.state)
         if self._snapshot.reservations:
             self._changes.append(change)

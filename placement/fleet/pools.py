@@ -3,7 +3,7 @@
 A pool's matrices have a row per resource (UNITS, CPU, MEMORY, PODS, BARE, PART) and a column per node. BARE is ADMITTED on
 nodes that take pods without a device, else 0; nothing is ever deducted from it. PART is the largest free part of one
 device in thousandths, where devices are divisible, else 0. Nothing here is ever changed after it was built: a cycle
-deducts what it decides from copies (`ledger`).
+deducts what it decides from copies (`fleet_state`).
 """
 
 from collections import Counter

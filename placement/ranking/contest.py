@@ -20,7 +20,7 @@ from placement.values.model import Constraints, FleetFlavor, JobRequest
 
 from .candidates import Ask
 from .fragmentation import Fragmentation
-from .landing import Foresight
+from .landing import Landings
 from .reasons import quota_reason, reason_on
 from .strategies import Weights, price_terms
 from .work import Stakes, Work
@@ -94,7 +94,7 @@ class Contest:
         self._base = self._base + _A_MINUTE * np.minimum(fleet.minutes_unseen[ask.lead], _MOST_MINUTES)
         self._base[~(self._allowed & ask.is_alive)] = _OUT
         self._cluster: Ints = fleet.cluster_of_pool[ask.lead]
-        self._foresight = _foresight(ask, state, viewpoint.meter)
+        self._landings = _landings_of(ask, state, viewpoint.meter)
         self._terms: dict[int, Terms] = {}
         self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
         self._reasons: tuple[Reason, ...] | None = None
@@ -125,10 +125,10 @@ class Contest:
         score += self._base
         if self._weights.cluster_free:
             score += self._weights.cluster_free * self._state.cluster_free[self._cluster]
-        if self._foresight is not None:
-            self._foresight.look(self._base < _OUT)
-            score += self._weights.stranding * self._foresight.stranding
-            score[self._foresight.is_masked] = _OUT
+        if self._landings is not None:
+            self._landings.look(self._base < _OUT)
+            score += self._weights.stranding * self._landings.stranding
+            score[self._landings.is_masked] = _OUT
         return score
 
     def terms(self, job: JobRequest, candidate: int) -> Terms:
@@ -177,9 +177,9 @@ class Contest:
         return None
 
     def _landing(self, candidate: int, terms: Terms) -> list[Site] | None:
-        if self._foresight is None:
+        if self._landings is None:
             return self._state.site(terms.pools, terms.needs)
-        landing = self._foresight.sites[candidate]
+        landing = self._landings.sites[candidate]
         return None if landing is None else [landing]
 
     def reasons(
@@ -238,11 +238,11 @@ def _hourly_cost(job: JobRequest, asked: Sequence[Rates | None], needs: Sequence
     return cost
 
 
-def _foresight(ask: Ask, state: FleetState, meter: Fragmentation | None) -> Foresight | None:
+def _landings_of(ask: Ask, state: FleetState, meter: Fragmentation | None) -> Landings | None:
     """Pods of one set are looked after node by node where the strategy asks for it, single ones also where a cluster of
     its own mind does.
     """
     if len(ask.pod_sets) > 1:
         return None
     is_wanted = meter is not None or (ask.pod_sets[0].count == 1 and state.fleet.has_spreading)
-    return Foresight(ask, state, meter) if is_wanted else None
+    return Landings(ask, state, meter) if is_wanted else None

@@ -21,7 +21,7 @@ WHOLE_WEIGHT, WHOLE_IDLE_WEIGHT, SCARCITY_WEIGHT = 0.05, 0.3, 0.3
 MICRO = 1_000_000
 
 
-class Foresight:
+class Landings:
     """The landings of one ask's candidates."""
 
     def __init__(self, ask: Ask, state: FleetState, meter: Fragmentation | None) -> None:

@@ -81,7 +81,7 @@ class Constraints:
     reservation: str = ""
     """The id of the advance reservation that it is to run in, and nowhere else."""
     reserved_on: UUID | None = None
-    """The cluster of that reservation, where it is known (`views`)."""
+    """The cluster of that reservation, where it is known (`visibility`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class Snapshot:
     typical_pods: tuple[TypicalPod, ...] = ()
     """What packing leaves room for; empty = what is queued now."""
     patience_seconds: int = 600
-    """A job that has waited longer for room has nodes kept for it (`reservations`)."""
+    """A job that has waited longer for room has nodes kept for it (`kept_room`)."""
     runtimes: Mapping[str, Runtime] = field(default_factory=dict)
     """What history tells of run times, by the `kind` of jobs; for others their estimates stand."""
     policies: tuple[TenantPolicy, ...] = ()

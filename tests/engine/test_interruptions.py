@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placement.answers.quotes import Outlook, quote
+from placement.answers.quotes import Quoter, quote
 from placement.cycle.cycle import decide
 from placement.ranking.interruptions import MOST_TIMES, exposed_seconds, risk_text, slowdown
 from placement.values.decisions import Placement
@@ -153,7 +153,7 @@ def test_a_quote_is_what_the_cycle_would_do(often, strategy, asked):
     known = {"k": Runtime(1, 9 * HOUR, DAY, 3, "job")}
     ahead = [job(pods(1, 8), strategy=strategy, estimated_seconds=s, checkpoint_seconds=c) for s, c in asked[1:]]
     wanted = job(pods(1, 8), strategy=strategy, kind="k", checkpoint_seconds=asked[0][1])
-    found = Outlook(snapshot(clusters, ahead)).quote(wanted, known)
+    found = Quoter(snapshot(clusters, ahead)).quote(wanted, known)
     decided = decide(replace(snapshot(clusters, [*ahead, wanted]), runtimes=known))
     assert found.offers[0].placement == next(one for one in decided.placements if one.job_id == wanted.id)
     again = quote(wanted, replace(snapshot(clusters, ahead), runtimes=known))

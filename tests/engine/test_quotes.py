@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.answers import quotes
-from placement.answers.quotes import Outlook, capacity, quote
+from placement.answers.quotes import Quoter, capacity, quote
 from placement.cycle.cycle import decide
 from placement.fleet.fleet import FleetIndex
 
@@ -53,9 +53,9 @@ def test_the_first_offer_is_what_the_cycle_decides_and_none_means_it_waits_for_t
 @given(ordered(), st.lists(jobs(), min_size=2, max_size=5))
 @settings(max_examples=40, deadline=None)
 def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, asked):
-    outlook = Outlook(given_snapshot, FleetIndex())
+    quoter = Quoter(given_snapshot, FleetIndex())
     for one in (*asked, *asked):
-        assert outlook.quote(one) == quote(one, given_snapshot)
+        assert quoter.quote(one) == quote(one, given_snapshot)
 
 
 @given(ordered(), jobs(), st.integers(1, 12))
@@ -63,7 +63,7 @@ def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, as
 def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snapshot, asked, depth):
     cut = replace(given_snapshot, queue=given_snapshot.queue[:depth])
     decisions = decide(submitted(asked, cut, depth))
-    quoted = Outlook(cut, depth=depth).quote(asked)
+    quoted = Quoter(cut, depth=depth).quote(asked)
     assert [offer.placement for offer in quoted.offers[:1]] == [
         placement for placement in decisions.placements if placement.job_id == asked.id
     ]

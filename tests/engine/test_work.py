@@ -15,7 +15,7 @@ from billing.engine.egress import EgressRate
 from clusters.engine.datasets import Place
 from placement.answers.estimates import Estimate, estimate_in, record_of
 from placement.answers.expected_starts import expected_starts
-from placement.answers.quotes import Outlook, quote
+from placement.answers.quotes import Quoter, quote
 from placement.answers.recording import decisions_text, snapshot_of, snapshot_text
 from placement.cycle.cycle import decide, run
 from placement.fleet.egress import egress_text, egress_to
@@ -279,7 +279,7 @@ def test_a_quote_is_what_the_cycle_would_do_and_both_survive_a_file(asked, rates
     wanted = replace(queue.pop(), kind="k", shape="asked")
     ahead = world(clusters, *queue, rates=rates)
     full = replace(world(clusters, *queue, wanted, rates=rates), runtimes=known)
-    found, decided = Outlook(ahead).quote(wanted, known), decide(full)
+    found, decided = Quoter(ahead).quote(wanted, known), decide(full)
     placed = next((one for one in decided.placements if one.job_id == wanted.id), None)
     assert (found.offers[0].placement if found.offers else None) == placed
     again = snapshot_of(json.loads(snapshot_text(full)))

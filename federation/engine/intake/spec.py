@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 from federation.engine.retries import NO_WISHES, Retries, retries_json
-from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.datasets import DataNeed
 from placement.values.model import Constraints, GpuRequest, JobRequest, ModelSpeed, PodSetRequest, Tier, Topology
 from placement.values.quantities import (
@@ -21,7 +20,6 @@ from placement.values.quantities import (
 )
 
 PRIORITIES = {"low": -100, "normal": 0, "high": 100}
-STRATEGIES = STRATEGY_NAMES
 CAPACITY_TYPES = ("on_demand", "spot", "reserved")
 ON_CLUSTER_LOST = ("hold",)
 

@@ -5,6 +5,7 @@ at fault. `read_spec(spec_json(spec), rules) == spec`.
 """
 
 from federation.engine import names
+from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.model import LEVELS, Constraints, GpuRequest, Tier, Topology
 from placement.values.quantities import NotAQuantity, cpu_text, memory_text, millicores, whole_bytes
 
@@ -39,7 +40,6 @@ from .spec import (
     ON_CLUSTER_LOST,
     POD_SET_FIELDS,
     PRIORITIES,
-    STRATEGIES,
     TIER_FIELDS,
     TOPOLOGY_FIELDS,
     WHOLE_GPU_MILLI,
@@ -73,7 +73,7 @@ def read_spec(value: object, rules: Rules) -> JobSpec:
         priority_class=fields.choice("priority_class", PRIORITIES, "normal"),
         constraints=_read_constraints(fields),
         topology=_read_topology(fields),
-        strategy=fields.choice("strategy", STRATEGIES, "balanced"),
+        strategy=fields.choice("strategy", STRATEGY_NAMES, "balanced"),
         on_cluster_lost=fields.choice("on_cluster_lost", ON_CLUSTER_LOST, "hold"),
         labels=_read_labels(fields, rules),
         data=read_data(fields),

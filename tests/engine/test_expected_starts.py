@@ -6,7 +6,7 @@ from uuid import UUID
 
 from hypothesis import given, settings
 
-from placement.answers.expected_starts import MOST_FORESEEN, expected_starts
+from placement.answers.expected_starts import MOST_FOLLOWED, expected_starts
 from placement.answers.quotes import quote
 from placement.cycle.cycle import run
 from placement.cycle.timeline import instant_text
@@ -94,8 +94,8 @@ def test_no_more_comes_free_than_there_is():
 
 
 def test_only_the_head_of_the_queue_is_followed():
-    queue = [job(pods(1, 8), estimated_seconds=60) for _ in range(MOST_FORESEEN + 5)]
-    assert set(told(fleet((0,)), queue, release(10, n0=1))) == {one.id for one in queue[:MOST_FORESEEN]}
+    queue = [job(pods(1, 8), estimated_seconds=60) for _ in range(MOST_FOLLOWED + 5)]
+    assert set(told(fleet((0,)), queue, release(10, n0=1))) == {one.id for one in queue[:MOST_FOLLOWED]}
 
 
 def test_a_quote_names_the_clusters_that_have_room_later():
