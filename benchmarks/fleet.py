@@ -287,7 +287,7 @@ def passes() -> dict[str, float]:
         "settle": operations.settle_attempts,
         "sweep": operations.sweep,
         "reconcile": operations.reconcile_clusters,
-        "foretell": operations.foretell_starts,
+        "expect": operations.expect_starts,
         "accrue": operations.accrue_running,
     }
     found = {}

@@ -136,9 +136,9 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "every_seconds": 5,
         "gather_seconds": 0.4,  # the more jobs a round takes, the less each costs; a first one after a rest waits for nothing
     },
-    "foretell": {
-        "task": "federation.tasks.foretell_starts",
-        "inline": "federation.operations.foretell_starts",
+    "expect": {
+        "task": "federation.tasks.expect_starts",
+        "inline": "federation.operations.expect_starts",
         "queue": "bill",  # nothing there is in a hurry
         "every_seconds": 10,
     },

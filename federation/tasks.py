@@ -14,9 +14,9 @@ def run_scheduling_cycle() -> None:
 
 
 @shared_task(queue="bill")
-def foretell_starts() -> None:
+def expect_starts() -> None:
     """Tells those who wait when they may expect to start."""
-    run_exclusively("foretell", operations.foretell_starts)
+    run_exclusively("expect", operations.expect_starts)
 
 
 @shared_task(queue="dispatch")

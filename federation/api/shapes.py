@@ -1,4 +1,4 @@
-"""What bodies about jobs look like, for the OpenAPI description. `engine.spec` does the reading and is the judge."""
+"""What bodies about jobs look like, for the OpenAPI description. `engine.intake.spec` does the reading and is the judge."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='attempt',
             name='estimate',
-            field=models.JSONField(db_default={}, default=dict, help_text='What it was expected to take and cost when it was placed, part by part (`engine.estimates`).'),
+            field=models.JSONField(db_default={}, default=dict, help_text='What it was expected to take and cost when it was placed, part by part (`placement.answers.estimates`).'),
         ),
         migrations.AddField(
             model_name='attempt',

@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
             field=models.JSONField(
                 blank=True,
                 default=list,
-                help_text="Nodes and domains in the order of its pods' indices (`engine.ranks`); empty = in any order.",
+                help_text="Nodes and domains in the order of its pods' indices (`engine.objects.ranks`); empty = in any order.",
             ),
         ),
     ]

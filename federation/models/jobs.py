@@ -83,7 +83,7 @@ class Attempt(models.Model):
     estimate = models.JSONField(
         default=dict,
         db_default={},
-        help_text="What it was expected to take and cost when it was placed, part by part (`engine.estimates`).",
+        help_text="What it was expected to take and cost when it was placed, part by part (`placement.answers.estimates`).",
     )
     pace = models.FloatField(default=1, db_default=1, help_text="How long an hour of its work takes there.")
     namespace = models.CharField(max_length=63)
@@ -206,7 +206,7 @@ class RemoteObject(models.Model):
     stretches = models.JSONField(
         default=list,
         blank=True,
-        help_text="Nodes and domains in the order of its pods' indices (`engine.ranks`); empty = in any order.",
+        help_text="Nodes and domains in the order of its pods' indices (`engine.objects.ranks`); empty = in any order.",
     )
     promised = models.JSONField(
         null=True,
@@ -346,7 +346,7 @@ class JobEvent(models.Model):
 
 
 class RunGroup(models.Model):
-    """How long the last runs of a kind took (`engine.runtimes`). One that succeeds is added as it ends, oldest ones fall out."""
+    """How long the last runs of a kind took (`placement.ranking.runtimes`). One that succeeds is added as it ends, oldest ones fall out."""
 
     class Level(models.TextChoices):
         JOB = "job", "job"

@@ -10,7 +10,7 @@ from tenancy.models import NAME_PATTERN, Tenant, User
 
 
 class Reservation(models.Model):
-    """Nodes of a cluster that a tenant has to itself from `starts_at` until `until_at` (`engine.advance`).
+    """Nodes of a cluster that a tenant has to itself from `starts_at` until `until_at` (`placement.values.advance`).
 
     What was asked for and when stays as it was; only the end may come nearer, never into time that has passed (trigger).
     """

@@ -7,7 +7,7 @@ from .cancellation import request_cancellation as request_cancellation
 from .continuity import sweep as sweep
 from .cycle import run_scheduling_cycle as run_scheduling_cycle
 from .dispatch import dispatch_attempts as dispatch_attempts
-from .foretelling import foretell_starts as foretell_starts
+from .expected_starts import expect_starts as expect_starts
 from .observation import Observations as Observations
 from .observation import record_observations as record_observations
 from .policies import put_policy as put_policy

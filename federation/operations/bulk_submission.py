@@ -13,11 +13,11 @@ from django.db import connection
 from federation.engine.intake.reading import Faults, Fields
 from federation.engine.intake.spec import request_of
 from federation.models import Job
+from federation.queries.feasibility import refuse_hopeless
 from federation.queries.policies import policy_at
-from federation.queries.prospects import refuse_hopeless
+from federation.queries.policy_hooks import Draft, Reviewed, has_hooks, review_all
 from federation.queries.queue import refuse_when_full
 from federation.queries.reservations import with_reservation
-from federation.queries.reviews import Draft, Reviewed, has_hooks, review_all
 from federation.queries.submissions import field_errors, read_submission
 from foundation import clock
 from foundation.outbox import announce

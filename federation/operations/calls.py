@@ -237,7 +237,7 @@ async def _prepare_namespace(driver: ClusterDriver, visit: Visit, item: VisitedO
     """No Job comes to stand in a namespace before the policies that its pods must obey do, and what they claim by."""
     labels = namespace_labels(visit.identity.install, str(visit.identity.tenant_id))
     await driver.ensure_namespace(visit.namespace, labels, visit.network_policies)
-    for template in visit.claim_templates(item):
+    for template in visit.resource_claim_templates(item):
         await driver.ensure_claim_template(template)
 
 

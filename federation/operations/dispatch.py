@@ -4,7 +4,7 @@ A start is two-phased, so that every ambiguous reply is harmless (ADR 5):
 
     claim (token, sent_at)  →  create suspended  →  store uids, commit `starting`  →  unsuspend by uid  →  `released_at`
 
-A gang whose pods are to stand in an order (`engine.ranks`) is visited on until all of them have been let through.
+A gang whose pods are to stand in an order (`engine.objects.ranks`) is visited on until all of them have been let through.
 
 A worker may die between any two of these steps. The next one finds the object by its name (which comes from the
 attempt), adopts it if every label agrees, and goes on. Nothing runs before `starting` is committed, and a stop that

@@ -15,8 +15,8 @@ from federation.engine.intake.reservation_reading import Wanted, read_reservatio
 from federation.engine.intake.spec import request_of, shape_of, spec_json
 from federation.locks import rewrite_reservations
 from federation.models import Reservation, ReservedNode
+from federation.queries.feasibility import NeverFits, refuse_beyond_limits, refuse_unknown_clusters, wholes
 from federation.queries.policies import policy_at
-from federation.queries.prospects import NeverFits, refuse_beyond_limits, refuse_unknown_clusters, wholes
 from federation.queries.reservations import may_change, reservation_of, state_of
 from federation.queries.submissions import field_errors
 from federation.queries.vacancies import Vacancies, vacancies

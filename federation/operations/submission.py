@@ -14,11 +14,11 @@ from django.db import connection
 from federation.engine.intake.spec import JobSpec, request_of, shape_of, spec_json
 from federation.engine.lifecycle import JobState
 from federation.models import Job
+from federation.queries.feasibility import refuse_hopeless
 from federation.queries.policies import policy_at
-from federation.queries.prospects import refuse_hopeless
+from federation.queries.policy_hooks import Draft, Reviewed, has_hooks, review
 from federation.queries.queue import refuse_when_full
 from federation.queries.reservations import with_reservation
-from federation.queries.reviews import Draft, Reviewed, has_hooks, review
 from federation.queries.submissions import read_submission
 from foundation import clock
 from foundation.ids import new_id

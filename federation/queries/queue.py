@@ -1,6 +1,6 @@
 """The queue as a cycle sees it: the most urgent first, then the oldest, or as SWITCHYARD_QUEUE_ORDER says.
 
-A queue longer than a cycle's depth is looked at tenant by tenant and shape by shape (`engine.heads`).
+A queue longer than a cycle's depth is looked at tenant by tenant and shape by shape (`placement.cycle.heads`).
 """
 
 from collections import Counter, defaultdict
@@ -17,7 +17,7 @@ from federation.engine.intake.spec import request_of
 from federation.engine.lifecycle import JobState
 from federation.engine.retries import INTERRUPTIONS, pause_seconds
 from federation.models import Attempt, Job
-from federation.queries.data import with_data
+from federation.queries.datasets import with_data
 from federation.queries.kinds import kind_of, runtimes_of_kinds
 from foundation.clock import monotonic
 from foundation.problems import RateLimited

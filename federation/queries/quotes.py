@@ -11,12 +11,12 @@ from uuid import UUID
 
 from billing.queries import egress_rates
 from federation.engine.intake.spec import JobSpec, request_of, shape_of, spec_json
-from federation.queries.data import with_data
+from federation.queries.datasets import with_data
+from federation.queries.feasibility import refuse_hopeless
 from federation.queries.policies import load_policies, policy_at
-from federation.queries.prospects import refuse_hopeless
+from federation.queries.policy_hooks import Draft, has_hooks, review
 from federation.queries.queue import QUEUE_DEPTH, load_queue
 from federation.queries.reservations import load_reservations, with_reservation
-from federation.queries.reviews import Draft, has_hooks, review
 from federation.queries.runtimes import runtimes_of
 from federation.queries.snapshot import load_fleet, load_limits, with_times
 from federation.queries.submissions import read_shape, read_submission

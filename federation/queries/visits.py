@@ -14,8 +14,7 @@ from msgspec import json
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
-from federation.engine.objects import isolation, ranks, rendering
-from federation.engine.objects import resource_claims as claims
+from federation.engine.objects import isolation, ranks, rendering, resource_claims
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.reservations import load_reservations
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
@@ -42,7 +41,7 @@ class VisitedObject:
     domain: tuple[Mapping[str, str], ...]
     topology_label: str
     stretches: tuple[ranks.Stretch, ...] = ()
-    """Where its pods are to stand by index (`engine.ranks`)."""
+    """Where its pods are to stand by index (`engine.objects.ranks`)."""
     is_in_slice: bool = False
     """Its devices are parts of an accelerator of several nodes, which its pods must keep to."""
 
@@ -102,12 +101,14 @@ class Visit:
         """What every pod of its namespace obeys."""
         return isolation.namespace_policies(self.namespace, self.identity.install, settings.JOB_EGRESS)
 
-    def claim_templates(self, item: VisitedObject) -> list[dict[str, Any]]:
+    def resource_claim_templates(self, item: VisitedObject) -> list[dict[str, Any]]:
         """What must stand in its namespace before the object's pods can claim their devices."""
         devices = item.devices
         if devices.claimable is None:
             return []
-        return claims.claim_templates(self.namespace, self.identity.install, devices.claimable, devices.units)
+        return resource_claims.resource_claim_templates(
+            self.namespace, self.identity.install, devices.claimable, devices.units
+        )
 
     def gang_policy(self, uids: Mapping[int, str]) -> dict[str, Any]:
         """What lets its pods talk to each other, once its objects' uids are known."""
@@ -315,7 +316,7 @@ def _object(row: _ObjectRow) -> VisitedObject:
             capacity_type=row.capacity_type,
             resource_name=promised.get("resource_name", ""),
             units=row.gpu_units,
-            claimable=claims.Claimable(device_class, promised["cel"]) if device_class else None,
+            claimable=resource_claims.Claimable(device_class, promised["cel"]) if device_class else None,
         ),
         node_selector=promised.get("node_selector", {}),
         assumed_nodes=tuple(json.decode(row.assumed_nodes)),

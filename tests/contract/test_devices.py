@@ -7,7 +7,7 @@ import pytest
 from clusters.drivers import NotThere, Refused
 from clusters.engine.claimable import DeviceSeen, device_of
 from clusters.engine.resource_slices import read_pool
-from federation.engine.objects.resource_claims import Claimable, claim_templates
+from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
 
 from .worlds import INSTALL, World, fresh_name, in_namespace, job, slice_object, until, watching
 
@@ -66,7 +66,7 @@ def test_a_watch_of_claims_sees_what_strangers_were_allocated(world: World):
 def templates(namespace: str, product: str, units: int) -> list[dict]:
     """What the gateway writes for pods that take so many GPUs of this product."""
     device = device_of("gpu.nvidia.com", DeviceSeen("any", {"type": "gpu", "productName": product}))
-    return claim_templates(namespace, INSTALL, Claimable(device.device_class, device.cel), units)
+    return resource_claim_templates(namespace, INSTALL, Claimable(device.device_class, device.cel), units)
 
 
 def test_a_pod_runs_on_the_devices_that_it_claims_and_gives_them_back(world: World):

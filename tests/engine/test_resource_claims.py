@@ -9,7 +9,12 @@ from federation.engine import names
 from federation.engine.intake.spec import Rules, spec_json
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.rendering import Devices, Identity, render_job
-from federation.engine.objects.resource_claims import MOST_PER_CLAIM, Claimable, claim_templates, claims_of
+from federation.engine.objects.resource_claims import (
+    MOST_PER_CLAIM,
+    Claimable,
+    resource_claim_templates,
+    resource_claims_of,
+)
 from tests.builders import make_spec
 
 H100 = Claimable("gpu.nvidia.com", 'device.driver == "gpu.nvidia.com"')
@@ -24,7 +29,7 @@ def pod_of(devices: Devices) -> dict:
 
 def test_a_pod_claims_what_it_takes_and_asks_for_no_extended_resource():
     pod = pod_of(Devices("nvidia", "on_demand", "claim/gpu.nvidia.com/h100-1", 8, H100))
-    [template] = claim_templates("swy-a", "test", H100, 8)
+    [template] = resource_claim_templates("swy-a", "test", H100, 8)
     name = template["metadata"]["name"]
     assert pod["resourceClaims"] == [{"name": "devices-0", "resourceClaimTemplateName": name}]
     resources = pod["containers"][0]["resources"]
@@ -42,11 +47,11 @@ def test_a_pod_that_takes_none_claims_none_even_where_devices_are_claimed():
     pod = pod_of(Devices("nvidia", "on_demand", "claim/gpu.nvidia.com/h100-1", 0, H100))
     assert "resourceClaims" not in pod
     assert "claims" not in pod["containers"][0]["resources"]
-    assert claim_templates("swy-a", "test", H100, 0) == []
+    assert resource_claim_templates("swy-a", "test", H100, 0) == []
 
 
 def test_a_template_asks_for_exactly_so_many_of_one_kind_and_marks_its_claims_as_ours():
-    [template] = claim_templates("swy-a", "test", H100, 8)
+    [template] = resource_claim_templates("swy-a", "test", H100, 8)
     [request] = template["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"] == {
         "deviceClassName": "gpu.nvidia.com",
@@ -63,12 +68,14 @@ kinds = st.builds(Claimable, st.sampled_from(["gpu.nvidia.com", "mig.nvidia.com"
 
 @given(kinds, kinds, st.integers(1, 200), st.integers(1, 200))
 def test_equal_requests_share_their_templates_and_others_never_do(one, other, units, more):
-    claims = claims_of(one, units)
+    claims = resource_claims_of(one, units)
     assert sum(count for _, count in claims) == units
     assert all(1 <= count <= MOST_PER_CLAIM for _, count in claims)
-    made = {template["metadata"]["name"]: template["spec"] for template in claim_templates("n", "i", one, units)}
+    made = {
+        template["metadata"]["name"]: template["spec"] for template in resource_claim_templates("n", "i", one, units)
+    }
     assert set(made) == {name for name, _ in claims}
     assert all(names.dns_label(name) for name in made)
-    for template in claim_templates("n", "i", other, more):
+    for template in resource_claim_templates("n", "i", other, more):
         known = made.get(template["metadata"]["name"])
         assert known is None or known == template["spec"]

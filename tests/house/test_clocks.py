@@ -10,7 +10,7 @@ WATCHED = ("federation/operations", "federation/queries", "federation/observer",
 ALLOWED = {
     "federation/operations/submission.py": "a job's first instant is told in the answer, ahead of the one round trip of its insert",
     "federation/operations/bulk_submission.py": "likewise",
-    "federation/operations/foretelling.py": "what is shown of starts to come",
+    "federation/operations/expected_starts.py": "what is shown of starts to come",
     "federation/queries/quotes.py": "likewise",
     "federation/queries/figures.py": "ages that are shown",
     "federation/queries/pages.py": "likewise",

@@ -19,7 +19,7 @@ from federation.engine.objects.rendering import (
     spec_hash,
     template_patch,
 )
-from federation.engine.objects.resource_claims import Claimable, claim_templates
+from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
 from foundation.ids import new_id
 from tests.builders import make_spec
 
@@ -155,7 +155,10 @@ def test_the_published_policies_let_in_what_stands_around_jobs(plane, whose):
         *(("networking.k8s.io", policy) for policy in namespace_policies(whose.namespace, "test", allowed)),
         *(("networking.k8s.io", policy) for policy in namespace_policies(whose.namespace, "test", ())),
         ("networking.k8s.io", gang_policy(whose.namespace, whose, {"swy-a": "uid-a", "swy-b": "uid-b"})),
-        *(("resource.k8s.io", template) for template in claim_templates(whose.namespace, "test", claimable, 40)),
+        *(
+            ("resource.k8s.io", template)
+            for template in resource_claim_templates(whose.namespace, "test", claimable, 40)
+        ),
     ]
     folders = {"NetworkPolicy": "networkpolicies", "ResourceClaimTemplate": "resourceclaimtemplates"}
     with client(plane, gateway_token(plane)) as http:

@@ -17,7 +17,7 @@ from federation.engine.intake.spec import encode
 from placement.values.advance import Bounds
 from placement.values.model import LEVELS, Topology
 
-from .resource_claims import Claimable, claims_of
+from .resource_claims import Claimable, resource_claims_of
 
 EPHEMERAL_STORAGE_LIMIT = "64Gi"
 RUN_AS_USER = 1000
@@ -106,7 +106,7 @@ class Devices:
     @property
     def claims(self) -> list[tuple[str, str]]:
         """A pod's claims by name, each with the template that it is made from."""
-        asked = claims_of(self.claimable, self.units) if self.claimable else []
+        asked = resource_claims_of(self.claimable, self.units) if self.claimable else []
         return [(f"{CLAIM}-{number}", template) for number, (template, _) in enumerate(asked)]
 
 

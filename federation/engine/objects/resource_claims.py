@@ -24,14 +24,14 @@ class Claimable:
     cel: str
 
 
-def claims_of(devices: Claimable, units: int) -> list[tuple[str, int]]:
+def resource_claims_of(devices: Claimable, units: int) -> list[tuple[str, int]]:
     """The claims of a pod for so many devices: the name of each one's template, and for how many it asks."""
     whole, rest = divmod(units, MOST_PER_CLAIM)
     counts = [MOST_PER_CLAIM] * whole + ([rest] if rest else [])
     return [(_template_name(devices, count), count) for count in counts]
 
 
-def claim_templates(namespace: str, install: str, devices: Claimable, units: int) -> list[dict[str, Any]]:
+def resource_claim_templates(namespace: str, install: str, devices: Claimable, units: int) -> list[dict[str, Any]]:
     """The templates that must stand in the namespace before such a pod does. Claims made from them bear our label."""
     labels = {names.LABEL_INSTALL: install}
     return [
@@ -41,7 +41,7 @@ def claim_templates(namespace: str, install: str, devices: Claimable, units: int
             "metadata": {"name": name, "namespace": namespace, "labels": labels},
             "spec": {"metadata": {"labels": labels}, "spec": _claim(devices, count)},
         }
-        for name, count in sorted(set(claims_of(devices, units)))
+        for name, count in sorted(set(resource_claims_of(devices, units)))
     ]
 
 

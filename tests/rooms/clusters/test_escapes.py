@@ -18,7 +18,7 @@ from federation.engine.intake.spec import Rules, spec_json
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.isolation import namespace_policies
 from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job
-from federation.engine.objects.resource_claims import Claimable, claim_templates
+from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
 from foundation.ids import new_id
 from tests.apiserver import before_the_policies, confined
 from tests.builders import bearer, make_spec
@@ -216,5 +216,5 @@ def test_what_is_tried_as_the_gateways_work_is_what_the_gateway_renders():
     assert set(namespace_labels("probe", "probe")) <= set(tried["namespaces"]["metadata"]["labels"])
     [wall] = namespace_policies("swy-probe", "probe", ())
     assert tried["networkpolicies"]["metadata"] == wall["metadata"]
-    [template] = claim_templates("swy-probe", "probe", Claimable("probe", "true"), 1)
+    [template] = resource_claim_templates("swy-probe", "probe", Claimable("probe", "true"), 1)
     assert keys_of(tried["resourceclaimtemplates"]["metadata"]) == keys_of(template["metadata"])

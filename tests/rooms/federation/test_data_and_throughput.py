@@ -15,7 +15,7 @@ from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, JobEvent, RunGroup
 from federation.operations import run_scheduling_cycle
 from federation.operations.endings import Ending, end_attempts
-from federation.queries import prospects, releases, runtimes
+from federation.queries import feasibility, releases, runtimes
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
 from placement.answers.recording import decisions_text, snapshot_of, snapshot_text
@@ -34,7 +34,7 @@ FAST = {"H100-80GB": 2.5, "A100-80GB": 1}
 @pytest.fixture(autouse=True)
 def fleet():
     """North has A100s at 1 near the data, south H100s at 2 far from it."""
-    prospects._memory.hopeful.clear()
+    feasibility._memory.hopeful.clear()
     runtimes._predicted.clear()
     make_tenant(TENANT)
     for name, region, model, price in (("north", "eu-1", "A100-80GB", "1"), ("south", "us-1", "H100-80GB", "2")):

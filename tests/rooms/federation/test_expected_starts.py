@@ -8,7 +8,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from federation.models import Attempt, Job, RemoteObject
-from federation.operations import foretell_starts, foretelling, run_scheduling_cycle
+from federation.operations import expect_starts, expected_starts, run_scheduling_cycle
 from federation.queries import queue as queue_queries
 from federation.queries import releases
 from foundation.clock import now
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 def _fresh():
     """Each test begins with nothing remembered and looks ahead at once."""
     releases.forget_releases()
-    foretelling.look_again()
+    expected_starts.look_again()
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def spec(name="train", gpus=8, **more):
 
 def cycle():
     releases.forget_releases()
-    foretelling.look_again()
+    expected_starts.look_again()
     run_scheduling_cycle()
-    foretell_starts()
+    expect_starts()
 
 
 def told(job: Job, user):
@@ -120,7 +120,7 @@ def test_looking_ahead_rests_in_between(user):
     submit(actor_for(user), spec(estimated_seconds=3600))
     waiting = submit(actor_for(user), spec())
     run_scheduling_cycle()
-    assert foretell_starts() == 1
+    assert expect_starts() == 1
     Job.objects.filter(id=waiting.id).update(explanation={})
-    assert foretell_starts() == 0
+    assert expect_starts() == 0
     assert "start" not in Job.objects.get(id=waiting.id).explanation

@@ -12,7 +12,7 @@ from federation.drivers import policy_hooks
 from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
 from federation.operations import submit_job, submit_jobs
-from federation.queries import prospects
+from federation.queries import feasibility
 from federation.queries.quotes import quote_of, quote_of_draft
 from foundation.api import problem_body
 from foundation.problems import Invalid, NotFound, PermissionDenied
@@ -32,7 +32,7 @@ def show(job):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    prospects._memory.hopeful.clear()
+    feasibility._memory.hopeful.clear()
     policy_hooks.installed_hooks.cache_clear()
     yield
     policy_hooks.installed_hooks.cache_clear()

@@ -5,7 +5,7 @@ from django.db import connection
 
 from federation.models import Job, JobEvent
 from federation.operations import submit_job, submit_jobs
-from federation.queries import prospects
+from federation.queries import feasibility
 from foundation.api import problem_body
 from foundation.models import OutboxMessage
 from foundation.problems import Invalid, NotFound, PermissionDenied
@@ -24,7 +24,7 @@ def show(job):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    prospects._memory.hopeful.clear()
+    feasibility._memory.hopeful.clear()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_the_same_key_with_another_body_is_refused(actor):
 
 
 def test_a_refused_body_leaves_its_key_free(actor, cluster):
-    with pytest.raises(prospects.NeverFits):
+    with pytest.raises(feasibility.NeverFits):
         submit(actor, key="k", pod={"gpu": {"count": 9}})
     assert IdempotencyRecord.objects.count() == 0
     assert submit(actor, key="k").status == 201
@@ -112,7 +112,7 @@ def test_without_any_cluster_a_job_just_queues(actor):
 def test_what_no_cluster_could_ever_run_is_refused_with_the_reason_on_each(actor, cluster):
     make_cluster("acme", "west", inventory_version=1)
     make_cluster("other", "theirs")
-    with pytest.raises(prospects.NeverFits) as caught:
+    with pytest.raises(feasibility.NeverFits) as caught:
         submit(actor, pod={"gpu": {"count": 16}})
     assert caught.value.status == 422
     assert sorted(error.field for error in caught.value.errors) == ["clusters.east", "clusters.west"]
@@ -130,7 +130,7 @@ def test_what_fits_an_empty_cluster_is_queued_however_busy_it_is(actor, cluster)
 
 
 def test_a_new_node_turns_never_into_queued_at_once(actor, cluster):
-    with pytest.raises(prospects.NeverFits):
+    with pytest.raises(feasibility.NeverFits):
         submit(actor, pod={"gpu": {"count": 16}})
     make_node(cluster, devices=[{"flavor": "h100", "units": 16}])
     assert submit(actor, pod={"gpu": {"count": 16}}).status == 201
@@ -150,7 +150,7 @@ def test_a_foreign_cluster_and_none_look_the_same(actor, cluster):
 def test_more_than_any_limit_on_the_path_would_ever_allow_is_refused(actor, cluster):
     put_limit(SYSTEM, "acme", "gpu", nominal=4000)
     assert submit(actor, pod={"gpu": {"count": 4}}).status == 201
-    with pytest.raises(prospects.QuotaExceededForGood) as caught:
+    with pytest.raises(feasibility.QuotaExceededForGood) as caught:
         submit(actor, pod={"gpu": {"count": 5}})
     assert caught.value.code == "quota_exceeded_for_good"
     assert [error.field for error in caught.value.errors] == ["quota.acme.gpu"]
@@ -162,7 +162,7 @@ def test_a_limit_on_one_cluster_leaves_the_others_open(actor, cluster):
     make_node(west)
     put_limit(SYSTEM, "acme", "gpu", clusters=["east"], nominal=0)
     assert submit(actor, pod={"gpu": {"count": 8}}).status == 201
-    with pytest.raises(prospects.QuotaExceededForGood):
+    with pytest.raises(feasibility.QuotaExceededForGood):
         submit(actor, pod={"gpu": {"count": 8}}, constraints={"clusters": ["east"]})
 
 

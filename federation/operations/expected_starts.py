@@ -45,7 +45,7 @@ _fleet_index = FleetIndex()
 """The fleet's arrays, kept between looks; looks never overlap (`run_exclusively`)."""
 
 
-def foretell_starts() -> int:
+def expect_starts() -> int:
     """For how many of the waiting jobs a start is expected and written beside the reasons why they wait."""
     began = monotonic()
     if began < _pace.next_at:

@@ -13,7 +13,7 @@ from uuid import UUID
 import clusters.queries
 import quotas.queries
 from clusters.queries import ClusterView, NodeView
-from federation.queries.data import refuse_unknown_data
+from federation.queries.datasets import refuse_unknown_data
 from federation.queries.offered import offered
 from federation.queries.policies import policy_at
 from federation.queries.reservations import reserved_on
