@@ -14,7 +14,6 @@ from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, Release, Snapshot
 
-from .backfill import Backfill
 from .garbage import collector_paused
 from .kept_room import MOST_AT_ONCE, keep_room
 from .scopes import Choice, Scope
@@ -58,23 +57,31 @@ class Cycle:
         """For how many jobs nodes are kept."""
 
     def consider(self, job: JobRequest) -> Placement | Wait:
-        """Places the job and deducts what it takes, or says why it waits."""
-        job, visible = self._visibility.of(job)
-        scope = visible.scope(job)
-        if scope.verdict is None:
-            placement = self._place(job, scope)
-            if placement is not None:
-                return placement
-            scope.verdict = visible.verdict(job, scope)
-            placement = self._backfill(job, scope, visible.lender)
-            return placement or self._keep_room(job, scope) or Wait(job.id, *scope.verdict)
-        return self._backfill(job, scope, visible.lender) or Wait(job.id, *scope.verdict)
+        """Places the job and deducts what it takes, or says why it waits.
 
-    def _place(self, job: JobRequest, scope: Scope) -> Placement | None:
-        choice = self._choose(job, scope)
-        if choice is None:
-            return None
-        return self._take(job, choice)
+        The numbers are the sections of docs/explanation/how-a-cycle-reads.md.
+        """
+        # 4. What may the job use?
+        job, visible = self._visibility.of(job)
+        # 5. What is known of jobs like it?
+        scope = visible.scope(job)
+        is_first = scope.verdict is None
+        if scope.verdict is None:
+            # 6. Take the best place that has room and quota
+            choice = self._choose(job, scope)
+            if choice is not None:
+                return self._take(job, choice)
+            # 7. Say why there is none
+            scope.verdict = visible.verdict(job, scope)
+        # 8. Borrow nodes that are kept for others
+        borrowed = visible.lender.borrow(job, scope)
+        if borrowed is not None:
+            with visible.lender.lending(borrowed.end):
+                return self._take(job, borrowed.choice)
+        # 9. Keep room, if it has waited too long
+        kept = self._keep_room(job, scope) if is_first else None
+        # 10. Wait, with the reasons
+        return kept or Wait(job.id, *scope.verdict)
 
     def _choose(self, job: JobRequest, scope: Scope) -> Choice | None:
         """The best candidate that has room and quota."""
@@ -122,14 +129,6 @@ class Cycle:
             egress=terms.stakes.egress,
             pace=terms.stakes.pace,
         )
-
-    def _backfill(self, job: JobRequest, scope: Scope, lender: Backfill) -> Placement | None:
-        """Places the job on nodes that are kept for others, if it ends before those need them."""
-        borrowed = lender.borrow(job, scope)
-        if borrowed is None:
-            return None
-        with lender.lending(borrowed.end):
-            return self._take(job, borrowed.choice)
 
     def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:
         """Keeps room for a job that has waited too long for it, while few have any kept; what to tell the job.

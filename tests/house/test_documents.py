@@ -149,6 +149,24 @@ def test_the_collector_sees_what_there_is():
     assert {"DATABASE_URL", "SWITCHYARD_KEY_RING"} <= settings_read()
 
 
+CYCLE_PAGE = ROOT / "docs/explanation/how-a-cycle-reads.md"
+CYCLE = ROOT / "placement/cycle/cycle.py"
+NUMBERED = re.compile(r"^(?:### | +# )(\d+\. .+)$", re.MULTILINE)
+
+
+def test_a_cycle_reads_like_its_page():
+    page, code = CYCLE_PAGE.read_text(), CYCLE.read_text()
+    sections = NUMBERED.findall(page.split("\n## For each job")[1].split("\n## ")[0])
+    assert NUMBERED.findall(code) == sections, f"give the steps of consider() the titles in {name(CYCLE_PAGE)}"
+    assert len(sections) > 1
+
+
+def test_every_module_that_the_page_of_the_cycle_names_exists():
+    named = re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", CYCLE_PAGE.read_text())
+    assert {path for path in named if not (ROOT / path).exists()} == set()
+    assert len(named) > 20
+
+
 def test_no_document_promises_row_level_security():
     decided = ROOT / "docs" / "adr" / "0014-no-row-level-security.md"
     texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
