@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ def lint(house: Path) -> tuple[int, str]:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     done = subprocess.run(command, cwd=house, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
+
+
+def contracts() -> list[dict[str, str]]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return settings["tool"]["importlinter"]["contracts"]
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +73,9 @@ def test_a_planted_fault_is_caught(house, where, text, contract):
         path.write_text(before) if before is not None else path.unlink()
     assert code == 1
     assert any(line.startswith(contract) and line.rstrip().endswith("BROKEN") for line in said.splitlines()), said
+    [advice] = [each["broken_contract_guidance"] for each in contracts() if each["name"].startswith(contract)]
+    assert " ".join(advice.split()) in " ".join(said.split()), "the report says how to put it right"
+
+
+def test_every_contract_says_how_to_put_it_right():
+    assert [each["name"] for each in contracts() if not each.get("broken_contract_guidance")] == []
