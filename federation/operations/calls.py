@@ -27,7 +27,7 @@ from federation.engine.objects.ranks import GATE, INDEX_LABEL, wishes_of
 from federation.engine.objects.rendering import namespace_labels
 from federation.engine.retries import Cause
 from federation.engine.stuck import is_stuck
-from federation.queries.visits import Visit, VisitedObject
+from federation.queries.claimed_attempts import ClaimedAttempt, ClaimedObject
 from placement.values.reason_codes import ReasonCode
 
 from .endings import OBJECT_DELETED, REFUSED
@@ -132,164 +132,168 @@ class Failed:
 
 
 Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Withdrawn | Underway | Failed
-Call = Callable[[ClusterDriver, Visit], Awaitable[Outcome]]
+Call = Callable[[ClusterDriver, ClaimedAttempt], Awaitable[Outcome]]
 
 
-def create_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
+def create_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
     """Creates every object of every attempt, suspended. What fails again and again is given up: nothing of it can run."""
-    return _each(driver, visits, _create_or_give_up)
+    return _each(driver, attempts, _create_or_give_up)
 
 
-def release_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
+def release_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
     """Unsuspends every object of every attempt."""
-    return _each(driver, visits, _release)
+    return _each(driver, attempts, _release)
 
 
-def order_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
+def order_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
     """Tells every pod of every attempt, as far as they exist, where its index should stand, and lets it be scheduled."""
-    return _each(driver, visits, _order)
+    return _each(driver, attempts, _order)
 
 
-def stop_all(driver: ClusterDriver, visits: Sequence[Visit]) -> list[Outcome]:
+def stop_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
     """Deletes whatever exists of the attempts."""
-    return _each(driver, visits, _stop)
+    return _each(driver, attempts, _stop)
 
 
-def _each(driver: ClusterDriver, visits: Sequence[Visit], call: Call) -> list[Outcome]:
-    if not visits:
+def _each(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt], call: Call) -> list[Outcome]:
+    if not attempts:
         return []
 
     async def gather() -> list[Outcome]:
-        return await asyncio.gather(*(_guarded(driver, visit, call) for visit in visits))
+        return await asyncio.gather(*(_guarded(driver, attempt, call) for attempt in attempts))
 
     return run(gather(), timeout_seconds=CALLS_SECONDS)
 
 
-async def _guarded(driver: ClusterDriver, visit: Visit, call: Call) -> Outcome:
+async def _guarded(driver: ClusterDriver, attempt: ClaimedAttempt, call: Call) -> Outcome:
     try:
-        return await call(driver, visit)
+        return await call(driver, attempt)
     except DriverError as error:
-        return Failed(visit.attempt_id, error)
+        return Failed(attempt.id, error)
 
 
-async def _create_or_give_up(driver: ClusterDriver, visit: Visit) -> Outcome:
+async def _create_or_give_up(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     try:
-        return await _create(driver, visit)
+        return await _create(driver, attempt)
     except DriverError as error:
-        if visit.tries < (MOST_TIMES_THROTTLED if isinstance(error, Throttled) else MOST_TIMES_FAILED):
+        if attempt.tries < (MOST_TIMES_THROTTLED if isinstance(error, Throttled) else MOST_TIMES_FAILED):
             raise
-        return _abandoned(visit, ReasonCode.CREATE_FAILED, error.reason)
+        return _abandoned(attempt, ReasonCode.CREATE_FAILED, error.reason)
 
 
-async def _create(driver: ClusterDriver, visit: Visit) -> Outcome:
-    for item in visit.objects:
+async def _create(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+    for item in attempt.objects:
         if not item.is_promised:
-            message = f"{visit.cluster} no longer offers {item.flavor}."
-            return _abandoned(visit, ReasonCode.FLAVOR_GONE, message)
+            message = f"{attempt.cluster} no longer offers {item.flavor}."
+            return _abandoned(attempt, ReasonCode.FLAVOR_GONE, message)
     uids = {}
     try:
         # without the right to open it again, no gate: the pods then stand in any order
-        is_gated = visit.is_ordered and await driver.may(PATCH_PODS, visit.namespace)
-        for item in visit.objects:
-            uids[item.id] = item.uid or await _create_or_adopt(driver, visit, item, is_gated=is_gated)
-        if visit.is_gang:
-            await driver.put_network_policy(visit.gang_policy(uids))
+        is_gated = attempt.is_ordered and await driver.may(PATCH_PODS, attempt.namespace)
+        for item in attempt.objects:
+            uids[item.id] = item.uid or await _create_or_adopt(driver, attempt, item, is_gated=is_gated)
+        if attempt.is_gang:
+            await driver.put_network_policy(attempt.gang_policy(uids))
     except AlreadyExists as error:
-        return _abandoned(visit, ReasonCode.NAME_TAKEN, error.reason)
+        return _abandoned(attempt, ReasonCode.NAME_TAKEN, error.reason)
     except Refused as error:
-        if _may_pass(visit, error):
-            return Failed(visit.attempt_id, error)
-        return _abandoned(visit, REFUSED, error.reason)
-    return Created(visit.attempt_id, uids)
+        if _may_pass(attempt, error):
+            return Failed(attempt.id, error)
+        return _abandoned(attempt, REFUSED, error.reason)
+    return Created(attempt.id, uids)
 
 
-def _may_pass(visit: Visit, error: Refused) -> bool:
+def _may_pass(attempt: ClaimedAttempt, error: Refused) -> bool:
     """An API server that has just started forbids everything for a moment, and a full object quota empties again."""
-    return error.status == FORBIDDEN and visit.tries < MOST_TIMES_FORBIDDEN
+    return error.status == FORBIDDEN and attempt.tries < MOST_TIMES_FORBIDDEN
 
 
-async def _create_or_adopt(driver: ClusterDriver, visit: Visit, item: VisitedObject, *, is_gated: bool) -> str:
+async def _create_or_adopt(
+    driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject, *, is_gated: bool
+) -> str:
     """The uid of our object: made now, or found where an earlier try of this very attempt has left it."""
     try:
-        return await _create_in_namespace(driver, visit, item, is_gated=is_gated)
+        return await _create_in_namespace(driver, attempt, item, is_gated=is_gated)
     except AlreadyExists:
-        seen = await driver.get_job(visit.namespace, item.name)
-        if not _is_ours(visit, seen):
+        seen = await driver.get_job(attempt.namespace, item.name)
+        if not _is_ours(attempt, seen):
             raise AlreadyExists(
-                f"{item.name} exists in {visit.namespace} and does not belong to Switchyard; it was not changed"
+                f"{item.name} exists in {attempt.namespace} and does not belong to Switchyard; it was not changed"
             ) from None
         return seen.uid
 
 
-async def _create_in_namespace(driver: ClusterDriver, visit: Visit, item: VisitedObject, *, is_gated: bool) -> str:
+async def _create_in_namespace(
+    driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject, *, is_gated: bool
+) -> str:
     """The created Job's uid."""
-    manifest = visit.manifest(item, is_gated=is_gated)
+    manifest = attempt.manifest(item, is_gated=is_gated)
     try:
-        await _prepare_namespace(driver, visit, item)
+        await _prepare_namespace(driver, attempt, item)
         return await driver.create_job(manifest)
     except NotThere:
         # somebody deleted it since
-        await _prepare_namespace(driver, visit, item)
+        await _prepare_namespace(driver, attempt, item)
         return await driver.create_job(manifest)
 
 
-async def _prepare_namespace(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> None:
+async def _prepare_namespace(driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject) -> None:
     """No Job comes to stand in a namespace before the policies that its pods must obey do, and what they claim by."""
-    labels = namespace_labels(visit.identity.install, str(visit.identity.tenant_id))
-    await driver.ensure_namespace(visit.namespace, labels, visit.network_policies)
-    for template in visit.resource_claim_templates(item):
+    labels = namespace_labels(attempt.identity.install, str(attempt.identity.tenant_id))
+    await driver.ensure_namespace(attempt.namespace, labels, attempt.network_policies)
+    for template in attempt.resource_claim_templates(item):
         await driver.ensure_claim_template(template)
 
 
-def _is_ours(visit: Visit, seen: JobSeen) -> bool:
+def _is_ours(attempt: ClaimedAttempt, seen: JobSeen) -> bool:
     """Every label agrees, so an earlier try of this very attempt has made it."""
-    labels = visit.identity.labels
+    labels = attempt.identity.labels
     return not seen.is_terminating and all(seen.labels.get(key) == value for key, value in labels.items())
 
 
-async def _release(driver: ClusterDriver, visit: Visit) -> Outcome:
+async def _release(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     """A refused or repeated release is judged by what the object is now: what runs already is left to run."""
-    may_have_run = visit.may_have_run
-    for item in visit.objects:
+    may_have_run = attempt.may_have_run
+    for item in attempt.objects:
         try:
-            await driver.release_job(visit.namespace, item.name, item.uid, visit.template_patch(item))
+            await driver.release_job(attempt.namespace, item.name, item.uid, attempt.template_patch(item))
         except Refused as error:
-            standing = await standing_of(driver, visit.cluster_identity, visit.namespace, item.name, item.uid)
+            standing = await standing_of(driver, attempt.cluster_identity, attempt.namespace, item.name, item.uid)
             if standing == Standing.GONE:
-                return _vanished(visit, error, may_have_run=may_have_run)
+                return _vanished(attempt, error, may_have_run=may_have_run)
             if standing == Standing.SUSPENDED:
-                if isinstance(error, NotThere | Stale) or _may_pass(visit, error):
-                    return Failed(visit.attempt_id, error)
-                return Withdrawn(visit.attempt_id, REFUSED, error.reason)
+                if isinstance(error, NotThere | Stale) or _may_pass(attempt, error):
+                    return Failed(attempt.id, error)
+                return Withdrawn(attempt.id, REFUSED, error.reason)
         may_have_run = True
-    return Released(visit.attempt_id, visit.cluster)
+    return Released(attempt.id, attempt.cluster)
 
 
-async def _order(driver: ClusterDriver, visit: Visit) -> Outcome:
+async def _order(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     is_whole = True
     try:
-        for item in visit.objects:
+        for item in attempt.objects:
             if item.stretches:
-                is_whole &= await _let_through(driver, visit, item)
+                is_whole &= await _let_through(driver, attempt, item)
     except Refused as error:
-        if _may_pass(visit, error):
-            return Failed(visit.attempt_id, error)
-        return Withdrawn(visit.attempt_id, REFUSED, error.reason)
-    return Ordered(visit.attempt_id) if is_whole else Ordering(visit.attempt_id, visit.tries)
+        if _may_pass(attempt, error):
+            return Failed(attempt.id, error)
+        return Withdrawn(attempt.id, REFUSED, error.reason)
+    return Ordered(attempt.id) if is_whole else Ordering(attempt.id, attempt.tries)
 
 
-async def _let_through(driver: ClusterDriver, visit: Visit, item: VisitedObject) -> bool:
+async def _let_through(driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject) -> bool:
     """Opens the gates of the pods there are; whether these are all. Those that an earlier try opened are left alone."""
-    found = await pods_of(driver, visit.namespace, item.name, item.uid)
+    found = await pods_of(driver, attempt.namespace, item.name, item.uid)
     pods = [pod for pod in found if not pod.is_terminating]
     gated = sorted((pod for pod in pods if GATE in pod.gates), key=_index)
     for first in range(0, len(gated), AT_ONCE):
         await asyncio.gather(*(_open_gate(driver, item, pod) for pod in gated[first : first + AT_ONCE]))
-    count: int = visit.spec["pod_sets"][item.position]["count"]
+    count: int = attempt.spec["pod_sets"][item.position]["count"]
     return len(pods) >= count
 
 
-async def _open_gate(driver: ClusterDriver, item: VisitedObject, pod: PodSeen) -> None:
+async def _open_gate(driver: ClusterDriver, item: ClaimedObject, pod: PodSeen) -> None:
     """Where the cluster does not take the wishes, the pod goes without them."""
     try:
         try:
@@ -308,74 +312,74 @@ def _index(pod: PodSeen) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else 10**MOST_DIGITS
 
 
-def _vanished(visit: Visit, error: Refused, *, may_have_run: bool) -> Outcome:
+def _vanished(attempt: ClaimedAttempt, error: Refused, *, may_have_run: bool) -> Outcome:
     """Someone deleted the object. If any of the attempt may have run, it is not run again, and the rest is stopped first."""
     if not may_have_run:
         message = f"Its object was deleted before it ran: {error.reason}"
-        return Stopped(visit.attempt_id, AttemptState.PREEMPTED, OBJECT_DELETED, message)
-    if len(visit.objects) > 1:
-        return Withdrawn(visit.attempt_id, OBJECT_DELETED, "One of its objects was deleted on the cluster.")
-    return Stopped(visit.attempt_id, AttemptState.FAILED, OBJECT_DELETED, "Its object was deleted on the cluster.")
+        return Stopped(attempt.id, AttemptState.PREEMPTED, OBJECT_DELETED, message)
+    if len(attempt.objects) > 1:
+        return Withdrawn(attempt.id, OBJECT_DELETED, "One of its objects was deleted on the cluster.")
+    return Stopped(attempt.id, AttemptState.FAILED, OBJECT_DELETED, "Its object was deleted on the cluster.")
 
 
-async def _stop(driver: ClusterDriver, visit: Visit) -> Outcome:
-    if visit.was_sent:
-        if visit.stop_reason in RECALLS and (pods := await _started(driver, visit)):
-            return Underway(visit.attempt_id, visit.stop_reason, pods)
-        if visit.stop_reason == ReasonCode.CANNOT_START and (pods := await _unstuck(driver, visit)):
-            return Underway(visit.attempt_id, visit.stop_reason, pods)
-        pods = await _last_look(driver, visit) if visit.may_have_run else ()
-        if not await _delete_objects(driver, visit):
-            return Stopping(visit.attempt_id, pods)
-    if visit.state in (AttemptState.RESERVED, AttemptState.CREATED):
-        return _abandoned(visit, visit.stop_reason, visit.stop_message)
-    state = ENDS_BY_STOP.get(visit.stop_reason, AttemptState.PREEMPTED)
-    return Stopped(visit.attempt_id, state, visit.stop_reason, visit.stop_message)
+async def _stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+    if attempt.was_sent:
+        if attempt.stop_reason in RECALLS and (pods := await _started(driver, attempt)):
+            return Underway(attempt.id, attempt.stop_reason, pods)
+        if attempt.stop_reason == ReasonCode.CANNOT_START and (pods := await _unstuck(driver, attempt)):
+            return Underway(attempt.id, attempt.stop_reason, pods)
+        pods = await _last_look(driver, attempt) if attempt.may_have_run else ()
+        if not await _delete_objects(driver, attempt):
+            return Stopping(attempt.id, pods)
+    if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
+        return _abandoned(attempt, attempt.stop_reason, attempt.stop_message)
+    state = ENDS_BY_STOP.get(attempt.stop_reason, AttemptState.PREEMPTED)
+    return Stopped(attempt.id, state, attempt.stop_reason, attempt.stop_message)
 
 
-async def _started(driver: ClusterDriver, visit: Visit) -> Sequence[PodSeen]:
+async def _started(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
     """Pods of the attempt that run or have run, whatever was observed of them."""
     found: list[PodSeen] = []
-    for item in visit.objects:
+    for item in attempt.objects:
         if item.uid:
-            found += await started_pods(driver, visit.namespace, item.name, item.uid)
+            found += await started_pods(driver, attempt.namespace, item.name, item.uid)
     return found
 
 
-async def _last_look(driver: ClusterDriver, visit: Visit) -> Sequence[PodSeen]:
+async def _last_look(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
     """The pods that began, before they are deleted. A cluster that does not show them is asked to delete them all the same."""
     try:
-        return await _started(driver, visit)
+        return await _started(driver, attempt)
     except DriverError:
         return ()
 
 
-async def _unstuck(driver: ClusterDriver, visit: Visit) -> list[PodSeen]:
+async def _unstuck(driver: ClusterDriver, attempt: ClaimedAttempt) -> list[PodSeen]:
     """The pods of the attempt, if there are any and none of them is stuck any more."""
     found: list[PodSeen] = []
-    for item in visit.objects:
+    for item in attempt.objects:
         if item.uid:
-            found += await pods_of(driver, visit.namespace, item.name, item.uid)
+            found += await pods_of(driver, attempt.namespace, item.name, item.uid)
     return [] if any(is_stuck(pod.phase, pod.reason) for pod in found) else found
 
 
-async def _delete_objects(driver: ClusterDriver, visit: Visit) -> bool:
+async def _delete_objects(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
     """Whether nothing of the attempt exists any more. Objects that are not ours are never touched."""
     gone, missing = True, False
-    for item in visit.objects:
+    for item in attempt.objects:
         try:
-            seen = await driver.get_job(visit.namespace, item.name)
-            if item.uid not in ("", seen.uid) or seen.labels.get(LABEL_ATTEMPT) != str(visit.attempt_id):
+            seen = await driver.get_job(attempt.namespace, item.name)
+            if item.uid not in ("", seen.uid) or seen.labels.get(LABEL_ATTEMPT) != str(attempt.id):
                 continue
             gone = False
             if not seen.is_terminating:
-                await driver.delete_job(visit.namespace, item.name, seen.uid)
+                await driver.delete_job(attempt.namespace, item.name, seen.uid)
         except (NotThere, Stale):
             missing = True
     if missing:
-        await require_same_cluster(driver, visit.cluster_identity)
+        await require_same_cluster(driver, attempt.cluster_identity)
     return gone
 
 
-def _abandoned(visit: Visit, reason: str, message: str) -> Stopped:
-    return Stopped(visit.attempt_id, AttemptState.ABANDONED, reason, message)
+def _abandoned(attempt: ClaimedAttempt, reason: str, message: str) -> Stopped:
+    return Stopped(attempt.id, AttemptState.ABANDONED, reason, message)

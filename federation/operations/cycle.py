@@ -27,11 +27,11 @@ from federation.engine.objects.rendering import kept_levels
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.models import Job
 from federation.operations import figures, transitions
+from federation.queries.claimed_attempts import spec_hash_of
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
 from federation.queries.snapshot import load_snapshot
-from federation.queries.visits import spec_hash_of
 from foundation.clock import database_now
 from foundation.ids import new_id
 from foundation.transactions import retried

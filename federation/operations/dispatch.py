@@ -26,7 +26,7 @@ from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
 from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of
 from federation.models import Attempt, RemoteObject
-from federation.queries.visits import Visit, due_clusters, is_being_visited, visits_of
+from federation.queries.claimed_attempts import ClaimedAttempt, claimed_attempts, due_clusters, is_being_visited
 from foundation.crash import crash_point
 from foundation.pipelines import one_round_trip
 from foundation.transactions import retried
@@ -83,14 +83,14 @@ ROUNDS = Rounds("dispatch", due_clusters, _dispatch_to_cluster, is_being_visited
 
 def _visit(cluster_id: UUID, claim: Claim) -> bool:
     """Whether the cluster answered at all; if not, the rest of its queue is left for later."""
-    visits = visits_of(claim.attempt_ids)
-    stops = [visit for visit in visits if visit.must_stop]
-    starts = [visit for visit in visits if not visit.must_stop and not visit.is_released]
-    ordered = [visit for visit in visits if not visit.must_stop and visit.is_released]
+    attempts = claimed_attempts(claim.attempt_ids)
+    stops = [attempt for attempt in attempts if attempt.must_stop]
+    starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
+    ordered = [attempt for attempt in attempts if not attempt.must_stop and attempt.is_released]
     try:
         driver = clusters.queries.driver_of(cluster_id)
         outcomes = stop_all(driver, stops) + order_all(driver, ordered)
-        outcomes += create_all(driver, [visit for visit in starts if visit.state == AttemptState.RESERVED])
+        outcomes += create_all(driver, [attempt for attempt in starts if attempt.state == AttemptState.RESERVED])
         crash_point("created")
         # Before they are left to run: a sweep that has not seen these pods would ask them back again.
         if pods := [pod for outcome in outcomes if isinstance(outcome, Underway | Stopping) for pod in outcome.pods]:
@@ -98,12 +98,12 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
         _note_creates(cluster_id, starts, outcomes)
         committed = _commit(cluster_id, claim, outcomes, starts)
         crash_point("starting")
-        known = {visit.attempt_id: visit for visit in starts}
+        known = {attempt.id: attempt for attempt in starts}
         released = release_all(driver, [known[i].with_uids(uids) for i, uids in committed.items() if i in known])
         crash_point("released")
         _record_alone(claim, released)
     except DriverError as error:
-        failed = [Failed(visit.attempt_id, error) for visit in visits]
+        failed = [Failed(attempt.id, error) for attempt in attempts]
         _record_alone(claim, failed)
         _note_refused_credentials(cluster_id, failed)
         return False
@@ -112,22 +112,22 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
     return all(isinstance(outcome.error, Throttled) for outcome in failed)
 
 
-def _note_creates(cluster_id: UUID, starts: Sequence[Visit], outcomes: Sequence[Outcome]) -> None:
+def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: Sequence[Outcome]) -> None:
     """Whether creating works there counts for the cluster's health, once it was given up for a job or works again."""
     given_up = (one.message for one in outcomes if isinstance(one, Stopped) and one.reason == ReasonCode.CREATE_FAILED)
     words = next(given_up, "")
-    works_again = any(visit.creates_fail for visit in starts) and any(isinstance(one, Created) for one in outcomes)
+    works_again = any(attempt.creates_fail for attempt in starts) and any(isinstance(one, Created) for one in outcomes)
     if words or works_again:
         clusters.operations.record_creates(cluster_id, words)
 
 
 def _commit(
-    cluster_id: UUID, claim: Claim, outcomes: Sequence[Outcome], starts: Sequence[Visit]
+    cluster_id: UUID, claim: Claim, outcomes: Sequence[Outcome], starts: Sequence[ClaimedAttempt]
 ) -> dict[UUID, dict[int, str]]:
     """Writes what creating brought, and commits to what may start. A cluster that answers with the uid of another object of
     its own has not started anything that we could tell from that one: its attempts are taken elsewhere.
     """
-    ids = [visit.attempt_id for visit in starts]
+    ids = [attempt.id for attempt in starts]
     try:
         return _record_and_commit(claim, outcomes, ids)
     except IntegrityError:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from federation.queries.visits import DueCluster
+from federation.queries.claimed_attempts import DueCluster
 from foundation import advisory
 from foundation.clock import monotonic
 from foundation.threads import DatabaseThreads, kept_threads

@@ -14,8 +14,8 @@ from federation import operations
 from federation.models import Attempt, ClusterUpkeep
 from federation.operations import continuity, reconciliation, rounds
 from federation.operations.restoration import begin_standstill
+from federation.queries.claimed_attempts import due_clusters
 from federation.queries.metering import unsettled_attempts
-from federation.queries.visits import due_clusters
 from foundation.clock import database_now
 from foundation.threads import close_kept_threads
 from foundation.turns import Turn

@@ -13,8 +13,8 @@ from federation.locks import claim_due_attempts
 from federation.models import Attempt, Job, RemoteObject
 from federation.operations.endings import Ending, end_attempts
 from federation.operations.reconciliation import reconcile_clusters
+from federation.queries.claimed_attempts import due_clusters
 from federation.queries.queue import REFUSED_FOR
-from federation.queries.visits import due_clusters
 from foundation.clock import now
 from quotas.models import Hold
 from tests.builders import make_cluster, submit

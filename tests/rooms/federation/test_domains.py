@@ -7,8 +7,8 @@ from clusters.models import Cluster, Node
 from clusters.queries import domains, driver_of
 from federation import operations
 from federation.models import Attempt, Job, PodRun
+from federation.queries.claimed_attempts import claimed_attempts
 from federation.queries.snapshot import load_fleet
-from federation.queries.visits import visits_of
 from foundation.clock import now
 from tests.builders import make_cluster, make_flavor, make_node, submit
 from tests.live import gpu_job, observe_until, simulated_cluster
@@ -144,8 +144,8 @@ def test_kueue_is_told_where_it_runs_and_nowhere_else(racks, submitter, topology
     assert item.topology_label == label
 
     def told() -> dict:
-        [visit] = visits_of([attempt.id])
-        annotations = visit.manifest(visit.objects[0])["spec"]["template"]["metadata"]["annotations"]
+        [claimed] = claimed_attempts([attempt.id])
+        annotations = claimed.manifest(claimed.objects[0])["spec"]["template"]["metadata"]["annotations"]
         return {key: value for key, value in annotations.items() if "kueue" in key}
 
     assert told() == {}

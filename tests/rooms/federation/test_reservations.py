@@ -7,7 +7,7 @@ import pytest
 
 from federation.models import Attempt, Job, RemoteObject, Reservation
 from federation.operations import run_scheduling_cycle
-from federation.queries.visits import visits_of
+from federation.queries.claimed_attempts import claimed_attempts
 from foundation import clock
 from foundation.plain_json import instant
 from tenancy.models import AuditEntry
@@ -314,10 +314,10 @@ def test_the_cluster_is_told_which_nodes_are_whose(call):
     run_scheduling_cycle()
     (reserved,) = Reservation.objects.get().reserved_nodes.values_list("node", flat=True)
     terms = {}
-    for visit in visits_of(Attempt.objects.values_list("id", flat=True)):
-        patch = visit.template_patch(visit.objects[0])
+    for claimed in claimed_attempts(Attempt.objects.values_list("id", flat=True)):
+        patch = claimed.template_patch(claimed.objects[0])
         affinity = patch["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        terms[visit.spec["name"]] = [term["matchFields"] for term in affinity["nodeSelectorTerms"]]
+        terms[claimed.spec["name"]] = [term["matchFields"] for term in affinity["nodeSelectorTerms"]]
     assert terms == {
         "long": [[{"key": "metadata.name", "operator": "NotIn", "values": [reserved]}]],
         "mine": [[{"key": "metadata.name", "operator": "In", "values": [reserved]}]],

@@ -12,7 +12,7 @@ from federation import operations
 from federation.models import Attempt, ClusterUpkeep
 from federation.operations import rounds
 from federation.operations.rounds import AT_ONCE, Brought, Rounds
-from federation.queries.visits import DueCluster
+from federation.queries.claimed_attempts import DueCluster
 from foundation import advisory
 from foundation.models import OutboxMessage
 from foundation.threads import DatabaseThreads, close_kept_threads

@@ -7,7 +7,7 @@ from clusters.models import Cluster
 from clusters.operations import record_inventory
 from federation.models import Attempt
 from federation.operations import run_scheduling_cycle
-from federation.queries.visits import visits_of
+from federation.queries.claimed_attempts import claimed_attempts
 from tests.builders import actor_for, bind, make_cluster, make_spec, make_user, submit
 
 pytestmark = pytest.mark.django_db
@@ -50,12 +50,12 @@ def test_pods_on_a_slice_must_keep_to_it_though_the_job_asked_for_nothing(cluste
     made = attempt.remote_objects.get()
     pools = {name.rpartition("-")[0] for name in made.assumed_nodes}
     assert (made.flavor, len(pools)) == ("tpu-v6e-slice-4x4", 1)
-    [visit] = visits_of([attempt.id])
-    [item] = visit.objects
-    affinity = visit.template_patch(item)["spec"]["affinity"]["nodeAffinity"]
+    [claimed] = claimed_attempts([attempt.id])
+    [item] = claimed.objects
+    affinity = claimed.template_patch(item)["spec"]["affinity"]["nodeAffinity"]
     [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert {"key": POOL, "operator": "In", "values": sorted(pools)} in term["matchExpressions"]
-    spec = visit.manifest(item)["spec"]["template"]["spec"]
+    spec = claimed.manifest(item)["spec"]["template"]["spec"]
     assert spec["tolerations"] == [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"}]
     assert spec["containers"][0]["resources"]["limits"]["google.com/tpu"] == "4"
 

@@ -25,7 +25,7 @@ UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
 
 
 @dataclass(frozen=True, slots=True)
-class VisitedObject:
+class ClaimedObject:
     """One object of an attempt; `uid` is empty until it was seen to exist."""
 
     id: int
@@ -47,10 +47,10 @@ class VisitedObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class ClaimedAttempt:
     """One claimed attempt, with everything that is said to its cluster."""
 
-    attempt_id: UUID
+    id: UUID
     cluster: str
     cluster_identity: str
     """Who answered when the cluster was registered: the uid of its kube-system namespace."""
@@ -63,7 +63,7 @@ class Visit:
     namespace: str
     identity: rendering.Identity
     spec: Mapping[str, Any]
-    objects: tuple[VisitedObject, ...]
+    objects: tuple[ClaimedObject, ...]
     bounds: Bounds
     """What reservations leave it of its cluster, if it is released now."""
     is_released: bool = False
@@ -101,7 +101,7 @@ class Visit:
         """What every pod of its namespace obeys."""
         return isolation.namespace_policies(self.namespace, self.identity.install, settings.JOB_EGRESS)
 
-    def resource_claim_templates(self, item: VisitedObject) -> list[dict[str, Any]]:
+    def resource_claim_templates(self, item: ClaimedObject) -> list[dict[str, Any]]:
         """What must stand in its namespace before the object's pods can claim their devices."""
         devices = item.devices
         if devices.claimable is None:
@@ -114,11 +114,11 @@ class Visit:
         """What lets its pods talk to each other, once its objects' uids are known."""
         return isolation.gang_policy(self.namespace, self.identity, {item.name: uids[item.id] for item in self.objects})
 
-    def with_uids(self, uids: Mapping[int, str]) -> "Visit":
-        """The same visit after its objects' uids have become known."""
+    def with_uids(self, uids: Mapping[int, str]) -> "ClaimedAttempt":
+        """The same after its objects' uids have become known."""
         return replace(self, objects=tuple(replace(item, uid=uids[item.id]) for item in self.objects))
 
-    def manifest(self, item: VisitedObject, *, is_gated: bool = False) -> dict[str, Any]:
+    def manifest(self, item: ClaimedObject, *, is_gated: bool = False) -> dict[str, Any]:
         """The suspended Job to create; its pods gated if they are to stand in an order."""
         manifest = rendering.render_job(
             self.spec,
@@ -134,7 +134,7 @@ class Visit:
             manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": ranks.GATE}]
         return manifest
 
-    def template_patch(self, item: VisitedObject) -> dict[str, Any]:
+    def template_patch(self, item: ClaimedObject) -> dict[str, Any]:
         """The placement hints that go down with the release."""
         return rendering.template_patch(
             item.node_selector,
@@ -249,17 +249,17 @@ def spec_hash_of(spec: str) -> str:
     return rendering.spec_hash(json.decode(spec))
 
 
-def visits_of(attempt_ids: Collection[UUID]) -> list[Visit]:
+def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
     """The claimed attempts, with their objects and how to render them. Three queries."""
     ids = list(attempt_ids)
-    objects: dict[UUID, list[VisitedObject]] = defaultdict(list)
+    objects: dict[UUID, list[ClaimedObject]] = defaultdict(list)
     for row in map(_ObjectRow._make, _rows(_OBJECTS, [ids])):
         objects[row.attempt_id].append(_object(row))
     rows = [_AttemptRow._make(row) for row in _rows(_ATTEMPTS, [ids])]
     if not rows:
         return []
     reservations = load_reservations(rows[0].now)
-    return [_visit(row, objects[row.id], reservations) for row in rows]
+    return [_claimed(row, objects[row.id], reservations) for row in rows]
 
 
 def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:
@@ -269,12 +269,14 @@ def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:
         return rows
 
 
-def _visit(row: _AttemptRow, objects: Sequence[VisitedObject], reservations: Sequence[AdvanceReservation]) -> Visit:
+def _claimed(
+    row: _AttemptRow, objects: Sequence[ClaimedObject], reservations: Sequence[AdvanceReservation]
+) -> ClaimedAttempt:
     spec, now = json.decode(row.spec), row.now
     here = [one for one in reservations if one.cluster_id == row.cluster_id]
     named, end = spec["constraints"].get("reservation", ""), latest_end(now, spec["deadline_seconds"])
-    return Visit(
-        attempt_id=row.id,
+    return ClaimedAttempt(
+        id=row.id,
         cluster=row.cluster,
         cluster_identity=row.cluster_identity,
         has_kueue=row.has_kueue,
@@ -301,10 +303,10 @@ def _visit(row: _AttemptRow, objects: Sequence[VisitedObject], reservations: Seq
     )
 
 
-def _object(row: _ObjectRow) -> VisitedObject:
+def _object(row: _ObjectRow) -> ClaimedObject:
     promised = json.decode(row.promised) if row.promised else {}
     device_class = promised.get("device_class", "")
-    return VisitedObject(
+    return ClaimedObject(
         id=row.id,
         position=row.position,
         name=row.name,
