@@ -7,39 +7,27 @@ that has long ended. Simulated members live in the processes that ask them, and 
 """
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError
 from django.db.models import F
 
 from benchmarks import report
 from benchmarks.own_database import own_database
+from benchmarks.processes import Gateway, announce_dispatch, wait_until
 from foundation import clock
 
 if TYPE_CHECKING:
     from clusters.models import Cluster
     from federation.models import Attempt
 
-PROJECT = Path(__file__).resolve().parents[1]
-COMMANDS: Mapping[str, Sequence[str]] = {
-    "beat": ("manage.py", "beat"),
-    "observer": ("manage.py", "observer"),
-    "worker": (
-        "-m", "celery", "--app", "config.celery", "worker", "--concurrency", "3",
-        "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING",
-    ),
-}  # fmt: skip
 ARRIVALS_A_SECOND = 10
 PASSES = 5
 
@@ -62,118 +50,6 @@ QUICK = Size(40, 4, 600, 100_000, 15, (1, 2), 60)
 
 
 @dataclass(slots=True)
-class Gateway:
-    """Processes of the gateway on the benchmark's database, and what they took at most."""
-
-    home: Path
-    processes: list[tuple[str, psutil.Process]] = field(default_factory=list)
-    peak_mib: dict[str, int] = field(default_factory=dict)
-    connections: int = 0
-    _stopping: threading.Event = field(default_factory=threading.Event)
-
-    @contextmanager
-    def running(self, workers: int) -> Iterator[None]:
-        """With so many workers; ends when they are ready to work."""
-        with ExitStack() as stack:
-            for name in ("beat", "observer", *["worker"] * workers):
-                stack.enter_context(self._process(name))
-            watch = threading.Thread(target=self._watch, daemon=True)
-            watch.start()
-            try:
-                _wait(lambda: _has_a_worker(workers), 300, "workers are there")
-                yield
-            finally:
-                self._stopping.set()
-                watch.join()
-                self._stopping.clear()
-                self.processes.clear()
-
-    @contextmanager
-    def _process(self, name: str) -> Iterator[None]:
-        from tests.hostile_run import database_url  # noqa: PLC0415 - models come after django.setup()
-
-        own = {"DATABASE_URL": database_url(), "SWITCHYARD_HOME": str(self.home), "SWITCHYARD_LOG_LEVEL": "ERROR"}
-        with (self.home / f"{name}.log").open("ab") as sink:
-            started = subprocess.Popen(
-                [sys.executable, *COMMANDS[name]], cwd=PROJECT, env={**os.environ, **own}, stdout=sink, stderr=sink
-            )
-        process = psutil.Process(started.pid)
-        self.processes.append((name, process))
-        try:
-            yield
-        finally:
-            for each in _family(process):
-                with suppress(psutil.NoSuchProcess):
-                    each.kill()
-            started.wait()
-
-    def _watch(self) -> None:
-        try:
-            while not self._stopping.wait(0.5):
-                self._look()
-        finally:
-            connection.close()
-
-    def _look(self) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database()")
-            self.connections = max(self.connections, cursor.fetchone()[0])
-        for name, process in list(self.processes):
-            for each in _family(process):
-                kind = name if each.pid == process.pid else f"{name} child"
-                with suppress(psutil.Error, OSError, ValueError):
-                    self.peak_mib[kind] = max(self.peak_mib.get(kind, 0), _peak_mib(each.pid))
-
-    def cpu_seconds(self, name: str) -> float:
-        """CPU that the processes of this name and their children have spent."""
-        total = 0.0
-        for each in [one for known, process in self.processes if known == name for one in _family(process)]:
-            with suppress(psutil.NoSuchProcess):
-                times = each.cpu_times()
-                total += times.user + times.system
-        return total
-
-
-def _family(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _peak_mib(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
-
-
-def _has_a_worker(count: int) -> bool:
-    """Whether so many workers have connected to the broker and one has had a turn."""
-    _announce()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT beat_at > clock_timestamp() - interval '5 s' FROM foundation_routine WHERE name = 'dispatch'"
-        )
-        row = cursor.fetchone()
-    time.sleep(0.5 * count)
-    return bool(row and row[0])
-
-
-def _announce() -> None:
-    from foundation.outbox import announce  # noqa: PLC0415 - models come after django.setup()
-
-    with transaction.atomic():
-        announce("dispatch")
-
-
-def _wait(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise SystemExit(f"not within {seconds:g} s: {what}")
-        time.sleep(0.05)
-
-
-@dataclass(slots=True)
 class Fleet:
     """Members and a placed attempt of which all others are copies."""
 
@@ -189,8 +65,8 @@ class Fleet:
         pile_up(self.pattern, self.hanging, 50)
         pile_up(self.pattern, self.healthy, jobs // len(self.healthy))
         began = time.perf_counter()
-        _announce()
-        _wait(lambda: left_to_release(self.healthy) == 0, 1800, "the backlog is released")
+        announce_dispatch()
+        wait_until(lambda: left_to_release(self.healthy) == 0, 1800, "the backlog is released")
         return jobs // len(self.healthy) * len(self.healthy) / (time.perf_counter() - began)
 
     def _forget(self) -> None:
@@ -215,8 +91,8 @@ class Fleet:
         for number in range(seconds * ARRIVALS_A_SECOND):
             time.sleep(max(0.0, began + number / ARRIVALS_A_SECOND - time.monotonic()))
             pile_up(self.pattern, [self.healthy[number * 7 % len(self.healthy)]], 1)
-            _announce()
-        _wait(lambda: left_to_release(self.healthy) == 0, 300, "all that arrived is released")
+            announce_dispatch()
+        wait_until(lambda: left_to_release(self.healthy) == 0, 300, "all that arrived is released")
         rows = Attempt.objects.filter(cluster__in=self.healthy).exclude(id=self.pattern.id)
         return [waited.total_seconds() for waited in rows.values_list(F("released_at") - F("reserved_at"), flat=True)]
 
