@@ -21,7 +21,7 @@ JOB_STATES = [state.value for state in JobState]
 ATTEMPT_STATES = [state.value for state in AttemptState]
 LEVEL_WORDS = list(LEVELS)
 MODES = ["preferred", "required"]
-QUANTITY = "A Kubernetes quantity, such as 500m, 16 or 128Gi."
+QUANTITY = "A Kubernetes quantity, such as 500m, 16 or 128Gi; a number may be given as one."
 
 
 class GpuShape(serializers.Serializer[Any]):
@@ -29,9 +29,11 @@ class GpuShape(serializers.Serializer[Any]):
 
     count = serializers.IntegerField(min_value=1, max_value=spec.MAX_GPUS_PER_POD, required=False)
     mig = serializers.CharField(required=False, help_text="A MIG profile such as 1g.10gb.")
-    fraction = serializers.CharField(required=False, help_text='Thousandths of one GPU as text, such as "0.5".')
+    fraction = serializers.CharField(required=False, help_text='Part of one GPU in thousandths, such as "0.5".')
     models = serializers.ListField(
-        child=serializers.CharField(), required=False, help_text="Any model of the vendor if empty."
+        child=serializers.CharField(),
+        required=False,
+        help_text="Any model of the vendor if empty. A short name such as H100 means every model that it begins.",
     )
     vendor = serializers.ChoiceField(
         choices=spec.GPU_VENDORS, required=False, help_text="Without models and vendor, any NVIDIA GPU."

@@ -24,11 +24,13 @@ from placement.fleet.eligibility import exclusion
 from placement.fleet.fleet import FleetIndex, sees
 from placement.fleet.policies import Policy
 from placement.ranking.feasibility import never_fits
+from placement.values.gpu_names import models_meant, nearest_models
 from placement.values.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
 
 REMEMBER_SECONDS = 1.0
 MOST_REMEMBERED = 10_000
 MOST_OPTIONS_PER_CLUSTER = 64
+MOST_NAMED = 5
 
 
 class NeverFits(Problem):
@@ -129,7 +131,29 @@ def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView], policy: Po
     if reasons is not None:
         errors = [FieldError(f"clusters.{reason.cluster}", reason.code, reason.message) for reason in reasons]
         told = "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:10])
-        raise NeverFits(f"No cluster can run this job, even when empty. {told}", errors=errors)
+        unknown = _unknown_models(request, fleet)
+        hint = "".join(f"{error.detail} " for error in unknown)
+        raise NeverFits(f"No cluster can run this job, even when empty. {hint}{told}", errors=[*unknown, *errors])
+
+
+def _unknown_models(request: JobRequest, fleet: Sequence[ClusterView]) -> list[FieldError]:
+    """The GPU models that the tenant's fleet does not have, each with those that are written most like it."""
+    known = {
+        flavor.gpu_model
+        for view in fleet
+        if sees(request.tenant_path, view.owner_path)
+        for flavor in view.flavors.values()
+        if flavor.gpu_model
+    }
+    errors = []
+    for number, pod_set in enumerate(request.pod_sets):
+        for index, name in enumerate(pod_set.gpu.models if pod_set.gpu else ()):
+            if not models_meant(name, known):
+                nearest = " or ".join(nearest_models(name, known) or sorted(known)[:MOST_NAMED])
+                hint = f"Did you mean {nearest}?" if nearest else "The fleet has no GPUs."
+                field = f"pod_sets[{number}].gpu.models[{index}]"
+                errors.append(FieldError(field, "unknown_model", f"No cluster has {name}. {hint}"))
+    return errors
 
 
 def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], policy: Policy) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from placement.values.gpu_names import means
 from placement.values.model import FleetFlavor, GpuRequest, JobRequest, PodSetRequest
 
 MILLI = 1000
@@ -42,7 +43,7 @@ def portion_of(gpu: GpuRequest | None, flavor: FleetFlavor) -> tuple[int, int] |
 
 def is_wanted(gpu: GpuRequest, flavor: FleetFlavor) -> bool:
     """Whether a flavor has devices of a model and vendor that the request means, however they are cut."""
-    if not flavor.gpu_model or (gpu.models and flavor.gpu_model not in gpu.models):
+    if not flavor.gpu_model or (gpu.models and not any(means(name, flavor.gpu_model) for name in gpu.models)):
         return False
     vendor = gpu.vendor or ("" if gpu.models else USUAL_VENDOR)
     return not vendor or flavor.vendor == vendor

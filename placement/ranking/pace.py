@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from math import gcd
 
 from placement.fleet.amounts import MILLI
+from placement.values.gpu_names import means
 from placement.values.model import ModelSpeed, Runtime
 
 
@@ -15,8 +16,14 @@ def pace_on(speeds: tuple[ModelSpeed, ...], models: Iterable[str]) -> float:
     """How long an hour of work takes on these models at the same time, which is as long as on the slowest of them."""
     if not speeds:
         return 1.0
-    least, known = slowest(speeds), {one.model: one.speed_milli for one in speeds}
-    return max((least / known.get(model, least) for model in models), default=1.0)
+    least = slowest(speeds)
+    return max((least / _speed_on(model, speeds, least) for model in models), default=1.0)
+
+
+def _speed_on(model: str, speeds: tuple[ModelSpeed, ...], least: int) -> int:
+    """That of the longest name that means the model."""
+    meant = [one for one in speeds if means(one.model, model)]
+    return max(meant, key=lambda one: len(one.model)).speed_milli if meant else least
 
 
 def slowest(speeds: tuple[ModelSpeed, ...]) -> int:

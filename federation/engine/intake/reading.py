@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 MAX_FAULTS = 100
@@ -98,6 +100,17 @@ class Fields:
             self.fault(name, *fault)
             return default or ""
         return str(value)
+
+    def quantity(self, name: str, *, most_bytes: int = 32) -> str:
+        """An amount as Kubernetes takes it, a string or a bare number: `"500m"`, `4`, `0.5`. Required."""
+        value = self.values.get(name)
+        if type(value) is int or (type(value) is float and isfinite(value)):
+            text = f"{Decimal(repr(value)):f}"
+            if len(text) <= most_bytes:
+                return text
+            self.fault(name, "too_long", f"must be at most {most_bytes} digits")
+            return ""
+        return self.text(name, most_bytes=most_bytes)
 
     def checked(self, name: str, is_good: Callable[[str], object], detail: str, *, most_bytes: int = 1024) -> str:
         """A required string that a grammar accepts."""

@@ -149,7 +149,7 @@ def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> Pod
 
 
 def _read_cpu(fields: Fields) -> int:
-    text = fields.text("cpu", most_bytes=32)
+    text = fields.quantity("cpu")
     try:
         amount = millicores(text) if text else MIN_CPU_MILLICORES
     except NotAQuantity as error:
@@ -163,7 +163,7 @@ def _read_cpu(fields: Fields) -> int:
 
 
 def _read_memory(fields: Fields) -> int:
-    text = fields.text("memory", most_bytes=32)
+    text = fields.quantity("memory")
     try:
         amount = whole_bytes(text) if text else MIN_MEMORY_BYTES
     except NotAQuantity as error:
@@ -202,7 +202,7 @@ def _read_gpu(fields: Fields) -> GpuRequest | None:
     if fields.values.get("gpu") is None:
         return None
     gpu = Fields(fields.values["gpu"], fields.at("gpu"), fields.faults, GPU_FIELDS)
-    models = gpu.names("models", names.gpu_model, "a GPU model such as H100-80GB", most=32)
+    models = gpu.names("models", names.gpu_model, "a GPU model such as H100 or H100-80GB", most=32)
     vendor = gpu.choice("vendor", GPU_VENDORS, "")
     if gpu.values.get("fraction") is not None:
         for other in ("mig", "count"):
@@ -217,13 +217,13 @@ def _read_gpu(fields: Fields) -> GpuRequest | None:
 
 
 def _read_fraction(gpu: Fields) -> int:
-    text = gpu.text("fraction", most_bytes=8)
+    text = gpu.quantity("fraction", most_bytes=8)
     try:
         thousandths = millicores(text) if text.startswith("0.") else 0
     except NotAQuantity:
         thousandths = 0
     if not 0 < thousandths < WHOLE_GPU_MILLI:
-        gpu.fault("fraction", "bad_format", 'a string such as "0.5": more than 0, less than 1, in thousandths')
+        gpu.fault("fraction", "bad_format", 'an amount such as "0.5" or 0.5: more than 0, less than 1, in thousandths')
         return 1
     return thousandths
 

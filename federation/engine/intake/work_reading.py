@@ -29,7 +29,7 @@ def read_data(fields: Fields) -> tuple[DataNeed, ...]:
 def _read_size(given: Fields) -> int | None:
     if given.values.get("read") is None:
         return None
-    text = given.text("read", most_bytes=32)
+    text = given.quantity("read")
     try:
         return size_of(text) if text else None
     except BadSize as error:
@@ -47,7 +47,7 @@ def read_throughput(fields: Fields) -> tuple[ModelSpeed, ...]:
     for model, value in told.items():
         speed = _speed_milli(value)
         if not names.gpu_model(model):
-            fields.faults.add(child(path, model), "bad_format", "a GPU model such as H100-80GB")
+            fields.faults.add(child(path, model), "bad_format", "a GPU model such as H100 or H100-80GB")
         elif speed is None:
             detail = f"a number such as 2.4, at most {MAX_SPEED}, with up to 3 decimals"
             fields.faults.add(child(path, model), "wrong_type" if _is_no_number(value) else "out_of_range", detail)

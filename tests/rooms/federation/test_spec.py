@@ -100,10 +100,20 @@ def test_quantities_are_exact_and_canonical():
         ({"mig": "1g.10gb"}, GpuRequest(1, mig="1g.10gb")),
         ({"fraction": "0.5"}, GpuRequest(1, fraction_milli=500)),
         ({"fraction": "0.001"}, GpuRequest(1, fraction_milli=1)),
+        ({"fraction": 0.25}, GpuRequest(1, fraction_milli=250)),
     ],
 )
 def test_every_way_to_ask_for_a_gpu_is_read(given_as, read_as):
     assert read_spec(make_spec(pod={"gpu": given_as}), RULES).pod_sets[0].gpu == read_as
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "means"),
+    [(4, 2**30, (4000, 2**30)), (0.5, "1Gi", (500, 2**30)), (1.5, 1.5e9, (1500, 1_500_000_000))],
+)
+def test_amounts_may_be_bare_numbers(cpu, memory, means):
+    pod = read_spec(make_spec(pod={"cpu": cpu, "memory": memory}), RULES).pod_sets[0]
+    assert (pod.cpu_millicores, pod.memory_bytes) == means
 
 
 @pytest.mark.parametrize(
@@ -116,7 +126,13 @@ def test_every_way_to_ask_for_a_gpu_is_read(given_as, read_as):
         ({"pod": {"count": 0}}, "pod_sets[0].count", "out_of_range"),
         ({"pod": {"count": 10_001}}, "pod_sets[0].count", "out_of_range"),
         ({"pod": {"count": "1"}}, "pod_sets[0].count", "wrong_type"),
-        ({"pod": {"cpu": 1}}, "pod_sets[0].cpu", "wrong_type"),
+        ({"pod": {"cpu": True}}, "pod_sets[0].cpu", "wrong_type"),
+        ({"pod": {"cpu": float("nan")}}, "pod_sets[0].cpu", "wrong_type"),
+        ({"pod": {"cpu": float("inf")}}, "pod_sets[0].cpu", "wrong_type"),
+        ({"pod": {"cpu": 10**40}}, "pod_sets[0].cpu", "too_long"),
+        ({"pod": {"cpu": -1}}, "pod_sets[0].cpu", "out_of_range"),
+        ({"pod": {"cpu": 0.0001}}, "pod_sets[0].cpu", "bad_quantity"),
+        ({"pod": {"memory": 5e-324}}, "pod_sets[0].memory", "too_long"),
         ({"pod": {"cpu": "1.0001"}}, "pod_sets[0].cpu", "bad_quantity"),
         ({"pod": {"cpu": "-1"}}, "pod_sets[0].cpu", "out_of_range"),
         ({"pod": {"cpu": "1e9"}}, "pod_sets[0].cpu", "out_of_range"),

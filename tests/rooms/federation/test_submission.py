@@ -3,7 +3,8 @@ import json
 import pytest
 from django.db import connection
 
-from federation.models import Job, JobEvent
+from federation import operations
+from federation.models import Attempt, Job, JobEvent
 from federation.operations import submit_job, submit_jobs
 from federation.queries import feasibility
 from foundation.api import problem_body
@@ -117,6 +118,22 @@ def test_what_no_cluster_could_ever_run_is_refused_with_the_reason_on_each(actor
     assert caught.value.status == 422
     assert sorted(error.field for error in caught.value.errors) == ["clusters.east", "clusters.west"]
     assert Job.objects.count() == 0
+
+
+def test_a_short_model_name_is_accepted_and_placed(actor, cluster):
+    assert submit(actor, pod={"gpu": {"count": 8, "models": ["H100"]}}).status == 201
+    operations.run_scheduling_cycle()
+    assert Attempt.objects.get().remote_objects.get().gpu_units == 8
+
+
+def test_an_unknown_model_is_answered_with_the_nearest_that_the_tenant_may_use(actor, cluster):
+    make_flavor(make_cluster("other", "theirs", inventory_version=1), gpu_model="H1O0-80GB")
+    with pytest.raises(feasibility.NeverFits) as caught:
+        submit(actor, pod={"gpu": {"count": 1, "models": ["H1O0"]}})
+    (unknown,) = [error for error in caught.value.errors if error.code == "unknown_model"]
+    assert unknown.field == "pod_sets[0].gpu.models[0]"
+    assert unknown.detail == "No cluster has H1O0. Did you mean H100-80GB?"
+    assert unknown.detail in caught.value.detail
 
 
 def test_of_a_cluster_that_was_not_looked_at_yet_nobody_can_tell(actor, cluster):
