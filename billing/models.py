@@ -1,5 +1,7 @@
 """Prices by flavor and date; what was metered; what it costs."""
 
+from fractions import Fraction
+
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField, RangeOperators
 from django.db import models
@@ -95,7 +97,8 @@ class Price(models.Model):
 class Meter(models.Model):
     """One metered thing: a pod that ran. Ids of higher rooms are opaque here (`workload_id` a job, `run_id` an attempt).
 
-    Its segments cover [metered_from, metered_until) without gaps or overlaps (triggers, exclusion).
+    Its segments cover [metered_from, metered_until) without gaps or overlaps (triggers, exclusion). What it counts is kept
+    as it was when it opened, so that no later change of a flavor rewrites usage.
     """
 
     class Unit(models.TextChoices):
@@ -117,6 +120,16 @@ class Meter(models.Model):
     capacity_type = models.CharField(max_length=20)
     unit = models.CharField(max_length=4, choices=Unit.choices, help_text="What its price is per hour of.")
     gpu_units = models.PositiveIntegerField(help_text="Whole GPUs, MIG slices or shares; 0 for CPU-only work.")
+    gpu_model = models.CharField(max_length=63, blank=True, db_default="")
+    sharing = models.CharField(
+        max_length=40, blank=True, db_default="", help_text="`whole`, `mig:PROFILE` or `timeslice:N`."
+    )
+    gpu_numerator = models.PositiveIntegerField(
+        db_default=1,
+        default=1,
+        help_text="A unit is this many parts of a physical GPU that has `gpu_denominator` of them.",
+    )
+    gpu_denominator = models.PositiveIntegerField(db_default=1, default=1)
     cpu_millicores = models.PositiveBigIntegerField()
     memory_mib = models.PositiveBigIntegerField(db_default=0)
     cpu_flavor = models.CharField(
@@ -139,6 +152,10 @@ class Meter(models.Model):
                 condition=Q(unit="gpu") | Q(unit="core", gpu_units=0), name="gpus_are_priced_as_gpus"
             ),
             models.CheckConstraint(
+                condition=Q(gpu_numerator__gte=1, gpu_numerator__lte=F("gpu_denominator")),
+                name="a_unit_is_a_part_of_a_gpu",
+            ),
+            models.CheckConstraint(
                 condition=Q(cpu_flavor="") | Q(unit="gpu", gpu_units=0), name="only_guests_pay_another_flavors_price"
             ),
         ]
@@ -153,6 +170,11 @@ class Meter(models.Model):
         unit: Unit = "gpu" if self.unit == self.Unit.GPU else "core"
         return Load(unit, self.gpu_units, self.cpu_millicores, self.metered_from, self.memory_mib)
 
+    @property
+    def gpu_share(self) -> Fraction:
+        """What one of its units is of a physical GPU."""
+        return Fraction(self.gpu_numerator, self.gpu_denominator)
+
 
 class UsageSegment(models.Model):
     """An observed, priced interval of one meter. Append-only; intervals of one meter never overlap (exclusion)."""
@@ -160,7 +182,7 @@ class UsageSegment(models.Model):
     id = models.BigAutoField(primary_key=True)
     meter = models.ForeignKey(Meter, on_delete=models.PROTECT, related_name="segments")
     period = DateTimeRangeField(help_text="Half-open, UTC, cut at days and price changes.")
-    gpu_milliseconds = models.PositiveBigIntegerField()
+    gpu_milliseconds = models.PositiveBigIntegerField(help_text="In the meter's units: GPUs, MIG slices or shares.")
     cpu_millicore_milliseconds = models.PositiveBigIntegerField()
     price = models.ForeignKey(Price, null=True, on_delete=models.PROTECT, related_name="segments")
     cost = models.DecimalField(max_digits=30, decimal_places=12, help_text="Before any rounding for display.")

@@ -100,13 +100,15 @@ class PriceShown(serializers.Serializer[Any]):
 class UsageQuantities(serializers.Serializer[Any]):
     """What was used and what it cost. Hours and cost have six decimals; the items' add up to the totals'."""
 
-    gpu_milliseconds = serializers.IntegerField()
-    gpu_hours = serializers.CharField()
+    gpu_hours = serializers.CharField(help_text="Of physical GPUs: seven hours of a seventh of a GPU are one.")
+    gpu_milliseconds = serializers.IntegerField(help_text="Of the flavors' units: GPUs, MIG slices or shares.")
     cpu_millicore_milliseconds = serializers.IntegerField()
     cpu_core_hours = serializers.CharField()
+    unpriced_gpu_hours = serializers.CharField(help_text="Part of the above without a price.")
     unpriced_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above without a price.")
     unpriced_cpu_millicore_milliseconds = serializers.IntegerField()
     cost = MoneyShape()
+    provisional_gpu_hours = serializers.CharField(help_text="Part of the above that is not recorded yet.")
     provisional_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above that is not recorded yet.")
     provisional_cpu_millicore_milliseconds = serializers.IntegerField()
     provisional_cost = MoneyShape(help_text="Part of the cost that may still change.")
@@ -187,13 +189,15 @@ def show_usage(report: UsageReport) -> dict[str, Any]:
 
 def _quantities(row: UsageRow, currency: str) -> dict[str, Any]:
     return {
-        "gpu_milliseconds": row.gpu_milliseconds,
         "gpu_hours": format(row.gpu_hours, "f"),
+        "gpu_milliseconds": row.gpu_milliseconds,
         "cpu_millicore_milliseconds": row.cpu_millicore_milliseconds,
         "cpu_core_hours": format(row.cpu_core_hours, "f"),
+        "unpriced_gpu_hours": format(row.unpriced_gpu_hours, "f"),
         "unpriced_gpu_milliseconds": row.unpriced_gpu_milliseconds,
         "unpriced_cpu_millicore_milliseconds": row.unpriced_cpu_millicore_milliseconds,
         "cost": {"amount": format(row.cost, "f"), "currency": currency},
+        "provisional_gpu_hours": format(row.provisional_gpu_hours, "f"),
         "provisional_gpu_milliseconds": row.provisional_gpu_milliseconds,
         "provisional_cpu_millicore_milliseconds": row.provisional_cpu_millicore_milliseconds,
         "provisional_cost": {"amount": format(row.provisional_cost, "f"), "currency": currency},

@@ -15,10 +15,17 @@ NUMBERS = (
     "gpu_hours",
     "cpu_millicore_milliseconds",
     "cpu_core_hours",
+    "unpriced_gpu_hours",
     "unpriced_gpu_milliseconds",
     "unpriced_cpu_millicore_milliseconds",
 )
-SO_FAR = ("provisional_gpu_milliseconds", "provisional_cpu_millicore_milliseconds", "provisional_cost", "running_jobs")
+SO_FAR = (
+    "provisional_gpu_hours",
+    "provisional_gpu_milliseconds",
+    "provisional_cpu_millicore_milliseconds",
+    "provisional_cost",
+    "running_jobs",
+)
 """What of a row is not final, and why: in every line, since a sheet is cut, sorted and mailed without its header."""
 
 

@@ -13,7 +13,8 @@ MeterKey: TypeAlias = tuple[UUID, str]
 class ObservedRun:
     """A pod that was seen to run from `started_at` until at least `until_at` (its end, if `is_final`).
 
-    `workload_id` is a job and `run_id` an attempt, opaque here; the names are shown in reports as they were.
+    `workload_id` is a job and `run_id` an attempt, opaque here; the names are shown in reports as they were. `gpu_model` and
+    `sharing` are the flavor's as it was promised to the run; a unit whose `sharing` is unknown (empty) counts as a whole GPU.
     """
 
     cluster_id: UUID
@@ -33,6 +34,8 @@ class ObservedRun:
     workload_name: str = ""
     user_name: str = ""
     memory_mib: int = 0
+    gpu_model: str = ""
+    sharing: str = ""
 
     @property
     def key(self) -> MeterKey:

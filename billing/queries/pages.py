@@ -1,12 +1,15 @@
 """What the overview shows of cost, as frozen values. The usage page asks the report itself."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 
 from django.db import connection
 
+from billing.engine.shares import shown_parts
 from billing.models import Price
 from clusters.queries import visible_clusters
 from foundation.clock import now
@@ -15,17 +18,22 @@ from tenancy.queries import Actor, visible_tenants
 from .progress import Whose, open_runs, positions, provisional_parts
 
 NO_CURRENCY = "USD"
+MILLISECONDS_AN_HOUR = 3_600_000
+HOURS_PLACES = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What the actor's tenants have used since the month began, in the currency that most of it is in."""
+    """What the actor's tenants have used since the month began, in the currency that most of it is in.
+
+    GPU-hours are of physical GPUs, with two decimals.
+    """
 
     amount: Decimal
     currency: str
     others: tuple[tuple[Decimal, str], ...]
-    gpu_milliseconds: int
-    unpriced_gpu_milliseconds: int
+    gpu_hours: Decimal
+    unpriced_gpu_hours: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +61,16 @@ def spend_this_month(actor: Actor) -> Spend:
     running = open_runs(Whose(tenants=tenants), at)
     with connection.cursor() as cursor:
         cursor.execute(SPENT, [first, *positions(running), tenants])
-        lines = [(currency, cost, int(gpu), int(unpriced)) for currency, cost, gpu, unpriced in cursor.fetchall()]
-    for part in provisional_parts(running, start=first):
-        gpu = part.piece.gpu_milliseconds
-        lines.append((part.piece.currency, part.piece.cost, gpu, 0 if part.piece.price_id else gpu))
+        lines = [
+            (currency, cost, int(gpu) * Fraction(numerator, denominator))
+            for currency, cost, gpu, numerator, denominator in cursor.fetchall()
+        ]
+    lines += [
+        (part.piece.currency, part.piece.cost, part.piece.gpu_milliseconds * part.meter.gpu_share)
+        for part in provisional_parts(running, start=first)
+    ]
     costs: dict[str, Decimal] = defaultdict(Decimal)
-    for currency, cost, _, _ in lines:
+    for currency, cost, _ in lines:
         costs[currency] += cost
     priced = sorted(((cost, currency) for currency, cost in costs.items() if currency), reverse=True)
     amount, currency = priced[0] if priced else (Decimal(0), NO_CURRENCY)
@@ -66,21 +78,26 @@ def spend_this_month(actor: Actor) -> Spend:
         amount=amount,
         currency=currency,
         others=tuple(priced[1:]),
-        gpu_milliseconds=sum(gpu for _, _, gpu, _ in lines),
-        unpriced_gpu_milliseconds=sum(unpriced for _, _, _, unpriced in lines),
+        gpu_hours=_hours(gpu for _, _, gpu in lines),
+        unpriced_gpu_hours=_hours(gpu for currency, _, gpu in lines if not currency),
     )
+
+
+def _hours(milliseconds: Iterable[Fraction]) -> Decimal:
+    _, total = shown_parts([part / MILLISECONDS_AN_HOUR for part in milliseconds], HOURS_PLACES)
+    return total
 
 
 SPENT = """
 WITH part AS (SELECT * FROM billing_usagesegment WHERE lower(period) >= %s)
-SELECT part.currency, sum(part.cost), sum(part.gpu_milliseconds),
-    coalesce(sum(part.gpu_milliseconds) FILTER (WHERE part.price_id IS NULL), 0)
+SELECT part.currency, sum(part.cost), sum(part.gpu_milliseconds), m.gpu_numerator, m.gpu_denominator
 FROM part JOIN billing_meter AS m ON m.id = part.meter_id
 LEFT JOIN unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS known(cluster_id, source_uid, until)
     ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
 WHERE m.tenant_id = ANY(%s) AND (known.until IS NULL OR lower(part.period) < known.until)
-GROUP BY part.currency
+GROUP BY part.currency, m.gpu_numerator, m.gpu_denominator
 """
+"""What has no price has no currency either."""
 
 
 def price_lines(actor: Actor, cluster: str = "") -> tuple[PriceLine, ...]:

@@ -15,6 +15,7 @@ from django.db.models import Q
 from billing.engine.rating import Piece, PriceSpan, rate, whole_milliseconds
 from billing.engine.runs import MeterKey, ObservedRun
 from billing.models import Meter
+from clusters.engine.gpu_share import gpu_per_unit
 from clusters.models import Flavor
 
 from .prices import RateKey, price_spans
@@ -123,6 +124,7 @@ def meters_for(runs: Iterable[ObservedRun]) -> list[Meter]:
     meters = []
     for run in runs:
         started_at = whole_milliseconds(run.started_at)
+        share = gpu_per_unit(run.sharing, run.gpu_model)
         is_guest = run.gpu_units == 0 and (run.cluster_id, run.flavor) in gpu_flavors
         meters.append(
             Meter(
@@ -138,6 +140,10 @@ def meters_for(runs: Iterable[ObservedRun]) -> list[Meter]:
                 capacity_type=run.capacity_type,
                 unit=Meter.Unit.GPU if run.gpu_units or is_guest else Meter.Unit.CORE,
                 gpu_units=run.gpu_units,
+                gpu_model=run.gpu_model[:63],
+                sharing=run.sharing[:40],
+                gpu_numerator=share.numerator,
+                gpu_denominator=share.denominator,
                 cpu_millicores=run.cpu_millicores,
                 memory_mib=run.memory_mib,
                 cpu_flavor=cpu_flavors.get((run.cluster_id, run.capacity_type), "") if is_guest else "",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from operator import add
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -22,6 +23,8 @@ from tenancy.queries import Actor, tenant_by_path, visible_tenants
 from .progress import OpenRun, Provisional, Whose, open_runs, positions, provisional_parts
 
 MOST_ROWS = 50_000
+MOST_PARTS = 4 * MOST_ROWS
+"""Parts of rows: a row has one for each currency and kind of unit that its usage is of."""
 MILLISECONDS_AN_HOUR = 3_600_000
 SHOWN_PLACES = 6
 DEFAULT_CURRENCY = "USD"
@@ -46,12 +49,15 @@ NAMES_OF_IDS = frozenset({"user", "job_name"})
 class UsageRow:
     """One line. `keys` are the columns of its groups; hours and cost have six decimals and add up to the totals.
 
-    What is `provisional` is part of the rest: it is of `running_jobs` and not recorded yet.
+    Hours of GPUs are of physical GPUs; GPU-milliseconds are of units (GPUs, MIG slices, shares), which prices are for. What is
+    `provisional` is part of the rest: it is of `running_jobs` and not recorded yet.
     """
 
     keys: Mapping[str, str]
-    gpu_milliseconds: int
     gpu_hours: Decimal
+    unpriced_gpu_hours: Decimal
+    provisional_gpu_hours: Decimal
+    gpu_milliseconds: int
     cpu_millicore_milliseconds: int
     cpu_core_hours: Decimal
     unpriced_gpu_milliseconds: int
@@ -88,16 +94,19 @@ class UsageReport:
 
 
 Quantities: TypeAlias = tuple[int, int, int, int, int, int]
-"""GPU-ms and millicore-ms: all, those without a price, those not recorded yet."""
+"""GPU-ms (of units) and millicore-ms: all, those without a price, those not recorded yet."""
+GpuTime: TypeAlias = tuple[Fraction, Fraction, Fraction]
+"""Milliseconds of physical GPUs: all, those without a price, those not recorded yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A part of a row: its keys, integer quantities, exact costs, and the jobs of it that still run."""
+    """A part of a row: its keys, exact quantities and costs, and the jobs of it that still run."""
 
     keys: Mapping[str, str]
     currency: str
     quantities: Quantities
+    gpus: GpuTime
     cost: Fraction
     provisional_cost: Fraction = Fraction(0)
     running: frozenset[UUID] = frozenset()
@@ -149,27 +158,32 @@ def _recorded(
     columns = [GROUPS[word][name] for word in words for name in GROUPS[word]]
     grouping = [column for column in columns if not column.startswith(LATEST)]
     query = REPORT.format(
-        keys="".join(f"{column}, " for column in columns), groups=", ".join([*grouping, "part.currency"])
+        keys="".join(f"{column}, " for column in columns),
+        groups=", ".join([*grouping, "part.currency", "m.gpu_numerator", "m.gpu_denominator"]),
     )
     clusters, uids, ends = positions(running)
     values: dict[str, Any] = {
-        "start": start, "until": until, "day_before": start - timedelta(days=1), "most": MOST_ROWS + 1,
+        "start": start, "until": until, "day_before": start - timedelta(days=1), "most": MOST_PARTS + 1,
         "tenants": list(tenants), "clusters": clusters, "uids": uids, "ends": ends,
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(query, values)
         found = cursor.fetchall()
-    if len(found) > MOST_ROWS:
+    if len(found) > MOST_PARTS:
         raise _too_large()
-    return [
-        _Line(
-            keys=dict(zip(names, row, strict=False)),
-            currency=row[len(names)],
-            quantities=(*(int(number) for number in row[len(names) + 1 : -1]), 0, 0),  # type: ignore[arg-type]
-            cost=Fraction(row[-1]),
-        )
-        for row in found
-    ]
+    return [_recorded_line(dict(zip(names, row, strict=False)), *row[len(names) :]) for row in found]
+
+
+def _recorded_line(keys: Mapping[str, str], currency: str, numerator: int, denominator: int, *sums: Decimal) -> _Line:
+    gpu, cpu, unpriced_gpu, unpriced_cpu = (int(number) for number in sums[:4])
+    share = Fraction(numerator, denominator)
+    return _Line(
+        keys=keys,
+        currency=currency,
+        quantities=(gpu, cpu, unpriced_gpu, unpriced_cpu, 0, 0),
+        gpus=(gpu * share, unpriced_gpu * share, Fraction(0)),
+        cost=Fraction(sums[-1]),
+    )
 
 
 def _provisional(
@@ -205,9 +219,16 @@ def _provisional_line(keys: Mapping[str, str], part: Provisional) -> _Line:
     piece = part.piece
     gpu, cpu = piece.gpu_milliseconds, piece.cpu_millicore_milliseconds
     without_price = (gpu, cpu) if piece.price_id is None else (0, 0)
-    cost = Fraction(piece.cost)
-    running = frozenset((part.meter.workload_id,))
-    return _Line(keys, piece.currency, (gpu, cpu, *without_price, gpu, cpu), cost, cost, running)
+    gpus = gpu * part.meter.gpu_share
+    return _Line(
+        keys=keys,
+        currency=piece.currency,
+        quantities=(gpu, cpu, *without_price, gpu, cpu),
+        gpus=(gpus, gpus if piece.price_id is None else Fraction(0), gpus),
+        cost=Fraction(piece.cost),
+        provisional_cost=Fraction(piece.cost),
+        running=frozenset((part.meter.workload_id,)),
+    )
 
 
 def _one_currency(lines: Sequence[_Line]) -> str:
@@ -231,7 +252,8 @@ def _merged(lines: Iterable[_Line]) -> list[_Line]:
             line = _Line(  # noqa: PLW2901 - the line so far
                 keys=known.keys,
                 currency="",
-                quantities=tuple(a + b for a, b in zip(known.quantities, line.quantities, strict=True)),  # type: ignore[arg-type]
+                quantities=tuple(map(add, known.quantities, line.quantities)),
+                gpus=tuple(map(add, known.gpus, line.gpus)),
                 cost=known.cost + line.cost,
                 provisional_cost=known.provisional_cost + line.provisional_cost,
                 running=known.running | line.running,
@@ -247,37 +269,34 @@ def _too_large() -> Invalid:
 
 
 def _shown(lines: Sequence[_Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
-    gpu_hours, gpu_total = shown_parts(
-        [Fraction(line.quantities[0], MILLISECONDS_AN_HOUR) for line in lines], SHOWN_PLACES
-    )
-    core_hours, core_total = shown_parts(
-        [Fraction(line.quantities[1], MILLISECONDS_AN_HOUR * 1000) for line in lines], SHOWN_PLACES
-    )
-    costs, cost_total = shown_parts([line.cost for line in lines], SHOWN_PLACES)
-    provisional, provisional_total = shown_parts([line.provisional_cost for line in lines], SHOWN_PLACES)
+    exact = {
+        "gpu_hours": [line.gpus[0] / MILLISECONDS_AN_HOUR for line in lines],
+        "unpriced_gpu_hours": [line.gpus[1] / MILLISECONDS_AN_HOUR for line in lines],
+        "provisional_gpu_hours": [line.gpus[2] / MILLISECONDS_AN_HOUR for line in lines],
+        "cpu_core_hours": [Fraction(line.quantities[1], MILLISECONDS_AN_HOUR * 1000) for line in lines],
+        "cost": [line.cost for line in lines],
+        "provisional_cost": [line.provisional_cost for line in lines],
+    }
+    shown = {name: shown_parts(parts, SHOWN_PLACES) for name, parts in exact.items()}
     rows = tuple(
-        _row(line.keys, line.quantities, shown, len(line.running))
-        for line, *shown in zip(lines, gpu_hours, core_hours, costs, provisional, strict=True)
+        _row(line.keys, line.quantities, {name: parts[number] for name, (parts, _) in shown.items()}, len(line.running))
+        for number, line in enumerate(lines)
     )
     sums: Quantities = tuple(sum(line.quantities[n] for line in lines) for n in range(6))  # type: ignore[assignment]
-    return rows, _row({}, sums, (gpu_total, core_total, cost_total, provisional_total), 0)
+    return rows, _row({}, sums, {name: total for name, (_, total) in shown.items()}, 0)
 
 
-def _row(keys: Mapping[str, str], quantities: Quantities, shown: Sequence[Decimal], running: int) -> UsageRow:
-    gpu_hours, core_hours, cost, provisional_cost = shown
+def _row(keys: Mapping[str, str], quantities: Quantities, shown: Mapping[str, Decimal], running: int) -> UsageRow:
     return UsageRow(
         keys=keys,
         gpu_milliseconds=quantities[0],
-        gpu_hours=gpu_hours,
         cpu_millicore_milliseconds=quantities[1],
-        cpu_core_hours=core_hours,
         unpriced_gpu_milliseconds=quantities[2],
         unpriced_cpu_millicore_milliseconds=quantities[3],
-        cost=cost,
         provisional_gpu_milliseconds=quantities[4],
         provisional_cpu_millicore_milliseconds=quantities[5],
-        provisional_cost=provisional_cost,
         running_jobs=running,
+        **shown,
     )
 
 
@@ -292,7 +311,7 @@ WITH part AS (
     SELECT *, extract(epoch FROM start - begins) * 1000 AS skipped, extract(epoch FROM until - begins) * 1000 AS reached
     FROM part
 )
-SELECT {keys} part.currency,
+SELECT {keys} part.currency, m.gpu_numerator, m.gpu_denominator,
     sum(part.gpu * (part.reached - part.skipped) / part.length),
     sum(part.cpu * (part.reached - part.skipped) / part.length),
     coalesce(sum(part.gpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),

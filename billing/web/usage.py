@@ -25,7 +25,6 @@ MONTHS_OFFERED = 13
 MOST_ROWS_SHOWN = 500
 MOST_TENANTS = 500
 PLACES = 2
-MILLISECONDS_AN_HOUR = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +124,8 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
         )
         for index, row in enumerate(rows)
     )
-    unpriced = Decimal(report.total.unpriced_gpu_milliseconds) / MILLISECONDS_AN_HOUR
-    return lines, Totals(all_gpu_hours, all_core_hours, all_costs, unpriced, report.total.provisional_cost)
+    total = report.total
+    return lines, Totals(all_gpu_hours, all_core_hours, all_costs, total.unpriced_gpu_hours, total.provisional_cost)
 
 
 def _months() -> Sequence[tuple[str, str]]:

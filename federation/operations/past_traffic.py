@@ -197,6 +197,8 @@ def _run(past: PastJob, job: Job, attempt: Attempt, pod: PodRun) -> ObservedRun:
         is_final=True,
         workload_name=job.name,
         user_name=past.user.email,
+        gpu_model=past.flavor.gpu_model,
+        sharing=past.flavor.sharing,
     )
 
 

@@ -137,6 +137,7 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
     job = pod.attempt.job
     begun = pod.resumed_at or pod.started_at
     assert begun is not None
+    promised = remote.promised or {}
     return ObservedRun(
         cluster_id=pod.attempt.cluster_id,
         source_uid=pod.meter_uid,
@@ -155,6 +156,8 @@ def _run(pod: PodRun, remote: RemoteObject, until: datetime | None) -> ObservedR
         workload_name=job.name,
         user_name=job.created_by.email,
         memory_mib=remote.memory_mib,
+        gpu_model=promised.get("gpu_model", ""),
+        sharing=promised.get("sharing", ""),
     )
 
 
@@ -172,7 +175,8 @@ SELECT attempt.cluster_id, CASE pod.part WHEN 0 THEN pod.uid ELSE pod.uid || '~'
             WHEN pod.is_gone OR attempt.finished_at IS NOT NULL OR attempt.state = 'unknown'
                  OR cluster.silent_since IS NOT NULL THEN greatest(begun.at, pod.observed_at)
             ELSE greatest(begun.at, %(at)s) END,
-       false, pod.is_estimated, job.name, submitter.email, object.memory_mib
+       false, pod.is_estimated, job.name, submitter.email, object.memory_mib,
+       coalesce(object.promised ->> 'gpu_model', ''), coalesce(object.promised ->> 'sharing', '')
   FROM unsettled AS attempt
   JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id AND pod.started_at IS NOT NULL
   JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.position = pod.position

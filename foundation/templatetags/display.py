@@ -178,12 +178,6 @@ def amount(value: int | None, resource: str) -> str:
 
 
 @register.filter
-def gpu_hours(milliseconds: int | None) -> str:
-    """GPU-milliseconds as GPU-hours."""
-    return EMPTY if milliseconds is None else f"{Decimal(milliseconds) / 3_600_000:,.2f}"
-
-
-@register.filter
 def at_key(mapping: Any, key: Any) -> Any:
     """The value under a key that is not a plain name."""
     return mapping.get(key) if hasattr(mapping, "get") else None

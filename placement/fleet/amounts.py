@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
+from clusters.engine.gpu_share import gpu_per_unit
 from placement.values.gpu_names import means
 from placement.values.model import FleetFlavor, GpuRequest, JobRequest, PodSetRequest
 
 MILLI = 1000
 USUAL_VENDOR = "nvidia"
 """What a request means that names neither vendor nor model."""
-SLICES_PER_GPU = 7
-"""NVIDIA cuts a GPU into seven compute slices; the profile `3g.40gb` has three of them."""
 
 
 def units_per_pod(gpu: GpuRequest | None, flavor: FleetFlavor) -> int | None:
@@ -57,17 +56,13 @@ def shares_per_gpu(flavor: FleetFlavor) -> int:
 
 def milli_gpu_per_unit(flavor: FleetFlavor) -> tuple[int, int]:
     """A unit of `flavor` in thousandths of a GPU, as (numerator, denominator): a third of a GPU is (1000, 3)."""
-    kind, _, detail = flavor.sharing.partition(":")
-    if kind == "mig":
-        return int(detail.partition("g")[0]) * MILLI // SLICES_PER_GPU, 1
-    if kind == "timeslice":
-        return MILLI, int(detail)
-    return MILLI, 1
+    share = gpu_per_unit(flavor.sharing, flavor.gpu_model)
+    return share.numerator * MILLI, share.denominator
 
 
 def amounts_of(job: JobRequest, flavor_by_pod_set: Mapping[str, FleetFlavor]) -> dict[str, int]:
     """What a job's quota hold takes, by resource, in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores,
-    `memory` in MiB, each over all pods. A MIG slice `Ng.…` counts N sevenths of a GPU and a share 1/N, rounded down.
+    `memory` in MiB, each over all pods. A unit counts as its share of a GPU (`clusters.engine.gpu_share`).
     """
     amounts = {"cpu": 0, "memory": 0}
     for pod_set in job.pod_sets:
@@ -82,7 +77,7 @@ def amounts_of(job: JobRequest, flavor_by_pod_set: Mapping[str, FleetFlavor]) ->
 
 
 def milli_gpu_of(pod_set: PodSetRequest, flavor: FleetFlavor) -> int:
-    """What all pods of the set take of `flavor`, in milli-GPU; each pod's part is rounded down.
+    """What all pods of the set take of `flavor`, in milli-GPU, rounded down once: seven pods with a seventh take a GPU.
 
     Raises ValueError if the flavor cannot serve the pod set.
     """
@@ -91,4 +86,4 @@ def milli_gpu_of(pod_set: PodSetRequest, flavor: FleetFlavor) -> int:
         raise ValueError(f"flavor {flavor.name} cannot serve pod set {pod_set.name}")
     units, part_milli = portion
     milli, parts = milli_gpu_per_unit(flavor)
-    return (units * milli // parts + part_milli) * pod_set.count
+    return units * pod_set.count * milli // parts + part_milli * pod_set.count

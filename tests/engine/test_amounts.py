@@ -12,7 +12,9 @@ from .fleets import A100, H100, flavor, job, pods
     ("pod_set", "of", "milli"),
     [
         (pods(3, 8), flavor(), 24_000),
-        (pods(2, 3, mig="1g.10gb"), flavor(sharing="mig:1g.10gb"), 2 * (3 * 142)),
+        (pods(2, 3, mig="1g.10gb"), flavor(sharing="mig:1g.10gb"), 6000 // 7),
+        (pods(7, 1, mig="1g.10gb"), flavor(sharing="mig:1g.10gb"), 1000),
+        (pods(4, 1, mig="1g.6gb"), flavor("A30", sharing="mig:1g.6gb"), 1000),
         (pods(1, 1, mig="3g.40gb"), flavor(sharing="mig:3g.40gb"), 428),
         (pods(1, 1, mig="7g.80gb"), flavor(sharing="mig:7g.80gb"), 1000),
         (pods(4, 1, fraction=500), flavor(sharing="timeslice:4"), 2000),
@@ -22,7 +24,7 @@ from .fleets import A100, H100, flavor, job, pods
 )
 def test_devices_are_counted_in_thousandths_of_a_gpu(pod_set, of, milli):
     amounts = amounts_of(job(pod_set), {"worker": of})
-    assert amounts["gpu"] == amounts[f"gpu:{H100}"] == milli
+    assert amounts["gpu"] == amounts[f"gpu:{of.gpu_model}"] == milli
 
 
 def test_pod_sets_on_different_models_add_up():

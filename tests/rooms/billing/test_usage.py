@@ -16,7 +16,7 @@ from tests.builders import bearer, bind, make_cluster, make_flavor, make_run, ma
 
 pytestmark = pytest.mark.django_db
 MONTH = (datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
-NUMBERS = ("gpu_milliseconds", "gpu_hours", "cpu_millicore_milliseconds", "cpu_core_hours")
+NUMBERS = ("gpu_milliseconds", "gpu_hours", "cpu_millicore_milliseconds", "cpu_core_hours", "unpriced_gpu_hours")
 
 
 @pytest.fixture

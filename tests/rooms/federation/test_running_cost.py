@@ -2,13 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
+from billing.models import Meter
 from billing.operations import create_price, record_runs
 from billing.operations.prices import NewPrice
 from billing.queries import costs_of, usage_report
 from billing.queries.pages import spend_this_month
+from clusters.models import Flavor
 from federation.models import Attempt, Job, PodRun, RemoteObject
 from federation.operations import accrue_running, settle_attempts
 from federation.queries.metering import runs_of, unsettled_runs
@@ -96,7 +99,7 @@ def test_usage_says_how_many_jobs_still_run_and_counts_them_so_far(north, user, 
     assert shown["totals"]["cost"] == shown["totals"]["provisional_cost"] == {"amount": "12.000000", "currency": "USD"}
     sheet = client.get("/api/v1/usage", {**query, "format": "csv"}, headers=bearer(user))
     assert "so-far" in sheet["Content-Disposition"]
-    assert sheet.content.decode().splitlines()[1].endswith(",4.000000,USD,7200000,3600000000,4.000000,1")
+    assert sheet.content.decode().splitlines()[1].endswith(",4.000000,USD,2.000000,7200000,3600000000,4.000000,1")
     client.force_login(user)
     assert "2 jobs still running; figures are provisional" in client.get("/usage/?month=2026-11").content.decode()
     assert "complete" in client.get("/usage/?month=2026-10").content.decode()
@@ -111,7 +114,8 @@ def test_each_moment_counts_once_however_far_it_is_recorded(north, user, time_ma
         total = usage_report(SYSTEM, "acme", *MONTH).total
         assert total.cost == costs_of([job.id])[job.id].amount.quantize(total.cost)
         assert total.cost == (Decimal(4 * minutes) / 60).quantize(total.cost)
-        assert spend_this_month(actor_for(user)).gpu_milliseconds == total.gpu_milliseconds == 2 * minutes * 60_000
+        assert total.gpu_milliseconds == 2 * minutes * 60_000
+        assert spend_this_month(actor_for(user)).gpu_hours == total.gpu_hours.quantize(Decimal("0.01"))
         assert total.provisional_gpu_milliseconds == 2 * 2 * 60_000  # what accrual leaves: the last two minutes
         seen.append(total.cost)
     finish(job, attempt, START + timedelta(minutes=45))
@@ -172,7 +176,7 @@ def test_a_run_that_is_not_yours_is_in_no_figure_of_yours(north, user, time_mach
     stranger = make_user()
     bind(stranger, "other", "admin")
     assert usage_report(actor_for(stranger), "", *MONTH).is_complete
-    assert spend_this_month(actor_for(stranger)).gpu_milliseconds == 0
+    assert spend_this_month(actor_for(stranger)).gpu_hours == 0
 
 
 def test_a_sibling_that_is_recorded_further_stands_beside_one_that_is_not(north, user, time_machine):
@@ -183,3 +187,20 @@ def test_a_sibling_that_is_recorded_further_stands_beside_one_that_is_not(north,
     view = costs_of([job.id])[job.id]
     assert (view.amount, view.is_provisional) == (Decimal(8), True)
     assert usage_report(SYSTEM, "acme", *MONTH).total.provisional_cost == Decimal(4)
+
+
+def test_usage_counts_the_gpus_that_were_promised_whatever_the_flavor_became(north, user, time_machine):
+    Flavor.objects.update(sharing="mig:1g.10gb")
+    job, attempt = running_job(user, north)
+    Flavor.objects.update(sharing="whole", gpu_model="B200")
+    time_machine.move_to(START + HOUR, tick=False)
+    running = usage_report(SYSTEM, "acme", *MONTH).total
+    assert running.gpu_hours == running.provisional_gpu_hours == Decimal("0.285714")
+    finish(job, attempt, START + HOUR)
+    settle_attempts()
+
+    Flavor.objects.all().delete()
+    settled = usage_report(SYSTEM, "acme", *MONTH).total
+    assert (settled.gpu_hours, settled.provisional_gpu_hours) == (Decimal("0.285714"), 0)
+    meter = Meter.objects.get()
+    assert (meter.gpu_model, meter.sharing, meter.gpu_share) == ("H100-80GB", "mig:1g.10gb", Fraction(1, 7))
