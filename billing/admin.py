@@ -17,7 +17,7 @@ class PriceAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
 class MeterAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = [
         "source_uid",
-        "tenant",
+        "tenant_path",
         "cluster",
         "flavor",
         "gpu_units",
@@ -26,8 +26,8 @@ class MeterAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
         "is_closed",
     ]
     list_filter = ["is_closed"]
-    list_select_related = ["tenant", "cluster"]
-    search_fields = ["source_uid", "tenant__path"]
+    list_select_related = ["cluster"]
+    search_fields = ["source_uid", "tenant_path"]
 
 
 @admin.register(UsageSegment)

@@ -99,6 +99,10 @@ class Meter(models.Model):
 
     Its segments cover [metered_from, metered_until) without gaps or overlaps (triggers, exclusion). What it counts is kept
     as it was when it opened, so that no later change of a flavor rewrites usage.
+
+    So is its tenant's path. A pod's usage stands under one path, that of the team that started it, even if the team is moved
+    or renamed while the pod runs. A path per segment would move such a pod in the middle of its run, and would be repeated
+    in every segment of the ledger.
     """
 
     class Unit(models.TextChoices):
@@ -111,6 +115,14 @@ class Meter(models.Model):
         max_length=72, help_text="The pod's uid; with `~1` and so on where a pod runs on whose meter was closed."
     )
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="meters")
+    tenant_path = models.CharField(
+        max_length=1100,
+        db_collation="C",
+        db_default="",
+        default="",
+        editable=False,
+        help_text="Where the tenant was when the meter opened (trigger).",
+    )
     user_id = models.UUIDField()
     user_name = models.CharField(max_length=254, blank=True, help_text="As it was when the run began.")
     workload_id = models.UUIDField(db_index=True)
@@ -159,7 +171,10 @@ class Meter(models.Model):
                 condition=Q(cpu_flavor="") | Q(unit="gpu", gpu_units=0), name="only_guests_pay_another_flavors_price"
             ),
         ]
-        indexes = [models.Index(fields=["tenant"], condition=Q(is_closed=False), name="open_meters_by_tenant")]
+        indexes = [
+            models.Index(fields=["tenant"], condition=Q(is_closed=False), name="open_meters_by_tenant"),
+            models.Index(fields=["tenant_path", "tenant"], name="meters_by_tenant_path"),
+        ]
 
     def __str__(self) -> str:
         return f"meter of {self.source_uid}"

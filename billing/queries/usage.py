@@ -10,16 +10,15 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q
 
 from billing.engine.shares import shown_parts
 from billing.models import Meter
 from clusters.models import Cluster
 from foundation.clock import now
 from foundation.problems import Invalid
-from tenancy.models import Tenant
-from tenancy.queries import Actor, tenant_by_path, visible_tenants
+from tenancy.queries import Actor
 
+from .paths import Scope, tenants_under
 from .progress import OpenRun, Provisional, Whose, open_runs, positions, provisional_parts
 
 MOST_ROWS = 50_000
@@ -31,7 +30,7 @@ DEFAULT_CURRENCY = "USD"
 """What a report without any price is in."""
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
-    "tenant": {"tenant": "t.path"},
+    "tenant": {"tenant": "m.tenant_path"},
     "cluster": {"cluster": "c.name", "cluster_id": "c.id::text"},
     "flavor": {"flavor": "m.flavor"},
     "user": {"user": "max(m.user_name)", "user_id": "m.user_id::text"},
@@ -117,8 +116,9 @@ def usage_report(
 ) -> UsageReport:
     """Usage of a tenant and all below it (of everything the actor may see, if the path is empty) in [start, until).
 
-    A segment that reaches over an end of the period counts by its part inside. Raises NotFound, Invalid
-    (`unknown_group`, `report_too_large`, `mixed_currencies`, `empty_period`).
+    Usage stands under the path that its tenant had then, and `tenant_path` may be such a former path. Who may see it depends on
+    where the tenant is now. A segment that reaches over an end of the period counts by its part inside. Raises NotFound,
+    Invalid (`unknown_group`, `report_too_large`, `mixed_currencies`, `empty_period`).
     """
     words = tuple(dict.fromkeys(group_by))
     unknown = [word for word in words if word not in GROUPS]
@@ -127,9 +127,13 @@ def usage_report(
     if start >= until:
         raise Invalid.field("to", "empty_period", "the period ends before it begins")
     at = now().astimezone(UTC)
-    tenants = _tenants(actor, tenant_path)
-    running = [run for run in open_runs(Whose(tenants=tenants), at) if max(run.recorded_until, start) < min(until, at)]
-    lines = [*_recorded(words, tenants, running, start, until), *_provisional(words, tenants, running, start, until)]
+    scope = Scope(tenant_path, tenants_under(actor, tenant_path))
+    running = [
+        run
+        for run in open_runs(Whose(tenants=scope.tenants), at)
+        if max(run.recorded_until, start) < min(until, at) and scope.covers(run.meter)
+    ]
+    lines = [*_recorded(words, scope, running, start, until), *_provisional(words, scope, running, start, until)]
     currency = _one_currency(lines)
     rows, total = _shown(_merged(lines))
     total = replace(total, running_jobs=len({run.meter.workload_id for run in running}))
@@ -141,17 +145,8 @@ def key_columns(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for word in words for name in GROUPS[word])
 
 
-def _tenants(actor: Actor, tenant_path: str) -> Mapping[UUID, str]:
-    """The paths of the tenants that the report covers, by id."""
-    visible = visible_tenants(actor)
-    if tenant_path:
-        path = tenant_by_path(actor, tenant_path).path
-        visible = Tenant.objects.filter(Q(path=path) | Q(path__startswith=f"{path}/"))
-    return dict(visible.values_list("id", "path"))
-
-
 def _recorded(
-    words: Sequence[str], tenants: Mapping[UUID, str], running: Sequence[OpenRun], start: datetime, until: datetime
+    words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime
 ) -> list[_Line]:
     """What is in segments; of runs that are open, up to where they were recorded when they were looked at."""
     names = key_columns(words)
@@ -164,7 +159,7 @@ def _recorded(
     clusters, uids, ends = positions(running)
     values: dict[str, Any] = {
         "start": start, "until": until, "day_before": start - timedelta(days=1), "most": MOST_PARTS + 1,
-        "tenants": list(tenants), "clusters": clusters, "uids": uids, "ends": ends,
+        "tenants": list(scope.tenants), "path": scope.path, "clusters": clusters, "uids": uids, "ends": ends,
     }  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(query, values)
@@ -187,7 +182,7 @@ def _recorded_line(keys: Mapping[str, str], currency: str, numerator: int, denom
 
 
 def _provisional(
-    words: Sequence[str], tenants: Mapping[UUID, str], running: Sequence[OpenRun], start: datetime, until: datetime
+    words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime
 ) -> list[_Line]:
     """What is not in segments yet: a line for each run that is open, and for each piece of it."""
     names = key_columns(words)
@@ -197,7 +192,7 @@ def _provisional(
 
     def keys(meter: Meter, at: datetime) -> dict[str, str]:
         known = {
-            "tenant": tenants[meter.tenant_id],
+            "tenant": scope.path_of(meter),
             "cluster": clusters[meter.cluster_id],
             "cluster_id": str(meter.cluster_id),
             "flavor": meter.flavor,
@@ -318,10 +313,11 @@ SELECT {keys} part.currency, m.gpu_numerator, m.gpu_denominator,
     coalesce(sum(part.cpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
     sum(round(part.cost * part.reached / part.length, 12) - round(part.cost * part.skipped / part.length, 12))
 FROM cut AS part JOIN billing_meter AS m ON m.id = part.meter_id
-JOIN tenancy_tenant AS t ON t.id = m.tenant_id JOIN clusters_cluster AS c ON c.id = m.cluster_id
+JOIN clusters_cluster AS c ON c.id = m.cluster_id
 LEFT JOIN unnest(%(clusters)s::uuid[], %(uids)s::text[], %(ends)s::timestamptz[]) AS known(cluster_id, source_uid, until)
     ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
 WHERE m.tenant_id = ANY(%(tenants)s) AND (known.until IS NULL OR part.begins < known.until)
+    AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
 GROUP BY {groups} LIMIT %(most)s
 """
 """A part's cost is a difference of two readings, so that reports of adjoining periods add up to the whole."""

@@ -1,0 +1,74 @@
+"""Whose usage a report covers: by the paths that tenants had when it was metered, seen by those who may see them now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Q
+
+from billing.models import Meter
+from foundation.problems import NotFound
+from tenancy.models import Tenant
+from tenancy.queries import Actor, tenant_by_path, visible_tenants
+
+AFTER_SLASH = "0"
+"""The character after the slash: what lies below a path sorts before the path with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Usage at or below `path` (empty: anywhere) of these tenants, each with the path that it has now."""
+
+    path: str
+    tenants: Mapping[UUID, str]
+
+    def path_of(self, meter: Meter) -> str:
+        """Under which path its usage stands: the one it keeps, or while it is not saved the one that it would get now."""
+        return meter.tenant_path or self.tenants[meter.tenant_id]
+
+    def covers(self, meter: Meter) -> bool:
+        """Whether the usage of this meter, which is of one of the tenants, is at or below the path."""
+        return not self.path or f"{self.path_of(meter)}/".startswith(f"{self.path}/")
+
+
+def tenants_under(actor: Actor, path: str) -> dict[UUID, str]:
+    """The present paths by id of the tenants that the actor may see and that are, or were while metered, at or below `path`.
+
+    Empty is everywhere. Raises NotFound if the actor can see no tenant there and none that left it.
+    """
+    visible = visible_tenants(actor)
+    if not path:
+        return dict(visible.values_list("id", "path"))
+    here = Q(path=path) | Q(path__startswith=f"{path}/")
+    gone = dict(visible.filter(id__in=_metered_under(path)).exclude(here).values_list("id", "path"))
+    try:
+        tenant_by_path(actor, path)
+    except NotFound:
+        if not gone:
+            raise
+        return gone
+    return gone | dict(Tenant.objects.filter(here).values_list("id", "path"))
+
+
+def _metered_under(path: str) -> list[UUID]:
+    if "\x00" in path:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(METERED_UNDER, {"path": path, "beyond": path + AFTER_SLASH})
+        return [row[0] for row in cursor.fetchall()]
+
+
+METERED_UNDER = """
+WITH RECURSIVE place AS (
+    (SELECT tenant_path, tenant_id FROM billing_meter WHERE tenant_path >= %(path)s AND tenant_path < %(beyond)s
+     ORDER BY tenant_path, tenant_id LIMIT 1)
+     UNION ALL
+    SELECT following.tenant_path, following.tenant_id FROM place CROSS JOIN LATERAL (
+        SELECT tenant_path, tenant_id FROM billing_meter
+        WHERE (tenant_path, tenant_id) > (place.tenant_path, place.tenant_id) AND tenant_path < %(beyond)s
+        ORDER BY tenant_path, tenant_id LIMIT 1) AS following
+)
+SELECT DISTINCT tenant_id FROM place WHERE tenant_path = %(path)s OR starts_with(tenant_path, %(path)s || '/')
+"""
+"""Jumps from one tenant and path to the next in the index: its time follows their number, not that of meters."""
