@@ -153,6 +153,9 @@ class Meter(models.Model):
     metered_from = models.DateTimeField()
     metered_until = models.DateTimeField(help_text="Everything before this instant is in segments.")
     is_closed = models.BooleanField(default=False)
+    redone_from = models.DateTimeField(
+        null=True, help_text="From here to its end, the usage was of work that was lost and done again; null: none was."
+    )
 
     class Meta:
         constraints = [
@@ -166,6 +169,11 @@ class Meter(models.Model):
             models.CheckConstraint(
                 condition=Q(gpu_numerator__gte=1, gpu_numerator__lte=F("gpu_denominator")),
                 name="a_unit_is_a_part_of_a_gpu",
+            ),
+            models.CheckConstraint(
+                condition=Q(redone_from__isnull=True)
+                | Q(is_closed=True, redone_from__gte=F("metered_from"), redone_from__lt=F("metered_until")),
+                name="redone_work_is_of_a_closed_meters_time",
             ),
             models.CheckConstraint(
                 condition=Q(cpu_flavor="") | Q(unit="gpu", gpu_units=0), name="only_guests_pay_another_flavors_price"

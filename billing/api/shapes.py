@@ -112,6 +112,9 @@ class UsageQuantities(serializers.Serializer[Any]):
     provisional_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above that is not recorded yet.")
     provisional_cpu_millicore_milliseconds = serializers.IntegerField()
     provisional_cost = MoneyShape(help_text="Part of the cost that may still change.")
+    lost_gpu_hours = serializers.CharField(
+        help_text="Part of the above whose work was lost in interruptions, so that the next attempt did it again."
+    )
     running_jobs = serializers.IntegerField(help_text="Jobs of this row that still run; a job can be in several rows.")
 
 
@@ -201,5 +204,6 @@ def _quantities(row: UsageRow, currency: str) -> dict[str, Any]:
         "provisional_gpu_milliseconds": row.provisional_gpu_milliseconds,
         "provisional_cpu_millicore_milliseconds": row.provisional_cpu_millicore_milliseconds,
         "provisional_cost": {"amount": format(row.provisional_cost, "f"), "currency": currency},
+        "lost_gpu_hours": format(row.lost_gpu_hours, "f"),
         "running_jobs": row.running_jobs,
     }

@@ -18,6 +18,7 @@ NUMBERS = (
     "unpriced_gpu_hours",
     "unpriced_gpu_milliseconds",
     "unpriced_cpu_millicore_milliseconds",
+    "lost_gpu_hours",
 )
 SO_FAR = (
     "provisional_gpu_hours",

@@ -15,6 +15,7 @@ class ObservedRun:
 
     `workload_id` is a job and `run_id` an attempt, opaque here; the names are shown in reports as they were. `gpu_model` and
     `sharing` are the flavor's as it was promised to the run; a unit whose `sharing` is unknown (empty) counts as a whole GPU.
+    From `redone_from` on, the work of a final run was lost and has to be done again (None: none of it).
     """
 
     cluster_id: UUID
@@ -36,6 +37,7 @@ class ObservedRun:
     memory_mib: int = 0
     gpu_model: str = ""
     sharing: str = ""
+    redone_from: datetime | None = None
 
     @property
     def key(self) -> MeterKey:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from django.db import connection, transaction
 from psycopg.types.range import TimestamptzRange
@@ -36,6 +37,7 @@ def record_runs(runs: Sequence[ObservedRun]) -> None:
             run = latest[meter.cluster_id, meter.source_uid]
             meter.metered_until = max(meter.metered_until, run.until_at)
             meter.is_closed = run.is_final
+            meter.redone_from = _redone_from(meter, run)
         _run_on(moved)
         _append(segments)
 
@@ -50,7 +52,8 @@ def _latest(runs: Iterable[ObservedRun]) -> dict[MeterKey, ObservedRun]:
         known = latest.get(run.key)
         if known is not None:
             further = whole if whole.until_at > known.until_at else known
-            whole = replace(further, is_final=known.is_final or run.is_final)
+            redone_from = known.redone_from or run.redone_from
+            whole = replace(further, is_final=known.is_final or run.is_final, redone_from=redone_from)
         latest[run.key] = whole
     return latest
 
@@ -62,6 +65,14 @@ def _open_meters(runs: Mapping[MeterKey, ObservedRun]) -> None:
 
 def _moves(meter: Meter, run: ObservedRun) -> bool:
     return run.is_final or run.until_at > meter.metered_until
+
+
+def _redone_from(meter: Meter, run: ObservedRun) -> datetime | None:
+    """From when on a meter that closes counted lost work; None where that would be at its end or later."""
+    if run.redone_from is None or not meter.is_closed:
+        return None
+    at = max(meter.metered_from, whole_milliseconds(run.redone_from))
+    return at if at < meter.metered_until else None
 
 
 def _segments(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> list[UsageSegment]:
@@ -95,13 +106,14 @@ def _segments(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> 
 def _run_on(meters: Sequence[Meter]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE billing_meter AS m SET metered_until = moved.until, is_closed = moved.closed"
-            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::boolean[]) AS moved(id, until, closed)"
+            "UPDATE billing_meter AS m SET metered_until = moved.until, is_closed = moved.closed, redone_from = moved.redone"
+            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::boolean[], %s::timestamptz[]) AS moved(id, until, closed, redone)"
             " WHERE m.id = moved.id",
             [
                 [meter.id for meter in meters],
                 [meter.metered_until for meter in meters],
                 [meter.is_closed for meter in meters],
+                [meter.redone_from for meter in meters],
             ],
         )
 

@@ -49,13 +49,15 @@ class UsageRow:
     """One line. `keys` are the columns of its groups; hours and cost have six decimals and add up to the totals.
 
     Hours of GPUs are of physical GPUs; GPU-milliseconds are of units (GPUs, MIG slices, shares), which prices are for. What is
-    `provisional` is part of the rest: it is of `running_jobs` and not recorded yet.
+    `provisional` is part of the rest: it is of `running_jobs` and not recorded yet. So is what is `lost`: its work was lost and
+    done again.
     """
 
     keys: Mapping[str, str]
     gpu_hours: Decimal
     unpriced_gpu_hours: Decimal
     provisional_gpu_hours: Decimal
+    lost_gpu_hours: Decimal
     gpu_milliseconds: int
     cpu_millicore_milliseconds: int
     cpu_core_hours: Decimal
@@ -94,8 +96,8 @@ class UsageReport:
 
 Quantities: TypeAlias = tuple[int, int, int, int, int, int]
 """GPU-ms (of units) and millicore-ms: all, those without a price, those not recorded yet."""
-GpuTime: TypeAlias = tuple[Fraction, Fraction, Fraction]
-"""Milliseconds of physical GPUs: all, those without a price, those not recorded yet."""
+GpuTime: TypeAlias = tuple[Fraction, Fraction, Fraction, Fraction]
+"""Milliseconds of physical GPUs: all, those without a price, those not recorded yet, those of work that was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +172,13 @@ def _recorded(
 
 
 def _recorded_line(keys: Mapping[str, str], currency: str, numerator: int, denominator: int, *sums: Decimal) -> _Line:
-    gpu, cpu, unpriced_gpu, unpriced_cpu = (int(number) for number in sums[:4])
+    gpu, cpu, unpriced_gpu, unpriced_cpu, lost = (int(number) for number in sums[:-1])
     share = Fraction(numerator, denominator)
     return _Line(
         keys=keys,
         currency=currency,
         quantities=(gpu, cpu, unpriced_gpu, unpriced_cpu, 0, 0),
-        gpus=(gpu * share, unpriced_gpu * share, Fraction(0)),
+        gpus=(gpu * share, unpriced_gpu * share, Fraction(0), lost * share),
         cost=Fraction(sums[-1]),
     )
 
@@ -219,7 +221,7 @@ def _provisional_line(keys: Mapping[str, str], part: Provisional) -> _Line:
         keys=keys,
         currency=piece.currency,
         quantities=(gpu, cpu, *without_price, gpu, cpu),
-        gpus=(gpus, gpus if piece.price_id is None else Fraction(0), gpus),
+        gpus=(gpus, gpus if piece.price_id is None else Fraction(0), gpus, Fraction(0)),
         cost=Fraction(piece.cost),
         provisional_cost=Fraction(piece.cost),
         running=frozenset((part.meter.workload_id,)),
@@ -268,6 +270,7 @@ def _shown(lines: Sequence[_Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
         "gpu_hours": [line.gpus[0] / MILLISECONDS_AN_HOUR for line in lines],
         "unpriced_gpu_hours": [line.gpus[1] / MILLISECONDS_AN_HOUR for line in lines],
         "provisional_gpu_hours": [line.gpus[2] / MILLISECONDS_AN_HOUR for line in lines],
+        "lost_gpu_hours": [line.gpus[3] / MILLISECONDS_AN_HOUR for line in lines],
         "cpu_core_hours": [Fraction(line.quantities[1], MILLISECONDS_AN_HOUR * 1000) for line in lines],
         "cost": [line.cost for line in lines],
         "provisional_cost": [line.provisional_cost for line in lines],
@@ -311,6 +314,9 @@ SELECT {keys} part.currency, m.gpu_numerator, m.gpu_denominator,
     sum(part.cpu * (part.reached - part.skipped) / part.length),
     coalesce(sum(part.gpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
     coalesce(sum(part.cpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
+    coalesce(sum(
+        part.gpu * (part.reached - greatest(part.skipped, extract(epoch FROM m.redone_from - part.begins) * 1000)) / part.length
+    ) FILTER (WHERE m.redone_from < part.until), 0),
     sum(round(part.cost * part.reached / part.length, 12) - round(part.cost * part.skipped / part.length, 12))
 FROM cut AS part JOIN billing_meter AS m ON m.id = part.meter_id
 JOIN clusters_cluster AS c ON c.id = m.cluster_id

@@ -33,6 +33,7 @@ class UsageLine:
 
     keys: tuple[tuple[str, str], ...]
     gpu_hours: Decimal
+    lost_gpu_hours: Decimal
     core_hours: Decimal
     cost: Decimal
     unpriced: bool
@@ -42,6 +43,7 @@ class UsageLine:
 @dataclass(frozen=True, slots=True)
 class Totals:
     gpu_hours: Decimal
+    lost_gpu_hours: Decimal
     core_hours: Decimal
     cost: Decimal
     unpriced_gpu_hours: Decimal
@@ -111,12 +113,14 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
     """The rows and their totals, rounded so that what is shown still adds up."""
     rows = report.rows
     gpu_hours, all_gpu_hours = shown_parts([Fraction(row.gpu_hours) for row in rows], PLACES)
+    lost_gpu_hours, all_lost = shown_parts([Fraction(row.lost_gpu_hours) for row in rows], PLACES)
     core_hours, all_core_hours = shown_parts([Fraction(row.cpu_core_hours) for row in rows], PLACES)
     costs, all_costs = shown_parts([Fraction(row.cost) for row in rows], PLACES)
     lines = tuple(
         UsageLine(
             keys=tuple((column, row.keys[column]) for column in columns),
             gpu_hours=gpu_hours[index],
+            lost_gpu_hours=lost_gpu_hours[index],
             core_hours=core_hours[index],
             cost=costs[index],
             unpriced=bool(row.unpriced_gpu_milliseconds or row.unpriced_cpu_millicore_milliseconds),
@@ -124,8 +128,15 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
         )
         for index, row in enumerate(rows)
     )
-    total = report.total
-    return lines, Totals(all_gpu_hours, all_core_hours, all_costs, total.unpriced_gpu_hours, total.provisional_cost)
+    totals = Totals(
+        gpu_hours=all_gpu_hours,
+        lost_gpu_hours=all_lost,
+        core_hours=all_core_hours,
+        cost=all_costs,
+        unpriced_gpu_hours=report.total.unpriced_gpu_hours,
+        provisional_cost=report.total.provisional_cost,
+    )
+    return lines, totals
 
 
 def _months() -> Sequence[tuple[str, str]]:

@@ -7,6 +7,7 @@ that still runs, or whose node is merely out of sight, nothing is begun again.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
@@ -128,7 +129,8 @@ def stop_for_another(again: Sequence[Again]) -> None:
 
 NOTE_LOST_WORK = """
 WITH ran AS (
-    SELECT attempt_id, extract(epoch FROM max(coalesce(finished_at, observed_at)) - min(started_at))::bigint AS seconds
+    SELECT attempt_id, min(started_at) AS began, max(coalesce(finished_at, observed_at)) AS ended,
+           extract(epoch FROM max(coalesce(finished_at, observed_at)) - min(started_at))::bigint AS seconds
       FROM federation_podrun WHERE attempt_id = ANY(%s) AND started_at IS NOT NULL GROUP BY attempt_id
 )
 UPDATE federation_attempt AS attempt
@@ -136,10 +138,13 @@ UPDATE federation_attempt AS attempt
                            ELSE ran.seconds %% (job.spec->>'checkpoint_seconds')::bigint END
   FROM ran, federation_job AS job
  WHERE attempt.id = ran.attempt_id AND job.id = attempt.job_id AND attempt.end_reason = ANY(%s)
+RETURNING attempt.id, CASE WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN ran.began
+                           ELSE ran.ended - attempt.lost_seconds * interval '1 second' END
 """
 
 
-def note_lost_work(attempt_ids: Sequence[UUID]) -> None:
-    """What interrupted attempts had done since their last checkpoint, or in all: their jobs do it again."""
+def note_lost_work(attempt_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
+    """From when on interrupted attempts lost their work: since their last checkpoint, or in all. Their jobs do it again."""
     with connection.cursor() as cursor:
         cursor.execute(NOTE_LOST_WORK, [list(attempt_ids), sorted(INTERRUPTIONS)])
+        return dict(cursor.fetchall())

@@ -6,6 +6,7 @@ what was last seen counts, as estimated. A pod that turns up later opens its att
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
@@ -54,11 +55,11 @@ def _settle_together(attempt_ids: Sequence[UUID]) -> int:
         known = [one.attempt_id for one in standing if one.is_known]
         guessed = [one.attempt_id for one in standing if one.is_overdue]
         write_down_unseen([*known, *guessed])
-        runs = runs_of([*known, *guessed])
+        lost_from = note_lost_work([*known, *guessed])
+        runs = [replace(run, redone_from=lost_from.get(run.run_id)) for run in runs_of([*known, *guessed])]
         billing.operations.record_runs(runs)
         ran = {run.run_id for run in runs}
         _fill_in_starts([*known, *guessed])
-        note_lost_work([*known, *guessed])
         quotas.operations.end_holds({id_: "posted" if id_ in ran else "voided" for id_ in (*known, *guessed)})
         done = Attempt.objects.filter(settled_at=None)
         done.filter(id__in=known).update(

@@ -64,9 +64,9 @@ def running_job(user, cluster, *, pods=1, state="running", tenant="acme/research
     return job, attempt
 
 
-def finish(job, attempt, at):
+def finish(job, attempt, at, **end):
     attempt.pods.filter(finished_at=None).update(finished_at=at, phase="Succeeded", observed_at=at)
-    Attempt.objects.filter(id=attempt.id).update(state="succeeded", finished_at=at)
+    Attempt.objects.filter(id=attempt.id).update(**{"state": "succeeded", "finished_at": at} | end)
     Job.objects.filter(id=job.id).update(state="succeeded", finished_at=at)
 
 
@@ -204,3 +204,33 @@ def test_usage_counts_the_gpus_that_were_promised_whatever_the_flavor_became(nor
     assert (settled.gpu_hours, settled.provisional_gpu_hours) == (Decimal("0.285714"), 0)
     meter = Meter.objects.get()
     assert (meter.gpu_model, meter.sharing, meter.gpu_share) == ("H100-80GB", "mig:1g.10gb", Fraction(1, 7))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint_seconds", "reason", "lost"),
+    [
+        (None, "spot", "5.833333"),
+        (1800, "spot", "0.500000"),
+        (600, "node_lost", "0.166667"),
+        (None, "program_failed", "0.000000"),
+    ],
+)
+def test_a_report_shows_how_much_usage_was_of_work_that_is_done_again(
+    north, user, time_machine, checkpoint_seconds, reason, lost
+):
+    job, attempt = running_job(user, north, pods=2)
+    Job.objects.filter(id=job.id).update(spec=job.spec | {"checkpoint_seconds": checkpoint_seconds})
+    time_machine.move_to(START + 10 * HOUR, tick=False)
+    first, second = attempt.pods.order_by("id")
+    for pod, minutes in ((first, 105), (second, 70)):
+        ended_at = START + timedelta(minutes=minutes)
+        PodRun.objects.filter(id=pod.id).update(finished_at=ended_at, phase="Failed", observed_at=ended_at)
+    finish(job, attempt, START + timedelta(minutes=105), state="preempted", end_reason=reason)
+    finish(*running_job(user, north, tenant="acme"), START + HOUR)
+    settle_attempts()
+
+    report = usage_report(SYSTEM, "acme", *MONTH, ["tenant"])
+    by_tenant = {row.keys["tenant"]: row.lost_gpu_hours for row in report.rows}
+    assert by_tenant == {"acme": 0, "acme/research": Decimal(lost)}
+    assert report.total.lost_gpu_hours == Decimal(lost)
+    assert report.total.gpu_hours == Decimal("7.833333")
