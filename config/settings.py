@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
+from whitenoise.compress import Compressor
 
 from clusters.engine.addresses import NEVER_REACHED
 from config import environment as env
@@ -47,6 +48,7 @@ STALE_SECONDS = env.number("SWITCHYARD_STALE_SECONDS", 180, least=20)
 KEEP_FINISHED_SECONDS = env.number("SWITCHYARD_KEEP_FINISHED_SECONDS", 3600, least=0)
 
 INSTALLED_APPS = [
+    "foundation",  # first: its `collectstatic` stands in for Django's
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -59,7 +61,6 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_htmx",
-    "foundation",
     "tenancy",
     "clusters",
     "quotas",
@@ -214,8 +215,18 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "/static/"
-STATIC_ROOT = BASE_DIR / "staticfiles"
+# Made by `collectstatic`, beside what it keeps there for itself.
+STATIC_ROOT = BASE_DIR / "staticfiles" / "served"
 STATICFILES_DIRS = [BASE_DIR / "static"]
+# Names carry a hash of the content, so browsers keep a file for good; each is also there compressed.
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+WHITENOISE_KEEP_ONLY_HASHED_FILES = True
+WHITENOISE_SKIP_COMPRESS_EXTENSIONS = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")  # only developers' tools load those
+# Folders of packages whose pages or scripts we do not use.
+STATIC_NOT_SERVED = ["rest_framework", "redoc", "django_htmx"]
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.switch("SWITCHYARD_SECURE_COOKIES", default=False)
 # Browsers take a name with this prefix only over TLS, for this host alone and for all of it: no neighbour plants one.

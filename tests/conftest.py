@@ -1,6 +1,8 @@
 """Fixtures for every kind of test."""
 
 import pytest
+from django.conf import settings as django_settings
+from django.core.management import call_command
 from django.db.backends.base.operations import BaseDatabaseOperations as DatabaseOperations
 from hypothesis import settings
 
@@ -31,6 +33,18 @@ def passwords_cost_little():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GivingWayArgon2PasswordHasher, "memory_cost", 64)
         patch.setattr(GivingWayArgon2PasswordHasher, "time_cost", 1)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def static_files_are_collected():
+    """Pages name the files that they load by their hashes. Done once for the same sources, whoever comes first.
+
+    They are looked up when they are asked for: to list them for each of Django's test clients adds up to minutes.
+    """
+    call_command("collectstatic", interactive=False, verbosity=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(django_settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         yield
 
 

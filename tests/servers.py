@@ -25,6 +25,3 @@ if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     atexit.register(stack.close)
     os.environ.update(stack.enter_context(servers(home, durable=False)))
-
-# Where `collectstatic` will put files; the web server warns when there is no such folder.
-(Path(__file__).resolve().parent.parent / "staticfiles").mkdir(exist_ok=True)

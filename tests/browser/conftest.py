@@ -5,6 +5,7 @@ import secrets
 
 import pytest
 from playwright.sync_api import sync_playwright
+from pytest_django.live_server_helper import LiveServer
 
 from devtools.browser import locate
 from tests.builders import bind, make_cluster, make_flavor, make_limit, make_node, make_user
@@ -63,6 +64,16 @@ def browser():
         program = playwright.chromium.launch(executable_path=locate(), args=ARGUMENTS)
         yield program
         program.close()
+
+
+@pytest.fixture(scope="session")
+def live_server():
+    """The gateway's own way of serving static files is on trial too: Django's stand-in for it would find no hashed name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.contrib.staticfiles.handlers.StaticFilesHandler", lambda application: application)
+        server = LiveServer("localhost")
+    yield server
+    server.stop()
 
 
 @pytest.fixture
