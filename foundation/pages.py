@@ -5,7 +5,7 @@ gets just that, with an ETag, and 304 while nothing changed.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,12 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.cache import patch_vary_headers
 
-from .problems import Problem
+from .problems import Problem, UnknownParameter
 from .requests import current_request_id
 
 NOT_MODIFIED = 304
+LONGEST_NAMED = 60
+"""How much of an unknown parameter's name is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,18 @@ def typed(request: HttpRequest) -> dict[str, str]:
 def asked(request: HttpRequest) -> dict[str, str]:
     """What the query string says, one value per name, without NUL characters."""
     return {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
+
+
+def check_parameters(request: HttpRequest, known: Collection[str]) -> None:
+    """Raises UnknownParameter, which names it and those that there are, if the query string has any but the `known` ones.
+
+    An ignored filter would show more than was asked for, and look like the answer.
+    """
+    unknown = sorted(set(request.GET) - set(known))
+    if unknown:
+        named = ", ".join(f"“{name[:LONGEST_NAMED]}”" for name in unknown)
+        which = f"It has: {', '.join(sorted(known))}." if known else "It has none."
+        raise UnknownParameter(f"This page has no parameter {named}. {which}")
 
 
 def is_poll(request: HttpRequest) -> bool:

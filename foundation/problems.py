@@ -50,6 +50,12 @@ class BadRequest(Problem):
     status, code, title = 400, "bad_request", "Bad request"
 
 
+class UnknownParameter(Problem):
+    """The page does not take one of the parameters in its address."""
+
+    status, code, title = 400, "unknown_parameter", "Unknown parameter"
+
+
 class NotAuthenticated(Problem):
     """Send a token as `Authorization: Bearer swy_…`, or sign in."""
 

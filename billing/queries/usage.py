@@ -10,12 +10,14 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import QuerySet
 
 from billing.engine.shares import shown_parts
 from billing.models import Meter
 from clusters.models import Cluster
 from foundation.clock import now
 from foundation.problems import Invalid
+from tenancy.models import Tenant
 from tenancy.queries import Actor
 
 from .paths import Scope, tenants_under
@@ -114,13 +116,20 @@ class _Line:
 
 
 def usage_report(
-    actor: Actor, tenant_path: str, start: datetime, until: datetime, group_by: Sequence[str] = ()
+    actor: Actor,
+    tenant_path: str,
+    start: datetime,
+    until: datetime,
+    group_by: Sequence[str] = (),
+    *,
+    among: QuerySet[Tenant] | None = None,
 ) -> UsageReport:
     """Usage of a tenant and all below it (of everything the actor may see, if the path is empty) in [start, until).
 
     Usage stands under the path that its tenant had then, and `tenant_path` may be such a former path. Who may see it depends on
     where the tenant is now. A segment that reaches over an end of the period counts by its part inside. Raises NotFound,
     Invalid (`unknown_group`, `report_too_large`, `mixed_currencies`, `empty_period`).
+    With `among` the report is of these tenants instead, which the actor is known to see.
     """
     words = tuple(dict.fromkeys(group_by))
     unknown = [word for word in words if word not in GROUPS]
@@ -129,7 +138,8 @@ def usage_report(
     if start >= until:
         raise Invalid.field("to", "empty_period", "the period ends before it begins")
     at = now().astimezone(UTC)
-    scope = Scope(tenant_path, tenants_under(actor, tenant_path))
+    tenants = tenants_under(actor, tenant_path) if among is None else dict(among.values_list("id", "path"))
+    scope = Scope(tenant_path if among is None else "", tenants)
     running = [
         run
         for run in open_runs(Whose(tenants=scope.tenants), at)

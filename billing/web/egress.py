@@ -34,7 +34,7 @@ class EgressPage:
     regions: tuple[tuple[str, str], ...]
 
 
-@page
+@page(takes=tuple(CONTROLS))
 def egress(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Every egress price the viewer may see; those who manage prices set a new one here."""
     if request.method != "POST":

@@ -45,7 +45,7 @@ class PricesPage:
     may_set: bool
 
 
-@page
+@page(takes=tuple(CONTROLS.values()))
 def prices(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Every price of the clusters the viewer may see; those who manage prices set a new one here."""
     if request.method != "POST":

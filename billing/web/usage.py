@@ -12,10 +12,10 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from billing.engine.shares import shown_parts
 from billing.queries import UsageReport, usage_report
 from foundation.clock import now
-from foundation.pages import Form, show
+from foundation.pages import Form, asked, show
 from foundation.plain_json import instant
 from foundation.problems import Invalid
-from tenancy.queries import Actor, visible_tenants
+from tenancy.queries import Actor, TenantMatch, match_tenants, path_suggestions
 from tenancy.web import page
 
 GROUPS = ("tenant", "cluster", "flavor", "user", "job", "day")
@@ -23,7 +23,6 @@ DEFAULT_GROUPS = ("tenant",)
 MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 MONTHS_OFFERED = 13
 MOST_ROWS_SHOWN = 500
-MOST_TENANTS = 500
 PLACES = 2
 
 
@@ -62,18 +61,21 @@ class UsagePage:
     month: str
     groups: Sequence[tuple[str, bool]]
     months: Sequence[tuple[str, str]]
+    match: TenantMatch
     form: Form
     tenants: Sequence[tuple[str, str]]
     csv_query: str
+    """Empty where several tenants match what was typed: the API takes whole paths."""
 
 
-@page
+@page(takes=("month", "tenant", "group_by"))
 def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The report of a month; without a choice this month by tenant."""
     month = _month(request.GET.get("month", ""))
-    groups = [word for word in GROUPS if word in request.GET.getlist("by")] or list(DEFAULT_GROUPS)
-    tenant = request.GET.get("tenant", "").strip()
-    report = usage_report(actor, tenant, *_period(month), groups)
+    groups = _groups(request.GET.getlist("group_by")) or list(DEFAULT_GROUPS)
+    match = match_tenants(actor, asked(request).get("tenant", ""))
+    among = None if match.is_exact or match.path else match.tenants
+    report = usage_report(actor, match.path, *_period(month), groups, among=among)
     columns = tuple(column for column in report.columns if not column.endswith("_id"))
     lines, totals = _lines(report, columns)
     shown = UsagePage(
@@ -87,11 +89,20 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         month=f"{month[0]:04d}-{month[1]:02d}",
         groups=tuple((word, word in groups) for word in GROUPS),
         months=_months(),
-        form=Form(values={"tenant": tenant, "month": f"{month[0]:04d}-{month[1]:02d}"}),
-        tenants=tuple((path, "") for path in _tenant_paths(actor)),
-        csv_query=_csv_query(month, groups, tenant),
+        match=match,
+        form=Form(values={"tenant": match.typed, "month": f"{month[0]:04d}-{month[1]:02d}"}),
+        tenants=path_suggestions(actor),
+        csv_query=_csv_query(month, groups, match.path) if match.is_exact or match.path else "",
     )
     return show(request, "billing/usage.html", shown)
+
+
+def _groups(given: Sequence[str]) -> list[str]:
+    """The words to group by, in the order of GROUPS: one for each ticked box, or as the API takes them, with commas."""
+    words = {word.strip() for text in given for word in text.split(",")} - {""}
+    if unknown := sorted(words - set(GROUPS)):
+        raise Invalid.field("group_by", "unknown_group", f"group by {', '.join(GROUPS)}; not by {unknown[0][:50]}")
+    return [word for word in GROUPS if word in words]
 
 
 def _month(text: str) -> tuple[int, int]:
@@ -147,10 +158,6 @@ def _months() -> Sequence[tuple[str, str]]:
         found.append((f"{year:04d}-{number:02d}", datetime(year, number, 1, tzinfo=UTC).strftime("%B %Y")))
         year, number = (year - 1, 12) if number == 1 else (year, number - 1)
     return tuple(found)
-
-
-def _tenant_paths(actor: Actor) -> Sequence[str]:
-    return list(visible_tenants(actor).order_by("path").values_list("path", flat=True)[:MOST_TENANTS])
 
 
 def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str) -> str:

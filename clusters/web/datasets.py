@@ -15,7 +15,7 @@ from clusters.queries.datasets import DatasetLine, dataset_by_id, dataset_lines,
 from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from tenancy.engine.roles import Permission
-from tenancy.queries import Actor, permissions_at, visible_tenants
+from tenancy.queries import Actor, first_choice, permissions_at, tenant_choices, visible_tenants
 from tenancy.web import action, page
 
 CONTROLS = {"tenant": "tenant", "name": "name", "size": "size", "locations": "regions", "clusters": "clusters"}
@@ -40,11 +40,13 @@ class DatasetPage:
     clusters: tuple[tuple[str, str], ...]
 
 
-@page
+@page(takes=tuple(CONTROLS.values()))
 def datasets(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Every dataset the viewer may see; those who manage a tenant record one here."""
     if request.method != "POST":
-        return _list(request, actor, Form(values=asked(request)))
+        wanted = asked(request)
+        tenant = first_choice(_managed_paths(actor), asked=wanted.get("tenant", ""))
+        return _list(request, actor, Form(values={**wanted, "tenant": tenant}))
     values = typed(request)
     try:
         size_bytes, locations = _read(values, is_new=True)
@@ -84,16 +86,21 @@ def remove(request: HttpRequest, actor: Actor, dataset_id: UUID) -> HttpResponse
 
 
 def _list(request: HttpRequest, actor: Actor, form: Form, *, status: int = 200) -> HttpResponse:
-    managed = visible_tenants(actor, Permission.MANAGE_TENANTS).order_by("path").values_list("path", flat=True)
+    managed = _managed_paths(actor)
     regions, clusters = _places(actor)
     shown = DatasetsPage(
         datasets=dataset_lines(actor),
         form=form,
-        tenants=tuple((path, path) for path in managed[:MOST_OPTIONS]),
+        tenants=tenant_choices(managed, form.values.get("tenant", "")),
         regions=regions,
         clusters=clusters,
     )
     return show(request, "clusters/datasets.html", shown, status=status)
+
+
+def _managed_paths(actor: Actor) -> list[str]:
+    managed = visible_tenants(actor, Permission.MANAGE_TENANTS).order_by("path")
+    return list(managed.values_list("path", flat=True)[:MOST_OPTIONS])
 
 
 def _one(request: HttpRequest, actor: Actor, line: DatasetLine, form: Form, *, status: int = 200) -> HttpResponse:

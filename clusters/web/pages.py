@@ -42,7 +42,7 @@ def fleet(request: HttpRequest, actor: Actor) -> HttpResponse:
     return show(request, "clusters/fleet.html", FleetPage(fleet_view(actor)), live="clusters/fleet_live.html")
 
 
-@page
+@page(takes=("cursor",))
 def cluster(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
     """One cluster with its flavors, nodes and events."""
     view = cluster_view(actor, cluster_by_id(actor, cluster_id), asked(request))

@@ -38,7 +38,7 @@ class RegisterPage:
 
 
 @sensitive_post_parameters(*SECRETS)
-@page
+@page(takes=("by",))
 def register(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Paste a kubeconfig, or server, authority and credential; the cluster is probed before anything is stored."""
     values = typed(request)

@@ -71,6 +71,15 @@ def filtered_jobs(actor: Actor, query: Mapping[str, str]) -> QuerySet[Job]:
     return jobs
 
 
+def job_states(text: str) -> list[str]:
+    """The states that a filter names, with commas between them. Invalid for one that there is not."""
+    errors: list[FieldError] = []
+    states = _states(text, errors)
+    if errors:
+        raise Invalid(errors[0].detail, errors=errors)
+    return states
+
+
 def _states(text: str, errors: list[FieldError]) -> list[str]:
     states = text.split(",")
     known = {state.value for state in JobState}

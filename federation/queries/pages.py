@@ -1,22 +1,24 @@
 """What the pages about jobs show, as frozen values."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from clusters.models import Flavor
 from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
-from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject
+from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject, Reservation
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
-from federation.queries.jobs import expected_start
+from federation.queries.jobs import expected_start, job_states
 from federation.queries.reservations import names_of
 from federation.queries.runtimes import runtime_of_job
+from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
 from foundation import clock
 from foundation.paging import page_of
 from foundation.problems import NotFound
@@ -24,9 +26,11 @@ from placement.ranking.runtimes import runtime_text
 from placement.values.quantities import duration_text
 from placement.values.reason_codes import meaning_of
 from tenancy.engine.roles import Permission
-from tenancy.queries import Actor, permissions_at, tenant_by_path, visible_tenants
+from tenancy.queries import Actor, TenantMatch, match_tenants, permissions_at, visible_tenants
 
 JOBS_A_PAGE = "25"
+JOB_LIST_FILTERS = ("tenant", "state", "cluster", "label", "q")
+LABEL_SIGNS = re.compile("[:=]")
 EVENTS_SHOWN = 200
 PODS_SHOWN = 100
 NOT_LISTS = ("overflow", "reservation")
@@ -56,16 +60,7 @@ class JobList:
     jobs: tuple[JobLine, ...]
     next: str | None
     filters: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class WhyNot:
-    """Why the job does not run on one cluster now."""
-
-    cluster: str
-    code: str
-    message: str
-    is_for_good: bool
+    match: TenantMatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +143,13 @@ class JobView:
     run_time: str
     start: str
     spec_text: str
-    why_not: tuple[WhyNot, ...]
-    """Clusters that may take it later."""
-    why_never: tuple[WhyNot, ...]
-    """Clusters that cannot run it as it was asked for."""
+    headline: str
+    """Why it is as it is, in a sentence; what is true of one cluster alone is said there."""
+    why_not: tuple[WhyNotGroup, ...]
+    """What keeps clusters away that may take it later."""
+    why_never: tuple[WhyNotGroup, ...]
+    """What keeps those away that cannot run it as it was asked for, and `never_count` how many they are."""
+    never_count: int
     considered_at: datetime | None
     attempts: tuple[AttemptLine, ...]
     events: tuple[EventLine, ...]
@@ -166,16 +164,19 @@ def jobs_seen_by(actor: Actor) -> QuerySet[Job]:
 
 
 def job_list(actor: Actor, query: Mapping[str, str]) -> JobList:
-    """One page of jobs, newest first; filters `tenant` (and below), `state`, `cluster`, `label` (`name=value`), `q`."""
-    filters = {name: query.get(name, "").strip()[:1100] for name in ("tenant", "state", "cluster", "label", "q")}
+    """One page of jobs, newest first, filtered as the API filters them: `state` (with commas), `cluster`, `label`
+    (`name:value`, here `name=value` too); `tenant` may also be a part of a path, and `q` is a part of the job's name.
+    """
+    filters = {name: query.get(name, "").strip()[:1100] for name in JOB_LIST_FILTERS}
+    match = match_tenants(actor, filters["tenant"])
     found = page_of(
-        with_newest_cluster(_filtered(actor, filters)),
+        with_newest_cluster(_filtered(match, filters)),
         {"limit": JOBS_A_PAGE, **({"cursor": query["cursor"]} if query.get("cursor") else {})},
         orders={"newest": "-id"},
         scope=f"jobs-page|{actor.user_id}|{json.dumps(filters, sort_keys=True)}",
         render=line_of,
     )
-    return JobList(jobs=tuple(found["items"]), next=found["next"], filters=filters)
+    return JobList(jobs=tuple(found["items"]), next=found["next"], filters=filters, match=match)
 
 
 def job_view(actor: Actor, job_id: UUID) -> JobView:
@@ -187,8 +188,11 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
     owns = job.created_by_id == actor.user_id
     is_over = job.state in TERMINAL_JOB_STATES
     spec = job.spec
+    line = line_of(job)
+    reasons = grouped(_why_not(job.explanation)) if job.state == JobState.QUEUED else ()
+    never = tuple(group for group in reasons if group.is_for_good)
     return JobView(
-        line=line_of(job),
+        line=line,
         tenant_id=job.tenant_id,
         labels=tuple(sorted((str(k), str(v)) for k, v in job.labels.items())),
         priority_class=str(spec.get("priority_class", "")),
@@ -200,8 +204,10 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         run_time="" if (runtime := None if is_over else runtime_of_job(job)) is None else runtime_text(runtime),
         start=str(told["message"]) if (told := expected_start(job, clock.now())) else "",
         spec_text=json.dumps(spec, indent=2, ensure_ascii=False),
-        why_not=tuple(why for why in _why_not(job.explanation) if not why.is_for_good),
-        why_never=tuple(why for why in _why_not(job.explanation) if why.is_for_good),
+        headline=headline(line.reason_message, reasons, meaning_of(job.reason_code)),
+        why_not=tuple(group for group in reasons if not group.is_for_good),
+        why_never=never,
+        never_count=sum(group.count for group in never),
         considered_at=job.reason_at,
         attempts=_attempts(job.id),
         events=_events(job.id),
@@ -218,19 +224,14 @@ def _reservation_ids(spec: Mapping[str, Any]) -> list[str]:
     return [named] if named else []
 
 
-def _filtered(actor: Actor, filters: Mapping[str, str]) -> QuerySet[Job]:
-    jobs = jobs_seen_by(actor)
-    if filters["tenant"]:
-        tenant = tenant_by_path(actor, filters["tenant"])
-        jobs = jobs.filter(Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/"))
-    if filters["state"] == "live":
-        jobs = jobs.exclude(state__in=TERMINAL_JOB_STATES)
-    elif filters["state"]:
-        jobs = jobs.filter(state=filters["state"])
+def _filtered(match: TenantMatch, filters: Mapping[str, str]) -> QuerySet[Job]:
+    jobs = Job.objects.filter(tenant__in=match.tenants)
+    if filters["state"]:
+        jobs = jobs.filter(state__in=job_states(filters["state"]))
     if filters["cluster"]:
         jobs = jobs.filter(id__in=Attempt.objects.filter(cluster__name=filters["cluster"]).values("job_id"))
     if filters["label"]:
-        name, _, value = filters["label"].partition("=")
+        name, value = (*LABEL_SIGNS.split(filters["label"], maxsplit=1), "")[:2]
         jobs = jobs.filter(labels__contains={name: value}) if value else jobs.filter(labels__has_key=name)
     if filters["q"]:
         jobs = jobs.filter(name__icontains=filters["q"])
@@ -383,6 +384,14 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
 def _events(job_id: UUID) -> tuple[EventLine, ...]:
     rows = JobEvent.objects.filter(job_id=job_id).select_related("attempt").order_by("-id")[:EVENTS_SHOWN]
     return tuple(EventLine(row.at, row.kind, row.message, row.attempt.number if row.attempt else None) for row in rows)
+
+
+def tenant_used_last(actor: Actor, kind: type[Job | Reservation] = Job) -> str | None:
+    """The tenant of the newest job (or reservation) that the actor made; that of their newest job where there is none."""
+    newest = (
+        kind.objects.filter(created_by=actor.user_id).order_by("-id").values_list("tenant__path", flat=True).first()
+    )
+    return newest if newest or kind is Job else tenant_used_last(actor)
 
 
 def gpu_models(actor: Actor) -> tuple[str, ...]:

@@ -6,15 +6,15 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from federation.queries.pages import gpu_models
+from federation.queries.pages import gpu_models, tenant_used_last
 from federation.queries.quotes import capacity_of
 from foundation.pages import Form, asked, show
 from foundation.problems import Problem
 from placement.answers.quotes import Capacity
-from tenancy.queries import Actor
+from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, path_suggestions, tenant_choices
 from tenancy.web import page
 
-from .jobs import Options, tenant_options
+from .jobs import Options
 from .submit import POD
 from .typing_in import whole_number, words_of
 
@@ -35,28 +35,30 @@ class CapacityPage:
     """`most` is the largest count of a cluster, for the bars."""
 
     form: Form
+    match: TenantMatch
     tenants: Options
     models: Options
     capacity: Capacity | None
     most: int
 
 
-@page
+@page(takes=FIELDS)
 def capacity(request: HttpRequest, actor: Actor) -> HttpResponse:
     """How many more jobs of a shape fit, in all and by cluster."""
-    tenants = tenant_options(actor)
+    paths = [path for path, _ in path_suggestions(actor)]
     given = {name: str(value).strip() for name, value in asked(request).items() if name in FIELDS}
-    leaf = max((path for path, _ in tenants), key=lambda path: path.count("/"), default="")
-    values = {**DEFAULTS, "tenant": leaf, "models": "", **given}
+    tenant = first_choice(paths, asked=given.get("tenant", ""), last_used=tenant_used_last(actor))
+    values = {**DEFAULTS, "models": "", **given, "tenant": tenant}
     form, found = Form(values=values), None
-    if tenants:
+    if tenant:
         try:
             found = capacity_of(actor, _shape(values))
         except Problem as problem:
             form = Form.refused(values, problem, CONTROL_OF)
     shown = CapacityPage(
         form=form,
-        tenants=tuple((path, path) for path, _ in tenants),
+        match=match_tenants(actor, given.get("tenant", "")),
+        tenants=tenant_choices(paths, tenant),
         models=tuple((name, "") for name in gpu_models(actor)),
         capacity=found,
         most=max((room.count for room in found.clusters), default=0) if found else 0,

@@ -12,6 +12,8 @@ from foundation.pages import show
 from tenancy.queries import Actor
 from tenancy.web import page
 
+from .jobs import LIVE
+
 
 @dataclass(frozen=True, slots=True)
 class HomePage:
@@ -20,6 +22,7 @@ class HomePage:
     spend: Spend
     books: Books | None
     """How the last proof went; operators alone are told."""
+    live_states: str = LIVE
 
 
 @page

@@ -11,17 +11,20 @@ from django.shortcuts import redirect
 from billing.queries import CostView, costs_of
 from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
+from federation.models import TERMINAL_JOB_STATES
 from federation.operations.cancellation import request_cancellation
-from federation.queries.pages import JobList, JobView, job_list, job_view
+from federation.queries.pages import JOB_LIST_FILTERS, JobList, JobView, job_list, job_view
 from foundation.pages import Form, asked, show
 from foundation.problems import Conflict
-from tenancy.queries import Actor, visible_tenants
+from tenancy.queries import Actor, path_suggestions
 from tenancy.web import action, page
 
 Options = Sequence[tuple[str, str]]
+LIVE = ",".join(state.value for state in JobState if state not in TERMINAL_JOB_STATES)
+"""Every state in which a job has not ended, as the filter takes it."""
 STATES: Options = (
     ("", "any"),
-    ("live", "not ended"),
+    (LIVE, "not ended"),
     *((state.value, state.value) for state in JobState),
 )
 MOST_OPTIONS = 500
@@ -44,15 +47,15 @@ class JobPage:
     cost: CostView | None
 
 
-@page
+@page(takes=(*JOB_LIST_FILTERS, "cursor"))
 def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Jobs of every tenant the viewer may see, newest first, filtered by what the query string says."""
     found = job_list(actor, asked(request))
     shown = JobsPage(
         list=found,
         form=Form(values=found.filters),
-        states=STATES,
-        tenants=tenant_options(actor),
+        states=_state_options(found.filters["state"]),
+        tenants=path_suggestions(actor),
         clusters=cluster_options(actor),
         is_filtered=any(found.filters.values()),
         is_later=bool(request.GET.get("cursor")),
@@ -83,11 +86,9 @@ def cancel(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     return redirect("job", job_id)
 
 
-def tenant_options(actor: Actor) -> Options:
-    """Paths of the tenants the actor may see."""
-    return tuple(
-        (path, "") for path in visible_tenants(actor).order_by("path").values_list("path", flat=True)[:MOST_OPTIONS]
-    )
+def _state_options(chosen: str) -> Options:
+    """The states to choose from, and what the address names beside them, such as two of them."""
+    return STATES if chosen in dict(STATES) else (*STATES, (chosen, chosen.replace(",", ", ")))
 
 
 def cluster_options(actor: Actor) -> Options:

@@ -20,7 +20,7 @@ class LogsPage:
     hidden: int
 
 
-@page
+@page(takes=("pod",))
 def logs(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """The end of each pod's log, the first few pods, or the one that `pod` names."""
     found = logs_of(actor, job_id, pod=request.GET.get("pod", "")[:253])

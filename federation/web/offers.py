@@ -6,15 +6,18 @@ from decimal import Decimal
 from typing import Any
 
 from federation.queries.estimates import EstimateLine, estimate_line
+from federation.queries.feasibility import NeverFits
 from federation.queries.quotes import JobQuote, quote_of_draft
+from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
 from foundation.problems import Problem
 from placement.answers.quotes import Offer
 from placement.ranking.interruptions import risk_text
-from placement.values.decisions import Reason
+from placement.values.reason_codes import meaning_of
 from tenancy.queries import Actor
 
 MOST_SHOWN = 8
-MOST_REASONS_SHOWN = 50
+MOST_FAULTS_SHOWN = 50
+FITS_NOWHERE = "No cluster can run this job, even when empty."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class Offers:
     summary: str
     offers: tuple[OfferLine, ...] = ()
     more: int = 0
-    why_not: tuple[Reason, ...] = ()
+    why_not: tuple[WhyNotGroup, ...] = ()
+    why_not_count: int = 0
     faults: Sequence[tuple[str, str]] = ()
 
 
@@ -51,8 +55,11 @@ def offers_for(actor: Actor, body: object) -> Offers:
 
 
 def refused(problem: Problem) -> Offers:
-    """The refusal in the place of offers."""
-    faults = tuple((error.field, error.detail) for error in problem.errors)[:MOST_REASONS_SHOWN]
+    """The refusal in the place of offers; of a job that fits nowhere, why, told once a reason."""
+    if isinstance(problem, NeverFits):
+        reasons = [WhyNot(one.field.removeprefix("clusters."), one.code, one.detail, True) for one in problem.errors]
+        return Offers(FITS_NOWHERE, why_not=grouped(reasons), why_not_count=len(reasons))
+    faults = tuple((error.field, error.detail) for error in problem.errors)[:MOST_FAULTS_SHOWN]
     return Offers(
         "No offers yet: the form is not complete." if _is_about_form(problem) else problem.detail, faults=faults
     )
@@ -65,13 +72,15 @@ def _is_about_form(problem: Problem) -> bool:
 def _shown(asked: JobQuote) -> Offers:
     quote, regions = asked.quote, asked.regions
     lines = tuple(_line(offer, regions) for offer in quote.offers)
-    why_not = quote.why_not[:MOST_REASONS_SHOWN]
+    why_not = grouped(WhyNot(one.cluster, one.code, one.message, one.is_for_good) for one in quote.why_not)
+    count = len(quote.why_not)
     if quote.wait is not None:
-        return Offers(f"It would wait: {quote.wait.message}.", why_not=why_not)
+        why = headline(quote.wait.message, why_not, meaning_of(quote.wait.code)).removesuffix(".")
+        return Offers(f"It would wait: {why[:1].lower()}{why[1:]}.", why_not=why_not, why_not_count=count)
     clusters = len({line.cluster for line in lines})
     places = "one cluster" if clusters == 1 else f"{clusters} clusters"
     summary = f"It would start now on {lines[0].cluster}; there is room on {places}."
-    return Offers(summary, lines[:MOST_SHOWN], max(0, len(lines) - MOST_SHOWN), why_not)
+    return Offers(summary, lines[:MOST_SHOWN], max(0, len(lines) - MOST_SHOWN), why_not, count)
 
 
 def _line(offer: Offer, regions: Mapping[str, str]) -> OfferLine:

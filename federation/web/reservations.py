@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 
 from federation.models import Reservation
 from federation.operations import cancel_reservation, make_reservation, shorten_reservation
-from federation.queries.pages import gpu_models, pod_set_text
+from federation.queries.pages import gpu_models, pod_set_text, tenant_used_last
 from federation.queries.reservations import (
     ReservationView,
     filtered_reservations,
@@ -26,10 +26,10 @@ from foundation.ids import new_id
 from foundation.pages import Form, asked, show, typed
 from foundation.problems import Conflict, Problem
 from tenancy.engine.roles import Permission
-from tenancy.queries import Actor, visible_tenants
+from tenancy.queries import Actor, first_choice, tenant_choices, visible_tenants
 from tenancy.web import action, page
 
-from .jobs import MOST_OPTIONS, Options, cluster_options
+from .jobs import LIVE, MOST_OPTIONS, Options, cluster_options
 from .submit import LEVEL_OPTIONS, MODE_OPTIONS, POD
 from .typing_in import whole_number, words_of
 
@@ -89,12 +89,13 @@ class ReservationPage:
     wishes: tuple[tuple[str, str], ...]
     may_change: bool
     form: Form
+    live_states: str = LIVE
 
 
-@page
+@page(takes=("state", "cluster"))
 def reservations(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Reservations that serve tenants of the viewer's, newest first."""
-    state, cluster = request.GET.get("state", NOT_OVER), asked(request).get("cluster", "").strip()[:63]
+    state, cluster = asked(request).get("state", NOT_OVER), asked(request).get("cluster", "").strip()[:63]
     state = state if state in {value for value, _ in STATE_OPTIONS} else NOT_OVER
     query = {"state": state} | ({"cluster": cluster} if cluster else {})
     rows = list(filtered_reservations(actor, query).order_by("starts_at", "id")[: MOST_SHOWN + 1])
@@ -111,9 +112,8 @@ def reservations(request: HttpRequest, actor: Actor) -> HttpResponse:
 @page
 def reserve(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The empty form; on success the new reservation's page."""
-    tenants = _tenant_options(actor)
     if request.method != "POST":
-        tenant = tenants[0][0] if tenants else ""
+        tenant = first_choice(_tenant_paths(actor), last_used=tenant_used_last(actor, Reservation))
         return _form(request, actor, Form(values={**DEFAULTS, "tenant": tenant, "key": str(new_id())}))
     values = typed(request)
     body = _body(values)
@@ -174,16 +174,16 @@ def _form(request: HttpRequest, actor: Actor, form: Form, *, status: int = 200) 
     shown = ReservePage(
         form=form,
         key=form.values.get("key", ""),
-        tenants=_tenant_options(actor),
+        tenants=tenant_choices(_tenant_paths(actor), form.values.get("tenant", "")),
         clusters=cluster_options(actor),
         models=tuple((name, "") for name in gpu_models(actor)),
     )
     return show(request, "federation/reserve.html", shown, status=status)
 
 
-def _tenant_options(actor: Actor) -> Options:
-    tenants = visible_tenants(actor, Permission.RESERVE).order_by("path").values_list("path", flat=True)[:MOST_OPTIONS]
-    return tuple((path, path) for path in tenants)
+def _tenant_paths(actor: Actor) -> list[str]:
+    tenants = visible_tenants(actor, Permission.RESERVE).order_by("path")
+    return list(tenants.values_list("path", flat=True)[:MOST_OPTIONS])
 
 
 def _body(values: Mapping[str, str]) -> dict[str, Any]:

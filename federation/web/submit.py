@@ -14,21 +14,22 @@ from django.shortcuts import redirect
 from federation.engine.intake.spec import CAPACITY_TYPES, PRIORITIES
 from federation.models import Job
 from federation.operations.submission import submit_job
-from federation.queries.pages import gpu_models, job_view
+from federation.queries.feasibility import NeverFits
+from federation.queries.pages import gpu_models, job_view, tenant_used_last
 from federation.queries.reservations import filtered_reservations
 from foundation import strict_json
 from foundation.ids import new_id
-from foundation.pages import Form, show, typed
+from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.model import LEVELS
 from tenancy.engine.roles import Permission
-from tenancy.queries import Actor, visible_tenants
+from tenancy.queries import Actor, first_choice, tenant_choices, visible_tenants
 from tenancy.web import page
 
 from .advanced import TIERS, Tier, advanced_of, is_advanced, overflow_controls, overflow_of
 from .jobs import MOST_OPTIONS, Options, cluster_options
-from .offers import Offers, offers_for, refused
+from .offers import FITS_NOWHERE, Offers, offers_for, refused
 from .typing_in import pairs, whole_number, words_of
 
 POD = "pod_sets[0]"
@@ -110,7 +111,7 @@ class SubmitPage:
     modes: Options = MODE_OPTIONS
 
 
-@page
+@page(takes=("from", "by", "tenant"))
 def submit(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The empty form (or the spec of an earlier job, to submit it again); on success the new job's page.
 
@@ -126,6 +127,9 @@ def submit(request: HttpRequest, actor: Actor) -> HttpResponse:
         body = _body(by, values)
         raw = json.dumps(body, sort_keys=True).encode()
         answer = submit_job(actor, body, show=_created, key=values.get("key", "")[:64], raw=raw)
+    except NeverFits as problem:
+        form = Form(values=values, problem=f"{FITS_NOWHERE} See why below.")
+        return _form(request, actor, by, form, status=problem.status, offers=refused(problem))
     except Problem as problem:
         form = Form.refused(values, problem, CONTROL_OF if by == "form" else {"spec": "spec"})
         return _form(request, actor, by, form, status=problem.status)
@@ -188,9 +192,10 @@ def _blank(request: HttpRequest, actor: Actor) -> HttpResponse:
         values["spec"] = _spec_again(actor, earlier)
     elif by == "json":
         values["spec"] = json.dumps(
-            spec_of_form({**DEFAULTS, "tenant": _first_tenant(actor), "name": "my-job"}), indent=2
+            spec_of_form({**DEFAULTS, "tenant": _tenant_to_begin_with(request, actor), "name": "my-job"}), indent=2
         )
-    values["tenant"] = request.GET.get("tenant", "")
+    else:
+        values["tenant"] = _tenant_to_begin_with(request, actor)
     return _form(request, actor, by, Form(values=values))
 
 
@@ -201,7 +206,7 @@ def _form(
         form=form,
         by=by,
         key=form.values.get("key") or str(new_id()),
-        tenants=tuple((path, path) for path in _tenant_paths(actor)),
+        tenants=tenant_choices(_tenant_paths(actor), form.values.get("tenant", "")),
         models=tuple((name, "") for name in gpu_models(actor)),
         clusters=cluster_options(actor),
         reservations=_reservation_options(actor),
@@ -228,9 +233,9 @@ def _reservation_options(actor: Actor) -> Options:
     return tuple((row.name, f"{row.tenant.path}, on {row.cluster.name}") for row in rows)
 
 
-def _first_tenant(actor: Actor) -> str:
-    """A leaf rather than the organisation, for an example."""
-    return max(_tenant_paths(actor), key=lambda path: path.count("/"), default="")
+def _tenant_to_begin_with(request: HttpRequest, actor: Actor) -> str:
+    asked_for = asked(request).get("tenant", "")
+    return first_choice(_tenant_paths(actor), asked=asked_for, last_used=tenant_used_last(actor))
 
 
 def _spec_again(actor: Actor, job_id: str) -> str:

@@ -16,6 +16,8 @@ from foundation.pages import Form
 
 register = template.Library()
 EMPTY = "–"
+MILLI = 1000
+"""Of a GPU or of a core, in quotas and requests: one of them."""
 TONES = {
     "ready": "green", "degraded": "yellow", "unreachable": "red", "auth_failed": "red", "cordoned": "orange", "draining": "orange",
     "queued": "azure", "dispatching": "indigo", "running": "blue", "cancelling": "orange",
@@ -162,7 +164,11 @@ def memory(mib: int | None) -> str:
 @register.filter
 def cores(millicores: int | None) -> str:
     """Millicores as cores."""
-    return EMPTY if millicores is None else f"{_trimmed(Decimal(millicores) / 1000)} cores"
+    return (
+        EMPTY
+        if millicores is None
+        else f"{_trimmed(Decimal(millicores) / 1000)} core{'' if millicores == MILLI else 's'}"
+    )
 
 
 @register.filter
@@ -174,7 +180,7 @@ def amount(value: int | None, resource: str) -> str:
         return memory(value)
     if resource == "cpu":
         return cores(value)
-    return f"{_trimmed(Decimal(value) / 1000)} GPU"
+    return f"{_trimmed(Decimal(value) / 1000)} GPU{'' if value == MILLI else 's'}"
 
 
 @register.filter
@@ -216,6 +222,13 @@ def with_query(context: template.Context, **changes: str | None) -> str:
         if value:
             query[name] = value
     return f"?{query.urlencode()}" if query else "?"
+
+
+@register.inclusion_tag("components/tenant_matches.html", takes_context=True)
+def tenant_matches(context: template.Context, match: Any) -> dict[str, Any]:
+    """What a tenant typed in part stands for (`tenancy.queries.TenantMatch`), each with the page for it alone."""
+    links = [(path, with_query(context, tenant=path, cursor="")) for path in match.named]
+    return {"match": match, "links": links, "more": match.count - len(links)}
 
 
 @register.inclusion_tag("components/field.html")

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from quotas.models import QuotaLimit
 from quotas.queries import visible_limits
 from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
 from tenancy.queries import Actor, visible_tenants
 
 
@@ -42,12 +45,12 @@ class TenantLimits:
     limits: tuple[LimitRow, ...]
 
 
-def quota_tree(actor: Actor, tenant_path: str = "") -> tuple[TenantLimits, ...]:
-    """Tenants that have limits and those above them, parents first."""
+def quota_tree(actor: Actor, among: QuerySet[Tenant]) -> tuple[TenantLimits, ...]:
+    """Those among the tenants that have limits, parents first."""
     editable = _editable_paths(actor)
     limits: dict[UUID, list[QuotaLimit]] = {}
     tenants: dict[str, QuotaLimit] = {}
-    for limit in visible_limits(actor, tenant_path=tenant_path).order_by("resource", "clusters"):
+    for limit in visible_limits(actor).filter(tenant__in=among).order_by("resource", "clusters"):
         limits.setdefault(limit.tenant_id, []).append(limit)
         tenants[limit.tenant.path] = limit
     top = min((limit.tenant.depth for limit in tenants.values()), default=0)

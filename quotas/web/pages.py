@@ -8,12 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from clusters.queries import visible_clusters
-from foundation.pages import Form, show, typed
+from foundation.pages import Form, asked, show, typed
 from foundation.problems import Invalid, Problem
 from quotas.engine.amounts import BadAmount, format_amount, parse_amount
 from quotas.operations import delete_limit, put_limit
 from quotas.queries import limit_by_id
-from tenancy.queries import Actor
+from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, path_suggestions, tenant_choices
 from tenancy.web import action, page
 
 from .lists import TenantLimits, editable_tenants, quota_tree
@@ -25,8 +25,9 @@ CONTROLS = {name: name for name in ("tenant", "resource", "nominal", "clusters")
 @dataclass(frozen=True, slots=True)
 class QuotasPage:
     tenants: tuple[TenantLimits, ...]
-    tenant: str
+    match: TenantMatch
     form: Form
+    paths: tuple[tuple[str, str], ...]
     may_edit: bool
 
 
@@ -39,25 +40,28 @@ class QuotaEditPage:
     limit_id: UUID | None
 
 
-@page
+@page(takes=("tenant",))
 def quotas(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The tree of limits with what is held against each."""
-    tenant = request.GET.get("tenant", "").strip()
+    match = match_tenants(actor, asked(request).get("tenant", ""))
     shown = QuotasPage(
-        tenants=quota_tree(actor, tenant),
-        tenant=tenant,
-        form=Form(values={"tenant": tenant}),
+        tenants=quota_tree(actor, match.tenants),
+        match=match,
+        form=Form(values={"tenant": match.typed}),
+        paths=path_suggestions(actor),
         may_edit=bool(editable_tenants(actor)),
     )
     return show(request, "quotas/quotas.html", shown, live="quotas/quotas_live.html")
 
 
-@page
+@page(takes=("limit", "tenant"))
 def edit(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The form that sets a limit, filled from an existing one when `limit` names it."""
     limit_id = _limit_id(request.GET.get("limit", ""))
     if request.method != "POST":
-        return _form(request, actor, Form(values=_values_of(actor, limit_id, request.GET.get("tenant", ""))), limit_id)
+        return _form(
+            request, actor, Form(values=_values_of(actor, limit_id, asked(request).get("tenant", ""))), limit_id
+        )
     values = typed(request)
     try:
         limit, is_new = put_limit(
@@ -85,7 +89,7 @@ def remove(request: HttpRequest, actor: Actor, limit_id: UUID) -> HttpResponse:
 def _form(request: HttpRequest, actor: Actor, form: Form, limit_id: UUID | None, *, status: int = 200) -> HttpResponse:
     shown = QuotaEditPage(
         form=form,
-        tenants=tuple((path, path) for path in editable_tenants(actor)),
+        tenants=tenant_choices(editable_tenants(actor), form.values.get("tenant", "")),
         resources=RESOURCES,
         clusters=tuple((cluster.name, cluster.region) for cluster in visible_clusters(actor).order_by("name")),
         limit_id=limit_id,
@@ -109,7 +113,7 @@ def _limit_id(text: str) -> UUID | None:
 
 def _values_of(actor: Actor, limit_id: UUID | None, tenant: str) -> dict[str, str]:
     if limit_id is None:
-        return {"resource": "gpu", "tenant": tenant}
+        return {"resource": "gpu", "tenant": first_choice(editable_tenants(actor), asked=tenant)}
     limit = limit_by_id(actor, limit_id)
     return {
         "tenant": limit.tenant.path,

@@ -79,20 +79,45 @@
   setInterval(() => localise(document), 15000);
 
   // ── live regions: ask only while someone looks; never replace what holds the focus ───────────────────────
+  let pausedUntil = 0;
   document.addEventListener("htmx:before:request", (event) => {
     const region = event.target.closest?.("[data-live]");
     if (!region) return;
     const typing = region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
-    if (document.hidden || typing) event.preventDefault();
+    if (document.hidden || typing || Date.now() < pausedUntil) event.preventDefault();
   });
   document.addEventListener("htmx:after:swap", () => localise(document));
 
-  // ── a lost connection is said at once, and no longer than it lasts ──────────────────────────────────────
+  // ── a poll without an answer, or one that is refused, is said at once and no longer than it lasts ────────
+  // After a refusal the polls pause: for as long as the server asks, else twice as long each time.
   const connection = document.querySelector("[data-connection]");
+  const FIRST_PAUSE_MS = 5_000;
+  const LONGEST_PAUSE_MS = 60_000;
+  let refusals = 0;
   const isLive = (event) => event.target.closest?.("[data-live]") && connection;
-  document.addEventListener("htmx:error", (event) => { if (isLive(event)) connection.hidden = false; });
-  document.addEventListener("htmx:after:request", (event) => { if (isLive(event)) connection.hidden = true; });
-  window.addEventListener("offline", () => { if (connection && document.querySelector("[data-live]")) connection.hidden = false; });
+  const say = (trouble) => {
+    connection.hidden = !trouble;
+    for (const text of connection.querySelectorAll("[data-trouble]")) text.hidden = text.dataset.trouble !== trouble;
+  };
+  const pauseAfter = (response) => {
+    const asked = Number(response.headers.get("Retry-After")) * 1000;
+    const own = FIRST_PAUSE_MS * 2 ** refusals * (0.75 + Math.random() / 2);
+    refusals += 1;
+    pausedUntil = Date.now() + Math.min(asked > 0 ? Math.max(asked, own) : own, LONGEST_PAUSE_MS);
+  };
+  document.addEventListener("htmx:error", (event) => { if (isLive(event)) say("lost"); });
+  document.addEventListener("htmx:after:request", (event) => {
+    if (!isLive(event)) return;
+    const response = event.detail.ctx.response;
+    if (response.status >= 400) {
+      pauseAfter(response);
+      say("refused");
+    } else {
+      refusals = pausedUntil = 0;
+      say("");
+    }
+  });
+  window.addEventListener("offline", () => { if (connection && document.querySelector("[data-live]")) say("lost"); });
 
   // ── small comforts ───────────────────────────────────────────────────────────────────────────────────────
   for (const control of document.querySelectorAll("[data-submit-on-change]")) {

@@ -22,6 +22,11 @@ from .actors import tokens_of as tokens_of
 from .actors import unchained_entries as unchained_entries
 from .actors import visible_tenants as visible_tenants
 from .actors import what_hangs_on as what_hangs_on
+from .matching import TenantMatch as TenantMatch
+from .matching import first_choice as first_choice
+from .matching import match_tenants as match_tenants
+from .matching import path_suggestions as path_suggestions
+from .matching import tenant_choices as tenant_choices
 from .people import administers as administers
 from .people import link_holds as link_holds
 from .people import live_link as live_link

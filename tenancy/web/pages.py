@@ -97,7 +97,7 @@ def revoke(request: HttpRequest, actor: Actor, token_id: UUID) -> HttpResponse:
     return redirect("tokens")
 
 
-@page
+@page(takes=("actor", "action", "object", "cursor"))
 def audit(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The trail of the tenants where the viewer may read it, newest first."""
     entries = audit_page(actor, asked(request))

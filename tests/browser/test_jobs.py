@@ -5,6 +5,7 @@ import pytest
 
 from federation.models import Job
 from federation.operations import request_cancellation
+from foundation.problems import RateLimited, Unavailable
 from quotas.models import QuotaLimit
 from tenancy.queries import actor_for
 from tests.browser.test_pages import waiting_job
@@ -201,6 +202,67 @@ def test_a_lost_connection_is_said_at_once_and_no_longer_than_it_lasts(window, a
     lost.wait_for(timeout=2_000)
     w.page.context.set_offline(False)
     lost.wait_for(state="hidden", timeout=15_000)
+
+
+@pytest.mark.parametrize(
+    ("problem", "refusals", "least_ticks"),
+    [(RateLimited(retry_after_seconds=30), 2, 9), (Unavailable(), 4, 8)],
+    ids=["too many requests", "no database"],
+)
+def test_a_refused_poll_is_said_comes_more_rarely_and_leaves_the_page_as_it_was(
+    window, admin, monkeypatch, problem, refusals, least_ticks
+):
+    def refused(*_):
+        seen.append(problem.status)
+        raise problem
+
+    waiting_job(admin)
+    seen, ticks = [], 0
+    w = window()
+    w.page.clock.install()
+    w.sign_in(admin)
+    w.open("/jobs/")
+    said, rows = w.page.get_by_text("Switchyard is busy or has a fault"), w.page.locator("#jobs tbody tr")
+    with monkeypatch.context() as patch:
+        patch.setattr("federation.web.jobs.job_list", refused)
+        while len(seen) < refusals and ticks < 200:
+            ticks += 1
+            next_poll(w)
+        said.wait_for()
+        assert ticks >= least_ticks, "it asked again as if nothing had happened"
+        assert rows.count() == 1
+        assert w.page.get_by_text("The connection to Switchyard is lost").is_hidden()
+    waiting_job(admin)
+    while said.is_visible() and ticks < 400:
+        ticks += 1
+        next_poll(w)
+    assert said.is_hidden()
+    next_poll(w)
+    rows.nth(1).wait_for()
+    w.troubles[:] = [trouble for trouble in w.troubles if f"answered {problem.status}" not in trouble]
+
+
+def next_poll(w):
+    """Moves the page's clock on by the time between two polls, and gives the answer some time of ours."""
+    w.page.clock.run_for(4_000)
+    w.page.wait_for_timeout(60)
+
+
+def test_other_clusters_of_a_reason_unfold_by_keyboard_and_stay_unfolded(window, admin):
+    job = waiting_job(admin)
+    told = [
+        {"cluster": name, "code": "not_enough_free", "message": "none is free", "is_for_good": False}
+        for name in ("north", "south", "west")
+    ]
+    Job.objects.filter(id=job.id).update(explanation={"clusters": told})
+    w = window().sign_in(admin)
+    w.open(f"/jobs/{job.id}/")
+    fold, others = w.page.locator("#job summary", has_text="2 more"), w.page.get_by_text("south, west")
+    assert others.is_hidden()
+    with w.page.expect_response(lambda response: response.status in {200, 304} and response.url.endswith(f"{job.id}/")):
+        fold.focus()
+        w.page.keyboard.press("Enter")
+    assert others.is_visible()
 
 
 def test_a_poll_that_brings_no_news_is_answered_304(window, admin):

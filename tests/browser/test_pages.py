@@ -13,9 +13,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 PATHS = [
     "/", "/jobs/", "/jobs/new/", "/jobs/new/?by=json", "/clusters/", "/clusters/register/",
-    "/clusters/register/?by=parts", "/quotas/", "/quotas/set/", "/usage/", "/usage/?by=job&by=day", "/prices/",
+    "/clusters/register/?by=parts", "/quotas/", "/quotas/set/", "/usage/", "/usage/?group_by=job&group_by=day", "/prices/",
     "/prices/egress/", "/datasets/", "/reservations/", "/reservations/?state=ended&cluster=x%00", "/reservations/new/",
-    "/tenants/", "/tokens/", "/audit/", "/capacity/", "/capacity/?gpus=x&models=%3Cb%3E&tenant=nobody",
+    "/tenants/", "/tokens/", "/audit/", "/jobs/?tenant=Rese&state=queued,running", "/quotas/?tenant=nobody", "/usage/?tenant=ac",
+    "/capacity/", "/capacity/?gpus=x&models=%3Cb%3E&tenant=nobody",
 ]  # fmt: skip
 
 
@@ -137,3 +138,28 @@ def test_times_are_shown_in_the_readers_zone_with_utc_on_hover(window, admin):
     assert "08:30" in time.inner_text()
     assert time.get_attribute("title") == "2026-03-01 23:30:00 UTC"
     assert "Asia/Tokyo" in w.page.locator("footer").inner_text()
+
+
+def sent_bytes(w, path):
+    """What a first visit moves over the network, headers included, as Chromium counts it; and the files' addresses."""
+    session, moved, addresses = w.page.context.new_cdp_session(w.page), [], []
+    session.on("Network.loadingFinished", lambda event: moved.append(event["encodedDataLength"]))
+    session.on("Network.responseReceived", lambda event: addresses.append(event["response"]["url"]))
+    session.send("Network.enable")
+    w.page.goto(f"{w.address}{path}", wait_until="networkidle")
+    return sum(moved), addresses
+
+
+def test_a_first_visit_of_the_overview_moves_at_most_130_kb_and_a_second_only_the_page(window, admin):
+    for _ in range(8):
+        waiting_job(admin)
+    w = window()
+    w.sign_in(admin)
+    # The sign-in page loads the same files: the visit is a first one once they are forgotten.
+    forget = w.page.context.new_cdp_session(w.page)
+    forget.send("Network.clearBrowserCache")
+    first, addresses = sent_bytes(w, "/")
+    assert len([address for address in addresses if "/static/" in address]) >= 6
+    assert first <= 130_000, first
+    again, _ = sent_bytes(w, "/")
+    assert again < first / 3

@@ -9,8 +9,9 @@ from clusters.queries.pages import fleet_view
 from federation.models import Attempt, Job
 from federation.queries.overview import workload
 from federation.queries.pages import job_list, job_view
+from federation.web.jobs import LIVE
 from foundation.clock import now
-from foundation.problems import NotFound
+from foundation.problems import Invalid, NotFound
 from tests.builders import actor_for, bind, make_cluster, make_flavor, make_node, make_spec, make_user, submit
 
 pytestmark = pytest.mark.django_db
@@ -106,3 +107,94 @@ def test_the_overview_counts_what_waits_by_reason_and_what_ended_by_the_hour(use
     assert (found.hours[-1].succeeded, found.hours[-1].failed, found.hours[-1].submitted) == (1, 1, 4)
     assert found.hours[-1].failed_top == 0
     assert {line.name for line in found.live} == {"j0", "j3"}
+
+
+def test_jobs_are_found_by_a_part_of_their_tenants_path(user):
+    jobs_of(user, 1)
+    submit(actor_for(user), {"tenant": "acme", **make_spec(name="of-acme")})
+    actor = actor_for(user)
+    assert [line.name for line in job_list(actor, {"tenant": "Resear"}).jobs] == ["j0"]
+    assert [line.name for line in job_list(actor, {"tenant": "acme"}).jobs] == ["of-acme", "j0"]
+    nothing = job_list(actor, {"tenant": "nobody"})
+    assert (nothing.jobs, nothing.match.count, nothing.filters["tenant"]) == ((), 0, "nobody")
+
+
+def test_jobs_are_filtered_in_the_words_of_the_api(user):
+    first, _ = jobs_of(user, 2)
+    Job.objects.filter(id=first.id).update(state="running", labels={"team": "vision"})
+    actor = actor_for(user)
+    for query in (
+        {"state": "running"},
+        {"state": LIVE, "label": "team:vision"},
+        {"label": "team=vision"},
+        {"label": "team"},
+    ):
+        assert [line.name for line in job_list(actor, query).jobs] == ["j0"], query
+    assert len(job_list(actor, {"state": "running,queued"}).jobs) == 2
+    with pytest.raises(Invalid, match="one or more of: cancelled"):
+        job_list(actor, {"state": "live"})
+
+
+PART_OF_TENANT = ("/jobs/", "/quotas/", "/usage/", "/capacity/")
+
+
+@pytest.mark.parametrize("path", PART_OF_TENANT)
+def test_a_page_lists_the_tenants_that_a_part_matches_and_keeps_what_was_typed(user, client, path):
+    bind(user, "other/research")
+    client.force_login(user)
+    page = client.get(path, {"tenant": "Resear"}).content.decode()
+    assert "“Resear” matches 2 tenants" in page
+    assert 'href="?tenant=acme%2Fresearch">acme/<wbr>research</a>' in page
+    if path != "/capacity/":
+        assert 'value="Resear"' in page
+
+
+@pytest.mark.parametrize("path", PART_OF_TENANT)
+@pytest.mark.parametrize("typed", ["nobody", "acme/nobody", "<b>", "%", "a" * 2000])
+def test_a_tenant_that_matches_nothing_is_no_page_that_is_missing(user, client, path, typed):
+    client.force_login(user)
+    answer = client.get(path, {"tenant": typed})
+    assert answer.status_code == 200
+    assert "No tenant that you can see has" in answer.content.decode()
+    assert "<b>" not in answer.content.decode()
+
+
+def test_usage_of_a_part_offers_the_file_where_the_api_can_name_the_tenants(user, client):
+    client.force_login(user)
+    assert b"tenant=acme%2Fresearch" in client.get("/usage/?tenant=resear").content
+    bind(user, "other/research")
+    assert b"CSV" not in client.get("/usage/?tenant=resear").content
+    assert client.get("/usage/?group_by=tenant,flavor&group_by=day").context["page"].columns == (
+        "tenant",
+        "flavor",
+        "day",
+    )
+    assert client.get("/usage/?group_by=colour").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/jobs/new/", 'value="acme/research" selected'),
+        ("/jobs/new/?by=json", "&quot;tenant&quot;: &quot;acme/research&quot;"),
+        ("/reservations/new/", 'value="acme/research" selected'),
+        ("/capacity/", 'value="acme/research" selected'),
+    ],
+)
+def test_a_form_begins_with_the_tenant_that_was_used_last(user, client, path, named):
+    client.force_login(user)
+    bind(user, "acme/sales")
+    assert named not in client.get(path).content.decode()
+    jobs_of(user, 1)
+    assert named in client.get(path).content.decode()
+
+
+@pytest.mark.parametrize("path", ["/jobs/new/", "/reservations/new/", "/datasets/", "/quotas/set/"])
+def test_no_form_begins_with_the_organisation_because_it_comes_first(user, client, path):
+    client.force_login(user)
+    assert 'value="acme/research" selected' in client.get(path).content.decode()
+    bind(user, "acme/sales")
+    page = client.get(path).content.decode()
+    assert '<option value="" selected>Choose a tenant</option>' in page
+    assert 'value="acme" selected' not in page
+    assert 'value="acme" selected' in client.get(f"{path}?tenant=acme").content.decode() or path == "/reservations/new/"

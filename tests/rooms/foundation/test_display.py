@@ -54,8 +54,11 @@ def test_memory_is_written_in_the_unit_that_reads_best(mib, text):
 @pytest.mark.parametrize(
     ("value", "resource", "text"),
     [
-        (500, "gpu", "0.5 GPU"),
-        (16_000, "gpu:H100-80GB", "16 GPU"),
+        (500, "gpu", "0.5 GPUs"),
+        (16_000, "gpu:H100-80GB", "16 GPUs"),
+        (1000, "gpu", "1 GPU"),
+        (0, "gpu", "0 GPUs"),
+        (1000, "cpu", "1 core"),
         (1500, "cpu", "1.5 cores"),
         (2048, "memory", "2 GiB"),
     ],
