@@ -122,6 +122,8 @@ def _places(actor: Actor) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str,
 def _read(values: Mapping[str, str], *, is_new: bool) -> tuple[int, list[Location]]:
     """Size and places as they were typed, or Invalid with every field at fault."""
     errors: list[FieldError] = []
+    if is_new and not values.get("tenant"):
+        errors.append(FieldError("tenant", "required", "choose a tenant"))
     if is_new and not is_name(values.get("name", "").strip()):
         errors.append(FieldError("name", "bad_format", DATASET_NAME))
     size_bytes = 0

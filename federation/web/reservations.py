@@ -31,7 +31,7 @@ from tenancy.web import action, page
 
 from .jobs import LIVE, MOST_OPTIONS, Options, cluster_options
 from .submit import LEVEL_OPTIONS, MODE_OPTIONS, POD
-from .typing_in import whole_number, words_of
+from .typing_in import check_chosen, whole_number, words_of
 
 MOST_SHOWN = 200
 NOT_OVER = "scheduled,active"
@@ -118,6 +118,7 @@ def reserve(request: HttpRequest, actor: Actor) -> HttpResponse:
     values = typed(request)
     body = _body(values)
     try:
+        check_chosen(values)
         raw = json.dumps(body, sort_keys=True).encode()
         answer = make_reservation(actor, body, show=_made, key=values.get("key", "")[:64], raw=raw)
     except Problem as problem:

@@ -30,7 +30,7 @@ from tenancy.web import page
 from .advanced import TIERS, Tier, advanced_of, is_advanced, overflow_controls, overflow_of
 from .jobs import MOST_OPTIONS, Options, cluster_options
 from .offers import FITS_NOWHERE, Offers, offers_for, refused
-from .typing_in import pairs, whole_number, words_of
+from .typing_in import check_chosen, pairs, whole_number, words_of
 
 POD = "pod_sets[0]"
 CONTROL_OF = {
@@ -173,7 +173,10 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _body(by: str, values: Mapping[str, str]) -> object:
-    return _read_json(values.get("spec", "")) if by == "json" else spec_of_form(values)
+    if by == "json":
+        return _read_json(values.get("spec", ""))
+    check_chosen(values)
+    return spec_of_form(values)
 
 
 def _offers(actor: Actor, by: str, values: Mapping[str, str]) -> Offers:

@@ -1,6 +1,14 @@
 """What the forms of this room take as it is typed: numbers, words between commas, pairs a line."""
 
-from foundation.problems import FieldError
+from collections.abc import Mapping
+
+from foundation.problems import FieldError, Invalid
+
+
+def check_chosen(values: Mapping[str, str]) -> None:
+    """Raises Invalid while no tenant is chosen: one that is not named would only look absent."""
+    if not values.get("tenant", "").strip():
+        raise Invalid.field("tenant", "required", "choose a tenant")
 
 
 def whole_number(text: str) -> int | str:

@@ -64,6 +64,8 @@ def edit(request: HttpRequest, actor: Actor) -> HttpResponse:
         )
     values = typed(request)
     try:
+        if not values.get("tenant"):
+            raise Invalid.field("tenant", "required", "choose a tenant")
         limit, is_new = put_limit(
             actor,
             values.get("tenant", ""),

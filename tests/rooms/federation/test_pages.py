@@ -198,3 +198,17 @@ def test_no_form_begins_with_the_organisation_because_it_comes_first(user, clien
     assert '<option value="" selected>Choose a tenant</option>' in page
     assert 'value="acme" selected' not in page
     assert 'value="acme" selected' in client.get(f"{path}?tenant=acme").content.decode() or path == "/reservations/new/"
+
+
+@pytest.mark.parametrize("path", ["/jobs/new/", "/reservations/new/", "/datasets/", "/quotas/set/"])
+def test_a_form_without_a_tenant_asks_for_one(user, client, path):
+    client.force_login(user)
+    answer = client.post(path, {"tenant": "", "name": "x", "resource": "gpu", "nominal": "1"})
+    assert answer.status_code == 422
+    assert "choose a tenant" in answer.content.decode()
+
+
+def test_no_offers_are_made_before_a_tenant_is_chosen(user, client):
+    client.force_login(user)
+    answer = client.post("/jobs/new/", {"tenant": "", "show": "offers"}, headers={"HX-Request": "true"})
+    assert "No offers yet: the form is not complete." in answer.content.decode()
