@@ -51,6 +51,12 @@ def tenants_under(actor: Actor, path: str) -> dict[UUID, str]:
     return gone | dict(Tenant.objects.filter(here).values_list("id", "path"))
 
 
+def tenants_were_under(actor: Actor, path: str) -> bool:
+    """Whether the actor may see a tenant whose usage stands at or below a path that no tenant has any more."""
+    path = path.strip("/ ")
+    return bool(path) and visible_tenants(actor).filter(id__in=_metered_under(path)).exists()
+
+
 def _metered_under(path: str) -> list[UUID]:
     if "\x00" in path:
         return []

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 
 from billing.engine.shares import shown_parts
 from billing.queries import UsageReport, usage_report
+from billing.queries.paths import tenants_were_under
 from foundation.clock import now
 from foundation.pages import Form, asked, show
 from foundation.plain_json import instant
@@ -74,6 +75,8 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
     month = _month(request.GET.get("month", ""))
     groups = _groups(request.GET.getlist("group_by")) or list(DEFAULT_GROUPS)
     match = match_tenants(actor, asked(request).get("tenant", ""))
+    if not match.count and tenants_were_under(actor, match.typed):
+        match = replace(match, is_exact=True)
     among = None if match.is_exact or match.path else match.tenants
     report = usage_report(actor, match.path, *_period(month), groups, among=among)
     columns = tuple(column for column in report.columns if not column.endswith("_id"))
