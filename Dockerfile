@@ -31,9 +31,9 @@ RUN groupadd --gid 10001 switchyard \
 WORKDIR /app
 COPY --from=build /app /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    SWITCHYARD_BIND=0.0.0.0:8000 SWITCHYARD_HEALTH_BIND=0.0.0.0:8001 SWITCHYARD_HOME=/tmp \
+    SWITCHYARD_BIND=0.0.0.0:8000 SWITCHYARD_HEALTH_BIND=0.0.0.0:8001 SWITCHYARD_METRICS_BIND=0.0.0.0:8002 SWITCHYARD_HOME=/tmp \
     # A worker told to end gives its tasks ten seconds and then hands them back.
     REMAP_SIGTERM=SIGQUIT
 USER 10001:10001
-EXPOSE 8000 8001
+EXPOSE 8000 8001 8002
 CMD ["gunicorn", "--config", "python:config.gunicorn"]

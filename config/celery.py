@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from celery import Celery, bootsteps, signals
@@ -15,9 +16,20 @@ from django.db import close_old_connections
 from kombu.transport import TRANSPORT_ALIASES
 
 from config.redis_url import broker_url
+from foundation import figures
 from foundation.processes import demand, die_with_parent
 
-app = Celery("switchyard")
+
+class Gateway(Celery):
+    """Celery, whose workers count together with the processes of their pool."""
+
+    @cached_property
+    def Worker(self) -> Any:  # noqa: N802 - Celery's name; asked for by a worker alone, before it imports a task
+        figures.share()
+        return super().Worker
+
+
+app = Gateway("switchyard")
 ALIVE_SECONDS = 20
 QUEUES = ("cycle", "dispatch", "observe", "bill", "notify")
 TRANSPORT_ALIASES["rings"] = "foundation.rings:Transport"
@@ -103,3 +115,18 @@ def _touch_alive() -> None:
 
 
 app.steps["worker"].add(Alive)
+
+
+class Scraped(bootsteps.StartStopStep):
+    """Serves what the pool's processes count, once they are forked: none of them has the port open."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def start(self, parent: Any) -> None:  # noqa: ARG002 - Celery passes it
+        """Called by the worker when it starts."""
+        from foundation.scraping import serve_metrics  # noqa: PLC0415 - it needs Django, which the worker has set up by now
+
+        serve_metrics("worker")
+
+
+app.steps["worker"].add(Scraped)

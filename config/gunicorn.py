@@ -7,8 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from config import environment as env
-from config.wsgi import application as application  # sets Django up, which the worker's class needs
+from foundation import figures
 from foundation.processes import die_with_parent
+
+figures.share()  # before the application defines its metrics
+
+from config.wsgi import application as application  # noqa: E402 - sets Django up, which the worker's class needs
+from federation.api.metrics import web_figures  # noqa: E402 - likewise
+from foundation.scraping import open_port, serve_port  # noqa: E402 - likewise
 
 wsgi_app = "config.wsgi:application"
 bind = [env.text("SWITCHYARD_BIND", f"127.0.0.1:{env.number('SWITCHYARD_PORT', 8000, least=1, most=65535)}")]
@@ -36,6 +42,16 @@ max_requests_jitter = 5_000
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - made by mkstemp there
 control_socket_disable = True
 proc_name = "switchyard web"
+
+
+# Opened once and shared by the workers: each can tell what all of them counted.
+_metrics = open_port("web")
+
+
+def post_worker_init(_worker: Any) -> None:
+    """Once a worker can serve, it serves its figures too."""
+    if _metrics is not None:
+        serve_port(_metrics, web_figures)
 
 
 def post_fork(_server: Any, _worker: Any) -> None:

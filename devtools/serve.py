@@ -68,9 +68,9 @@ SECRETS = (
 )
 NEEDS: dict[str, Sequence[str]] = {
     "web": SECRETS[1:],
-    "worker": ("REDIS_URL", "SWITCHYARD_KEY_RING"),
-    "beat": ("REDIS_URL", "SWITCHYARD_KEY_RING"),
-    "observer": ("SWITCHYARD_KEY_RING",),
+    "worker": ("REDIS_URL", "SWITCHYARD_KEY_RING", "SWITCHYARD_METRICS_TOKEN"),
+    "beat": ("REDIS_URL", "SWITCHYARD_KEY_RING", "SWITCHYARD_METRICS_TOKEN"),
+    "observer": ("SWITCHYARD_KEY_RING", "SWITCHYARD_METRICS_TOKEN"),
     "migrate": (OWNER_URL,),
     "collectstatic": (),
     "seed_demo": SECRETS[1:],
@@ -259,6 +259,7 @@ def _environment(home: Path, *, with_demo: bool) -> dict[str, str]:
     environment["SWITCHYARD_HOME"] = str(home)
     port = environment.setdefault("SWITCHYARD_PORT", "8000")
     environment.setdefault("SWITCHYARD_HEALTH_PORT", str(int(port) + 1) if port.isdigit() else "8001")
+    environment.setdefault("SWITCHYARD_METRICS_PORT", str(min(int(port) + 2, 65532)) if port.isdigit() else "8002")
     environment.setdefault("SWITCHYARD_AUDIT_ANCHORS", str(home / "audit-anchors.jsonl"))
     environment["PYTHONUNBUFFERED"] = "1"
     # A worker told to end gives its tasks a moment and then hands them back, instead of waiting for all of them.

@@ -169,6 +169,7 @@ def start_gateway(home: Path, **settings: str) -> Gateway:
         "SWITCHYARD_HOME": str(home),
         "SWITCHYARD_PORT": str(port),
         "SWITCHYARD_HEALTH_PORT": str(free_port()),
+        "SWITCHYARD_METRICS_PORT": "0",
         "SWITCHYARD_EGRESS_ALLOW": "127.0.0.0/8",
         "SWITCHYARD_ALLOW_SIMULATION": "1",
         **settings,

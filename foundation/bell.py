@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import psycopg
 from django.db import Error, close_old_connections, connection, transaction
 from django.utils.module_loading import import_string
+from prometheus_client import Counter
 
 from .clock import monotonic
 from .outbox import CHANNEL
@@ -31,6 +32,9 @@ BROKER_REST_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
 DRAIN_ROWS = 10_000
 INLINE_THREADS = 4
+RINGS = Counter(
+    "switchyard_rings", "Routines triggered by the bell: sent to a worker, or run by itself.", ["routine", "how"]
+)
 LEAVE_SECONDS = 8.0
 """How long a bell that stops waits for what it has begun. The rest is left as by a process that dies: claims expire."""
 
@@ -132,6 +136,7 @@ class Bell:
             if ring.schedule.name in self._busy:
                 return
             self._busy.add(ring.schedule.name)
+        RINGS.labels(ring.schedule.name, "here").inc()
         try:
             close_old_connections()
             self._work_here(ring.schedule)
@@ -167,6 +172,7 @@ class Bell:
             log.warning("the broker does not answer (%s); %s runs here", type(error).__name__, schedule.name)
             self._broker_rests_until = monotonic() + BROKER_REST_SECONDS
             return False
+        RINGS.labels(schedule.name, "sent").inc()
         return True
 
 

@@ -17,6 +17,8 @@ os.environ.setdefault("SWITCHYARD_SECRET_KEY", "tests-only-" + "k" * 50)
 os.environ.setdefault("SWITCHYARD_KEY_RING", "test:" + base64.b64encode(b"t" * 32).decode())
 os.environ.setdefault("SWITCHYARD_EGRESS_ALLOW", "127.0.0.0/8")
 os.environ.setdefault("SWITCHYARD_ALLOW_SIMULATION", "1")
+# Many processes of one kind run at the same time; a test of figures names a port.
+os.environ.setdefault("SWITCHYARD_METRICS_PORT", "0")
 
 if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
     home = Path(tempfile.mkdtemp(prefix="switchyard-tests-", dir="/var/tmp"))

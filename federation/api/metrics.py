@@ -1,26 +1,21 @@
-"""/metrics in Prometheus' text format: what operations counted, and how the database stands at this moment.
+"""/metrics of the web process: what its requests counted, and the state of the database at this moment.
 
-With SWITCHYARD_METRICS_TOKEN set it takes that token (`Authorization: Bearer …`) from anybody. Without one it answers only
-peers on loopback that came without a proxy, since numbers by cluster are nobody else's business.
+`foundation.scraping` says who may read it, and serves what the other processes counted.
 """
 
-import hmac
-import ipaddress
-import os
 from collections.abc import Iterator
 
-from django.conf import settings
+from django.db import connection
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_GET
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, Metric, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.multiprocess import MultiProcessCollector  # type: ignore[attr-defined, unused-ignore]
 from prometheus_client.registry import Collector
 
 from federation.operations import figures  # noqa: F401 - its counters register themselves
 from federation.queries.figures import Standing, standing
-
-FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
+from foundation.figures import counted
+from foundation.scraping import may_scrape
 
 
 class StandingCollector(Collector):
@@ -93,23 +88,20 @@ def _audit_gauges(now: Standing) -> Iterator[Metric]:
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
     """All figures; absent (404) for those who may not have them."""
-    if not _may_read(request):
+    if not may_scrape(request.META):
         raise Http404
+    return HttpResponse(_all(), content_type=CONTENT_TYPE_LATEST)
+
+
+def web_figures() -> bytes:
+    """All figures, for the web process's metrics port: outside a request, nothing else looks after the connection."""
+    try:
+        return _all()
+    finally:
+        connection.close()
+
+
+def _all() -> bytes:
     registry = CollectorRegistry()
     registry.register(StandingCollector())
-    counted = REGISTRY
-    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
-        counted = CollectorRegistry()
-        MultiProcessCollector(counted)  # type: ignore[no-untyped-call]
-    return HttpResponse(generate_latest(registry) + generate_latest(counted), content_type=CONTENT_TYPE_LATEST)
-
-
-def _may_read(request: HttpRequest) -> bool:
-    if settings.METRICS_TOKEN:
-        given = request.META.get("HTTP_AUTHORIZATION", "")
-        return hmac.compare_digest(given.encode(), f"Bearer {settings.METRICS_TOKEN}".encode())
-    try:
-        peer = ipaddress.ip_address(request.META.get("REMOTE_ADDR", ""))
-    except ValueError:
-        return False
-    return peer.is_loopback and not any(header in request.META for header in FORWARDED)
+    return generate_latest(registry) + counted()

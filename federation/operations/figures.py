@@ -1,8 +1,4 @@
-"""What operations count and time as they work, for `/metrics`.
-
-With several processes set PROMETHEUS_MULTIPROC_DIR to one folder for all of them, emptied when the gateway starts: each
-process keeps its numbers there and whichever is asked adds them up.
-"""
+"""What operations count and time as they work, for `/metrics` of the process in which they work (`foundation.figures`)."""
 
 from prometheus_client import Counter, Histogram
 
@@ -17,6 +13,7 @@ DISPATCH_SECONDS = Histogram(
     buckets=FAST,
 )
 SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs accepted, singly or in bulk.", ["way"])
+OBSERVED = Counter("switchyard_observations", "Reports on Jobs and pods that were recorded, by cluster.", ["cluster"])
 REOPENED = Counter("switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running.")
 UNSEEN_PODS = Counter(
     "switchyard_pods_unseen", "Pods that ran while no observer watched, metered as their Jobs tell of them."

@@ -91,6 +91,9 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         stop_for_another(again)
         reopen_settled(cluster_id, changed)
     _tell_refused(cluster_id, refused)
+    figures.OBSERVED.labels(str(cluster_id)).inc(
+        len(seen.jobs) + len(seen.pods) + len(seen.gone_jobs) + len(seen.gone_pods)
+    )
     return len(concerned)
 
 

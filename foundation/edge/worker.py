@@ -46,8 +46,8 @@ class BufferedWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
         door = Door(self.wsgi, self.cfg, Meter(settings.EDGE_RATES, self.cfg.workers), settings.EDGE_TRUST)
         front = Front([own], bounds, cfg=self.cfg, judge=door.judge, is_exempt=door.is_proxy)
         told = Front(for_health, HEALTH_BOUNDS, cfg=self.cfg)
-        _start_threads(self.cfg.threads, front, door.serve)
-        _start_threads(HEALTH_THREADS, told, Door(health, self.cfg).serve)
+        start_threads(self.cfg.threads, front, door.serve)
+        start_threads(HEALTH_THREADS, told, Door(health, self.cfg).serve)
         teller = threading.Thread(target=told.run, args=[lambda: self.alive], name="health", daemon=True)
         teller.start()
         front.run(lambda: self._goes_on(door))
@@ -170,7 +170,9 @@ def _credential(headers: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(session[1].encode()).hexdigest() if session else ""
 
 
-def _start_threads(count: int, front: Front, serve: Callable[[Front, Connection], None]) -> None:
+def start_threads(count: int, front: Front, serve: Callable[[Front, Connection], None]) -> None:
+    """So many daemon threads that answer the front's requests."""
+
     def work() -> None:
         while (connection := front.requests.get()) is not None:
             serve(front, connection)

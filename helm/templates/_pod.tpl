@@ -25,9 +25,9 @@ app.kubernetes.io/component: {{ .component }}
 {{- $needs := dict
   "migrate" (list "DATABASE_URL" "SWITCHYARD_OWNER_DATABASE_URL")
   "web" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_SECRET_KEY" "SWITCHYARD_KEY_RING" "SWITCHYARD_POLICY_TOKEN" "SWITCHYARD_METRICS_TOKEN")
-  "worker" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING")
-  "beat" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING")
-  "observer" (list "DATABASE_URL" "SWITCHYARD_KEY_RING")
+  "worker" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING" "SWITCHYARD_METRICS_TOKEN")
+  "beat" (list "DATABASE_URL" "REDIS_URL" "SWITCHYARD_KEY_RING" "SWITCHYARD_METRICS_TOKEN")
+  "observer" (list "DATABASE_URL" "SWITCHYARD_KEY_RING" "SWITCHYARD_METRICS_TOKEN")
 -}}
 {{- range $name := index $needs .component }}
 {{- with index $all $name }}
@@ -95,9 +95,9 @@ spec:
       command: {{ toJson .command }}
       env:
         {{- include "switchyard.environment" . | nindent 8 }}
-      {{- with .ports }}
+      {{- if ne .component "migrate" }}
       ports:
-        {{- toYaml . | nindent 8 }}
+        {{- toYaml (append (default (list) .ports) (dict "name" "metrics" "containerPort" 8002)) | nindent 8 }}
       {{- end }}
       {{- with .probes }}
       {{- toYaml . | nindent 6 }}
@@ -137,6 +137,30 @@ spec:
   {{- end }}
 {{- end -}}
 
+{{/* dict root component: what Prometheus' operator scrapes, each pod for itself, with the gateway's token. */}}
+{{- define "switchyard.monitor" -}}
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ include "switchyard.name" .root }}-{{ .component }}
+  labels:
+    {{- include "switchyard.labels" . | nindent 4 }}
+    {{- with .root.Values.metrics.labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "switchyard.labels" . | nindent 6 }}
+  podMetricsEndpoints:
+    - port: metrics
+      path: /metrics
+      authorization:
+        credentials:
+          name: {{ .root.Values.existingSecret.name }}
+          key: {{ required "existingSecret.keys.metricsToken is required with metrics.podMonitors" .root.Values.existingSecret.keys.metricsToken }}
+{{- end -}}
+
 {{/* dict root component values command [ports] [probes] */}}
 {{- define "switchyard.deployment" -}}
 apiVersion: apps/v1
@@ -152,4 +176,8 @@ spec:
       {{- include "switchyard.labels" . | nindent 6 }}
   template:
     {{- include "switchyard.pod" (merge (dict "resources" .values.resources) .) | nindent 4 }}
+{{- if .root.Values.metrics.podMonitors }}
+---
+{{ include "switchyard.monitor" . }}
+{{- end }}
 {{- end -}}

@@ -128,6 +128,39 @@ def test_probes_ask_the_port_that_tells_of_health_alone(rendered):
     assert policy["spec"]["ingress"] == [{"ports": [{"port": "http"}]}]
 
 
+def documents(text):
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def test_each_process_of_the_chart_is_scraped_on_its_metrics_port_with_the_gateways_token(helm, rendered):
+    for component in ROLES:
+        (container,) = workloads(rendered)[component]["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert f"SWITCHYARD_METRICS_BIND=0.0.0.0:{ports['metrics']}" in DOCKERFILE
+    assert not [document for document in rendered if document["kind"] == "PodMonitor"]
+    chart = str(PROJECT / "helm")
+    said = helm("template", "swy", chart, "--set", "metrics.podMonitors=true", succeeds=False)
+    assert "existingSecret.keys.metricsToken is required" in said
+    wanted = ("metrics.podMonitors=true", "metrics.labels.release=prom", "existingSecret.keys.metricsToken=SCRAPE")
+    found = documents(helm("template", "swy", chart, *(word for each in wanted for word in ("--set", each))))
+    monitors = {each["metadata"]["name"]: each for each in found if each["kind"] == "PodMonitor"}
+    assert set(monitors) == {f"swy-{component}" for component in ROLES}
+    for component in ROLES:
+        monitor = monitors[f"swy-{component}"]
+        assert monitor["metadata"]["labels"]["release"] == "prom"
+        selector = workloads(found)[component]["spec"]["selector"]
+        assert monitor["spec"]["selector"] == selector
+        assert monitor["spec"]["podMetricsEndpoints"] == [
+            {
+                "port": "metrics",
+                "path": "/metrics",
+                "authorization": {"credentials": {"name": "switchyard", "key": "SCRAPE"}},
+            }
+        ]
+    [policy] = [document for document in found if document["kind"] == "NetworkPolicy"]
+    assert policy["spec"]["ingress"] == [{"ports": [{"port": "http"}, {"port": "metrics"}]}]
+
+
 def test_chart_and_compose_hand_the_trusted_proxies_on(helm):
     text = helm("template", "swy", str(PROJECT / "helm"), "--set", "settings.trustedProxies={10.1.0.0/16,fd00::/8}")
     for document in workloads([document for document in yaml.safe_load_all(text) if document]).values():

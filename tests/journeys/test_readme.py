@@ -58,7 +58,11 @@ def port() -> int:
 @pytest.fixture
 def shell(port) -> dict[str, str]:
     """What a login shell has, and the ports."""
-    ports = {"SWITCHYARD_PORT": str(port), "SWITCHYARD_HEALTH_PORT": str(free_port())}
+    ports = {
+        "SWITCHYARD_PORT": str(port),
+        "SWITCHYARD_HEALTH_PORT": str(free_port()),
+        "SWITCHYARD_METRICS_PORT": "0",
+    }
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ["HOME"], **ports}
 
 

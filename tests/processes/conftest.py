@@ -109,7 +109,11 @@ def clean_environment(home: Path, port: int) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SWITCHYARD_", "DJANGO_"))}
     for name in ("DATABASE_URL", "REDIS_URL"):
         inherited.pop(name, None)
-    ports = {"SWITCHYARD_PORT": str(port), "SWITCHYARD_HEALTH_PORT": str(free_port())}
+    ports = {
+        "SWITCHYARD_PORT": str(port),
+        "SWITCHYARD_HEALTH_PORT": str(free_port()),
+        "SWITCHYARD_METRICS_PORT": "0",
+    }
     return {**inherited, "SWITCHYARD_HOME": str(home), **ports}
 
 

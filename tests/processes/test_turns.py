@@ -42,13 +42,14 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = PATIEN
 
 
 @contextmanager
-def running(home: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(home: Path, *command: str, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the gateway on this test's database and simulated clusters, killed with all that it forked."""
     environment = {
         **os.environ,
         "DATABASE_URL": database_url(),
         "SWITCHYARD_HOME": str(home),
         "REMAP_SIGTERM": "SIGQUIT",
+        **settings,
     }
     with (home / "output.log").open("ab") as sink:
         process = subprocess.Popen([sys.executable, *command], cwd=PROJECT, env=environment, stdout=sink, stderr=sink)

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 
 from federation.observer.process import Observer
 from foundation.processes import demand
+from foundation.scraping import serve_metrics
 
 
 class Command(BaseCommand):
@@ -15,6 +16,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         demand("observer", "KEY_RING")
+        serve_metrics("observer")
         asyncio.run(_observe())
 
 

@@ -11,6 +11,7 @@ from django.utils.module_loading import import_string
 from foundation.bell import Bell, ensure_rows
 from foundation.processes import demand
 from foundation.schedule import Schedule
+from foundation.scraping import serve_metrics
 
 
 class Command(BaseCommand):
@@ -25,6 +26,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: bell.stopping.set())
         ensure_rows(schedules)
+        serve_metrics("beat")
         self.stdout.write(f"beat: ringing {', '.join(routines)}")
         if not bell.run():
             # What still waits for a cluster ends here: its claims expire, and whoever is there goes on.
