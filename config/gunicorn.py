@@ -6,6 +6,8 @@ Before the threads stands the edge (`foundation.edge`), which reads whole reques
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
+
 from config import environment as env
 from foundation import figures
 from foundation.processes import die_with_parent
@@ -35,7 +37,8 @@ forwarded_allow_ips = ""
 secure_scheme_headers: dict[str, str] = {}
 sendfile = False
 timeout = 60
-graceful_timeout = 10
+# What is under way after the drain has this long.
+graceful_timeout = settings.DRAIN_SECONDS + 10
 max_requests = 50_000
 max_requests_jitter = 5_000
 # Workers prove their life by touching a file: never on a disk that may stall.

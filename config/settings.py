@@ -269,6 +269,7 @@ EDGE_TRUST = Trust(
     [ip_network(block) for block in env.networks("SWITCHYARD_TRUSTED_PROXIES")],
     env.choice("SWITCHYARD_PROXY_HEADER", "x-forwarded-for", ("x-forwarded-for", "forwarded")),  # type: ignore[arg-type]
 )
+DRAIN_SECONDS = env.number("SWITCHYARD_DRAIN_SECONDS", 0, most=600)
 EDGE_SIGN_IN_PATH = "/login/"
 
 REST_FRAMEWORK = {

@@ -21,6 +21,9 @@ REDIS_SECONDS = 1.0
 DATABASE_SECONDS = 2
 KEEP_SECONDS = 1.0
 """For how long one look serves everybody who asks on the port of its own."""
+DRAINING = {"status": "draining"}
+draining = threading.Event()
+"""Set once this process was told to end: it serves on for a while, and says that no new work should be sent to it."""
 
 
 @require_safe
@@ -32,6 +35,8 @@ def alive(_: HttpRequest) -> JsonResponse:
 @require_safe
 def ready(_: HttpRequest) -> JsonResponse:
     """200 when the database answers and has every migration; Redis is told but not needed, only speed hangs on it."""
+    if draining.is_set():
+        return JsonResponse(DRAINING, status=503)
     parts = {"database": _database(), "redis": _redis()}
     is_ready = parts["database"] == "ok"
     return JsonResponse({"status": "ready" if is_ready else "not_ready", **parts}, status=200 if is_ready else 503)
@@ -106,6 +111,8 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
     path, status, body = environ["PATH_INFO"], "200 OK", {"status": "alive"}
     if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
         status, body = "405 Method Not Allowed", {"status": "method_not_allowed"}
+    elif path == "/readyz" and draining.is_set():
+        status, body = "503 Service Unavailable", DRAINING
     elif path == "/readyz":
         parts = _readiness.parts()
         is_ready = parts["database"] == "ok"

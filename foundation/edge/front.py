@@ -27,6 +27,8 @@ IN = select.EPOLLIN | select.EPOLLONESHOT
 OUT = select.EPOLLOUT | select.EPOLLONESHOT
 SWEEP_SECONDS = 0.5
 HEAD_BYTES, BODY_BYTES = 16 * 1024, 256 * 1024
+MOST_WAITING = 1024
+"""How many connections a stopping front still takes that the kernel holds for it."""
 STOP_LINGER_SECONDS = 2.0
 """How long a stopping front still takes a request on a kept connection: its sender cannot know yet."""
 
@@ -129,16 +131,16 @@ class Front:
 
     # --- coming in
 
-    def _accept(self, listener: socket.socket) -> None:
-        """One connection a turn, so that other workers get theirs."""
+    def _accept(self, listener: socket.socket) -> bool:
+        """One connection a turn, so that other workers get theirs; False when none waits."""
         try:
             sock, peer = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
+            return False
         except OSError as error:
             log.warning("cannot accept: %s", error)
             self._make_room(self.connections.values())
-            return
+            return False
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = str(address_of(peer[0]) or peer[0])
@@ -149,12 +151,13 @@ class Front:
             len(self.connections) >= self.bounds.connections and not self._make_room(self._largest_source())
         ):
             sock.close()
-            return
+            return True
         connection = Connection(sock, (address, peer[1]), listener.getsockname()[:2], source)
         connection.deadline = time.monotonic() + self.bounds.head_seconds
         self.connections[connection.fd] = connection
         self.sources.setdefault(source, set()).add(connection)
         self._epoll.register(connection.fd, IN)
+        return True
 
     def _make_room(self, among: object) -> bool:
         """Closes the connection that is nearest to its deadline among those that wait; False when none does."""
@@ -327,6 +330,10 @@ class Front:
         self.is_stopping = True
         for fd, listener in self.listeners.items():
             self._epoll.unregister(fd)
+            # The kernel has accepted these for us: closed with the listener, they would be reset.
+            for _ in range(MOST_WAITING):
+                if not self._accept(listener):
+                    break
             listener.close()
         self.listeners = {}
 

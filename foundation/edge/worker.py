@@ -19,6 +19,7 @@ from gunicorn.http import wsgi
 from gunicorn.workers.base import Worker
 
 from foundation.health import application as health
+from foundation.health import draining
 from foundation.problems import InternalError, RateLimited
 from foundation.requests import KNOWN_CALLER
 
@@ -37,6 +38,14 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 class BufferedWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
     """The first listener is the application's, any further one tells only of this process's health."""
+
+    _serves_until = math.inf
+
+    def handle_exit(self, sig: int, frame: object) -> None:  # noqa: ARG002 - a signal handler's arguments
+        """SIGTERM: serves on for the time that senders need to learn from `/readyz` that they should not send here."""
+        if not draining.is_set():
+            self._serves_until = time.monotonic() + settings.DRAIN_SECONDS
+            draining.set()
 
     def run(self) -> None:
         """Serves until told to stop; then answers what is under way."""
@@ -60,6 +69,8 @@ class BufferedWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
             self.alive = False
         if self.alive and door.served >= self.max_requests:
             self.log.info("Autorestarting worker after %s requests.", door.served)
+            self.alive = False
+        if time.monotonic() >= self._serves_until:
             self.alive = False
         return bool(self.alive)
 
@@ -103,7 +114,8 @@ class Door:
         out = AnswerSocket(connection, front.bounds.held_bytes)
         self.served += 1
         try:
-            is_last = self._answer(connection, out, is_stopping=front.is_stopping)
+            # A draining process ends each connection with an answer, so that the next request goes elsewhere.
+            is_last = self._answer(connection, out, is_stopping=front.is_stopping or draining.is_set())
             out.flush()
         except OSError:
             is_last = True  # the peer is gone

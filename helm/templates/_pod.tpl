@@ -61,7 +61,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
-{{/* dict root component resources command [ports] [probes] [restartPolicy] */}}
+{{/* dict root component resources command [ports] [probes] [restartPolicy] [drainSeconds] */}}
 {{- define "switchyard.pod" -}}
 metadata:
   labels:
@@ -74,7 +74,8 @@ spec:
   # The gateway talks to its clusters with credentials of its own, never with this pod's.
   automountServiceAccountToken: false
   enableServiceLinks: false
-  terminationGracePeriodSeconds: 30
+  # Longer than the worker's soft shutdown; for web, the drain and then what is under way.
+  terminationGracePeriodSeconds: {{ add 30 (default 0 .drainSeconds) }}
   {{- with .restartPolicy }}
   restartPolicy: {{ . }}
   {{- end }}
@@ -95,6 +96,10 @@ spec:
       command: {{ toJson .command }}
       env:
         {{- include "switchyard.environment" . | nindent 8 }}
+        {{- with .drainSeconds }}
+        - name: SWITCHYARD_DRAIN_SECONDS
+          value: {{ . | quote }}
+        {{- end }}
       {{- if ne .component "migrate" }}
       ports:
         {{- toYaml (append (default (list) .ports) (dict "name" "metrics" "containerPort" 8002)) | nindent 8 }}
@@ -161,7 +166,7 @@ spec:
           key: {{ required "existingSecret.keys.metricsToken is required with metrics.podMonitors" .root.Values.existingSecret.keys.metricsToken }}
 {{- end -}}
 
-{{/* dict root component values command [ports] [probes] */}}
+{{/* dict root component values command [ports] [probes] [drainSeconds] */}}
 {{- define "switchyard.deployment" -}}
 apiVersion: apps/v1
 kind: Deployment
@@ -171,6 +176,9 @@ metadata:
     {{- include "switchyard.labels" . | nindent 4 }}
 spec:
   replicas: {{ .values.replicas }}
+  # A new pod is ready before an old one is told to end.
+  strategy:
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
   selector:
     matchLabels:
       {{- include "switchyard.labels" . | nindent 6 }}

@@ -132,6 +132,21 @@ def documents(text):
     return [document for document in yaml.safe_load_all(text) if document]
 
 
+def test_a_web_pod_drains_for_longer_than_its_readiness_takes_to_fail_and_is_not_killed_meanwhile(helm, rendered):
+    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "web.drainSeconds=60")
+    for found, least in ((rendered, 10), (documents(text), 60)):
+        pod = workloads(found)["web"]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        environment = {entry["name"]: entry.get("value") for entry in container["env"]}
+        drain, probe = int(environment["SWITCHYARD_DRAIN_SECONDS"]), container["readinessProbe"]
+        assert drain == least > probe["periodSeconds"] * probe["failureThreshold"]
+        # After the drain: 10 s for what is under way, 2 s for kept connections.
+        assert pod["terminationGracePeriodSeconds"] >= drain + 15
+    for document in workloads(rendered).values():
+        if document["kind"] == "Deployment":
+            assert document["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
 def test_each_process_of_the_chart_is_scraped_on_its_metrics_port_with_the_gateways_token(helm, rendered):
     for component in ROLES:
         (container,) = workloads(rendered)[component]["spec"]["template"]["spec"]["containers"]
