@@ -103,6 +103,10 @@ class Verdict:
     misbilled: list[str] = field(default_factory=list)
     estimated: list[str] = field(default_factory=list)
     """Nothing wrong: bills that are called estimates, and are not exact."""
+    doubled: list[str] = field(default_factory=list)
+    """Nothing wrong with the gateway: a cluster's own Job controller made two pods of one index, as Kubernetes says it may
+    where its API server fails. The gateway asked for one and bills one.
+    """
 
     @property
     def is_clean(self) -> bool:
@@ -208,6 +212,8 @@ def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]
     runs: dict[tuple[str, str], list[SeenPod]] = defaultdict(list)
     for pod in sorted(ran, key=lambda pod: (pod.started_at is None, pod.started_at)):
         runs[_set_of(pod, job), pod.index].append(pod)
+    if any(_is_doubled(first, then) for each in runs.values() for first, then in pairwise(each)):
+        verdict.doubled.append(f"{name}: the Job controller made two pods of one index")
     if any(not _may_follow(first, then, job, ran, witness) for each in runs.values() for first, then in pairwise(each)):
         verdict.ran_twice.append(f"{name}: a pod ran more than once, in objects {sorted(objects)}")
     claimed = {
@@ -225,14 +231,23 @@ def _may_follow(
     first: SeenPod, then: SeenPod, job: Mapping[str, Any], ran: Sequence[SeenPod], witness: Witness
 ) -> bool:
     """Whether a pod may have taken another's place: that attempt was interrupted (or its failure is to be tried again), and
-    none of its pods ran any more.
+    none of its pods ran any more. A pod that the Job controller made beside it took nobody's place.
     """
+    if _is_doubled(first, then):
+        return True
     former = [pod for pod in ran if witness.attempt_of(pod) == witness.attempt_of(first)]
     if witness.attempt_of(then) == witness.attempt_of(first) or then.started_at is None:
         return False
     if not any(pod.was_disrupted for pod in former) and not job["spec"].get("retries", {}).get("program"):
         return False
     return all(pod.finished_at is not None and pod.finished_at <= then.started_at for pod in former)
+
+
+def _is_doubled(first: SeenPod, then: SeenPod) -> bool:
+    """Whether one Job had both at the same time."""
+    if first.object_uid != then.object_uid or then.started_at is None:
+        return False
+    return first.finished_at is None or then.started_at < first.finished_at
 
 
 def _set_of(pod: SeenPod, job: Mapping[str, Any]) -> str:
@@ -257,11 +272,28 @@ def judge_usage(
     `LONGEST_UNWATCHED_MS` a pod, and never too low.
     """
     for job_id, pods in witness.pods_of().items():
-        ran = sum(pod.milliseconds * pod.gpus for pod in pods)
-        least = sum(pod.least_milliseconds * pod.gpus for pod in pods)
+        least, ran = _billable(pods)
         billed = billed_milliseconds.get(job_id, 0)
         if not least <= billed <= ran:
             most = ran + LONGEST_UNWATCHED_MS * sum(pod.gpus for pod in pods)
             is_fair = least <= billed <= most and is_estimated(job_id)
             sentences = verdict.estimated if is_fair else verdict.misbilled
             sentences.append(f"{job_id}: pods ran {ran} GPU-ms, billed {billed} GPU-ms")
+
+
+def _billable(pods: Sequence[SeenPod]) -> tuple[int, int]:
+    """GPU-milliseconds at least and at most. Of pods that one Job had of one index at the same time, any one counts."""
+    least = most = 0
+    of_index: dict[tuple[str, str], list[SeenPod]] = defaultdict(list)
+    for pod in sorted((pod for pod in pods if pod.started_at), key=lambda pod: (pod.started_at, pod.uid)):
+        of_index[pod.object_uid, pod.index].append(pod)
+    for each in of_index.values():
+        together = [each[0]]
+        for pod in [*each[1:], None]:
+            if pod is not None and any(_is_doubled(one, pod) for one in together):
+                together.append(pod)
+                continue
+            least += min(one.least_milliseconds * one.gpus for one in together)
+            most += max(one.milliseconds * one.gpus for one in together)
+            together = [pod] if pod is not None else []
+    return least, most

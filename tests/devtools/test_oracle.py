@@ -63,6 +63,21 @@ def test_a_run_of_which_the_gateway_knows_nothing_counts_too():
     assert runs_twice(pod("forgotten", 0, 10), pod("second", 10, 20), unknown="forgotten")
 
 
+def test_two_pods_that_one_job_had_at_the_same_time_are_the_clusters_own_doing_and_one_is_billed():
+    pods = [pod("first", 0, 10), pod("first", 4, 7), pod("first", 0, 10, index="1")]
+    for one in pods:
+        one.first_finished_at = one.finished_at
+    assert not runs_twice(*pods)
+    verdicts = {billed: Verdict() for billed in (13_000, 20_000, 12_999, 20_001, 23_000)}
+    for billed, verdict in verdicts.items():
+        judge_usage(verdict, {JOB: billed}, witness_of(*pods))
+    assert [billed for billed, verdict in verdicts.items() if verdict.is_clean] == [13_000, 20_000]
+
+
+def test_two_jobs_that_ran_at_the_same_time_are_a_second_run():
+    assert runs_twice(pod("first", 0, 10), pod("second", 4, 7))
+
+
 def test_a_failed_program_may_run_again_where_its_spec_says_so():
     pods = [pod("first", 0, 10), pod("second", 10, 20)]
     assert runs_twice(*pods)

@@ -270,7 +270,7 @@ class Outcome:
 
     @property
     def figures(self) -> dict[str, int]:
-        """All but the jobs and the estimates must be 0."""
+        """All but the jobs, the estimates and what clusters doubled themselves must be 0."""
         return {
             "jobs": self.jobs,
             "lost": len(self.verdict.lost),
@@ -279,6 +279,7 @@ class Outcome:
             "misplaced": len(self.verdict.misplaced),
             "misbilled": len(self.verdict.misbilled),
             "estimated": len(self.verdict.estimated),
+            "doubled": len(self.verdict.doubled),
         }
 
     @property
@@ -304,8 +305,9 @@ def unleash(
     say(f"chaos: seed {seed}: {json.dumps(outcome.figures)}")
     for sentence in (*verdict.lost, *verdict.ran_twice, *outcome.false_ends, *verdict.misplaced, *verdict.misbilled):
         say(f"  {sentence}")
-    for sentence in verdict.estimated:
-        say(f"  estimated: {sentence}")
+    for what, sentences in (("estimated", verdict.estimated), ("doubled", verdict.doubled)):
+        for sentence in sentences:
+            say(f"  {what}: {sentence}")
     return outcome
 
 
