@@ -288,12 +288,18 @@ def _billable(pods: Sequence[SeenPod]) -> tuple[int, int]:
     for pod in sorted((pod for pod in pods if pod.started_at), key=lambda pod: (pod.started_at, pod.uid)):
         of_index[pod.object_uid, pod.index].append(pod)
     for each in of_index.values():
-        together = [each[0]]
-        for pod in [*each[1:], None]:
-            if pod is not None and any(_is_doubled(one, pod) for one in together):
-                together.append(pod)
-                continue
+        for together in _at_once(each):
             least += min(one.least_milliseconds * one.gpus for one in together)
             most += max(one.milliseconds * one.gpus for one in together)
-            together = [pod] if pod is not None else []
     return least, most
+
+
+def _at_once(pods: Sequence[SeenPod]) -> list[list[SeenPod]]:
+    """Pods of one index in the order of their starts, those that ran at the same time together."""
+    found: list[list[SeenPod]] = []
+    for pod in pods:
+        if found and any(_is_doubled(one, pod) for one in found[-1]):
+            found[-1].append(pod)
+        else:
+            found.append([pod])
+    return found
