@@ -214,6 +214,25 @@ def test_compose_runs_every_process_as_the_chart_does(rendered):
         assert services[component].get("command", default) == container["command"], component
 
 
+FIXED_BY_COMPOSE = {
+    # What it brings itself or makes from passwords, and where the image listens and keeps files.
+    "DATABASE_URL", "REDIS_URL", "SWITCHYARD_HOME", "SWITCHYARD_AUDIT_ANCHORS", "SWITCHYARD_PORT", "SWITCHYARD_BIND",
+    "SWITCHYARD_HEALTH_PORT", "SWITCHYARD_HEALTH_BIND", "SWITCHYARD_METRICS_PORT", "SWITCHYARD_METRICS_BIND",
+}  # fmt: skip
+
+
+def test_compose_hands_every_documented_setting_on_with_the_gateways_own_default():
+    page = (PROJECT / "docs" / "reference" / "settings.md").read_text()
+    documented = set(re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE)) - FIXED_BY_COMPOSE - set(SECRETS)
+    assert {"SWITCHYARD_LOG_LEVEL", "SWITCHYARD_STALE_SECONDS", "SWITCHYARD_POLICY_CA"} <= documented
+    for component in (*ROLES, "migrate"):
+        environment = COMPOSE["services"][component]["environment"]
+        wanted = {name for name in documented if component == "web" or "_POLICY_" not in name}
+        assert not wanted - set(environment), component
+        # Without a value, compose passes what .env sets and leaves the rest out: no default is written twice.
+        assert {environment[name] for name in wanted} == {None}, component
+
+
 def test_compose_demands_secrets_and_publishes_on_loopback_only():
     web = COMPOSE["services"]["web"]
     assert "?set SWITCHYARD_SECRET_KEY" in web["environment"]["SWITCHYARD_SECRET_KEY"]
