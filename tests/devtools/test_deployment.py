@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import time
@@ -190,9 +191,81 @@ def test_the_chart_refuses_to_render_without_a_secret(helm):
     assert "existingSecret.name is required" in said
 
 
+def paths(values, above=()):
+    """Every path of the values, sections and leaves."""
+    for name, value in values.items():
+        yield (*above, name)
+        if isinstance(value, dict):
+            yield from paths(value, (*above, name))
+
+
+def misspelled(path):
+    """Values in which the last name of the path has a letter too many."""
+    values = {f"{path[-1]}x": "1"}
+    for name in reversed(path[:-1]):
+        values = {name: values}
+    return values
+
+
+OPEN = {("metrics", "labels"), ("podAnnotations",), ("nodeSelector",)}
+"""Sections whose names are the user's own."""
+
+
+def test_the_chart_refuses_every_misspelled_value(helm, tmp_path):
+    values = yaml.safe_load((PROJECT / "helm" / "values.yaml").read_text())
+    strict = [
+        path for path in paths(values) if path[:-1] not in OPEN and path[-2:-1] not in {("requests",), ("limits",)}
+    ]
+    assert ("existingSecret", "keys", "keyRing") in strict
+    for number, path in enumerate(strict):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(yaml.safe_dump(misspelled(path)))
+        said = helm("template", "swy", str(PROJECT / "helm"), "--values", str(file), succeeds=False)
+        assert f"additional properties '{path[-1]}x' not allowed" in said, said
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "web.replicas=two", "web.replicas=-1", "web.drainSeconds=601", "worker.processes=0", "image.pullPolicy=Sometimes",
+        "web.service.type=Public", "web.service.port=0", "settings.secureCookies=maybe", "settings.allowedHosts=host",
+        "settings.egressAllow={everywhere}", "settings.trustedProxies={10.0.0.0/8;}", "settings.extra.LOG_LEVEL=DEBUG",
+        "image.digest=sha256:abc", "existingSecret.keys.keyRing=", "web.resources.limits.memory=much",
+        "settings.trustedOrigins={host}", "metrics.podMonitors=yes please",
+    ],
+)  # fmt: skip
+def test_the_chart_refuses_a_value_of_the_wrong_kind(helm, value):
+    said = helm("template", "swy", str(PROJECT / "helm"), "--set", value, succeeds=False)
+    assert "values don't meet the specifications of the schema" in said
+
+
+def test_the_schema_is_closed_everywhere_and_allows_what_the_pages_say(helm):
+    def objects(schema):
+        if isinstance(schema, dict):
+            if schema.get("type") == "object" and "description" not in schema:
+                yield schema
+            for part in schema.values():
+                yield from objects(part)
+
+    schema = json.loads((PROJECT / "helm" / "values.schema.json").read_text())
+    free = {"nodeAffinity", "podAffinity", "podAntiAffinity"}  # Kubernetes' own, which the API server checks
+    for name in free:
+        del schema["properties"]["affinity"]["properties"][name]
+    assert all("additionalProperties" in found for found in objects(schema))
+    # docs/howto/policy-hook.md, docs/reference/settings.md, helm/templates/NOTES.txt
+    helm(
+        "template", "swy", str(PROJECT / "helm"), "--set", "settings.extra.SWITCHYARD_POLICY_URL=https://policy.example.com/review",
+        "--set", "settings.extra.SWITCHYARD_POLICY_SECONDS=2", "--set", "existingSecret.keys.policyToken=HOOK",
+        "--set", "existingSecret.keys.ownerDatabaseUrl=OWNER", "--set", "tolerations[0].operator=Exists",
+    )  # fmt: skip
+
+
 def test_a_digest_wins_over_a_tag(helm):
-    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "image.digest=sha256:abc", "--set", "image.tag=9")
-    assert "image: switchyard@sha256:abc" in text
+    digest = "sha256:" + "a" * 64
+    text = helm(
+        "template", "swy", str(PROJECT / "helm"), "--set", f"image.digest={digest}", "--set-string", "image.tag=9"
+    )
+    assert f"image: switchyard@{digest}" in text
     assert "switchyard:9" not in text
 
 
