@@ -97,8 +97,8 @@ def _measure() -> dict[str, float]:
     figures: dict[str, float] = {}
     for name, is_full in (("full", True), ("nightly", False)):
         with _watched() as seen:
-            proof = prove_books(full=is_full)
-        assert (proof.found, proof.is_full) == (0, is_full)
+            proven = prove_books(full=is_full)
+        assert (proven.found, proven.is_full) == (0, is_full)
         figures |= {f"{name}_{what}": value for what, value in seen.items()}
     return figures
 
