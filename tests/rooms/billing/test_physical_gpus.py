@@ -17,7 +17,7 @@ from billing.operations.prices import NewPrice
 from billing.queries import discrepancies, usage_report
 from billing.queries.pages import spend_this_month
 from clusters.models import Flavor
-from federation.engine.amounts import MILLI, amounts_of
+from placement.fleet.amounts import MILLI, amounts_of
 from tenancy.queries import SYSTEM
 from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_run, make_user
 from tests.engine import fleets
