@@ -236,6 +236,33 @@ class UsageSegment(models.Model):
         return f"{self.gpu_milliseconds} GPU-ms"
 
 
+class TenantMonth(models.Model):
+    """What the segments of a tenant that begin in a month add up to, by currency and by what a unit is of a physical GPU.
+
+    Written by the statement that adds segments (trigger), and by nothing else.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="months")
+    month = models.DateField(help_text="Its first day, UTC.")
+    currency = models.CharField(max_length=3, blank=True, help_text="Empty without a price.")
+    gpu_numerator = models.PositiveIntegerField()
+    gpu_denominator = models.PositiveIntegerField()
+    cost = models.DecimalField(max_digits=38, decimal_places=12)
+    gpu_milliseconds = models.PositiveBigIntegerField(help_text="In the meters' units.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "month", "currency", "gpu_numerator", "gpu_denominator"],
+                name="one_sum_a_tenant_month_and_kind",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.month:%Y-%m}: {self.cost} {self.currency}"
+
+
 class EgressRoute(models.Model):
     """What an egress price is for: data that leaves regions of one name for regions of another, in one organisation's fleet."""
 

@@ -24,6 +24,8 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "quotas_hold": KEPT,
     "billing_usagesegment": GROWS,
     "billing_meter": KEPT,
+    # Written by a trigger of the owner's with each segment.
+    "billing_tenantmonth": READ,
     "federation_jobevent": GROWS,
     "federation_job": KEPT,
     "federation_attempt": KEPT,
@@ -35,4 +37,4 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_comparedcluster": KEPT,
 }
 # Triggers that write what the processes may only read. They run as their owner, who alone may change them.
-OWNERS_TRIGGERS = ("tenancy_audit_chain",)
+OWNERS_TRIGGERS = ("tenancy_audit_chain", "billing_add_to_months")

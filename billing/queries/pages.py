@@ -1,11 +1,13 @@
 """What the overview shows of cost, as frozen values. The usage page asks the report itself."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
@@ -15,7 +17,7 @@ from clusters.queries import visible_clusters
 from foundation.clock import now
 from tenancy.queries import Actor, visible_tenants
 
-from .progress import Whose, open_runs, positions, provisional_parts
+from .progress import OpenRun, Whose, open_runs, positions, provisional_parts
 
 NO_CURRENCY = "USD"
 MILLISECONDS_AN_HOUR = 3_600_000
@@ -60,7 +62,7 @@ def spend_this_month(actor: Actor) -> Spend:
     tenants = list(visible_tenants(actor).values_list("id", flat=True))
     running = open_runs(Whose(tenants=tenants), at)
     with connection.cursor() as cursor:
-        cursor.execute(SPENT, [first, *positions(running), tenants])
+        cursor.execute(SPENT, spent_values(first, tenants, running))
         lines = [
             (currency, cost, int(gpu) * Fraction(numerator, denominator))
             for currency, cost, gpu, numerator, denominator in cursor.fetchall()
@@ -83,21 +85,37 @@ def spend_this_month(actor: Actor) -> Spend:
     )
 
 
+def spent_values(first: datetime, tenants: Sequence[UUID], running: Sequence[OpenRun]) -> dict[str, Any]:
+    """The parameters of SPENT for the month that begins at `first`."""
+    clusters, uids, ends = positions(running)
+    return {
+        "first": first, "month": first.date(), "tenants": list(tenants), "clusters": clusters, "uids": uids, "ends": ends,
+    }  # fmt: skip
+
+
 def _hours(milliseconds: Iterable[Fraction]) -> Decimal:
     _, total = shown_parts([part / MILLISECONDS_AN_HOUR for part in milliseconds], HOURS_PLACES)
     return total
 
 
 SPENT = """
-WITH part AS (SELECT * FROM billing_usagesegment WHERE lower(period) >= %s)
-SELECT part.currency, sum(part.cost), sum(part.gpu_milliseconds), m.gpu_numerator, m.gpu_denominator
-FROM part JOIN billing_meter AS m ON m.id = part.meter_id
-LEFT JOIN unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS known(cluster_id, source_uid, until)
-    ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
-WHERE m.tenant_id = ANY(%s) AND (known.until IS NULL OR lower(part.period) < known.until)
-GROUP BY part.currency, m.gpu_numerator, m.gpu_denominator
+SELECT currency, sum(cost), sum(gpu_milliseconds), gpu_numerator, gpu_denominator FROM (
+    SELECT currency, cost, gpu_milliseconds, gpu_numerator, gpu_denominator
+    FROM billing_tenantmonth WHERE tenant_id = ANY(%(tenants)s) AND month = %(month)s
+    UNION ALL
+    SELECT s.currency, -s.cost, -s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator
+    FROM unnest(%(clusters)s::uuid[], %(uids)s::text[], %(ends)s::timestamptz[]) AS known(cluster_id, source_uid, until)
+    JOIN billing_meter AS m ON m.cluster_id = known.cluster_id AND m.source_uid = known.source_uid
+        AND m.metered_until > known.until
+    JOIN billing_usagesegment AS s ON int8range(s.meter_id, s.meter_id, '[]') && int8range(m.id, m.id, '[]')
+        AND s.period && tstzrange(known.until, NULL)
+    WHERE lower(s.period) >= greatest(known.until, %(first)s)
+        AND lower(s.period) < %(first)s + interval '1 month'
+) AS part GROUP BY currency, gpu_numerator, gpu_denominator
 """
-"""What has no price has no currency either."""
+"""What is kept of the month, less what was recorded of open runs since they were looked at: that is in their provisional part.
+What has no price has no currency either.
+"""
 
 
 def price_lines(actor: Actor, cluster: str = "") -> tuple[PriceLine, ...]:

@@ -36,6 +36,8 @@ def discrepancies(since: Place = START) -> tuple[str, ...]:
     chosen = "" if since == START else CHANGED
     proofs = [(sentence, query.format(changed=chosen)) for sentence, query in PROOFS]
     found = findings(proofs, {"meter": since.meter, "segment": since.segment})
+    if since == START:
+        found = [*found, *findings(SUMS, {})]
     return (*found, *quotas.queries.discrepancies(since.movement))
 
 
@@ -126,3 +128,22 @@ PROOFS = (
     ),
 )
 """Each: a sentence and the query whose rows fill it. No rows is the proof."""
+SUMS = (
+    (
+        "the sum of {0} for {1} in {2} is {3} with {4} unit-ms, but its segments add up to {5} with {6}",
+        """
+        SELECT tenant.path, to_char(month, 'YYYY-MM'), coalesce(nullif(currency, ''), 'no currency'),
+            coalesce(kept.cost, 0), coalesce(kept.gpu_milliseconds, 0), coalesce(due.cost, 0), coalesce(due.gpu, 0)
+        FROM (
+            SELECT m.tenant_id, date_trunc('month', lower(s.period) AT TIME ZONE 'UTC')::date AS month, s.currency,
+                m.gpu_numerator, m.gpu_denominator, sum(s.cost) AS cost, sum(s.gpu_milliseconds) AS gpu
+            FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+            WHERE isfinite(lower(s.period)) GROUP BY 1, 2, 3, 4, 5
+        ) AS due FULL JOIN billing_tenantmonth AS kept
+            USING (tenant_id, month, currency, gpu_numerator, gpu_denominator)
+        JOIN tenancy_tenant AS tenant ON tenant.id = tenant_id
+        WHERE (kept.cost, kept.gpu_milliseconds) IS DISTINCT FROM (due.cost, due.gpu) ORDER BY 1, 2, 3
+        """,
+    ),
+)
+"""What is kept of a tenant's month, against its segments. It asks of all of them, so only a proof of everything does."""

@@ -190,9 +190,11 @@ def test_the_owners_trigger_looks_up_names_where_nobody_else_can_put_any():
         cursor.execute(
             "SELECT prosecdef, proconfig FROM pg_proc WHERE proname = ANY(%s)", [list(settings.OWNERS_TRIGGERS)]
         )
-        assert cursor.fetchall() == [(True, ["search_path=pg_catalog, public, pg_temp"])]
+        assert cursor.fetchall() == [(True, ["search_path=pg_catalog, public, pg_temp"])] * len(
+            settings.OWNERS_TRIGGERS
+        )
         cursor.execute("SELECT proname FROM pg_proc WHERE prosecdef AND pronamespace = 'public'::regnamespace")
-        assert [name for (name,) in cursor.fetchall()] == list(settings.OWNERS_TRIGGERS)
+        assert sorted(name for (name,) in cursor.fetchall()) == sorted(settings.OWNERS_TRIGGERS)
 
 
 @pytest.mark.django_db
