@@ -65,7 +65,7 @@ def test_a_past_month_stays_as_it_was_to_the_last_byte(north, client, change):
         answers = [client.get("/api/v1/usage", query) for query in asked]
         answers += [client.get("/api/v1/usage", {**query, "format": "csv"}) for query in asked]
         assert {answer.status_code for answer in answers} == {200}
-        page = client.get("/usage/", {"month": "2026-10", "by": "tenant"}).content.decode()
+        page = client.get("/usage/", {"month": "2026-10", "group_by": "tenant"}).content.decode()
         return [answer.content for answer in answers], page[page.index("<tbody>") : page.index("</tfoot>")]
 
     before = everything()
