@@ -129,7 +129,8 @@ def excess(connection: BaseDatabaseWrapper) -> list[str]:
         cursor.execute(
             "SELECT b.table_, b.right_ FROM unnest(%s::text[], %s::text[]) AS b(table_, right_)"
             " WHERE has_table_privilege(b.table_, b.right_) ORDER BY 1, 2 LIMIT 1",
-            [list(column) for column in zip(*beyond, strict=True)],
+            # Both empty before the first migration.
+            [[table for table, _ in beyond], [right for _, right in beyond]],
         )
         found += [f"can {right} on {table}" for table, right in cursor.fetchall()]
     return found

@@ -4,11 +4,14 @@ import os
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 
 from devtools.serve import PROJECT
+
+from .conftest import wait_for
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
@@ -88,3 +91,37 @@ def test_two_addresses_of_two_databases_stop_the_boot(database):
     is_fine, said = manage(name, runtime, "check", SWITCHYARD_OWNER_DATABASE_URL=other)
     assert not is_fine
     assert "SWITCHYARD_OWNER_DATABASE_URL must name the same database" in said
+
+
+def test_migrate_waits_briefly_for_a_lock_and_tries_again_until_it_has_it(database):
+    admin, name, owner, _ = database
+    admin.execute(f"ALTER ROLE {owner} CREATEROLE")
+    for words in (("migrate",), ("migrate", "foundation", "0002")):
+        migrated, said = manage(name, owner, *words, "--noinput")
+        assert migrated, said
+    limits = {
+        "SWITCHYARD_MIGRATE_LOCK_SECONDS": "1",
+        "SWITCHYARD_MIGRATE_RETRY_SECONDS": "0",
+        "SWITCHYARD_MIGRATE_STATEMENT_SECONDS": "60",
+    }
+    wanted = (name, owner, "migrate", "foundation", "--noinput")
+    own = psycopg.conninfo.make_conninfo(os.environ["DATABASE_URL"], dbname=name)
+    with psycopg.connect(own) as reader, ThreadPoolExecutor(1) as elsewhere:
+        reader.execute("SELECT FROM foundation_routine")  # and its transaction goes on
+        migrated, said = manage(*wanted, **limits)
+        assert not migrated
+        assert "a lock was not available for SWITCHYARD_MIGRATE_RETRY_SECONDS (0 s)" in said
+        short = {"SWITCHYARD_MIGRATE_LOCK_SECONDS": "60", "SWITCHYARD_MIGRATE_STATEMENT_SECONDS": "1"}
+        migrated, said = manage(*wanted, **limits | short)
+        assert not migrated
+        assert "a statement took longer than SWITCHYARD_MIGRATE_STATEMENT_SECONDS (1 s)" in said
+
+        trying = elsewhere.submit(manage, *wanted, **limits | {"SWITCHYARD_MIGRATE_RETRY_SECONDS": "120"})
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+        for is_waiting in (True, False, True):  # it has stepped back, and others got through, before it waits again
+            wait_for(lambda: bool(admin.execute(waits, [name]).fetchone()[0]) is is_waiting, "its next turn")  # noqa: B023
+        assert not trying.done()
+        reader.rollback()
+        migrated, said = trying.result()
+    assert migrated, said
+    assert "a lock was not available; trying again for" in said

@@ -1,13 +1,26 @@
-"""`manage.py migrate`: Django's own, as the owner of the tables, and then the rights of the role the processes run as."""
+"""`manage.py migrate`: Django's own, as the owner of the tables, and then the rights of the role the processes run as.
 
+Its time limits are its own. It waits for a lock only briefly, since every other query on that table queues up behind the
+one that waits, and then tries again. A statement may take long: building an index is not a request.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import sleep
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
-from django.db import connections
+from django.db import DatabaseError, OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from foundation import rights
+from foundation.clock import monotonic
+
+LOCKED = {"55P03": "a lock was not available", "40P01": "a deadlock"}
+TOO_LONG = "57014"
+PAUSE_SECONDS = 1.0
 
 
 class Command(migrate.Command):
@@ -28,6 +41,34 @@ class Command(migrate.Command):
             connection.settings_dict.update(self.processes)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        """Migrates, again and again while a lock is not available: what was done so far stays, the rest is repeated."""
+        give_up_at = monotonic() + settings.MIGRATE_RETRY_SECONDS
+        while True:
+            try:
+                with _time_limits(connections[options["database"]]):
+                    return self._migrate(*args, **options)
+            except OperationalError as error:
+                self._judge(error, left_seconds=give_up_at - monotonic())
+            sleep(PAUSE_SECONDS)
+
+    def _judge(self, error: OperationalError, left_seconds: float) -> None:
+        """Returns if it is worth trying again."""
+        code = getattr(error.__cause__, "sqlstate", "")
+        if code == TOO_LONG:
+            raise CommandError(
+                f"a statement took longer than SWITCHYARD_MIGRATE_STATEMENT_SECONDS ({settings.MIGRATE_STATEMENT_SECONDS} s)"
+            ) from error
+        if code not in LOCKED:
+            raise error
+        if left_seconds <= 0:
+            raise CommandError(
+                f"{LOCKED[code]} for SWITCHYARD_MIGRATE_RETRY_SECONDS ({settings.MIGRATE_RETRY_SECONDS} s): {error}\n"
+                "pg_stat_activity shows which session holds it. End that session and run migrate again."
+            ) from error
+        self.stdout.write(f"{LOCKED[code]}; trying again for {left_seconds:.0f} s")
+        self.stdout.flush()
+
+    def _migrate(self, *args: Any, **options: Any) -> None:
         super().handle(*args, **options)
         if options["plan"] or options["check_unapplied"]:
             return
@@ -39,3 +80,19 @@ class Command(migrate.Command):
             except rights.NoSuchRole as missing:
                 raise CommandError(str(missing)) from None
             rights.grant(connection, self.processes["USER"])
+
+
+@contextmanager
+def _time_limits(connection: BaseDatabaseWrapper) -> Iterator[None]:
+    """The session's limits for migrations, in place of those that the processes work with."""
+    limits = {"lock_timeout": settings.MIGRATE_LOCK_SECONDS, "statement_timeout": settings.MIGRATE_STATEMENT_SECONDS}
+    with connection.cursor() as cursor:
+        for name, seconds in limits.items():
+            cursor.execute("SELECT set_config(%s, %s, false)", [name, f"{seconds}s"])
+    try:
+        yield
+    finally:
+        # A session that was lost has no limits to take back.
+        with suppress(DatabaseError), connection.cursor() as cursor:
+            for name in limits:
+                cursor.execute(f"RESET {name}")
