@@ -91,14 +91,15 @@ CHANGED = """
 SELECT hold_id FROM quotas_holdmovement WHERE id > %(since)s
 UNION SELECT holder_id FROM quotas_hold WHERE state = 'pending' OR %(since)s = 0
 """
-PLACES = """
-SELECT t.id AS tenant, above.id AS above
+DUE = """
+SELECT t.id AS tenant, l.id, l.resource, l.clusters
 FROM tenancy_tenant AS t CROSS JOIN LATERAL (SELECT string_to_array(t.path, '/') AS names) AS split
 CROSS JOIN LATERAL generate_series(1, cardinality(split.names)) AS length
 JOIN tenancy_tenant AS above ON above.path = array_to_string(split.names[1:length], '/')
+JOIN quotas_quotalimit AS l ON l.tenant_id = above.id AND l.removed_at IS NULL
 WHERE EXISTS (SELECT 1 FROM quotas_hold WHERE tenant_id = t.id AND state = 'pending')
 """
-"""Each tenant that holds something, with itself and those above it: by equal paths, not by comparing each with each."""
+"""The limits that count for each tenant that holds something: found by equal paths, not by comparing each with each."""
 PROOFS = (
     (
         "limit {0} counts {1} held, but its pending holds take {2}",
@@ -131,9 +132,8 @@ PROOFS = (
     (
         "pending hold {0} is not counted at limit {1}",
         f"""
-        SELECT h.holder_id, l.id FROM ({PLACES}) AS place
-        JOIN quotas_quotalimit AS l ON l.tenant_id = place.above AND l.removed_at IS NULL
-        JOIN quotas_hold AS h ON h.tenant_id = place.tenant AND (cardinality(l.clusters) = 0 OR h.cluster_name = ANY (l.clusters))
+        WITH due AS MATERIALIZED ({DUE}) SELECT h.holder_id, l.id FROM due AS l
+        JOIN quotas_hold AS h ON h.tenant_id = l.tenant AND (cardinality(l.clusters) = 0 OR h.cluster_name = ANY (l.clusters))
         WHERE h.state = 'pending' AND {AMOUNT} > 0
             AND NOT EXISTS (SELECT 1 FROM quotas_holdmovement AS m
                 WHERE m.hold_id = h.holder_id AND m.limit_id = l.id AND m.kind = 'take')
