@@ -33,7 +33,7 @@ DROP FUNCTION billing_add_to_months();
 
 
 class Migration(migrations.Migration):
-    dependencies = [("billing", "0009_redone_work"), ("tenancy", "0002_triggers")]
+    dependencies = [("billing", "0010_costs_in_line"), ("tenancy", "0002_triggers")]
 
     operations = [
         migrations.CreateModel(
