@@ -96,7 +96,7 @@ def test_two_addresses_of_two_databases_stop_the_boot(database):
 def test_migrate_waits_briefly_for_a_lock_and_tries_again_until_it_has_it(database):
     admin, name, owner, _ = database
     admin.execute(f"ALTER ROLE {owner} CREATEROLE")
-    for words in (("migrate",), ("migrate", "foundation", "0002")):
+    for words in (("migrate",), ("migrate", "federation", "zero")):
         migrated, said = manage(name, owner, *words, "--noinput")
         assert migrated, said
     limits = {
@@ -104,10 +104,10 @@ def test_migrate_waits_briefly_for_a_lock_and_tries_again_until_it_has_it(databa
         "SWITCHYARD_MIGRATE_RETRY_SECONDS": "0",
         "SWITCHYARD_MIGRATE_STATEMENT_SECONDS": "60",
     }
-    wanted = (name, owner, "migrate", "foundation", "--noinput")
+    wanted = (name, owner, "migrate", "federation", "--noinput")
     own = psycopg.conninfo.make_conninfo(os.environ["DATABASE_URL"], dbname=name)
     with psycopg.connect(own) as reader, ThreadPoolExecutor(1) as elsewhere:
-        reader.execute("SELECT FROM foundation_routine")  # and its transaction goes on
+        reader.execute("LOCK TABLE clusters_cluster IN ROW EXCLUSIVE MODE")  # and its transaction goes on
         migrated, said = manage(*wanted, **limits)
         assert not migrated
         assert "a lock was not available for SWITCHYARD_MIGRATE_RETRY_SECONDS (0 s)" in said

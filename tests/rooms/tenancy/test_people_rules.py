@@ -1,9 +1,6 @@
-"""Membership, links and sessions as the database keeps them, attacked with raw SQL; and what the migration makes of old rows."""
-
-from datetime import timedelta
+"""Membership, links and sessions as the database keeps them, attacked with raw SQL."""
 
 import pytest
-from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection, transaction
 
 from foundation.clock import now
@@ -11,7 +8,7 @@ from tenancy.engine.roles import Role
 from tenancy.models import ApiToken, Membership, OneTimeLink, RoleBinding, Tenant, User
 from tenancy.operations import change_tenant, invite, make_link
 from tenancy.queries import SYSTEM
-from tests.builders import bind, join, make_tenant, make_token, make_user
+from tests.builders import bind, make_tenant, make_token, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -134,27 +131,3 @@ def test_a_better_hash_of_the_same_password_is_no_change_of_it(settings):
     assert User.objects.get(id=user.id).check_password("correct horse battery")
     assert User.objects.get(id=user.id).password != was
     assert ApiToken.objects.filter(user=user, revoked_at__isnull=True).exists()
-
-
-def test_who_held_a_role_before_people_belonged_to_organisations_is_a_member_after():
-    ann, group = make_user(), Group.objects.create(name="vision")
-    bind(ann, "acme/team", "viewer", expires_at=now() - timedelta(days=1))
-    grouped = join(make_user(), "other")
-    grouped.groups.add(group)
-    RoleBinding.objects.create(tenant=make_tenant("third/team"), group=group, role="viewer")
-    migration = __import__("tenancy.migrations.0005_people_rules", fromlist=["FILL"])
-    bindings = list(RoleBinding.objects.order_by("id").values_list("organisation__path", flat=True))
-    with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute("SET LOCAL session_replication_role = replica")  # as it was before there were rules
-        cursor.execute("ALTER TABLE tenancy_rolebinding ALTER organisation_id DROP NOT NULL")
-        cursor.execute("ALTER TABLE tenancy_rolebinding DROP CONSTRAINT role_binding_is_a_members")
-        cursor.execute("DELETE FROM tenancy_membership")
-        cursor.execute("UPDATE tenancy_rolebinding SET organisation_id = NULL")
-        cursor.execute("SET LOCAL session_replication_role = origin")
-        cursor.execute(migration.FILL)
-    assert list(RoleBinding.objects.order_by("id").values_list("organisation__path", flat=True)) == bindings
-    assert set(Membership.objects.values_list("user_id", "organisation__path")) == {
-        (ann.id, "acme"),
-        (grouped.id, "third"),
-    }

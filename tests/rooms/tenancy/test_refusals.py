@@ -138,18 +138,3 @@ def test_an_edited_source_is_found(change):
         cursor.execute("SET session_replication_role = origin")
     with pytest.raises(Exception, match="edited"):
         is_whole()
-
-
-def test_entries_from_before_there_were_sources_verify_as_they_did():
-    """Chained by the text of the first release, then looked at with today's."""
-    from importlib import import_module  # noqa: PLC0415 - its name begins with a digit
-
-    migration = import_module("tenancy.migrations.0006_sources_and_tries")
-    with connection.cursor() as cursor:
-        cursor.execute(migration.WITHOUT_SOURCE)
-        try:
-            record_audit(SYSTEM, "thing.change", object_kind="thing", detail={"ü": 1})
-        finally:
-            cursor.execute(migration.WITH_SOURCE)
-    refuse(1)
-    assert is_whole()

@@ -1,13 +1,14 @@
-"""The journal judges itself: counters move only with it, and every hold ends exactly once.
+-- What the tables of this room refuse, whoever writes: PostgreSQL itself judges, in one transaction with the write.
 
-Functions that look things up leave only index lookups to the planner: a plan is kept for a session, and one made while
-a table was still empty would read it whole for ever after.
-"""
+-- The path of each tenant from itself to its root, as it is now.
+CREATE OR REPLACE FUNCTION quotas_tenants_above(tenant uuid) RETURNS TABLE(id uuid) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE up AS (
+        SELECT t.id, t.parent_id FROM tenancy_tenant AS t WHERE t.id = tenant
+        UNION ALL SELECT t.id, t.parent_id FROM up JOIN tenancy_tenant AS t ON t.id = up.parent_id
+    ) SELECT up.id FROM up
+$$;
 
-from django.db import migrations
-
-LIMITS = """
-CREATE FUNCTION quotas_guard_limit() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION quotas_guard_limit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     by_journal boolean := pg_trigger_depth() > 1;
 BEGIN
@@ -40,14 +41,16 @@ BEGIN
 END $$;
 CREATE TRIGGER quotas_guard_limit BEFORE INSERT OR UPDATE ON quotas_quotalimit
     FOR EACH ROW EXECUTE FUNCTION quotas_guard_limit();
-"""
 
-HOLDS = """
-CREATE FUNCTION quotas_guard_hold() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION quotas_guard_hold() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        RAISE EXCEPTION 'a hold begins pending'
-            USING ERRCODE = 'check_violation', CONSTRAINT = 'hold_begins_pending';
+        IF NEW.state <> 'pending' THEN
+            RAISE EXCEPTION 'a hold begins pending'
+                USING ERRCODE = 'check_violation', CONSTRAINT = 'hold_begins_pending';
+        END IF;
+        RAISE EXCEPTION 'a hold begins now'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'hold_begins_now';
     END IF;
     IF OLD.state <> 'pending' OR NEW.state NOT IN ('posted', 'voided')
        OR (NEW.holder_id, NEW.tenant_id, NEW.cluster_name, NEW.amounts, NEW.created_at)
@@ -55,15 +58,22 @@ BEGIN
         RAISE EXCEPTION 'a hold only ever ends, once'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'hold_ends_once';
     END IF;
+    IF NEW.ended_at NOT BETWEEN transaction_timestamp() AND clock_timestamp() THEN
+        RAISE EXCEPTION 'a hold ends now'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'hold_ends_now';
+    END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER quotas_hold_begins BEFORE INSERT ON quotas_hold
-    FOR EACH ROW WHEN (NEW.state <> 'pending') EXECUTE FUNCTION quotas_guard_hold();
 CREATE TRIGGER quotas_hold_ends BEFORE UPDATE ON quotas_hold
     FOR EACH ROW EXECUTE FUNCTION quotas_guard_hold();
+CREATE TRIGGER quotas_hold_begins BEFORE INSERT ON quotas_hold FOR EACH ROW
+    WHEN (NEW.state <> 'pending' OR NEW.created_at NOT BETWEEN transaction_timestamp() AND clock_timestamp())
+    EXECUTE FUNCTION quotas_guard_hold();
 
-CREATE FUNCTION quotas_ended_hold_gave_back() RETURNS trigger LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+CREATE OR REPLACE FUNCTION quotas_ended_hold_gave_back() RETURNS trigger LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off AS $$
 BEGIN
     -- Each end mirrors its take, so what is missing shows in the sum.
     IF EXISTS (
@@ -77,11 +87,11 @@ BEGIN
 END $$;
 CREATE TRIGGER quotas_ended_hold_gave_back AFTER UPDATE ON quotas_hold
     REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION quotas_ended_hold_gave_back();
-"""
 
-JOURNAL = """
-CREATE FUNCTION quotas_apply_movements() RETURNS trigger LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+CREATE OR REPLACE FUNCTION quotas_apply_movements() RETURNS trigger LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off AS $$
 BEGIN
     -- The order of every lock taker (quotas/locks.py): holds by id, then limits from the root down.
     PERFORM 1 FROM quotas_hold WHERE holder_id IN (SELECT hold_id FROM added)
@@ -123,8 +133,10 @@ END $$;
 CREATE TRIGGER quotas_apply_movements AFTER INSERT ON quotas_holdmovement
     REFERENCING NEW TABLE AS added FOR EACH STATEMENT EXECUTE FUNCTION quotas_apply_movements();
 
-CREATE FUNCTION quotas_given_back_hold_ended() RETURNS trigger LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+CREATE OR REPLACE FUNCTION quotas_given_back_hold_ended() RETURNS trigger LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM quotas_hold WHERE holder_id = NEW.hold_id AND state = 'pending') THEN
         RAISE EXCEPTION 'a hold that gave something back must end in the same transaction'
@@ -135,10 +147,8 @@ END $$;
 CREATE CONSTRAINT TRIGGER quotas_given_back_hold_ended AFTER INSERT ON quotas_holdmovement
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.kind = 'end')
     EXECUTE FUNCTION quotas_given_back_hold_ended();
-"""
 
-APPEND_ONLY = """
-CREATE FUNCTION quotas_keep() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION quotas_keep() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '% of % is refused: it is kept as it was written', TG_OP, TG_TABLE_NAME
         USING ERRCODE = 'restrict_violation', CONSTRAINT = 'journal_is_append_only';
@@ -147,11 +157,11 @@ CREATE TRIGGER quotas_keep_movements BEFORE UPDATE OR DELETE OR TRUNCATE ON quot
     FOR EACH STATEMENT EXECUTE FUNCTION quotas_keep();
 CREATE TRIGGER quotas_keep_holds BEFORE DELETE OR TRUNCATE ON quotas_hold
     FOR EACH STATEMENT EXECUTE FUNCTION quotas_keep();
-"""
 
-TENANTS = """
-CREATE FUNCTION quotas_keep_tenant_in_place() RETURNS trigger LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+CREATE OR REPLACE FUNCTION quotas_keep_tenant_in_place() RETURNS trigger LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off AS $$
 BEGIN
     IF EXISTS (
         SELECT 1 FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id
@@ -165,28 +175,77 @@ BEGIN
 END $$;
 CREATE TRIGGER quotas_keep_tenant_in_place AFTER UPDATE ON tenancy_tenant
     FOR EACH ROW WHEN (OLD.parent_id IS DISTINCT FROM NEW.parent_id) EXECUTE FUNCTION quotas_keep_tenant_in_place();
-"""
 
-UNDO = """
-DROP TRIGGER quotas_keep_tenant_in_place ON tenancy_tenant;
-DROP FUNCTION quotas_keep_tenant_in_place();
-DROP TRIGGER quotas_keep_holds ON quotas_hold;
-DROP TRIGGER quotas_keep_movements ON quotas_holdmovement;
-DROP FUNCTION quotas_keep();
-DROP TRIGGER quotas_given_back_hold_ended ON quotas_holdmovement;
-DROP FUNCTION quotas_given_back_hold_ended();
-DROP TRIGGER quotas_apply_movements ON quotas_holdmovement;
-DROP FUNCTION quotas_apply_movements();
-DROP TRIGGER quotas_ended_hold_gave_back ON quotas_hold;
-DROP FUNCTION quotas_ended_hold_gave_back();
-DROP TRIGGER quotas_hold_ends ON quotas_hold;
-DROP TRIGGER quotas_hold_begins ON quotas_hold;
-DROP FUNCTION quotas_guard_hold();
-DROP TRIGGER quotas_guard_limit ON quotas_quotalimit;
-DROP FUNCTION quotas_guard_limit();
-"""
+-- Runs at the end of the statement, so a hold and its takes come in one statement (a CTE).
+CREATE OR REPLACE FUNCTION quotas_hold_is_counted() RETURNS trigger LANGUAGE plpgsql
+    SET enable_seqscan = off
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off AS $$
+BEGIN
+    -- Until commit nobody moves the tenants on the path or puts a limit on them (quotas/locks.py takes the same locks).
+    PERFORM 1 FROM tenancy_tenant WHERE id IN (
+        SELECT up.id FROM (SELECT DISTINCT tenant_id FROM begun) AS own, quotas_tenants_above(own.tenant_id) AS up
+    ) ORDER BY id FOR SHARE;
+    -- Holds of one tenant, cluster and amounts are due at the same limits. The journal lets a hold take only where it is due
+    -- and once, so equal numbers prove that none is left out.
+    IF EXISTS (
+        WITH kinds AS MATERIALIZED (
+            SELECT tenant_id, cluster_name, amounts, array_agg(holder_id) AS holders FROM begun
+            GROUP BY tenant_id, cluster_name, amounts
+        ), due AS MATERIALIZED (
+            SELECT kinds.holders, (
+                SELECT count(*) FROM quotas_tenants_above(kinds.tenant_id) AS up
+                JOIN quotas_quotalimit AS l ON l.tenant_id = up.id AND l.removed_at IS NULL
+                WHERE (kinds.amounts ->> l.resource)::bigint > 0
+                    AND (cardinality(l.clusters) = 0 OR kinds.cluster_name = ANY (l.clusters))) AS takes
+            FROM kinds
+        )
+        SELECT 1 FROM due, unnest(due.holders) AS holder
+        WHERE due.takes <> (SELECT count(*) FROM quotas_holdmovement AS m WHERE m.hold_id = holder AND m.kind = 'take')
+    ) THEN
+        RAISE EXCEPTION 'a hold takes at every limit on its path in the statement that writes it'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'pending_hold_is_counted';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER quotas_hold_is_counted AFTER INSERT ON quotas_hold
+    REFERENCING NEW TABLE AS begun FOR EACH STATEMENT EXECUTE FUNCTION quotas_hold_is_counted();
 
+-- Waits for takers whose holds this limit must count; keeps new ones out until commit.
+CREATE OR REPLACE FUNCTION quotas_stop_takers() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM tenancy_tenant WHERE id = NEW.tenant_id FOR NO KEY UPDATE;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER quotas_limit_stops_takers AFTER INSERT ON quotas_quotalimit
+    FOR EACH ROW EXECUTE FUNCTION quotas_stop_takers();
 
-class Migration(migrations.Migration):
-    dependencies = [("quotas", "0001_initial")]
-    operations = [migrations.RunSQL(LIMITS + HOLDS + JOURNAL + APPEND_ONLY + TENANTS, UNDO)]
+CREATE OR REPLACE FUNCTION quotas_limit_counts_what_is_held() RETURNS trigger LANGUAGE plpgsql
+    SET enable_hashjoin = off
+    SET enable_mergejoin = off AS $$
+BEGIN
+    IF EXISTS (
+        SELECT 1 FROM tenancy_tenant AS lt
+        JOIN tenancy_tenant AS t ON t.path = lt.path OR starts_with(t.path, lt.path || '/')
+        JOIN quotas_hold AS h ON h.tenant_id = t.id AND h.state = 'pending'
+        WHERE lt.id = NEW.tenant_id AND (h.amounts ->> NEW.resource)::bigint > 0
+            AND (cardinality(NEW.clusters) = 0 OR h.cluster_name = ANY (NEW.clusters))
+            AND NOT EXISTS (SELECT 1 FROM quotas_holdmovement AS m
+                WHERE m.hold_id = h.holder_id AND m.limit_id = NEW.id AND m.kind = 'take')
+    ) AND EXISTS (SELECT 1 FROM quotas_quotalimit WHERE id = NEW.id AND removed_at IS NULL) THEN
+        RAISE EXCEPTION 'a new limit counts the pending holds below it'
+            USING ERRCODE = 'check_violation', CONSTRAINT = 'limit_counts_what_is_held';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER quotas_limit_counts_what_is_held AFTER INSERT ON quotas_quotalimit
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION quotas_limit_counts_what_is_held();
+
+CREATE OR REPLACE FUNCTION quotas_line_is_dated_now() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'a line of the journal is dated now'
+        USING ERRCODE = 'check_violation', CONSTRAINT = 'journal_line_is_dated_now';
+END $$;
+CREATE TRIGGER quotas_line_is_dated_now BEFORE INSERT ON quotas_holdmovement FOR EACH ROW
+    WHEN (NEW.at NOT BETWEEN transaction_timestamp() AND clock_timestamp())
+    EXECUTE FUNCTION quotas_line_is_dated_now();
