@@ -18,6 +18,7 @@ from kombu.transport import TRANSPORT_ALIASES
 from config.redis_url import broker_url
 from foundation import figures
 from foundation.processes import demand, die_with_parent
+from foundation.sessions import demand_sessions
 
 
 class Gateway(Celery):
@@ -80,6 +81,7 @@ app.autodiscover_tasks()
 def _have_what_it_takes(**_: Any) -> None:
     try:
         demand("worker", "REDIS_URL", "KEY_RING")
+        demand_sessions()
     except ImproperlyConfigured as lack:
         # Celery would log any other exception of a signal's receiver and go on.
         raise SystemExit(str(lack)) from None

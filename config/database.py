@@ -8,6 +8,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 SESSION = (
     "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000"
+    # By this a process knows at boot that these settings arrived (`foundation.sessions`).
+    " -c switchyard.session=1"
     # The server's side of the keepalives below: the session of a client that vanished without a word holds its advisory
     # locks, such as a routine's, until the server notices. By default that takes two hours.
     " -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=2 -c tcp_user_timeout=20000"

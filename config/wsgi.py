@@ -6,8 +6,10 @@ from django.core.wsgi import get_wsgi_application
 from django.urls import get_resolver
 
 from foundation.processes import demand
+from foundation.sessions import demand_sessions
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 demand("web", "REDIS_URL", "SECRET_KEY", "KEY_RING")
 application = get_wsgi_application()
+demand_sessions()
 get_resolver().url_patterns  # noqa: B018 - reads every view now, instead of during the first request

@@ -2,7 +2,7 @@
 
 PostgreSQL keeps two-number locks apart from one-number locks, so these never meet a room's transaction locks. The first
 number says what kind of thing is locked (a registry: never renumber, never reuse), the second is the name's CRC-32.
-A session lock ends with its connection: never put a transaction-mode pooler in front of the database.
+A session lock ends with its connection: no transaction-mode pooler may stand in front of the database (`foundation.sessions`).
 """
 
 import zlib

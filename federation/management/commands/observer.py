@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 from federation.observer.process import Observer
 from foundation.processes import demand
 from foundation.scraping import serve_metrics
+from foundation.sessions import demand_sessions
 
 
 class Command(BaseCommand):
@@ -16,6 +17,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         demand("observer", "KEY_RING")
+        demand_sessions()
         serve_metrics("observer")
         asyncio.run(_observe())
 

@@ -12,6 +12,7 @@ from foundation.bell import Bell, ensure_rows
 from foundation.processes import demand
 from foundation.schedule import Schedule
 from foundation.scraping import serve_metrics
+from foundation.sessions import demand_sessions
 
 
 class Command(BaseCommand):
@@ -20,6 +21,7 @@ class Command(BaseCommand):
     def handle(self, **options: Any) -> None:
         # The key ring: while no worker answers, the bell itself visits clusters (ADR 3).
         demand("beat", "REDIS_URL", "KEY_RING")
+        demand_sessions()
         routines: dict[str, dict[str, Any]] = settings.ROUTINES
         schedules = [Schedule(name, **entry) for name, entry in routines.items()]
         bell = Bell(schedules, import_string(settings.CELERY_APP))
