@@ -100,7 +100,7 @@ def test_a_mig_slice_goes_to_its_profile_only():
     fleet = [cluster(1, [node("m", [small, large], [4, 1])], [small, large]), uniform(2, of=flavor(price="0.1"))]
     placement = only_placement(decide(snapshot(fleet, [job(pods(gpus=2, mig="1g.10gb"))])))
     assert placement.pod_sets[0].flavor == small.name
-    assert placement.amounts["gpu"] == 2 * (1000 // 7)
+    assert placement.amounts["gpu"] == 2 * 1000 // 7
 
 
 def test_a_fraction_takes_as_many_shares_as_cover_it():
