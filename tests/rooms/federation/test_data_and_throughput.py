@@ -250,7 +250,7 @@ def test_what_runs_on_a_faster_model_is_expected_to_end_sooner(call):
         ({"data": [{"name": "a\u0000"}]}, "", ""),
         ({"data": [{"name": "imagenet"}, {"name": "imagenet"}]}, "data[1].name", "duplicate"),
         ({"data": [{"name": f"d{n}"} for n in range(17)]}, "data", "too_many"),
-        ({"data": [{"name": "imagenet", "read": 7}]}, "data[0].read", "wrong_type"),
+        ({"data": [{"name": "imagenet", "read": True}]}, "data[0].read", "wrong_type"),
         ({"data": [{"name": "imagenet", "read": "0"}]}, "data[0].read", "out_of_range"),
         ({"data": [{"name": "imagenet", "read": "2Ei"}]}, "data[0].read", "out_of_range"),
         ({"data": [{"name": "imagenet", "read": "some"}]}, "data[0].read", "bad_quantity"),
