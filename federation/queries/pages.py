@@ -10,8 +10,6 @@ from uuid import UUID
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from clusters.models import Flavor
-from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject, Reservation
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
@@ -115,6 +113,7 @@ class PodSetLine:
     cpu: str
     memory: str
     gpu: str
+    gpu_models: Sequence[str]
     command: str
 
 
@@ -288,6 +287,7 @@ def _pod_set(item: Mapping[str, Any]) -> PodSetLine:
         cpu=str(item.get("cpu", "")),
         memory=str(item.get("memory", "")),
         gpu=_gpu_text(item["gpu"]) if item.get("gpu") else "",
+        gpu_models=(item.get("gpu") or {}).get("models") or (),
         command=" ".join(str(word) for word in command),
     )
 
@@ -392,9 +392,3 @@ def tenant_used_last(actor: Actor, kind: type[Job | Reservation] = Job) -> str |
         kind.objects.filter(created_by=actor.user_id).order_by("-id").values_list("tenant__path", flat=True).first()
     )
     return newest if newest or kind is Job else tenant_used_last(actor)
-
-
-def gpu_models(actor: Actor) -> tuple[str, ...]:
-    """Models that the clusters visible to the actor offer."""
-    models = Flavor.objects.filter(cluster__in=visible_clusters(actor)).exclude(gpu_model="")
-    return tuple(models.order_by("gpu_model").values_list("gpu_model", flat=True).distinct())

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from federation.queries.pages import gpu_models, tenant_used_last
+from federation.queries.gpu_models import gpu_models
+from federation.queries.pages import tenant_used_last
 from federation.queries.quotes import capacity_of
 from foundation.pages import Form, asked, show
 from foundation.problems import Problem

@@ -13,6 +13,7 @@ from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES
 from federation.operations.cancellation import request_cancellation
+from federation.queries.gpu_models import short_names
 from federation.queries.pages import JOB_LIST_FILTERS, JobList, JobView, job_list, job_view
 from foundation.pages import Form, asked, show
 from foundation.problems import Conflict
@@ -45,6 +46,8 @@ class JobsPage:
 class JobPage:
     job: JobView
     cost: CostView | None
+    short_models: Options
+    """GPU models that the request names in short, each with those that it means."""
 
 
 @page(takes=(*JOB_LIST_FILTERS, "cursor"))
@@ -67,9 +70,12 @@ def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
 def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """One job: its state in words, why it waits, its attempts, pods, events and cost so far."""
     view = job_view(actor, job_id)
-    return show(
-        request, "federation/job.html", JobPage(view, costs_of([job_id]).get(job_id)), live="federation/job_poll.html"
+    shown = JobPage(
+        job=view,
+        cost=costs_of([job_id]).get(job_id),
+        short_models=short_names(actor, (name for one in view.pod_sets for name in one.gpu_models)),
     )
+    return show(request, "federation/job.html", shown, live="federation/job_poll.html")
 
 
 @action

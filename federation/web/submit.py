@@ -15,7 +15,8 @@ from federation.engine.intake.spec import CAPACITY_TYPES, PRIORITIES
 from federation.models import Job
 from federation.operations.submission import submit_job
 from federation.queries.feasibility import NeverFits
-from federation.queries.pages import gpu_models, job_view, tenant_used_last
+from federation.queries.gpu_models import gpu_models
+from federation.queries.pages import job_view, tenant_used_last
 from federation.queries.reservations import filtered_reservations
 from foundation import strict_json
 from foundation.ids import new_id

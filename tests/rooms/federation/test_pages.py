@@ -212,3 +212,13 @@ def test_no_offers_are_made_before_a_tenant_is_chosen(user, client):
     client.force_login(user)
     answer = client.post("/jobs/new/", {"tenant": "", "show": "offers"}, headers={"HX-Request": "true"})
     assert "No offers yet: the form is not complete." in answer.content.decode()
+
+
+def test_a_jobs_page_says_which_models_a_short_name_means(client, user):
+    make_flavor(Cluster.objects.get(name="north"), "nvl", gpu_model="H100-NVL")
+    spec = make_spec(pod={"gpu": {"count": 1, "models": ["A100-80GB", "H100"]}})
+    job = submit(actor_for(user), {"tenant": "acme/research", **spec})
+    client.force_login(user)
+    page = client.get(f"/jobs/{job.id}/").content.decode()
+    assert "<dt>H100 means</dt><dd>H100-80GB, H100-NVL</dd>" in page
+    assert "A100-80GB means" not in page
