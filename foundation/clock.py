@@ -1,7 +1,7 @@
 """The one place that asks for the time, so that tests can hold the clock."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from django.db import connection
 
@@ -22,3 +22,8 @@ def database_now() -> datetime:
 def monotonic() -> float:
     """Seconds on a clock that never goes back, for measuring durations."""
     return time.monotonic()
+
+
+def monotonic_origin() -> datetime:
+    """What the host's clock showed when `monotonic` was zero. It moves only when somebody sets the host's clock."""
+    return now() - timedelta(seconds=monotonic())

@@ -20,7 +20,7 @@ from clusters.engine.health import (
 )
 from clusters.locks import lock_cluster
 from clusters.models import Cluster, ClusterEvent
-from foundation.clock import database_now, now
+from foundation.clock import database_now, monotonic, monotonic_origin
 from foundation.outbox import announce
 
 Health = Cluster.Health
@@ -31,12 +31,13 @@ def record_contact(
     cluster_id: UUID,
     *,
     clock_skew_ms: int | None = None,
+    origin: datetime | None = None,
     kubernetes_version: str = "",
     has_kueue: bool | None = None,
     observed_at: datetime | None = None,
 ) -> bool:
-    """The cluster answered as itself: ends any silence. `clock_skew_ms` is its clock minus ours, None if not measured,
-    and so is whether it `has_kueue` where nobody asked. `observed_at` is when the watches of its nodes and pods last both
+    """The cluster answered as itself: ends any silence. `clock_skew_ms` is its clock minus ours, None if not measured, and
+    `origin` what our clock's `monotonic_origin` was then, None for now. `has_kueue` is None where nobody asked. `observed_at` is when the watches of its nodes and pods last both
     showed life.
 
     Returns whether its health changed. Unknown or removed clusters are left alone.
@@ -50,7 +51,7 @@ def record_contact(
         if clock_skew_ms is not None:
             reasons = merged(reasons, "clock", clock_findings(clock_skew_ms))
             changes["clock_skew_ms"] = clock_skew_ms
-            changes["clock_eras"] = _eras_after(cluster, clock_skew_ms)
+            changes["clock_eras"] = _eras_after(cluster, clock_skew_ms, origin or monotonic_origin())
         if observed_at is not None:
             changes["observed_at"] = observed_at
         if kubernetes_version:
@@ -60,9 +61,12 @@ def record_contact(
         return _settle(cluster, answering_health(reasons), reasons, changes)
 
 
-def _eras_after(cluster: Cluster, clock_skew_ms: int) -> list[Mapping[str, Any]]:
-    """With this measurement, against the database's clock: that of the process that measured may be off by itself."""
-    here, at = now(), database_now()
+def _eras_after(cluster: Cluster, clock_skew_ms: int, origin: datetime) -> list[Mapping[str, Any]]:
+    """With this measurement, against the database's clock: the clock of the process that measured may be wrong, and may have
+    been set since.
+    """
+    at = database_now()
+    here = origin + timedelta(seconds=monotonic())
     against_ours = clock_skew_ms + round((here - at).total_seconds() * 1000)
     return [era.as_json() for era in measured(eras_of(cluster.clock_eras), against_ours, at)]
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -38,6 +38,8 @@ RECORD_SECONDS = 0.05
 INVENTORY_SECONDS = 1.0
 PULSE_SECONDS = 5.0
 PULSES_MISSED = 2
+CLOCK_WAS_SET = timedelta(seconds=0.1)
+"""How far the host's clock may move against the monotonic one while a cluster's clock is read."""
 RETRY_SECONDS = 1.0
 TOO_LARGE_SECONDS = 60.0
 MOST_NODES = 10_000
@@ -260,6 +262,7 @@ class Feed:
             if not await self._is_the_same():
                 await self._in_database(self._record_stranger)
                 return
+            origin = clock.monotonic_origin()
             skew_ms = await self._driver.clock_skew_ms()
         except AuthFailed as error:
             await self._in_database(clusters.operations.record_auth_failure, self._cluster_id, error.reason)
@@ -269,11 +272,15 @@ class Feed:
                 await self._in_database(clusters.operations.record_silence, self._cluster_id, error.reason)
         else:
             self._missed = 0
-            await self._in_database(self._record_contact, skew_ms)
+            was_set = abs(clock.monotonic_origin() - origin) > CLOCK_WAS_SET
+            await self._in_database(self._record_contact, None if was_set else skew_ms, origin)
 
-    def _record_contact(self, skew_ms: int) -> None:
+    def _record_contact(self, skew_ms: int | None, origin: datetime) -> None:
+        """Without the skew where our own clock was set while the cluster's was read."""
         observed_at = min(self._alive_at.values()) if self._inventory.is_complete else None
-        clusters.operations.record_contact(self._cluster_id, clock_skew_ms=skew_ms, observed_at=observed_at)
+        clusters.operations.record_contact(
+            self._cluster_id, clock_skew_ms=skew_ms, origin=origin, observed_at=observed_at
+        )
 
     async def _in_database(self, work: Callable[..., Result], *args: Any) -> Result:
         """One thing at a time: a cluster never has more than one of the threads that all clusters share."""

@@ -23,6 +23,9 @@ ALLOWED = {
 """Modules that may ask the process's clock, and why."""
 
 
+OWN_TIME = {"now", "monotonic_origin"}
+
+
 def asks(module):
     """Lines that ask foundation's clock for the process's own time, however it was imported."""
     names = {
@@ -30,14 +33,16 @@ def asks(module):
         for node in ast.walk(module)
         if isinstance(node, ast.ImportFrom) and node.module == "foundation.clock"
         for alias in node.names
-        if alias.name == "now"
+        if alias.name in OWN_TIME
     }
     found = []
     for node in (node for node in ast.walk(module) if isinstance(node, ast.Call)):
         called = node.func
         is_plain = isinstance(called, ast.Name) and called.id in names
         is_of_clock = (
-            isinstance(called, ast.Attribute) and called.attr == "now" and ast.unparse(called.value).endswith("clock")
+            isinstance(called, ast.Attribute)
+            and called.attr in OWN_TIME
+            and ast.unparse(called.value).endswith("clock")
         )
         if is_plain or is_of_clock:
             found.append(node.lineno)

@@ -1,15 +1,21 @@
 """What ran is billed by our clock, whatever the cluster's shows: too slow, too fast, or set in between."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
 from billing.models import UsageSegment
+from clusters.engine.clocks import eras_of
 from clusters.models import Cluster
 from clusters.operations import record_contact
 from federation.models import PodRun
+from federation.observer.feed import Feed
+from foundation import clock
 from foundation.clock import now
+from tests.builders import make_cluster
 from tests.rooms.federation.test_hostile_reports import end, make_attempt, metered, pod_of, report
 
 pytestmark = pytest.mark.django_db
@@ -110,3 +116,34 @@ def test_the_clock_of_the_process_that_measures_does_not_count(time_machine):
     record_contact(cluster.id, clock_skew_ms=-2 * HOUR_MS)
     [era] = Cluster.objects.get(id=cluster.id).clock_eras
     assert abs(era["skew_ms"]) < 1_000
+
+
+@pytest.mark.parametrize("seconds", [60, -7200])
+def test_a_host_whose_clock_is_set_after_it_has_read_a_clusters_clock_finds_no_difference(seconds):
+    cluster = make_cluster()
+    read_at = clock.monotonic_origin() + timedelta(seconds=seconds)  # our clock was that far ahead, and is right again
+    record_contact(cluster.id, clock_skew_ms=-seconds * 1000, origin=read_at)
+    cluster.refresh_from_db()
+    assert all(abs(era.skew_ms) < 1000 for era in eras_of(cluster.clock_eras))
+
+
+@pytest.mark.parametrize("seconds", [60, -7200])
+def test_a_clusters_clock_that_is_read_while_our_own_is_set_is_not_believed(monkeypatch, seconds):
+    right, recorded = clock.now, []
+
+    class Member:
+        async def identity(self):
+            return "itself"
+
+        async def clock_skew_ms(self):
+            monkeypatch.setattr(clock, "now", lambda: right() + timedelta(seconds=seconds))
+            return -seconds * 1000
+
+    async def record(_work, skew_ms, _origin):
+        recorded.append(skew_ms)
+
+    feed = Feed(uuid4(), "itself", Member(), None, None)
+    monkeypatch.setattr(feed, "_in_database", record)
+    asyncio.run(feed._beat())
+    asyncio.run(feed._beat())
+    assert recorded == [None, -seconds * 1000]
