@@ -1,1 +1,1 @@
-"""What it cost: prices, metered usage, reports."""
+"""Prices, metered usage and cost reports."""

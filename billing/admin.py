@@ -1,4 +1,4 @@
-"""Prices and usage in the operators' admin: to look at. Prices are set through the API; the ledger never changes."""
+"""Prices and usage in the operators' admin, read-only. Prices are set through the API; the ledger never changes."""
 
 from django.contrib import admin
 

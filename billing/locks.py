@@ -1,4 +1,4 @@
-"""The lock takers of this room. One order for all: the price book, then meters by id."""
+"""The locking functions of this room. They use one order: the price book, then meters by id."""
 
 from collections.abc import Collection
 from uuid import UUID
@@ -12,13 +12,15 @@ PRICE_BOOK_LOCK = 0x53575950  # "SWYP"
 
 
 def read_price_book() -> None:
-    """Keeps prices as they are until commit; any number of readers go on together."""
+    """Blocks price changes until commit; any number of readers proceed concurrently."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [PRICE_BOOK_LOCK])
 
 
 def rewrite_price_book() -> None:
-    """Waits for everyone who is rating and keeps them out until commit, so that no price changes under a segment."""
+    """Waits for all transactions that rate, and blocks new ones until commit, so that no price changes
+    under a segment.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PRICE_BOOK_LOCK])
 

@@ -1,4 +1,4 @@
-"""Prices by flavor and date; what was metered; what it costs."""
+"""Prices by flavor and date, metered usage, and its cost."""
 
 from fractions import Fraction
 
@@ -16,7 +16,7 @@ from .engine.egress import MOST_EGRESS_PRICE, REGION_PATTERN
 from .engine.rating import Load, Unit
 
 MOST_INTERRUPTIONS = 100
-"""An hour."""
+"""Milliseconds in an hour."""
 
 
 def _only(field: str) -> Func:
@@ -47,24 +47,26 @@ class Rate(models.Model):
 
 
 class Price(models.Model):
-    """Price of one unit for one hour while `valid` lasts. A unit is a GPU, a MIG slice, a share, or a CPU core.
+    """Price of one unit for one hour during `valid`. A unit is a GPU, a MIG slice, a share, or a CPU core.
 
-    `cpu_price` and `memory_price` are for what a pod asks beside its units; null where the unit's price includes it. `interruptions_per_hour` is told of spot capacity only (trigger). Once written only the end of `valid` may come nearer, and never into time that was charged (trigger).
+    `cpu_price` and `memory_price` apply to a pod's cores and memory, in addition to its units; null if the unit's price
+    includes them. Only spot capacity has `interruptions_per_hour` (trigger). After insertion, only the end of `valid`
+    may move earlier, and never into time that was charged (trigger).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     rate = models.ForeignKey(Rate, on_delete=models.CASCADE, related_name="prices")
     unit_price = models.DecimalField(max_digits=18, decimal_places=6)
     cpu_price = models.DecimalField(
-        max_digits=18, decimal_places=6, null=True, help_text="Of a core and hour, on flavors with GPUs."
+        max_digits=18, decimal_places=6, null=True, help_text="Per core and hour, on flavors with GPUs."
     )
-    memory_price = models.DecimalField(max_digits=18, decimal_places=6, null=True, help_text="Of a GiB and hour.")
+    memory_price = models.DecimalField(max_digits=18, decimal_places=6, null=True, help_text="Per GiB and hour.")
     currency = models.CharField(max_length=3, default="USD")
     interruptions_per_hour = models.DecimalField(
         max_digits=9,
         decimal_places=6,
         null=True,
-        help_text="How often a job on this spot capacity must expect to lose its pods; null: as the settings say.",
+        help_text="Expected interruptions per hour of a job on this spot capacity; null: the settings' default.",
     )
     valid = DateTimeRangeField(help_text="Half-open, UTC.")
     created_at = models.DateTimeField(db_default=Now())
@@ -95,14 +97,14 @@ class Price(models.Model):
 
 
 class Meter(models.Model):
-    """One metered thing: a pod that ran. Ids of higher rooms are opaque here (`workload_id` a job, `run_id` an attempt).
+    """One metered pod. Ids of higher rooms are opaque here (`workload_id` is a job, `run_id` an attempt).
 
-    Its segments cover [metered_from, metered_until) without gaps or overlaps (triggers, exclusion). What it counts is kept
-    as it was when it opened, so that no later change of a flavor rewrites usage.
+    Its segments cover [metered_from, metered_until) without gaps or overlaps (triggers, exclusion). A meter keeps the
+    flavor's values from when it opened, so no later change of a flavor changes usage.
 
-    So is its tenant's path. A pod's usage stands under one path, that of the team that started it, even if the team is moved
-    or renamed while the pod runs. A path per segment would move such a pod in the middle of its run, and would be repeated
-    in every segment of the ledger.
+    It also keeps its tenant's path. A pod's usage stays under the path of the team that started it, even if the team is
+    moved or renamed while the pod runs. With one path per segment, such a move would split the run, and every segment
+    of the ledger would repeat the path.
     """
 
     class Unit(models.TextChoices):
@@ -112,7 +114,8 @@ class Meter(models.Model):
     id = models.BigAutoField(primary_key=True)
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="meters")
     source_uid = models.CharField(
-        max_length=72, help_text="The pod's uid; with `~1` and so on where a pod runs on whose meter was closed."
+        max_length=72,
+        help_text="The pod's uid; with `~1` and so on if the pod runs on after its meter was closed.",
     )
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="meters")
     tenant_path = models.CharField(
@@ -121,16 +124,16 @@ class Meter(models.Model):
         db_default="",
         default="",
         editable=False,
-        help_text="Where the tenant was when the meter opened (trigger).",
+        help_text="The tenant's path when the meter opened (trigger).",
     )
     user_id = models.UUIDField()
-    user_name = models.CharField(max_length=254, blank=True, help_text="As it was when the run began.")
+    user_name = models.CharField(max_length=254, blank=True, help_text="The name when the run began.")
     workload_id = models.UUIDField(db_index=True)
     workload_name = models.CharField(max_length=254, blank=True)
     run_id = models.UUIDField()
     flavor = models.CharField(max_length=120)
     capacity_type = models.CharField(max_length=20)
-    unit = models.CharField(max_length=4, choices=Unit.choices, help_text="What its price is per hour of.")
+    unit = models.CharField(max_length=4, choices=Unit.choices, help_text="The unit whose price per hour applies.")
     gpu_units = models.PositiveIntegerField(help_text="Whole GPUs, MIG slices or shares; 0 for CPU-only work.")
     gpu_model = models.CharField(max_length=63, blank=True, db_default="")
     sharing = models.CharField(
@@ -139,7 +142,7 @@ class Meter(models.Model):
     gpu_numerator = models.PositiveIntegerField(
         db_default=1,
         default=1,
-        help_text="A unit is this many parts of a physical GPU that has `gpu_denominator` of them.",
+        help_text="A unit is this number of the `gpu_denominator` parts of a physical GPU.",
     )
     gpu_denominator = models.PositiveIntegerField(db_default=1, default=1)
     cpu_millicores = models.PositiveBigIntegerField()
@@ -151,10 +154,10 @@ class Meter(models.Model):
         help_text="For a pod without GPUs on a GPU flavor: the CPU-only flavor whose price it pays if its own says nothing.",
     )
     metered_from = models.DateTimeField()
-    metered_until = models.DateTimeField(help_text="Everything before this instant is in segments.")
+    metered_until = models.DateTimeField(help_text="Segments contain everything before this time.")
     is_closed = models.BooleanField(default=False)
     redone_from = models.DateTimeField(
-        null=True, help_text="From here to its end, the usage was of work that was lost and done again; null: none was."
+        null=True, help_text="The work from this time to the end was lost and done again; null: no work was lost."
     )
 
     class Meta:
@@ -189,13 +192,13 @@ class Meter(models.Model):
 
     @property
     def load(self) -> Load:
-        """What the metered pod occupies, as rating sees it."""
+        """What the metered pod occupies, as input for rating."""
         unit: Unit = "gpu" if self.unit == self.Unit.GPU else "core"
         return Load(unit, self.gpu_units, self.cpu_millicores, self.metered_from, self.memory_mib)
 
     @property
     def gpu_share(self) -> Fraction:
-        """What one of its units is of a physical GPU."""
+        """The part of a physical GPU that one of its units is."""
         return Fraction(self.gpu_numerator, self.gpu_denominator)
 
 
@@ -237,9 +240,9 @@ class UsageSegment(models.Model):
 
 
 class TenantMonth(models.Model):
-    """What the segments of a tenant that begin in a month add up to, by currency and by what a unit is of a physical GPU.
+    """The sums of a tenant's segments that begin in a month, by currency and by a unit's part of a physical GPU.
 
-    Written by the statement that adds segments (trigger), and by nothing else.
+    Only the trigger on the statement that adds segments writes it.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -264,12 +267,14 @@ class TenantMonth(models.Model):
 
 
 class EgressRoute(models.Model):
-    """What an egress price is for: data that leaves regions of one name for regions of another, in one organisation's fleet."""
+    """What an egress price is for: data that leaves regions of one name for regions of another, in one organisation's
+    fleet.
+    """
 
     id = models.BigAutoField(primary_key=True)
     owner = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="egress_routes")
-    from_region = models.CharField(max_length=63, help_text="`*` stands for anything.")
-    to_region = models.CharField(max_length=63, help_text="Likewise.")
+    from_region = models.CharField(max_length=63, help_text="`*` matches any text.")
+    to_region = models.CharField(max_length=63, help_text="`*` matches any text.")
 
     class Meta:
         constraints = [
@@ -285,9 +290,10 @@ class EgressRoute(models.Model):
 
 
 class EgressPrice(models.Model):
-    """Price of moving one GiB along a route while `valid` lasts. Once written only the end of `valid` may come nearer (trigger).
+    """Price of moving one GiB along a route during `valid`. After insertion, only the end of `valid` may move earlier
+    (trigger).
 
-    Placement counts with it; nothing is charged by it.
+    Placement uses it to compare clusters; the gateway never charges it.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

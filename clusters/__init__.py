@@ -1,1 +1,1 @@
-"""What exists and is it well. The only room that talks to Kubernetes."""
+"""Clusters: their inventory and health. Only this room calls Kubernetes."""

@@ -1,4 +1,4 @@
-"""Clusters in the operators' admin: to look at. Changes go through the API; credentials are not shown anywhere."""
+"""Clusters in the operators' admin, read-only. Changes go through the API; credentials are never shown."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from .models import Cluster, ClusterEvent, Flavor, Node
 
 
 class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
-    """Shows rows and changes nothing."""
+    """A read-only admin page."""
 
     show_full_result_count = False
 
@@ -31,7 +31,7 @@ class ClusterAdmin(ReadOnly):
     search_fields = ["name", "server", "identity", "owner__path"]
 
     def get_queryset(self, request: HttpRequest) -> Any:  # noqa: ARG002
-        """Removed clusters too: what ran there still refers to them."""
+        """Includes removed clusters: jobs that ran there still refer to them."""
         return Cluster.everything.all()
 
 

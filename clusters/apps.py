@@ -16,9 +16,9 @@ class ClustersConfig(AppConfig):
 
 
 def key_ring_is_usable(**_: Any) -> list[checks.CheckMessage]:
-    """An error when no credential could be sealed, so that it shows at boot and not at the first registration.
+    """An error if no credential can be sealed, so that it appears at boot and not at the first registration.
 
-    A process that needs no key ring has none, and then there is nothing to check.
+    A process that needs no key ring has none; then there is nothing to check.
     """
     if not settings.KEY_RING:
         return []

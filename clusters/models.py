@@ -1,4 +1,4 @@
-"""Registered clusters and what was observed in them."""
+"""Registered clusters and the last observation of them."""
 
 from django.db import models
 from django.db.models import Q
@@ -11,7 +11,7 @@ from .engine.datasets import DATASET_PATTERN, MOST_BYTES
 
 
 class StandingClusters(models.Manager["Cluster"]):
-    """The clusters that are registered now; removed ones stay only for history (`Cluster.everything`)."""
+    """The currently registered clusters; removed ones remain only for history (`Cluster.everything`)."""
 
     def get_queryset(self) -> models.QuerySet["Cluster"]:
         return super().get_queryset().filter(removed_at__isnull=True)
@@ -20,11 +20,11 @@ class StandingClusters(models.Manager["Cluster"]):
 class Cluster(models.Model):
     """A registered Kubernetes cluster. `identity` is the uid of its kube-system namespace, pinned at registration.
 
-    Removal keeps the row, so that attempts and usage stay explained; the credential, nodes and flavors go.
+    Removal keeps the row, so that attempts and usage can still name it; the credential, nodes and flavors are deleted.
     """
 
     class Health(models.TextChoices):
-        """What the observer last found; `wish` (below) is what an administrator asked for."""
+        """The observer's last result; `wish` (below) is the administrator's setting."""
 
         READY = "ready"
         DEGRADED = "degraded"
@@ -52,7 +52,7 @@ class Cluster(models.Model):
     identity = models.CharField(max_length=64)
     kubernetes_version = models.CharField(max_length=40, blank=True)
     has_kueue = models.BooleanField(
-        db_default=False, help_text="Whether Kueue's API was served there when last probed."
+        db_default=False, help_text="Whether the cluster served Kueue's API at the last probe."
     )
     health = models.CharField(max_length=20, choices=Health.choices, default=Health.READY)
     wish = models.CharField(max_length=20, choices=Wish.choices, default=Wish.OPEN)
@@ -62,12 +62,14 @@ class Cluster(models.Model):
         default=list,
         blank=True,
         db_default=[],
-        help_text="By how much its clock was ahead of the database's, since when (`engine.clocks`).",
+        help_text="How far its clock was ahead of the database's, and since when (`engine.clocks`).",
     )
     inventory_version = models.BigIntegerField(default=0, help_text="Grows with every change to nodes or flavors.")
     last_seen_at = models.DateTimeField(null=True)
-    observed_at = models.DateTimeField(null=True, help_text="When the watches of nodes and pods last both showed life.")
-    silent_since = models.DateTimeField(null=True, help_text="When contact was lost; null while the cluster answers.")
+    observed_at = models.DateTimeField(
+        null=True, help_text="When the watches of nodes and pods last both returned data."
+    )
+    silent_since = models.DateTimeField(null=True, help_text="When contact was lost; null while it responds.")
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(auto_now=True)
     removed_at = models.DateTimeField(null=True, blank=True)
@@ -108,14 +110,16 @@ class Cluster(models.Model):
 
     @property
     def state(self) -> str:
-        """The one word users see: trouble first, then the administrator's wish, then ready or degraded."""
+        """The one state that users see: trouble first, then the administrator's wish, then ready or degraded."""
         if self.health in (self.Health.UNREACHABLE, self.Health.AUTH_FAILED):
             return self.health
         return self.health if self.wish == self.Wish.OPEN else self.wish
 
 
 class ClusterCredential(models.Model):
-    """The sealed credential of a cluster: AES-256-GCM, associated data = cluster id and key id. Never read back out."""
+    """The sealed credential of a cluster: AES-256-GCM, associated data = cluster id and key id. It is never shown
+    again.
+    """
 
     cluster = models.OneToOneField(Cluster, primary_key=True, on_delete=models.CASCADE, related_name="credential")
     kind = models.CharField(max_length=20, choices=[("token", "token"), ("certificate", "certificate")])
@@ -147,15 +151,17 @@ class Flavor(models.Model):
     resource_name = models.CharField(
         max_length=120,
         blank=True,
-        help_text="What its devices are counted by: an extended resource, e.g. nvidia.com/mig-1g.10gb, or a name of ours.",
+        help_text="What its devices are counted by: an extended resource, e.g. nvidia.com/mig-1g.10gb, or our name.",
     )
     node_selector = models.JSONField(default=dict, help_text="Labels that pick this flavor's nodes.")
-    slice_hosts = models.PositiveIntegerField(default=1, help_text="So many nodes make up one accelerator.")
+    slice_hosts = models.PositiveIntegerField(default=1, help_text="Number of nodes that make up one accelerator.")
     unplaceable = models.CharField(max_length=300, blank=True, help_text="Why no job can be started on it.")
     device_class = models.CharField(
-        max_length=63, blank=True, help_text="Set where its devices are claimed: their DeviceClass."
+        max_length=63, blank=True, help_text="The DeviceClass of its devices, if they are claimed."
     )
-    cel = models.CharField(max_length=1000, blank=True, help_text="Tells its devices from others of their DeviceClass.")
+    cel = models.CharField(
+        max_length=1000, blank=True, help_text="Selects its devices from others of their DeviceClass."
+    )
 
     class Meta:
         constraints = [
@@ -179,9 +185,9 @@ class Flavor(models.Model):
 class Node(models.Model):
     """A node as last observed.
 
-    `devices` is `[{"flavor": name, "units": n}]`; a CPU-only node has one entry with units 0. `foreign_*` is what pods
-    that are not ours use, as `foreign_devices` by the resource that a flavor is counted by; `used_devices` counts every
-    pod bound there and every device allocated there, strangers' and ours.
+    `devices` is `[{"flavor": name, "units": n}]`; a CPU-only node has one entry with units 0. `foreign_*` is the use by
+    foreign pods, with `foreign_devices` by the resource that a flavor is counted by. `used_devices` counts every pod
+    bound there and every device allocated there, foreign and ours.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -242,7 +248,7 @@ class ClusterEvent(models.Model):
 
 
 class Dataset(models.Model):
-    """Data by its logical name: how much there is of it and where it lies. The tenant's jobs, and those of all below it, may name it."""
+    """Data by its logical name: its size and where it is stored. Jobs of the tenant and its descendants may name it."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="datasets")
@@ -265,7 +271,7 @@ class Dataset(models.Model):
 
 
 class DatasetLocation(models.Model):
-    """A place where all of a dataset lies: a region, or one cluster."""
+    """A place with a full copy of a dataset: a region, or one cluster."""
 
     id = models.BigAutoField(primary_key=True)
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="locations")

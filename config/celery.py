@@ -1,4 +1,4 @@
-"""The Celery application. Tasks carry no arguments: rows are the queue, a message only says "look now" (ADR 1)."""
+"""The Celery application. Tasks carry no arguments: rows are the queue, and a message only starts a check (ADR 1)."""
 
 import os
 from contextlib import suppress
@@ -22,7 +22,7 @@ from foundation.sessions import demand_sessions
 
 
 class Gateway(Celery):
-    """Celery, whose workers count together with the processes of their pool."""
+    """Celery whose workers share counters with the processes of their pool."""
 
     @cached_property
     def Worker(self) -> Any:  # noqa: N802 - Celery's name; asked for by a worker alone, before it imports a task
@@ -39,13 +39,13 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     broker_transport_options={
-        # Apart from the cache, which may be cleared at any time.
+        # Separate from the cache, which may be cleared at any time.
         "global_keyprefix": "swy-broker-",
-        # What a worker had in hand when it was killed is not kept in Redis: the bell rings again.
+        # Redis does not keep the messages of a killed worker: the bell rings again.
         "ack_emulation": False,
         "socket_timeout": 5,
         "socket_connect_timeout": 5,
-        # The bell must learn quickly that the broker is gone: it then does the work itself.
+        # The bell must detect a broker failure quickly: it then does the work itself.
         "max_retries": 1,
     },
     task_serializer="json",
@@ -53,7 +53,7 @@ app.conf.update(
     event_serializer="json",
     accept_content=["json"],
     result_accept_content=["json"],
-    # Commands to workers come without a sender: whoever can write to Redis could stop them or read their settings.
+    # Commands to workers carry no sender: anyone who can write to Redis could stop them or read their settings.
     worker_enable_remote_control=False,
     task_ignore_result=True,
     task_acks_late=True,
@@ -61,12 +61,12 @@ app.conf.update(
     task_time_limit=120,
     task_soft_time_limit=90,
     task_default_queue="cycle",
-    # Each with a key of its own: under the default one, every queue would get every message.
+    # Each has its own key: under the default key, every queue would get every message.
     task_queues=[Queue(name, Exchange(name), routing_key=name) for name in QUEUES],
     task_create_missing_queues=False,
     worker_prefetch_multiplier=1,
     worker_cancel_long_running_tasks_on_connection_loss=True,
-    # SIGTERM (REMAP_SIGTERM=SIGQUIT): so long to finish what runs, then it goes back to the queue.
+    # SIGTERM (REMAP_SIGTERM=SIGQUIT): tasks have this long to finish, then return to the queue.
     worker_soft_shutdown_timeout=10.0,
     worker_max_tasks_per_child=20_000,
     worker_hijack_root_logger=False,
@@ -83,7 +83,7 @@ def _have_what_it_takes(**_: Any) -> None:
         demand("worker", "REDIS_URL", "KEY_RING")
         demand_sessions()
     except ImproperlyConfigured as lack:
-        # Celery would log any other exception of a signal's receiver and go on.
+        # Celery would log any other exception of a signal's receiver and continue.
         raise SystemExit(str(lack)) from None
 
 
@@ -100,7 +100,7 @@ def _die_with_the_parent(**_: Any) -> None:
 
 
 class Alive(bootsteps.StartStopStep):
-    """Touches a file as long as the worker's loop turns: a probe looks at its age."""
+    """Touches a file while the worker's loop runs: a probe checks the file's age."""
 
     requires = ("celery.worker.components:Timer",)
 
@@ -111,7 +111,7 @@ class Alive(bootsteps.StartStopStep):
 
 
 def _touch_alive() -> None:
-    # A worker works on where nothing can be written; it only looks dead to a probe.
+    # A worker continues if it cannot write the file; it only appears dead to a probe.
     with suppress(OSError):
         (settings.HOME / "worker.alive").touch()
 
@@ -120,7 +120,7 @@ app.steps["worker"].add(Alive)
 
 
 class Scraped(bootsteps.StartStopStep):
-    """Serves what the pool's processes count, once they are forked: none of them has the port open."""
+    """Serves the counters of the pool's processes, once they are forked, so that none of them inherits the port."""
 
     requires = ("celery.worker.components:Pool",)
 

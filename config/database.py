@@ -1,4 +1,6 @@
-"""DATABASE_URL as libpq reads it: every parameter and several hosts are honoured, or the boot stops and names what is not."""
+"""DATABASE_URL as libpq reads it, with every parameter and several hosts; an unsupported part stops the boot with its
+name.
+"""
 
 import re
 from typing import Any
@@ -8,24 +10,24 @@ from psycopg.conninfo import conninfo_to_dict
 
 SESSION = (
     "-c statement_timeout=30000 -c lock_timeout=10000 -c idle_in_transaction_session_timeout=60000"
-    # By this a process knows at boot that these settings arrived (`foundation.sessions`).
+    # From this a process knows at boot that these settings arrived (`foundation.sessions`).
     " -c switchyard.session=1"
-    # The server's side of the keepalives below: the session of a client that vanished without a word holds its advisory
-    # locks, such as a routine's, until the server notices. By default that takes two hours.
+    # The server's side of the keepalives below: the session of a client that vanished keeps its advisory locks, such as
+    # a routine's, until the server notices. By default that takes two hours.
     " -c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=2 -c tcp_user_timeout=20000"
 )
 DEFAULTS = {
     "application_name": "switchyard",
     "connect_timeout": "5",
-    # A server that vanishes without a word is noticed in about 20 s: at rest by keepalives, under way by what it does not
-    # acknowledge. The kernel's own patience is two hours and a quarter of an hour.
+    # A vanished server is detected in about 20 s: by keepalives if the connection is idle, else by missing
+    # acknowledgements. The kernel's defaults are two hours and a quarter of an hour.
     "keepalives": "1",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "2",
     "tcp_user_timeout": "20000",
 }
-"""What a URL that says nothing of it means; by libpq's names."""
+"""The defaults for parameters that a URL omits, by libpq's names."""
 OURS = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
 NOT_HONOURED = {
     "client_encoding": "the gateway always uses UTF-8",
@@ -38,7 +40,7 @@ UNKNOWN = re.compile(r'invalid (?:URI query parameter|connection option):? "([a-
 def read_database_url(url: str, *, prepare: bool) -> dict[str, Any]:
     """Django's settings of the database at `url`; `prepare`: whether statements are prepared (not behind some poolers).
 
-    Raises ValueError in words that repeat nothing of the URL but a parameter's name.
+    Raises ValueError with a message that repeats nothing of the URL except a parameter's name.
     """
     if not url.startswith(("postgresql://", "postgres://")):
         raise ValueError("must look like postgresql://user:password@host:port/name")
@@ -50,9 +52,9 @@ def read_database_url(url: str, *, prepare: bool) -> dict[str, Any]:
         raise ValueError("must name a database: postgresql://user:password@host:port/name")
     options = {**DEFAULTS, **{name: value for name, value in asked.items() if name not in OURS}}
     if "," in asked.get("host", ""):
-        # Of several hosts, the one that takes writes: a replica would refuse the first of them.
+        # Of several hosts, the one that accepts writes: a replica would refuse the first write.
         options.setdefault("target_session_attrs", "read-write")
-    # What the URL says of a session comes last and so wins.
+    # The URL's session parameters come last and so take precedence.
     options["options"] = f"{SESSION} {asked['options']}" if "options" in asked else SESSION
     return {
         "ENGINE": "foundation.postgres",
@@ -61,7 +63,7 @@ def read_database_url(url: str, *, prepare: bool) -> dict[str, Any]:
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
             **options,
-            # The same few statements come again and again; parsing and planning them was half of the server's work.
+            # The same few statements repeat: parsing and planning them was half of the server's work.
             "server_side_binding": True,
             "prepare_threshold": 5 if prepare else None,
         },
@@ -72,7 +74,7 @@ def _parse(url: str) -> dict[str, str]:
     try:
         parsed = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        # libpq's own words may repeat the whole URL, password included.
+        # libpq's own message may repeat the whole URL, including the password.
         unknown = UNKNOWN.search(str(error))
         raise ValueError(
             f"libpq has no parameter {unknown[1]}" if unknown else "is not a URL that libpq can read"

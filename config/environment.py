@@ -52,7 +52,9 @@ def choice(name: str, default: str, allowed: Sequence[str]) -> str:
 
 
 def checked(name: str, default: str | None, check: Callable[[str], object]) -> str:
-    """A text that `check` accepts, or the default; `check` raises ValueError with words that do not repeat the text."""
+    """A text that `check` accepts, or the default; `check` raises ValueError with a message that does not repeat the
+    text.
+    """
     value = text(name, default).strip()
     if value != default:
         try:
@@ -63,7 +65,7 @@ def checked(name: str, default: str | None, check: Callable[[str], object]) -> s
 
 
 def check_authorities(pem: str) -> None:
-    """ValueError unless the text holds certificates in PEM form."""
+    """ValueError unless the text contains certificates in PEM form."""
     try:
         ssl.create_default_context(cadata=pem)
     except (ssl.SSLError, TypeError, ValueError):  # TypeError: not ASCII
@@ -71,7 +73,7 @@ def check_authorities(pem: str) -> None:
 
 
 def check_contact(address: str) -> None:
-    """ValueError unless the text is one address that a finder of a hole can use."""
+    """ValueError unless the text is one address to which users can report a vulnerability."""
     if not re.fullmatch(r"(mailto:[^\s@]+@[^\s@]+|https://[^\s/]+(/\S*)?|tel:\+[0-9-]+)", address):
         raise ValueError("must be one mailto:, https:// or tel: address")
 

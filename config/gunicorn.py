@@ -1,6 +1,6 @@
-"""The web server's settings: threads, since requests wait for PostgreSQL and for clusters more than they compute.
+"""The web server's settings: it uses threads, because requests mostly wait for PostgreSQL and for clusters.
 
-Before the threads stands the edge (`foundation.edge`), which reads whole requests and sends whole answers without one.
+The edge (`foundation.edge`) comes before the threads: it reads whole requests and writes whole responses without one.
 """
 
 from pathlib import Path
@@ -20,39 +20,39 @@ from foundation.scraping import open_port, serve_port  # noqa: E402 - likewise
 
 wsgi_app = "config.wsgi:application"
 bind = [env.text("SWITCHYARD_BIND", f"127.0.0.1:{env.number('SWITCHYARD_PORT', 8000, least=1, most=65535)}")]
-# The second address answers /healthz and /readyz alone, from threads of its own.
+# The second address serves only /healthz and /readyz, from its own threads.
 _health_port = env.number("SWITCHYARD_HEALTH_PORT", 8001, least=0, most=65535)
 _health = env.text("SWITCHYARD_HEALTH_BIND", f"127.0.0.1:{_health_port}" if _health_port else "")
 if _health:
     bind.append(_health)
 backlog = 1024
-# Everything is imported once, before the workers are forked: they start at once and share its memory.
+# Everything is imported once, before the workers are forked: they start immediately and share its memory.
 preload_app = True
 worker_class = "foundation.edge.worker.BufferedWorker"
 workers = env.number("SWITCHYARD_WEB_WORKERS", 2, least=1, most=64)
 threads = env.number("SWITCHYARD_WEB_THREADS", 8, least=1, most=64)
 keepalive = 30
-# The edge alone decides which proxies are believed.
+# Only the edge decides which proxies are trusted.
 forwarded_allow_ips = ""
 secure_scheme_headers: dict[str, str] = {}
 sendfile = False
 timeout = 60
-# What is under way after the drain has this long.
+# Requests still running after the drain have this long.
 graceful_timeout = settings.DRAIN_SECONDS + 10
 max_requests = 50_000
 max_requests_jitter = 5_000
-# Workers prove their life by touching a file: never on a disk that may stall.
+# Workers prove that they are alive by touching a file: never on a disk that may stall.
 worker_tmp_dir = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108 - made by mkstemp there
 control_socket_disable = True
 proc_name = "switchyard web"
 
 
-# Opened once and shared by the workers: each can tell what all of them counted.
+# Opened once and shared by the workers: each can report the counts of all.
 _metrics = open_port("web")
 
 
 def post_worker_init(_worker: Any) -> None:
-    """Once a worker can serve, it serves its figures too."""
+    """Once a worker can serve, it also serves its figures."""
     if _metrics is not None:
         serve_port(_metrics, web_figures)
 

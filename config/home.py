@@ -1,4 +1,4 @@
-"""The settings that `make serve` keeps in its home: what `manage.py` goes by where none are given."""
+"""The settings that `make serve` keeps in its home: `manage.py` uses them if none are given."""
 
 import json
 import os
@@ -16,9 +16,9 @@ def is_ours(name: str) -> bool:
 
 
 def take_settings_of_home(environment: MutableMapping[str, str], project: Path) -> None:
-    """Adds the settings of the home, unless the environment names a database: that is another installation's.
+    """Adds the settings of the home, unless the environment names a database, which belongs to another installation.
 
-    The home is SWITCHYARD_HOME, or `.switchyard` in the project. A file that others may write is left alone.
+    The home is SWITCHYARD_HOME, or `.switchyard` in the project. A file that other users can write is ignored.
     """
     if any(environment.get(name) for name in ("DATABASE_URL", "DATABASE_URL_FILE")):
         return

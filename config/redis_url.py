@@ -1,4 +1,4 @@
-"""Redis' address: nobody gets in without a password, or without the rights to a socket."""
+"""Redis' address: it needs a password, or a socket with restricted rights."""
 
 import stat
 from pathlib import Path
@@ -17,7 +17,7 @@ FOR_OTHERS = stat.S_IRWXO
 
 
 def check_redis_url(url: str) -> None:
-    """ValueError for an address that lets strangers in; the message never repeats it."""
+    """ValueError for an address that allows strangers; the message never repeats it."""
     try:
         parts = urlsplit(url)
         has_port = parts.port is None or parts.port > 0
@@ -44,7 +44,7 @@ def _check_socket(path: str, *, has_password: bool) -> None:
 
 
 def broker_url(url: str, scheme: str) -> str:
-    """The same server in Celery's words, where `scheme` names the transport."""
+    """The same server in Celery's form, where `scheme` names the transport."""
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
     if parts.scheme == "unix":

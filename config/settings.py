@@ -1,4 +1,4 @@
-"""All settings, read from the environment. Wiring only; a wrong value stops the boot and names itself."""
+"""All settings, read from the environment. Wiring only; a wrong value stops the boot with a message that names it."""
 
 from ipaddress import ip_network
 from pathlib import Path
@@ -21,7 +21,7 @@ from foundation.edge.peers import Trust
 BASE_DIR = Path(__file__).resolve().parent.parent
 HOME = Path(env.text("SWITCHYARD_HOME", str(BASE_DIR / ".switchyard")))
 DEBUG = env.switch("SWITCHYARD_DEBUG", default=False)
-# What only some processes need may be absent here: `foundation.processes.demand` stops those that lack it.
+# Settings that only some processes need may be absent here: `foundation.processes.demand` stops those that lack one.
 SECRET_KEY = env.text("SWITCHYARD_SECRET_KEY", "")
 ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
@@ -112,7 +112,7 @@ def _database(name: str, url: str) -> dict[str, Any]:
 
 
 def _owner(url: str) -> dict[str, Any]:
-    """Whom `migrate` connects as; nothing where there is one role for all."""
+    """The role that `migrate` connects as; empty if there is one role for all."""
     if not url:
         return {}
     owner = _database("SWITCHYARD_OWNER_DATABASE_URL", url)
@@ -125,27 +125,27 @@ DATABASES = {"default": _database("DATABASE_URL", env.text("DATABASE_URL"))}
 PROCESSES_ROLE = DATABASES["default"]["USER"]
 OWNER_DATABASE = _owner(env.text("SWITCHYARD_OWNER_DATABASE_URL", ""))
 REDIS_URL = env.checked("REDIS_URL", "", check_redis_url)
-# Nothing is cached: what counts is in rows, what does not in the process.
+# Nothing is cached: important state is in rows, the rest in the process.
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
-# Sessions are rows, signed and in JSON: nothing of them lies in Redis.
+# Sessions are rows, signed and in JSON; Redis stores no part of them.
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_SERIALIZER = "django.contrib.sessions.serializers.JSONSerializer"
 
 CELERY_APP = "config.celery.app"
-# What runs again and again: rung by announcements of the same name, and at the latest every so many seconds. `inline` is
-# what the bell runs by itself while no worker answers. What goes `in_turns` is done by all workers side by side.
+# Recurring routines, rung by announcements of the same name, and at least once per `every_seconds`. `inline` is what
+# the bell runs itself while no worker responds. All workers do `in_turns` routines side by side.
 ROUTINES: dict[str, dict[str, Any]] = {
     "cycle": {
         "task": "federation.tasks.run_scheduling_cycle",
         "inline": "federation.operations.run_scheduling_cycle",
         "queue": "cycle",
         "every_seconds": 5,
-        "gather_seconds": 0.4,  # the more jobs a round takes, the less each costs; a first one after a rest waits for nothing
+        "gather_seconds": 0.4,  # more jobs per round cost less each; the first after a pause does not wait
     },
     "expect": {
         "task": "federation.tasks.expect_starts",
         "inline": "federation.operations.expect_starts",
-        "queue": "bill",  # nothing there is in a hurry
+        "queue": "bill",  # nothing there is urgent
         "every_seconds": 10,
     },
     "dispatch": {
@@ -154,7 +154,7 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "in_turns": True,
         "queue": "dispatch",
         "every_seconds": 2,
-        "gather_seconds": 0.05,  # a cycle announces it, so it comes in batches already
+        "gather_seconds": 0.05,  # a cycle announces it, so it already comes in batches
     },
     "settle": {
         "task": "federation.tasks.settle_attempts",
@@ -173,7 +173,7 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "inline": "federation.operations.compare_clusters",
         "in_turns": True,
         "queue": "observe",
-        "every_seconds": 10,  # a cluster's own time to be compared is in its upkeep
+        "every_seconds": 10,  # a cluster's own time for comparison is in its upkeep
     },
     "accrue": {
         "task": "federation.tasks.accrue_running",
@@ -220,10 +220,10 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 STATIC_URL = "/static/"
-# Made by `collectstatic`, beside what it keeps there for itself.
+# Created by `collectstatic`, next to its own files.
 STATIC_ROOT = BASE_DIR / "staticfiles" / "served"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-# Names carry a hash of the content, so browsers keep a file for good; each is also there compressed.
+# Names contain a hash of the content, so browsers cache a file permanently; each also exists compressed.
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
@@ -234,7 +234,7 @@ WHITENOISE_SKIP_COMPRESS_EXTENSIONS = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "ma
 STATIC_NOT_SERVED = ["rest_framework", "redoc", "django_htmx"]
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.switch("SWITCHYARD_SECURE_COOKIES", default=False)
-# Browsers take a name with this prefix only over TLS, for this host alone and for all of it: no neighbour plants one.
+# Browsers accept a name with this prefix only over TLS and only for this whole host: no neighbour can set one.
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = (
     ("__Host-sessionid", "__Host-csrftoken") if SESSION_COOKIE_SECURE else ("sessionid", "csrftoken")
 )
@@ -249,8 +249,8 @@ SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 SECURITY_CONTACT = env.checked("SWITCHYARD_SECURITY_CONTACT", "", env.check_contact)
-# W008: the proxy that ends TLS sends plain HTTP on, SWITCHYARD_SSL_REDIRECT is for where it does not. W021: whether a host
-# name goes into browsers' preload lists is for its owner to say.
+# W008: the proxy that ends TLS forwards plain HTTP; SWITCHYARD_SSL_REDIRECT is for others. W021: the
+# owner of a host name decides whether it goes into browsers' preload lists.
 SILENCED_SYSTEM_CHECKS = ["security.W008", "security.W021"]
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024 * 1024
 BULK_UPLOAD_MAX_BYTES = 32 * 1024 * 1024
@@ -319,7 +319,7 @@ LOGGING = {
     "loggers": {
         "httpx": {"level": "WARNING"},
         "httpcore": {"level": "WARNING"},
-        # Two lines a message would drown what matters: the Routine rows tell what ran, and failures are logged.
+        # Two lines per message would hide what matters: the Routine rows show what ran, and failures are logged.
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},
     },

@@ -1,6 +1,6 @@
-"""What the gateway's processes may do with each table, besides reading it. The one list that grants are made from.
+"""The rights of the gateway's processes on each table, besides reading it. All grants follow from this one list.
 
-A table that is not named here may be read, added to, changed and deleted from. Nothing may be truncated or altered.
+A table without an entry allows SELECT, INSERT, UPDATE and DELETE. No table may be truncated or altered.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "django_migrations": READ,
     "django_content_type": READ,
     "auth_permission": READ,
-    # Written by a trigger of the owner's at commit.
+    # Written by a trigger of the owner at commit.
     "tenancy_auditlink": READ,
     "tenancy_auditentry": GROWS,
     "tenancy_auditwatch": KEPT,
@@ -24,7 +24,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "quotas_hold": KEPT,
     "billing_usagesegment": GROWS,
     "billing_meter": KEPT,
-    # Written by a trigger of the owner's with each segment.
+    # Written by a trigger of the owner with each segment.
     "billing_tenantmonth": READ,
     "federation_jobevent": GROWS,
     "federation_job": KEPT,
@@ -36,5 +36,6 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_standstill": KEPT,
     "federation_comparedcluster": KEPT,
 }
-# Triggers that write what the processes may only read. They run as their owner, who alone may change them.
+# Triggers that write tables which the processes may only read. They run as their owner, the only role that may change
+# them.
 OWNERS_TRIGGERS = ("tenancy_audit_chain", "billing_add_to_months")

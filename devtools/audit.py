@@ -40,7 +40,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Advisory:
-    """A known hole: its id and other names, what it is, and the versions that have it no more."""
+    """A known vulnerability: its id and other names, a summary, and the versions that fix it."""
 
     ids: tuple[str, ...]
     summary: str
@@ -49,7 +49,7 @@ class Advisory:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A hole that is let pass for a while."""
+    """A vulnerability that is accepted for a limited time."""
 
     advisory: str
     package: str
@@ -58,7 +58,7 @@ class Accepted:
 
 
 def locked(path: Path) -> Iterator[Component]:
-    """Every package of a uv.lock that comes from an index; NotChecked when one has an artefact without a hash."""
+    """Every package of a uv.lock that comes from an index; NotChecked if one has an artefact without a hash."""
     for package in _toml(path).get("package", []):
         source = package["source"]
         if "registry" not in source:
@@ -74,13 +74,13 @@ def locked(path: Path) -> Iterator[Component]:
 
 
 def vendored(path: Path) -> Iterator[Component]:
-    """Packages that vendored files were taken from."""
+    """The packages of the vendored files."""
     for entry in json.loads(path.read_text(encoding="utf-8")):
         yield Component("npm", entry["package"], entry["version"])
 
 
 def accepted(path: Path) -> list[Accepted]:
-    """What is let pass; NotChecked names an entry that lacks its end or a reason."""
+    """The accepted vulnerabilities; NotChecked names an entry without an end or a reason."""
     found = []
     for entry in _toml(path).get("accepted", []):
         if set(entry) != {"advisory", "package", "until", "reason"} or type(entry["until"]) is not date:
@@ -92,7 +92,7 @@ def accepted(path: Path) -> list[Accepted]:
 
 
 def known_holes(source: str, components: Sequence[Component]) -> dict[Component, list[Advisory]]:
-    """What the database knows of each; NotChecked when it cannot be asked or answers with something else."""
+    """The database's advisories for each; NotChecked if it cannot be reached or its response has another form."""
     named: dict[Component, list[str]] = {}
     waiting: list[tuple[Component, str]] = [(component, "") for component in components]
     while waiting:
@@ -114,7 +114,7 @@ def known_holes(source: str, components: Sequence[Component]) -> dict[Component,
 def verdicts(
     holes: dict[Component, list[Advisory]], passes: Iterable[Accepted], today: date
 ) -> tuple[list[str], list[str]]:
-    """Lines that fail the audit, and lines about what was let pass."""
+    """Lines that fail the audit, and lines about accepted vulnerabilities."""
     failing: list[str] = []
     passed: list[str] = []
     unused = {(entry.package, entry.advisory): entry for entry in passes}

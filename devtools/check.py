@@ -1,4 +1,4 @@
-"""Everything that is checked without running a test: `python -m devtools.check [step …]`."""
+"""Runs every check except tests: `python -m devtools.check [step …]`."""
 
 import base64
 import os
@@ -30,7 +30,7 @@ PLACEHOLDERS = {
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Exit status: 1 when a step found fault; all steps are run."""
+    """Exit status: 1 if a step failed; all steps are run."""
     unknown = set(wanted) - set(STEPS)
     if unknown:
         print(f"no such step: {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}", file=sys.stderr)

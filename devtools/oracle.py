@@ -1,7 +1,8 @@
-"""A judge outside the product: what the API servers' own audit logs say, against what the gateway says.
+"""An external check: compares the API servers' own audit logs with what the gateway reports.
 
-It never asks the gateway what happened on a cluster. It reads every change to every Job and Pod as the API servers
-wrote it down, and proves or disproves: nothing lost, nothing run twice, each where the gateway says, usage exact.
+It never asks the gateway what happened on a cluster. It reads every change to every Job and Pod from the API servers'
+records. From these it checks that nothing was lost, nothing ran twice, each pod ran where the gateway says, and usage
+is exact.
 """
 
 import json
@@ -17,7 +18,7 @@ JOB_LABEL = "switchyard.dev/job"
 ATTEMPT_LABEL = "switchyard.dev/attempt"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 LONGEST_UNWATCHED_MS = 180_000
-"""How far the bill of a pod may be off where the gateway says itself that nobody saw its start or end."""
+"""The allowed error of a pod's bill if the gateway itself reports that its start or end was not observed."""
 ENDED_STATES = {"succeeded", "failed", "cancelled"}
 HTTP_OK = range(200, 300)
 
@@ -36,7 +37,7 @@ class SeenObject:
 
 @dataclass(slots=True)
 class SeenPod:
-    """A pod that existed; instants as its last status told them."""
+    """A pod that existed; times are those of its last status."""
 
     cluster: str
     uid: str
@@ -47,20 +48,20 @@ class SeenPod:
     node: str = ""
     ran: bool = False
     was_disrupted: bool = False
-    """Somebody took it from its node, as the cluster itself says."""
+    """The cluster reports that the pod was removed from its node."""
     started_at: datetime | None = None
     finished_at: datetime | None = None
     first_finished_at: datetime | None = None
-    """KWOK under load may end a pod once more, with another instant: either is what the cluster says."""
+    """KWOK under load may end a pod once more, with another time: both are the cluster's records."""
 
     @property
     def milliseconds(self) -> int:
-        """How long it ran, by the cluster's own instants; 0 if its end was never seen."""
+        """How long it ran, by the cluster's own times; 0 if its end was never observed."""
         return self._until(self.finished_at)
 
     @property
     def least_milliseconds(self) -> int:
-        """The same by the first end that the cluster told of it."""
+        """The same by the first end that the cluster reported."""
         return self._until(self.first_finished_at)
 
     def _until(self, at: datetime | None) -> int:
@@ -69,7 +70,7 @@ class SeenPod:
 
 @dataclass(slots=True)
 class Witness:
-    """Everything the API servers wrote down, by uid."""
+    """All records of the API servers, by uid."""
 
     objects: dict[str, SeenObject] = field(default_factory=dict)
     pods: dict[str, SeenPod] = field(default_factory=dict)
@@ -82,11 +83,11 @@ class Witness:
         return found
 
     def attempt_of(self, pod: SeenPod) -> str:
-        """The attempt whose pod it is, as its Job's label says."""
+        """The attempt of the pod, from its Job's label."""
         return self.objects[pod.object_uid].attempt_id
 
     def without(self, job_ids: Collection[str]) -> "Witness":
-        """The same story, less these jobs."""
+        """The same records, without these jobs."""
         return Witness(
             {uid: seen for uid, seen in self.objects.items() if seen.job_id not in job_ids},
             {uid: seen for uid, seen in self.pods.items() if seen.job_id not in job_ids},
@@ -95,27 +96,27 @@ class Witness:
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong, as sentences; empty lists mean that the gateway told the truth and kept its promises."""
+    """The errors, as sentences; empty lists mean that the gateway reported correctly and kept its guarantees."""
 
     lost: list[str] = field(default_factory=list)
     ran_twice: list[str] = field(default_factory=list)
     misplaced: list[str] = field(default_factory=list)
     misbilled: list[str] = field(default_factory=list)
     estimated: list[str] = field(default_factory=list)
-    """Nothing wrong: bills that are called estimates, and are not exact."""
+    """Not errors: bills that are marked as estimates and are not exact."""
     doubled: list[str] = field(default_factory=list)
-    """Nothing wrong with the gateway: a cluster's own Job controller made two pods of one index, as Kubernetes says it may
-    where its API server fails. The gateway asked for one and bills one.
+    """Not an error of the gateway: a cluster's Job controller created two pods of one index, which Kubernetes allows if
+    its API server fails. The gateway requested one and bills one.
     """
 
     @property
     def is_clean(self) -> bool:
-        """Nothing is wrong."""
+        """Whether there is no error."""
         return not (self.lost or self.ran_twice or self.misplaced or self.misbilled)
 
 
 def read_witness(audit_logs: Mapping[str, Path]) -> Witness:
-    """The audit logs, by cluster name, as one story."""
+    """The audit logs, by cluster name, as one set of records."""
     witness = Witness()
     for cluster, path in audit_logs.items():
         for event in _changes(path):
@@ -170,7 +171,7 @@ def _take_pod(witness: Witness, cluster: str, seen: Mapping[str, Any], labels: M
     conditions = status.get("conditions", [])
     pod.was_disrupted |= any((c["type"], c["status"]) == ("DisruptionTarget", "True") for c in conditions)
     if not ends:
-        # Nobody could ask the containers: the pod was over when its conditions last said so.
+        # The containers' states are not available: the pod had ended when its conditions were last reported.
         ends = [c["lastTransitionTime"] for c in conditions if c.get("lastTransitionTime")]
     if ends and status.get("phase") in {"Succeeded", "Failed"}:
         pod.finished_at = max(filter(None, map(_instant, ends)), default=None)
@@ -230,8 +231,8 @@ def _judge_job(verdict: Verdict, job: Mapping[str, Any], pods: Sequence[SeenPod]
 def _may_follow(
     first: SeenPod, then: SeenPod, job: Mapping[str, Any], ran: Sequence[SeenPod], witness: Witness
 ) -> bool:
-    """Whether a pod may have taken another's place: that attempt was interrupted (or its failure is to be tried again), and
-    none of its pods ran any more. A pod that the Job controller made beside it took nobody's place.
+    """Whether a pod may have replaced another: that attempt was interrupted (or its failure is to be retried), and none
+    of its pods still ran. A pod that the Job controller created next to it replaced none.
     """
     if _is_doubled(first, then):
         return True
@@ -251,12 +252,12 @@ def _is_doubled(first: SeenPod, then: SeenPod) -> bool:
 
 
 def _set_of(pod: SeenPod, job: Mapping[str, Any]) -> str:
-    """Which pod set a pod belongs to: the position of its object within its attempt."""
+    """The pod set of a pod: the position of its object within its attempt."""
     for attempt in job["attempts"]:
         for position, remote in enumerate(attempt["objects"]):
             if remote["uid"] == pod.object_uid:
                 return str(position)
-    # The gateway says nothing of it. Of a job with one pod set it can be of no other.
+    # The gateway does not report it. In a job with one pod set, it can only be that one.
     return "0" if all(len(attempt["objects"]) <= 1 for attempt in job["attempts"]) else pod.object_uid
 
 
@@ -266,10 +267,10 @@ def judge_usage(
     witness: Witness,
     is_estimated: Callable[[str], bool] = frozenset().__contains__,
 ) -> None:
-    """Holds billed GPU-milliseconds by job id against what the pods' own instants add up to.
+    """Compares billed GPU-milliseconds by job id with the sum of the pods' own times.
 
-    `is_estimated` answers whether the gateway calls its bill of a job an estimate. Such a bill may be too high, within
-    `LONGEST_UNWATCHED_MS` a pod, and never too low.
+    `is_estimated` returns whether the gateway marks its bill of a job as an estimate. Such a bill may be too high,
+    within `LONGEST_UNWATCHED_MS` per pod, and never too low.
     """
     for job_id, pods in witness.pods_of().items():
         least, ran = _billable(pods)
@@ -282,7 +283,9 @@ def judge_usage(
 
 
 def _billable(pods: Sequence[SeenPod]) -> tuple[int, int]:
-    """GPU-milliseconds at least and at most. Of pods that one Job had of one index at the same time, any one counts."""
+    """The minimum and maximum GPU-milliseconds. Of pods that one Job had of one index at the same time, any
+    one counts.
+    """
     least = most = 0
     of_index: dict[tuple[str, str], list[SeenPod]] = defaultdict(list)
     for pod in sorted((pod for pod in pods if pod.started_at), key=lambda pod: (pod.started_at, pod.uid)):
@@ -295,7 +298,7 @@ def _billable(pods: Sequence[SeenPod]) -> tuple[int, int]:
 
 
 def _at_once(pods: Sequence[SeenPod]) -> list[list[SeenPod]]:
-    """Pods of one index in the order of their starts, those that ran at the same time together."""
+    """Pods of one index in the order of their starts, grouped if they ran at the same time."""
     found: list[list[SeenPod]] = []
     for pod in pods:
         if found and any(_is_doubled(one, pod) for one in found[-1]):

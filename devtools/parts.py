@@ -1,7 +1,9 @@
-"""The whole suite in three parts at once, each with servers of its own: `python -m devtools.parts`, which `make test` runs.
+"""Runs the whole suite in three concurrent parts, each with its own servers: `python -m devtools.parts`, which `make
+test` runs.
 
-One part computes and asks its database, one drives whole gateways and waits for what it broke to recover, one mostly waits for
-control planes, processes and a browser. Together they keep two cores busy, and no test meets a server of another part.
+One part computes and queries its database. One drives whole gateways and waits for them to recover. One mostly waits
+for control planes, processes and a browser. Together they keep two cores busy, and no test uses a server of another
+part.
 """
 
 import os
@@ -21,7 +23,7 @@ COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 
 def main() -> int:
-    """Exit status: 0 when all parts passed."""
+    """Exit status: 0 if all parts passed."""
     runs = [Part(number, folders) for number, folders in enumerate(parts(), start=1)]
     codes = [run.wait() for run in runs]
     counts = sum((run.counts for run in runs), Counter[str]())
@@ -30,22 +32,22 @@ def main() -> int:
 
 
 def parts() -> tuple[Sequence[str], ...]:
-    """The folders of each part; one that is not named here belongs to the part that waits, the last."""
+    """The folders of each part; a folder not named here belongs to the last part, the one that waits."""
     folders = {path.parent.name for path in (PROJECT / "tests").glob("*/__init__.py")}
     return COMPUTES, WHOLE_GATEWAYS, sorted(folders.difference(COMPUTES, WHOLE_GATEWAYS))
 
 
 class Part:
-    """One pytest; each line of it is printed with the part's number before it."""
+    """One pytest run; each of its lines is printed with the part's number before it."""
 
     def __init__(self, number: int, folders: Sequence[str]) -> None:
         self.number, self.counts = number, Counter[str]()
         paths = [f"tests/{folder}" for folder in folders]
         self._process = subprocess.Popen(
-            # Ended with us, however we end.
+            # It ends with us, however we end.
             ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "pytest", *paths],
             cwd=PROJECT,
-            # Their classes of tests must have run somewhere: the part that waits has them all.
+            # Their classes of tests must run somewhere: the waiting part has them all.
             env={**os.environ, "TESTS_ARE_ALL_OF_THEIR_CLASS": "1" if "kube" in folders else ""},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

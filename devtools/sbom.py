@@ -1,6 +1,6 @@
-"""What the gateway is made of, as CycloneDX JSON: `python -m devtools.sbom FILE`, which `make sbom` runs.
+"""The gateway's bill of materials as CycloneDX JSON: `python -m devtools.sbom FILE`, which `make sbom` runs.
 
-The locked packages as uv exports them, with versions and hashes, and the vendored front-end files.
+It contains the locked packages as uv exports them, with versions and hashes, and the vendored front-end files.
 """
 
 import json
@@ -13,7 +13,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 
 def bill_of_materials() -> dict[str, Any]:
-    """The bill of what runs in production."""
+    """The components that run in production."""
     uv = _said(["sh", "devtools/find_uv.sh"]).strip()
     bill: dict[str, Any] = json.loads(
         _said([uv, "export", "--quiet", "--frozen", "--no-dev", "--format", "cyclonedx1.5"])

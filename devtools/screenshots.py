@@ -57,7 +57,7 @@ FIRST_LINKS = {  # a page, where to find its address, and the link that leads th
 
 @dataclass(slots=True)
 class Visit:
-    """One signed-in browser window and what went wrong in it."""
+    """One signed-in browser window and its errors."""
 
     page: Page
     address: str
@@ -76,7 +76,7 @@ class Visit:
 
 
 def main() -> int:
-    """0 when every page was fine, else 1 with the troubles listed."""
+    """0 if every page was correct, else 1 with the errors listed."""
     parser = argparse.ArgumentParser(prog="python -m devtools.screenshots", description=__doc__)
     parser.add_argument("--address", default="http://127.0.0.1:8000")
     parser.add_argument("--email", default="admin@acme.example")

@@ -57,7 +57,7 @@ ROLES: dict[str, Sequence[str]] = {
     "observer": (*MANAGE, "observer"),
 }  # fmt: skip
 
-# The secrets that each process gets; compose and the chart hand out the same. DATABASE_URL all have.
+# The secrets of each process; compose and the chart pass the same. All have DATABASE_URL.
 SECRETS = (
     OWNER_URL,
     "REDIS_URL",
@@ -82,12 +82,12 @@ class CannotServe(Exception):  # noqa: N818 - reads as what happened
 
 
 class Interrupted(Exception):  # noqa: N818 - reads as what happened
-    """Somebody asked this process to stop."""
+    """A stop of this process was requested."""
 
 
 @dataclass(slots=True)
 class Child:
-    """A process that is kept running: started again when it ends, at once or, if it keeps ending, after a pause."""
+    """A process that is kept running: restarted when it ends, immediately or, if it keeps ending, after a pause."""
 
     name: str
     log: Path
@@ -104,7 +104,7 @@ class Child:
         self.started_at, self.due_at = time.monotonic(), 0.0
 
     def keep_alive(self) -> None:
-        """Looks after the process; to be called again and again."""
+        """Checks the process and restarts it if needed; call it repeatedly."""
         if self.process is None or self.process.poll() is None:
             return
         now = time.monotonic()
@@ -128,13 +128,13 @@ class Supervisor:
     environment: dict[str, str]
     with_demo: bool
     owner: dict[str, str] = field(default_factory=dict, repr=False)
-    """The database owner's address, for `migrate` alone."""
+    """The database owner's address, only for `migrate`."""
     servers: list[Child] = field(default_factory=list)
     roles: list[Child] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        """Where the web process answers."""
+        """The web process's address."""
         return f"http://127.0.0.1:{self.environment['SWITCHYARD_PORT']}"
 
     def run(self) -> None:
@@ -179,7 +179,7 @@ class Supervisor:
         return {key: value for key, value in self.environment.items() if key.removesuffix("_FILE") not in withheld}
 
     def _manage(self, *arguments: str, **further: str) -> str:
-        """What the management command prints; `further` settings are for it alone."""
+        """The output of the management command; `further` settings apply only to it."""
         say(f"running {arguments[0]}")
         log = self._log(arguments[0])
         log.unlink(missing_ok=True)
@@ -231,7 +231,7 @@ def _answers(url: str) -> bool:
 
 
 def say(line: str) -> None:
-    """One message for whoever watches the foreground."""
+    """One message for the user in the foreground."""
     print(line, flush=True)
 
 
@@ -254,7 +254,7 @@ def _only_one(home: Path) -> Iterator[None]:
 
 
 def _environment(home: Path, *, with_demo: bool) -> dict[str, str]:
-    """What the processes run with: our own environment, and what it lacks."""
+    """The environment of the processes: our own, completed with what it lacks."""
     environment = dict(os.environ)
     environment["SWITCHYARD_HOME"] = str(home)
     port = environment.setdefault("SWITCHYARD_PORT", "8000")
@@ -262,7 +262,7 @@ def _environment(home: Path, *, with_demo: bool) -> dict[str, str]:
     environment.setdefault("SWITCHYARD_METRICS_PORT", str(min(int(port) + 2, 65532)) if port.isdigit() else "8002")
     environment.setdefault("SWITCHYARD_AUDIT_ANCHORS", str(home / "audit-anchors.jsonl"))
     environment["PYTHONUNBUFFERED"] = "1"
-    # A worker told to end gives its tasks a moment and then hands them back, instead of waiting for all of them.
+    # A worker told to end gives its tasks a moment and then returns them, instead of waiting for all of them.
     environment["REMAP_SIGTERM"] = "SIGQUIT"
     if with_demo:
         environment.setdefault("SWITCHYARD_ALLOW_SIMULATION", "1")

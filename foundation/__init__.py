@@ -1,1 +1,1 @@
-"""Clock, leases, guarded states, problems, paging, outbox: what every room stands on. No business nouns."""
+"""Clock, leases, guarded states, problems, paging, outbox: the base of every room. It names no business concepts."""

@@ -1,8 +1,9 @@
-"""Session advisory locks by name. The numbers are permanent: two releases that run side by side must agree on them.
+"""Session advisory locks by name. The numbers are permanent: two releases that run side by side must use the same.
 
-PostgreSQL keeps two-number locks apart from one-number locks, so these never meet a room's transaction locks. The first
-number says what kind of thing is locked (a registry: never renumber, never reuse), the second is the name's CRC-32.
-A session lock ends with its connection: no transaction-mode pooler may stand in front of the database (`foundation.sessions`).
+PostgreSQL keeps two-number locks apart from one-number locks, so these never conflict with a room's transaction locks.
+The first number is the kind of lock (a registry: never renumber, never reuse), the second is the name's CRC-32. A
+session lock ends with its connection, so no transaction-mode pooler may be in front of the database
+(`foundation.sessions`).
 """
 
 import zlib
@@ -14,11 +15,11 @@ from django.db import Error, connection
 
 
 class Kind(IntEnum):
-    """What is locked."""
+    """The kind of lock."""
 
     ROUTINE = 1
     VISITS = 2
-    """A kind of visit to one cluster. It only saves work: claims say who may write."""
+    """A kind of visit to one cluster. It only saves work: claims decide who may write."""
 
 
 def key_of(name: str) -> int:
@@ -28,9 +29,9 @@ def key_of(name: str) -> int:
 
 @contextmanager
 def held(kind: Kind, name: str) -> Iterator[bool]:
-    """Whether this session got the lock; it is given back at the end. Never waits.
+    """Whether this session got the lock, which it releases at the end. Never waits.
 
-    When the connection breaks meanwhile, the lock is gone with it and so is the transaction of whoever works under it.
+    If the connection breaks meanwhile, the lock ends, and so does the transaction that runs under it.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", [kind, key_of(name)])
@@ -47,5 +48,5 @@ def _unlock(kind: Kind, name: str) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_unlock(%s, %s)", [kind, key_of(name)])
     except Error:
-        # A session that cannot unlock must not live on with the lock.
+        # A session that cannot unlock must not continue with the lock.
         connection.close()

@@ -1,4 +1,6 @@
-"""What every HTTP interface shares: refusals as problem+json (RFC 9457), whatever they were raised as."""
+"""Shared parts of every HTTP interface: every refusal is sent as problem+json (RFC 9457), whatever
+exception raised it.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -53,7 +55,7 @@ def problem_body(problem: Problem) -> dict[str, Any]:
 
 
 def answer_exception(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """DRF's exception handler: expected failures become problem+json; None (a bug) goes on to become a logged 500."""
+    """DRF's exception handler: expected failures become problem+json; None (a bug) becomes a logged 500."""
     problem = as_problem(error)
     if problem is None:
         return None
@@ -71,7 +73,7 @@ def answer_exception(error: Exception, context: Mapping[str, Any]) -> Response |
 
 
 def as_problem(error: Exception) -> Problem | None:
-    """The refusal that an exception stands for, or None when it stands for a defect."""
+    """The refusal for an exception, or None if it is a defect."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, drf.APIException):
@@ -139,13 +141,13 @@ def _join(parent: str, key: str | int) -> str:
 
 
 def problem_response(problem: Problem) -> HttpResponse:
-    """The problem as a plain response, for what fails outside any API view."""
+    """The problem as a plain response, for failures outside any API view."""
     return HttpResponse(encode(problem_body(problem)), status=problem.status, content_type=PROBLEM_MEDIA_TYPE)
 
 
 @csrf_exempt
 def nothing_here(request: HttpRequest, **_: Any) -> HttpResponse:
-    """The answer below /api/ for a path that leads nowhere."""
+    """The response to an unknown path below /api/."""
     return problem_response(NotFound(f"There is no resource at {request.path[:200]}."))
 
 
@@ -171,7 +173,7 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """A defect: logged with the request id, told without detail."""
+    """A defect: logged with the request id; the response has no detail."""
     return problem_response(InternalError()) if _is_api(request) else default_views.server_error(request)
 
 

@@ -1,7 +1,7 @@
-"""The bell: turns outbox rows and the passing of time into runs of routines (ADR 3).
+"""The bell: starts routines when outbox rows announce work and at scheduled times (ADR 3).
 
-Any number of bells may ring side by side; rows decide who does what. It needs PostgreSQL and nothing else: while the
-broker or the workers do not answer, the bell runs the work itself, slower but surely.
+Any number of bells may run side by side; rows decide which one acts. The bell needs only PostgreSQL: while the broker
+or the workers do not respond, it runs the work itself, at lower speed.
 """
 
 import logging
@@ -36,11 +36,11 @@ RINGS = Counter(
     "switchyard_rings", "Routines triggered by the bell: sent to a worker, or run by itself.", ["routine", "how"]
 )
 LEAVE_SECONDS = 8.0
-"""How long a bell that stops waits for what it has begun. The rest is left as by a process that dies: claims expire."""
+"""How long a stopping bell waits for work that it has begun. The rest is left as after a crash: claims expire."""
 
 
 class Broker(Protocol):
-    """What the bell asks of Celery."""
+    """The calls that the bell makes to Celery."""
 
     def send_task(self, name: str, **options: Any) -> Any:
         """Puts a message in a queue."""
@@ -48,14 +48,16 @@ class Broker(Protocol):
 
 @dataclass(slots=True)
 class Bell:
-    """One ringing loop. `patience_seconds`: how long an unanswered message is waited for before the work is done here."""
+    """One bell loop. `patience_seconds`: how long it waits for a response to a message before it does the
+    work itself.
+    """
 
     schedules: Sequence[Schedule]
     broker: Broker
     patience_seconds: float = PATIENCE_SECONDS
     stopping: threading.Event = field(default_factory=threading.Event)
     _heard: set[str] = field(default_factory=set)
-    """Routines that were announced and not rung yet. A hint: what was not heard is found when polling."""
+    """Routines that were announced and not rung yet. Announcements are hints: polling finds those that were missed."""
     _rung_at: dict[str, float] = field(default_factory=dict)
     """When each routine was last rung for an announcement."""
     _busy: set[str] = field(default_factory=set)
@@ -64,9 +66,9 @@ class Bell:
     _broker_rests_until: float = 0.0
 
     def run(self) -> bool:
-        """Rings until `stopping` is set. Outlives restarts of PostgreSQL and of the broker.
+        """Rings until `stopping` is set. Continues across restarts of PostgreSQL and of the broker.
 
-        Whether all that was begun here has ended; if not, the process is to be ended with it.
+        Returns whether all work begun here has ended; if not, the process must be ended with it.
         """
         pool = DatabaseThreads("bell", INLINE_THREADS)
         while not self.stopping.is_set():
@@ -92,14 +94,14 @@ class Bell:
                 self._heard |= hear(seconds)
 
     def _next_ring_at(self) -> float:
-        """When the first of the heard routines has gathered long enough."""
+        """When the first announced routine has waited long enough to gather further announcements."""
         return min((self._gathered_at(s) for s in self.schedules if s.name in self._heard), default=float("inf"))
 
     def _gathered_at(self, schedule: Schedule) -> float:
         return self._rung_at.get(schedule.name, float("-inf")) + schedule.gather_seconds
 
     def take(self) -> list[Ring]:
-        """Claims what is to be rung now, in one transaction: no other bell rings it too."""
+        """Claims the routines to ring now, in one transaction, so that no other bell rings them too."""
         at = monotonic()
         gathering = [schedule.name for schedule in self.schedules if self._gathered_at(schedule) > at]
         self._heard.intersection_update(gathering)
@@ -107,7 +109,7 @@ class Bell:
             return []
         with transaction.atomic(), connection.cursor() as cursor:
             states, now = _locked_states(cursor, [schedule.name for schedule in self.schedules])
-            # After the lock: whoever finished a run before it has recorded it, whoever finishes later sees our ring.
+            # After the lock: a run that finished before is recorded, and one that finishes later sees our ring.
             announced = _drained(cursor, gathering)
             rings = decide(self.schedules, states, announced, now, timedelta(seconds=self.patience_seconds))
             for ring in rings:
@@ -129,7 +131,7 @@ class Bell:
         )
 
     def deliver(self, ring: Ring) -> None:
-        """Sends the message; when that fails or was waited for in vain, does the work here. Never raises."""
+        """Sends the message; if that fails or got no response in time, does the work here. Never raises."""
         if ring.how is How.SEND and self._send(ring.schedule):
             return
         with self._lock:
@@ -148,7 +150,9 @@ class Bell:
                 self._busy.discard(ring.schedule.name)
 
     def _work_here(self, schedule: Schedule) -> None:
-        """Does the work of the routine until nothing is left or a worker is there again; those are told between turns."""
+        """Does the routine's work until none is left or a worker is available again; checks for announcements between
+        turns.
+        """
         work = import_string(schedule.inline)
         if not schedule.in_turns:
             run_exclusively(schedule.name, work, for_seconds=0)
@@ -163,7 +167,7 @@ class Bell:
             self.broker.send_task(
                 schedule.task,
                 queue=schedule.queue,
-                # A worker that comes back after a long absence drops the rings that were answered without it.
+                # A worker that returns after a long absence drops the rings that were answered without it.
                 expires=MESSAGE_EXPIRES_SECONDS,
                 ignore_result=True,
                 retry=False,
@@ -177,7 +181,7 @@ class Bell:
 
 
 def ensure_rows(schedules: Sequence[Schedule]) -> None:
-    """Makes a row for each routine that has none yet."""
+    """Inserts a row for each routine that has none."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO foundation_routine (name, seconds, error) SELECT unnest(%s::text[]), 0, '' ON CONFLICT DO NOTHING",
@@ -192,7 +196,7 @@ def _states(cursor: Any, names: Sequence[str], suffix: str = "") -> tuple[dict[s
         [list(names)],
     )
     states = {row[0]: RoutineState(*row) for row in cursor.fetchall()}
-    # Asked after a lock was waited for, not while waiting.
+    # Read the clock after waiting for a lock, not before.
     cursor.execute("SELECT clock_timestamp()")
     return states, cursor.fetchone()[0]
 
@@ -202,7 +206,7 @@ def _locked_states(cursor: Any, names: Sequence[str]) -> tuple[dict[str, Routine
 
 
 def _drained(cursor: Any, gathering: list[str]) -> frozenset[str]:
-    """Topics whose rows were taken; those still gathering are left, and so are rows that another bell has in hand."""
+    """Topics whose rows were taken. It skips those still gathering, and rows that another bell has locked."""
     cursor.execute(
         "DELETE FROM foundation_outboxmessage WHERE id IN (SELECT id FROM foundation_outboxmessage"
         " WHERE topic <> ALL(%s) ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED) RETURNING topic",
@@ -213,7 +217,7 @@ def _drained(cursor: Any, gathering: list[str]) -> frozenset[str]:
 
 @contextmanager
 def _listening() -> Iterator[Callable[[float], set[str]]]:
-    """A function that waits at most so many seconds for an announcement; the topics that came, none if it was in vain."""
+    """A function that waits for an announcement up to a limit in seconds and returns the topics received, or none."""
     parameters = {**connection.get_connection_params(), "autocommit": True}
     parameters.pop("cursor_factory", None)
     parameters.pop("context", None)

@@ -1,4 +1,4 @@
-"""What is looked at with a database at hand: `manage.py check --database default`; `migrate` looks too."""
+"""Checks that need a database: `manage.py check --database default`; `migrate` runs them too."""
 
 from typing import Any
 
@@ -15,12 +15,12 @@ HINT = (
 
 
 def role_has_no_excess(*, databases: Any = None, **_: Any) -> list[CheckMessage]:
-    """Warns when the processes' role could switch off what the database keeps true."""
+    """Warns if the processes' role could disable what the database enforces."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         connection = connections[alias]
         if connection.settings_dict["USER"] != settings.PROCESSES_ROLE:
-            continue  # the owner's, while it migrates
+            continue  # the owner's role, during migrations
         try:
             rights = excess(connection)
         except OperationalError:

@@ -1,4 +1,4 @@
-"""The one place that asks for the time, so that tests can hold the clock."""
+"""The only module that reads the time, so that tests can control the clock."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -7,12 +7,12 @@ from django.db import connection
 
 
 def now() -> datetime:
-    """The present instant in UTC."""
+    """The current time in UTC."""
     return datetime.now(UTC)  # noqa: TID251 - this is the place
 
 
 def database_now() -> datetime:
-    """The present instant by the database's clock: the only one to compare instants with that the database has written."""
+    """The current time on the database's clock. Compare times that the database wrote only with this."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         instant: datetime = cursor.fetchone()[0]
@@ -20,7 +20,7 @@ def database_now() -> datetime:
 
 
 def monotonic() -> float:
-    """Seconds on a clock that never goes back, for measuring durations."""
+    """Seconds on a clock that never goes backwards, for measuring durations."""
     return time.monotonic()
 
 

@@ -1,7 +1,8 @@
-"""Named points at which a test may have the process killed, to prove that dying there is harmless.
+"""Named points at which a test may kill the process, to prove that a crash there does no harm.
 
-With `SWITCHYARD_CRASH_FLAGS=/some/folder`, passing the point `NAME` while the file `NAME` exists there kills this process
-with SIGKILL; the file is removed first, so the restarted process survives. Without the variable it does nothing.
+With `SWITCHYARD_CRASH_FLAGS=/some/folder`, passing the point `NAME` while the file `NAME` exists there kills this
+process with SIGKILL. The file is removed first, so the restarted process survives. Without the variable, the points do
+nothing.
 """
 
 import os
@@ -12,7 +13,7 @@ _FLAGS = os.environ.get("SWITCHYARD_CRASH_FLAGS", "")
 
 
 def crash_point(name: str) -> None:
-    """Dies here if a flag of this name stands."""
+    """Kills the process here if a flag of this name exists."""
     if not _FLAGS:
         return
     try:

@@ -1,8 +1,8 @@
-"""What a long-running process counts, and how it is scraped: `/metrics` of each process tells its own figures.
+"""Counters of a long-running process, and how they are scraped: `/metrics` of each process shows its own figures.
 
-A process that forks (gunicorn, Celery) calls `share` first. It and its children then count in files of one folder, each in
-its own seat, and any of them can report the sum. A child that takes the seat of a dead one continues its figures: a
-counter never goes back, and the files do not become more with every child that is replaced.
+A process that forks (gunicorn, Celery) calls `share` first. It and its children then count in files of one folder, each
+in its own seat, and any of them can report the sum. A child that takes the seat of an ended one continues its figures.
+So a counter never decreases, and replacing children does not add files.
 """
 
 import atexit
@@ -18,7 +18,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest, valu
 from prometheus_client.multiprocess import MultiProcessCollector  # type: ignore[attr-defined, unused-ignore]
 
 log = logging.getLogger(__name__)
-# Counting must wait for no disk, and a full disk would kill whoever writes to a mapped file.
+# Counting must not wait for a disk, and a full disk would kill the process that writes to a mapped file.
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
 PREFIX = "switchyard-figures-"
 LOCK = "lock"
@@ -26,20 +26,20 @@ FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 
 
 class _Seats:
-    """Where this process counts: in `folder`, in files that carry the seat's name."""
+    """Where this process counts: in `folder`, in files named after the seat."""
 
     folder: Path | None = None
     mine = "0"
     locks: list[int] = []
-    """Kept open: the kernel gives a seat or folder free when the last process that had it open has ended."""
+    """Kept open: the kernel releases a seat or folder when the last process that had it open has ended."""
 
 
 def share() -> None:
-    """Makes this process and those that it forks from now on count together. Call it before any metric is defined."""
+    """Makes this process and its future children count together. Call it before any metric is defined."""
     home = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     _remove_abandoned(home)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
-    # Locked under another name first: a folder with a free lock is taken for abandoned.
+    # Locked under another name first: a folder with a free lock counts as abandoned.
     lock = _locked(folder / f"{LOCK}.new")
     assert lock is not None
     (folder / f"{LOCK}.new").rename(folder / LOCK)
@@ -51,7 +51,7 @@ def share() -> None:
 
 
 def counted() -> bytes:
-    """What this process, and those it shares with, have counted so far, in Prometheus' text format."""
+    """The counts of this process and those that it shares with, in Prometheus' text format."""
     if _Seats.folder is None:
         return generate_latest(REGISTRY)
     registry = CollectorRegistry()
@@ -60,7 +60,7 @@ def counted() -> bytes:
 
 
 def _take_seat() -> None:
-    """The lowest free seat, for a process just forked. Without one it counts in its parent's: less exactly, but it works."""
+    """The lowest free seat, for a new child. Without one it counts in its parent's, less exactly."""
     assert _Seats.folder is not None
     try:
         for number in count(1):
@@ -74,7 +74,7 @@ def _take_seat() -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """The open file, locked until this process and those that it forks have ended; None while another one holds it."""
+    """The open file, locked until this process and its children have ended; None while another process has it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +85,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _remove_abandoned(home: Path) -> None:
-    """Folders of ours whose processes were killed: nothing else would ever remove them."""
+    """Folders of killed gateway processes: no other process would ever remove them."""
     for folder in home.glob(f"{PREFIX}*"):
         try:
             if folder.stat().st_uid != os.getuid() or not (folder / LOCK).exists():
@@ -99,6 +99,6 @@ def _remove_abandoned(home: Path) -> None:
 
 
 def _remove(folder: Path, owner: int) -> None:
-    """At the end of the process that made it; those that it forked run this too."""
+    """Runs when the process that created the folder ends; its children run it too."""
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are written whole or not at all."""
 
 import os
 import tempfile
@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Puts the content at `path`, replacing what was there; readers and crashes never see a part of it. OSError if it cannot."""
+    """Writes the content to `path` atomically: neither readers nor crashes leave a partial file. OSError if
+    it cannot.
+    """
     handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -21,7 +23,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def _umask() -> int:
-    """The process's own; it can only be read by being set."""
+    """The process's umask; it can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

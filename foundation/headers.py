@@ -1,6 +1,6 @@
-"""What every answer tells the browser: load nothing from elsewhere, run nothing inline, keep nothing, frame nothing.
+"""Security headers of every response: no content from elsewhere, no inline scripts, no caching, no frames.
 
-The middleware stands before all others, so redirects, refusals, defects and static files carry it too.
+The middleware comes before all others, so redirects, refusals, defects and static files carry the headers too.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self';"
     " manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
 )
-# Pages copy a token's secret to the clipboard when a button is pressed; nothing else of a device is asked for.
+# Pages copy a token's secret to the clipboard when the user presses a button; they use no other feature of a device.
 ALLOWED_FEATURES = ("clipboard-write",)
 DENIED_FEATURES = (
     "accelerometer", "autoplay", "camera", "clipboard-read", "cross-origin-isolated", "display-capture",
@@ -36,17 +36,17 @@ ALWAYS: Mapping[str, str] = {
 
 
 def headers() -> dict[str, str]:
-    """What every answer of this installation carries, those included that are made without the application."""
+    """The headers of every response of this installation, including those made without the application."""
     seconds = settings.SECURE_HSTS_SECONDS
     below = "; includeSubDomains" if settings.SECURE_HSTS_INCLUDE_SUBDOMAINS else ""
     return {**ALWAYS, **({"Strict-Transport-Security": f"max-age={seconds}{below}"} if seconds else {})}
 
 
 class SecurityHeadersMiddleware:
-    """Sends ALWAYS with every answer, and `Cache-Control: no-store` unless the answer says how it may be kept.
+    """Sends ALWAYS with every response, and `Cache-Control: no-store` unless the response sets its own caching.
 
-    Strict-Transport-Security goes out wherever it is configured, also on what reaches us as plain HTTP: TLS ends at a proxy,
-    and a browser ignores the header where there was none.
+    Strict-Transport-Security is sent wherever it is configured, also for plain HTTP: TLS ends at a proxy, and a browser
+    ignores the header on a connection without TLS.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:

@@ -1,4 +1,4 @@
-"""Whether this process is alive and whether it can serve. Both answer anyone and tell no detail."""
+"""Whether this process is alive and whether it can serve. Any client may ask; responses show no detail."""
 
 import logging
 import threading
@@ -20,21 +20,23 @@ logger = logging.getLogger(__name__)
 REDIS_SECONDS = 1.0
 DATABASE_SECONDS = 2
 KEEP_SECONDS = 1.0
-"""For how long one look serves everybody who asks on the port of its own."""
+"""How long one check's result serves all requests on the health port."""
 DRAINING = {"status": "draining"}
 draining = threading.Event()
-"""Set once this process was told to end: it serves on for a while, and says that no new work should be sent to it."""
+"""Set once this process was asked to end: it serves on for a while, and reports that it should get no new work."""
 
 
 @require_safe
 def alive(_: HttpRequest) -> JsonResponse:
-    """200 as long as the process answers at all."""
+    """200 as long as the process responds."""
     return JsonResponse({"status": "alive"})
 
 
 @require_safe
 def ready(_: HttpRequest) -> JsonResponse:
-    """200 when the database answers and has every migration; Redis is told but not needed, only speed hangs on it."""
+    """200 if the database responds and has every migration. Redis is reported but not required: it only
+    affects speed.
+    """
     if draining.is_set():
         return JsonResponse(DRAINING, status=503)
     parts = {"database": _database(), "redis": _redis()}
@@ -63,7 +65,7 @@ def _redis() -> str:
 
 
 class Readiness:
-    """Looks at database and Redis, one look at a time and each bounded in time, whatever either does."""
+    """Checks database and Redis, one check at a time and each with a time limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,7 +74,7 @@ class Readiness:
         self._is_migrated = False
 
     def parts(self) -> dict[str, str]:
-        """What was seen at most KEEP_SECONDS ago; `slow` while a look takes too long."""
+        """The result of at most KEEP_SECONDS ago; `slow` while a check takes too long."""
         if not self._lock.acquire(timeout=DATABASE_SECONDS + REDIS_SECONDS):
             return {"database": "slow", "redis": "slow"}
         try:
@@ -84,7 +86,7 @@ class Readiness:
             self._lock.release()
 
     def _look(self) -> str:
-        """As `_database`, on a connection of its own that waits for nothing long; migrations are compared until they are done."""
+        """As `_database`, on its own connection with short time limits; compares migrations until all are applied."""
         wanted: dict[str, Any] = connection.get_connection_params()
         wanted |= {"connect_timeout": DATABASE_SECONDS, "tcp_user_timeout": DATABASE_SECONDS * 1000}
         wanted["options"] = f"-c statement_timeout={DATABASE_SECONDS}s -c lock_timeout={DATABASE_SECONDS}s"
@@ -107,7 +109,7 @@ _readiness = Readiness()
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """WSGI of the health port: /healthz and /readyz, whatever the Host, without the application's threads and locks."""
+    """WSGI of the health port: /healthz and /readyz for any Host, without the application's threads and locks."""
     path, status, body = environ["PATH_INFO"], "200 OK", {"status": "alive"}
     if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
         status, body = "405 Method Not Allowed", {"status": "method_not_allowed"}

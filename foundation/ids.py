@@ -1,4 +1,4 @@
-"""Identifiers: UUIDv7, so that ids sort by the time they were made."""
+"""Identifiers: UUIDv7, so that ids sort by their creation time."""
 
 from datetime import datetime
 from uuid import UUID
@@ -12,5 +12,5 @@ def new_id() -> UUID:
 
 
 def id_at(at: datetime) -> UUID:
-    """A new UUIDv7 that sorts as if it had been made then, for rows that tell of the past."""
+    """A new UUIDv7 that sorts as if created at that time, for rows about the past."""
     return compat.uuid7(nanoseconds=int(at.timestamp() * 1_000_000) * 1_000)

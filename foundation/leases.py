@@ -1,4 +1,4 @@
-"""Leases with fencing tokens, by the database's clock: a holder's own clock may be wrong, or the holder frozen."""
+"""Leases with fencing tokens, on the database's clock: a holder's own clock may be wrong, or the holder frozen."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,19 +9,21 @@ from django.db import connection, transaction
 
 
 class LeaseLost(Exception):  # noqa: N818 - what happened
-    """Whoever thought that it held a lease does not: it must write nothing more."""
+    """The caller does not have the lease any more: it must write nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One holder's time with one lease."""
+    """The time in which one holder has a lease."""
 
     name: str
     token: int
 
     @contextmanager
     def fence(self) -> Iterator[None]:
-        """A transaction that is this tenure's: LeaseLost when it is over, and nobody takes the lease before the commit."""
+        """A transaction of this tenure: LeaseLost if it has ended; no other holder can take the lease before the
+        commit.
+        """
         with transaction.atomic():
             held = _one(
                 "SELECT token FROM foundation_lease"
@@ -34,15 +36,15 @@ class Tenure:
 
 
 def acquire(name: str, holder: str, *, ttl_seconds: float) -> int | None:
-    """The fencing token of a new tenure, or None while somebody (or this holder's former self) still holds the lease.
+    """The fencing token of a new tenure, or None while a holder (even an earlier process of this one) has the lease.
 
-    Tokens only ever grow. Put the token in the WHERE of every write made under the lease.
+    Tokens only ever increase. Put the token in the WHERE of every write made under the lease.
     """
     return _one(
         "INSERT INTO foundation_lease AS lease (name, holder, token, expires_at)"
         " VALUES (%s, %s, nextval('foundation_lease_token'), clock_timestamp() + make_interval(secs => %s))"
         " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at,"
-        # Drawn again under the row's lock: the one drawn before waiting may be older than the present holder's.
+        # Drawn again under the row's lock: a token drawn before waiting may be older than the current holder's.
         " token = nextval('foundation_lease_token')"
         " WHERE lease.expires_at <= clock_timestamp() RETURNING token",
         [name, holder, ttl_seconds],
@@ -50,7 +52,7 @@ def acquire(name: str, holder: str, *, ttl_seconds: float) -> int | None:
 
 
 def renew(name: str, token: int, *, ttl_seconds: float) -> bool:
-    """Whether the tenure goes on for another `ttl_seconds`. False = lost: stop writing at once."""
+    """Whether the tenure continues for another `ttl_seconds`. False = lost: stop writing immediately."""
     return (
         _one(
             "UPDATE foundation_lease SET expires_at = clock_timestamp() + make_interval(secs => %s)"
@@ -74,10 +76,10 @@ def release(name: str, token: int) -> bool:
 
 
 def renew_all(tokens: Mapping[str, int], *, ttl_seconds: float) -> dict[str, int]:
-    """Those of the tenures (token by name) that go on for another `ttl_seconds`. The others are lost.
+    """The tenures (token by name) that continue for another `ttl_seconds`. The others are lost.
 
-    A tenure that expired goes on if nobody has taken the lease since: every taking draws a new token. While it was expired,
-    nothing could be written under it.
+    An expired tenure continues if no holder has taken the lease since: every holder draws a new token. While it was
+    expired, no write under it was possible.
     """
     rows = _all(
         "UPDATE foundation_lease AS lease SET expires_at = clock_timestamp() + make_interval(secs => %s)"
@@ -91,7 +93,7 @@ def renew_all(tokens: Mapping[str, int], *, ttl_seconds: float) -> dict[str, int
 
 
 def acquire_free(names: Sequence[str], holder: str, *, ttl_seconds: float, most: int) -> dict[str, int]:
-    """Tokens of new tenures by name, at most so many, of leases that nobody holds."""
+    """Tokens of new tenures by name, up to a limit, for leases without a holder."""
     rows = _all(
         "INSERT INTO foundation_lease AS lease (name, holder, token, expires_at)"
         " SELECT free.name, %s, nextval('foundation_lease_token'), clock_timestamp() + make_interval(secs => %s)"
@@ -107,7 +109,7 @@ def acquire_free(names: Sequence[str], holder: str, *, ttl_seconds: float, most:
 
 
 def release_all(tokens: Mapping[str, int]) -> None:
-    """Ends these tenures, as far as they still are."""
+    """Ends the tenures that still exist."""
     _all(
         "UPDATE foundation_lease AS lease SET expires_at = clock_timestamp()"
         " FROM unnest(%s::text[], %s::bigint[]) AS held(name, token)"
@@ -118,7 +120,7 @@ def release_all(tokens: Mapping[str, int]) -> None:
 
 
 def count_held(prefix: str) -> int:
-    """How many leases whose names begin so are held. Those that nobody has held for an hour are forgotten."""
+    """The number of held leases whose names have this prefix. Deletes those without a holder for an hour."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM foundation_lease WHERE starts_with(name, %s) AND expires_at < clock_timestamp() - interval '1 hour'",

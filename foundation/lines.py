@@ -1,4 +1,4 @@
-"""A file that only grows, one line after the other, outside the database."""
+"""An append-only file of lines outside the database."""
 
 import errno
 import os
@@ -9,9 +9,10 @@ TAIL_BYTES = 64 * 1024
 
 
 def add_line(path: Path, line: str) -> None:
-    """Adds one whole line and waits until it is on disk; what a crash left of an earlier one becomes a line of its own.
+    """Appends one whole line and waits until it is on disk; an earlier line that a crash cut off becomes a separate
+    line.
 
-    OSError when it cannot be written whole.
+    OSError if it cannot write the whole line.
     """
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -26,7 +27,7 @@ def add_line(path: Path, line: str) -> None:
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Every whole line with its number from 1 on; none when there is no such file."""
+    """Every whole line with its number from 1 on; none if there is no such file."""
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
             for number, line in enumerate(stream, start=1):
@@ -37,7 +38,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def last_lines(path: Path) -> list[str]:
-    """The whole lines in the file's last 64 KiB, newest first; none when there is no such file."""
+    """The whole lines in the file's last 64 KiB, newest first; none if there is no such file."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - TAIL_BYTES))

@@ -1,6 +1,6 @@
-"""A lookup that keeps a statement's text the same however many values it is given, so that it is prepared once.
+"""A lookup whose SQL text does not depend on the number of values, so that the statement is prepared once.
 
-Django's `__in` writes one placeholder a value: every length is another statement.
+Django's `__in` writes one placeholder per value: every length is another statement.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from django.db.models import Lookup
 
 
 class AnyOf(Lookup):
-    """`field__any_of=values`: as `__in`, with one placeholder for them all."""
+    """`field__any_of=values`: as `__in`, with one placeholder for all values."""
 
     lookup_name = "any_of"
     prepare_rhs = False

@@ -1,4 +1,4 @@
-"""The one format in and out of the HTTP interface: JSON, read strictly and written plainly."""
+"""The only format of the HTTP interface: JSON, parsed strictly and written plainly."""
 
 from collections.abc import Mapping
 from typing import IO, Any
@@ -55,7 +55,7 @@ class StrictJSONParser(BaseParser):
 
 
 def _check_media_type(media_type: str) -> None:
-    """Refuses wildcards, which the framework would let through, and every charset but the one JSON has."""
+    """Refuses wildcards, which the framework would accept, and every charset except UTF-8."""
     kind, parameters = parse_header_parameters(media_type)
     if kind != StrictJSONParser.media_type:
         raise UnsupportedMediaType

@@ -1,11 +1,13 @@
-"""Rows that keep processes in step: leases with fencing tokens, the outbox, the schedule's ticks."""
+"""Rows that coordinate processes: leases with fencing tokens, the outbox, the schedule's ticks."""
 
 from django.db import models
 from django.db.models.functions import Now
 
 
 class Lease(models.Model):
-    """The right to do one named thing until `expires_at`. `token` grows with every new holder and fences stale ones."""
+    """The right to do one named thing until `expires_at`. `token` increases with every new holder and fences stale
+    ones.
+    """
 
     name = models.CharField(max_length=200, primary_key=True)
     holder = models.CharField(max_length=200)
@@ -31,11 +33,11 @@ class OutboxMessage(models.Model):
 
 
 class Routine(models.Model):
-    """One row a periodic operation, so that silence is seen (see `routines`).
+    """One row per periodic operation, which makes silence visible (see `routines`).
 
-    `rung_at`: somebody last wanted a run. `sent_at`: a message for it was last sent. `started_at`: the last run that
-    went well began. `finished_at`, `seconds`, `error`: the last run, well or not. `beat_at`: a worker that takes turns at it
-    was last seen to be there.
+    `rung_at`: when a run was last requested. `sent_at`: when a message for it was last sent. `started_at`: when the
+    last successful run began. `finished_at`, `seconds`, `error`: the last run, successful or not. `beat_at`: when a
+    worker that takes turns at it last reported its presence.
     """
 
     name = models.CharField(max_length=60, primary_key=True)

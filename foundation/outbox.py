@@ -1,4 +1,4 @@
-"""Wake-ups written in the same transaction as the change they announce: no commit without its bell, no bell without it."""
+"""Wake-ups in the same transaction as the change that they announce: both are committed, or neither."""
 
 from django.db import connection
 
@@ -6,7 +6,9 @@ CHANNEL = "switchyard_outbox"
 
 
 def announce(*topics: str) -> None:
-    """Leaves one row a topic and notifies listeners (payload: the topic) when the surrounding transaction commits."""
+    """Inserts one row per topic and notifies listeners (payload: the topic) when the surrounding
+    transaction commits.
+    """
     if not connection.in_atomic_block:
         raise RuntimeError("announce() belongs inside the transaction of the change it announces")
     with connection.cursor() as cursor:

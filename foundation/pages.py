@@ -1,7 +1,7 @@
-"""What every web page shares: one way to render a page, to answer a poll of its live part, and to show a refusal.
+"""Shared parts of web pages: rendering a page, responding to a poll of its live part, and showing a refusal.
 
-A page is a frozen dataclass handed to its template as `page`. Its live part is a template of its own; a poll (htmx)
-gets just that, with an ETag, and 304 while nothing changed.
+A page is a frozen dataclass passed to its template as `page`. Its live part is a separate template. A poll (htmx) gets
+only that part, with an ETag, and 304 if nothing changed.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from .requests import current_request_id
 
 NOT_MODIFIED = 304
 LONGEST_NAMED = 60
-"""How much of an unknown parameter's name is repeated."""
+"""The maximum length of an unknown parameter's name in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What was typed and what was wrong with it. `errors` are by field; `loose` belong to no field on the page."""
+    """The user's input and its errors. `errors` are by field; `loose` belong to no field on the page."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -35,8 +35,8 @@ class Form:
     def refused(cls, values: Mapping[str, str], problem: Problem, fields: Mapping[str, str]) -> "Form":
         """The form again after a refusal.
 
-        `fields` maps the domain's field paths to names of controls on the page. A path below one that is there goes to
-        its control, spelled out (`labels.team` to `labels`); any other is told above the form.
+        `fields` maps the domain's field paths to names of controls on the page. A path below a mapped one goes to its
+        control, spelled out (`labels.team` to `labels`); any other error appears above the form.
         """
         errors: dict[str, list[str]] = {}
         loose: list[tuple[str, str]] = []
@@ -59,21 +59,21 @@ def _upwards(path: str) -> Iterator[str]:
 
 
 def typed(request: HttpRequest) -> dict[str, str]:
-    """The posted values, one per name; NUL characters, which no database takes, are dropped."""
+    """The posted values, one per name; NUL characters, which no database accepts, are removed."""
     return {
         name: str(value).replace("\x00", "") for name, value in request.POST.items() if name != "csrfmiddlewaretoken"
     }
 
 
 def asked(request: HttpRequest) -> dict[str, str]:
-    """What the query string says, one value per name, without NUL characters."""
+    """The query string's values, one per name, without NUL characters."""
     return {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
 
 
 def check_parameters(request: HttpRequest, known: Collection[str]) -> None:
-    """Raises UnknownParameter, which names it and those that there are, if the query string has any but the `known` ones.
+    """Raises UnknownParameter, which names it and the `known` ones, if the query string has any other parameter.
 
-    An ignored filter would show more than was asked for, and look like the answer.
+    An ignored filter would show more than the user requested, and look like the result.
     """
     unknown = sorted(set(request.GET) - set(known))
     if unknown:
@@ -83,24 +83,24 @@ def check_parameters(request: HttpRequest, known: Collection[str]) -> None:
 
 
 def is_poll(request: HttpRequest) -> bool:
-    """Whether htmx asks for a live part of a page."""
+    """Whether htmx requests a live part of a page."""
     return request.headers.get("HX-Request") == "true"
 
 
 def show(request: HttpRequest, template: str, page: Any, *, live: str = "", status: int = 200) -> HttpResponse:
-    """The page; or, for a poll, the live part alone."""
+    """The page; or, for a poll, only the live part."""
     if live and is_poll(request):
         response = _live_part(request, live, page)
     else:
         response = render(request, template, {"page": page}, status=status)
-    # Never on the disk of a shared machine; and the browser's own cache would turn a poll's 304 into a 200 again.
+    # Never on the disk of a shared computer; also, the browser's own cache would turn a poll's 304 into a 200 again.
     response["Cache-Control"] = "no-store"
     patch_vary_headers(response, ("Cookie", "HX-Request"))
     return response
 
 
 def show_problem(request: HttpRequest, problem: Problem) -> HttpResponse:
-    """The refusal as a page, with the status it has everywhere else."""
+    """The refusal as a page, with its usual status."""
     shown = {"problem": problem, "request_id": current_request_id.get()}
     response = render(request, "problem.html", shown, status=problem.status)
     if problem.retry_after_seconds is not None:

@@ -1,4 +1,4 @@
-"""Cursor paging: stable under inserts, and a cursor is only good for the list (and the viewer) it came from."""
+"""Cursor paging, stable under inserts. A cursor is valid only for the list and the viewer that it came from."""
 
 import base64
 import hashlib
@@ -20,7 +20,7 @@ MAX_VALUE_LENGTH = 2000
 
 
 def read_query(query: QueryDict, allowed: Collection[str]) -> dict[str, str]:
-    """The query's parameters; Invalid for one that was not declared, that is given twice, or that holds control characters."""
+    """The query's parameters; Invalid for one that is undeclared, given twice, or contains control characters."""
     errors = []
     for name, values in query.lists():
         if name not in allowed:
@@ -46,7 +46,7 @@ def page_of(
 ) -> dict[str, Any]:
     """`{"items": […], "next": cursor or None}` of `rows`.
 
-    `orders` maps what `?order=` may say to a unique field (`-` for newest first); the first is the default. `scope`
+    `orders` maps the values of `?order=` to a unique field (`-` for newest first); the first is the default. `scope`
     names list, filters and viewer: a cursor from elsewhere is refused.
     """
     limit = _limit(query.get("limit"))

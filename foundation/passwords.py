@@ -1,7 +1,7 @@
-"""How passwords are kept: Argon2id on one lane, worked out in a thread that gives way to all others.
+"""Password hashing: Argon2id on one lane, computed in a thread with lower priority than all others.
 
-The library's usual eight lanes take every core of a small machine for as long as one password is looked at, and whoever
-guesses passwords then slows down those who work. One lane takes one core, and only while nobody else wants it.
+The library's default of eight lanes takes every core of a small host while it checks one password. Then an attacker who
+guesses passwords slows down other users. One lane takes one core, and only while it is otherwise idle.
 """
 
 import os
@@ -15,7 +15,9 @@ NICE = 10
 
 
 class GivingWayArgon2PasswordHasher(Argon2PasswordHasher):
-    """Django's hasher, with its memory and its passes. A password kept with other parameters is kept anew at its next use."""
+    """Django's hasher with its memory and passes. A password stored with other parameters is hashed again at its next
+    use.
+    """
 
     parallelism = 1
 
@@ -33,5 +35,5 @@ def _thread(_process: int) -> ThreadPoolExecutor:
 
 
 def _give_way() -> None:
-    """Linux takes a thread's id where POSIX takes a process's."""
+    """Linux accepts a thread's id where POSIX specifies a process's."""
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + NICE)

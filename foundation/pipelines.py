@@ -8,10 +8,10 @@ from django.db import connection
 
 @contextmanager
 def one_round_trip() -> Iterator[None]:
-    """Statements executed in this block are sent without waiting for each other's results, which are read at its end.
+    """Sends the block's statements without waiting for each other's results, and reads all results at its end.
 
-    For writes whose results nobody reads. A statement that fails raises at the end of the block, and what follows it is
-    not carried out; so it belongs inside a transaction.
+    For writes whose results the caller ignores. A statement that fails raises at the end of the block, and later ones
+    are not executed; so it belongs inside a transaction.
     """
     if not connection.in_atomic_block:
         raise RuntimeError("one_round_trip() belongs inside a transaction")

@@ -1,4 +1,4 @@
-"""JSON as every answer of this product writes it: instants with milliseconds and `Z`, decimals and ids as strings."""
+"""JSON as every response of this product writes it: times with milliseconds and `Z`, decimals and ids as strings."""
 
 import decimal
 import uuid
@@ -17,7 +17,9 @@ def instant(at: datetime | None) -> str | None:
 
 
 def plain(value: Any) -> Any:
-    """The value in terms of dict, list, str, int, bool and None (floats stay). Most of an answer is text, so that is first."""
+    """The value as dict, list, str, int, bool and None (floats remain). Most values are text, so that case
+    comes first.
+    """
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """Refusals as values: every expected failure of an operation is a Problem with a stable code (RFC 9457).
 
-Doors translate a Problem once: `foundation.api` to problem+json, web views to a message.
+The outer layer translates a Problem once: `foundation.api` to problem+json, web views to a message.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One field at fault: `field` as a path such as `pod_sets[0].count`, `code` stable, `detail` for people."""
+    """One wrong field: `field` as a path such as `pod_sets[0].count`, `code` stable, `detail` for users."""
 
     field: str
     code: str

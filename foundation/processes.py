@@ -1,4 +1,4 @@
-"""What a process must have to start, and what a forked child owes its parent."""
+"""Requirements of a process at start, and the link between a forked child and its parent."""
 
 import ctypes
 import os
@@ -10,13 +10,13 @@ from django.core.exceptions import ImproperlyConfigured
 
 PR_SET_PDEATHSIG = 1
 SEAT = f"{socket.gethostname()}:{os.getpid()}"
-"""This process, for all to see; what it forks shares it."""
+"""The public name of this process; its children share it."""
 VARIABLES = {"REDIS_URL": "REDIS_URL", "SECRET_KEY": "SWITCHYARD_SECRET_KEY", "KEY_RING": "SWITCHYARD_KEY_RING"}
-"""Settings that only some processes need, and what they are read from. A process gets no secret that it can do without."""
+"""Settings that only some processes need, and their variables. A process gets only the secrets that it needs."""
 
 
 def demand(process: str, *names: str) -> None:
-    """Stops the boot of a process that lacks what it needs; ImproperlyConfigured names the variables."""
+    """Stops the boot of a process that lacks a required setting; ImproperlyConfigured names the variables."""
     missing = [VARIABLES[name] for name in names if not _is_set(name)]
     if missing:
         raise ImproperlyConfigured(
@@ -27,12 +27,12 @@ def demand(process: str, *names: str) -> None:
 def _is_set(name: str) -> bool:
     try:
         return bool(getattr(settings, name))
-    except ImproperlyConfigured:  # how Django answers for an empty SECRET_KEY
+    except ImproperlyConfigured:  # Django's error for an empty SECRET_KEY
         return False
 
 
 def die_with_parent() -> None:
-    """Has the kernel kill this process when the one that forked it ends, even by SIGKILL. Does nothing but on Linux."""
+    """Makes the kernel kill this process when its parent ends, even by SIGKILL. Does nothing except on Linux."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Questions that must have no answer: each row that comes back is something wrong.
+"""Queries that must return no rows: each row is an error in the data.
 
-They are asked of whatever stands in the tables, also of rows that no constraint would let in: every value is read as text, and
-a question that breaks over a row is itself a finding, while the others are asked on.
+They run over whatever the tables contain, including rows that violate constraints. So every value is read as text. A
+query that fails on a row is itself a finding, and the others still run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 Proof: TypeAlias = tuple[str, str]
 """A sentence, and the query whose rows fill it."""
 MOST_FINDINGS = 1000
-"""Of one proof: who has more has seen enough."""
+"""Per proof: more findings add no information."""
 
 
 def findings(proofs: Sequence[Proof], given: Mapping[str, Any] | None = None) -> list[str]:
-    """What is wrong, in sentences, in the order of the proofs. Queries write their parameters as %(name)s."""
+    """The findings, as sentences, in the order of the proofs. Queries write their parameters as %(name)s."""
     found: list[str] = []
     for sentence, query in proofs:
         try:
@@ -25,7 +25,7 @@ def findings(proofs: Sequence[Proof], given: Mapping[str, Any] | None = None) ->
                 cursor.execute(_as_text(query), {**(given or {}), "most_findings": MOST_FINDINGS})
                 found += [sentence.format(*row) for (row,) in cursor.fetchall()]
         except OperationalError:
-            raise  # the database is gone or busy, which says nothing of its rows
+            raise  # the database is gone or busy, which is no error in its rows
         except DatabaseError as error:
             first = (str(error).splitlines() or [""])[0]
             found.append(f'could not check whether "{sentence}": a row makes the query fail ({first})')
@@ -33,10 +33,10 @@ def findings(proofs: Sequence[Proof], given: Mapping[str, Any] | None = None) ->
 
 
 def _as_text(query: str) -> str:
-    """The query's rows as text, at most so many, planned as if all were wanted.
+    """The query's rows as text, up to a limit, planned as if all were wanted.
 
-    Of a query under a LIMIT the planner expects rows soon and takes the plan that finds the first ones soonest, which compares
-    each row with each. These queries find none, and so run to their end.
+    For a query under a LIMIT, the planner expects rows soon and chooses the plan that finds the first ones soonest,
+    which compares every pair of rows. These queries find none, and so run to their end.
     """
     return (
         f"WITH found AS MATERIALIZED ({query})"  # noqa: S608

@@ -1,4 +1,4 @@
-"""A request id on every answer, also known to whatever writes an audit row or a log line; and where requests come from."""
+"""The request id of every response, also used in audit entries and log lines; and the origin of requests."""
 
 import ipaddress
 import re
@@ -11,14 +11,14 @@ from .ids import new_id
 
 ACCEPTABLE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 KNOWN_CALLER = "switchyard.known_caller"
-"""Set in a request's environment once its token or session proved good: the edge then counts it by that."""
+"""Set in a request's environment once its token or session is valid: the edge then counts the request by it."""
 current_request_id: ContextVar[str] = ContextVar("current_request_id", default="")
 current_source: ContextVar[str | None] = ContextVar("current_source", default=None)
-"""The client's address, which audit entries carry; None outside requests."""
+"""The client's address for audit entries; None outside requests."""
 
 
 class RequestIdMiddleware:
-    """Takes a well-formed `X-Request-Id` from the caller or makes one, and sends it back."""
+    """Accepts a well-formed `X-Request-Id` from the caller or creates one, and sends it back."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response

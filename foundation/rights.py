@@ -1,7 +1,7 @@
-"""Two roles in the database: an owner, which migrates, and the one the processes run as, which may only do their work.
+"""Two database roles: an owner, which migrates, and the processes' role, which has only the rights for its work.
 
-Whoever takes over a process must not be able to switch off a trigger, rewrite the trail or read the server's files. The
-rights follow from one list (`settings.TABLE_RIGHTS`) after every migration, so that no table is forgotten.
+An attacker who controls a process must not be able to disable a trigger, rewrite the trail or read the server's files.
+The rights follow from one list (`settings.TABLE_RIGHTS`) after every migration, so that no table is missed.
 """
 
 from typing import Any
@@ -16,7 +16,9 @@ TABLE_RIGHTS = (*EVERY_RIGHT, "TRUNCATE", "TRIGGER", "REFERENCES")
 
 
 class NoSuchRole(Exception):  # noqa: N818 - reads as what happened
-    """The role of the processes does not exist, and the owner may not make it; the message says what to run."""
+    """The role of the processes does not exist, and the owner may not create it; the message names the
+    command to run.
+    """
 
 
 def tables(connection: BaseDatabaseWrapper) -> list[str]:
@@ -27,13 +29,15 @@ def tables(connection: BaseDatabaseWrapper) -> list[str]:
 
 
 def rights_on(table: str) -> tuple[str, ...]:
-    """What the processes may do with it."""
+    """The rights of the processes on it."""
     listed: tuple[str, ...] = settings.TABLE_RIGHTS.get(table, EVERY_RIGHT)
     return listed
 
 
 def make_role(connection: BaseDatabaseWrapper, name: str, password: str) -> None:
-    """Makes the role, or gives it this password, as far as the owner may; NoSuchRole when it is missing and stays so."""
+    """Creates the role, or sets its password, as far as the owner may; NoSuchRole if it is missing and cannot be
+    created.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user")
         may_make = bool(cursor.fetchone()[0])
@@ -46,7 +50,7 @@ def make_role(connection: BaseDatabaseWrapper, name: str, password: str) -> None
             )
         if may_make and password:
             verb = sql.SQL("ALTER ROLE" if exists else "CREATE ROLE")
-            # As its verifier: the statement may end in the server's log.
+            # As its verifier: the statement may appear in the server's log.
             verifier = _verifier(cursor, name, password)
             cursor.execute(sql.SQL("{} {} LOGIN PASSWORD {}").format(verb, sql.Identifier(name), sql.Literal(verifier)))
 
@@ -58,7 +62,9 @@ def _verifier(cursor: Any, name: str, password: str) -> str:
 
 
 def grant(connection: BaseDatabaseWrapper, role: str) -> None:
-    """Gives the role the rights of the list, and takes all others on the gateway's tables from it and from everybody."""
+    """Grants the role the rights of the list, and revokes all others on the gateway's tables from it and
+    from PUBLIC.
+    """
     to = sql.Identifier(role)
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_schema(), current_database()")
@@ -85,7 +91,7 @@ def grant(connection: BaseDatabaseWrapper, role: str) -> None:
 
 
 def give_triggers_their_owners_rights(connection: BaseDatabaseWrapper) -> None:
-    """Lets the listed triggers write where the processes may not, with names that nobody can put others in place of."""
+    """Lets the listed triggers write where the processes may not, with names that no other role can shadow."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT proname, current_schema() FROM pg_proc"
@@ -101,7 +107,7 @@ def give_triggers_their_owners_rights(connection: BaseDatabaseWrapper) -> None:
 
 
 def excess(connection: BaseDatabaseWrapper) -> list[str]:
-    """What the connected role may do that no process of the gateway needs, in words."""
+    """Rights of the connected role that no process of the gateway needs, as text."""
     with connection.cursor() as cursor:
         cursor.execute(
             """

@@ -1,9 +1,9 @@
-"""What the gateway takes from its broker: the name of a routine and when the ring gets stale, and nothing else.
+"""The gateway reads only two things from its broker's messages: the name of a routine and when the ring becomes stale.
 
-Whoever can write to Redis can put anything into a queue: other tasks, arguments, callbacks, other serializers, no message
-at all. So a message is never passed on as it came. What names a routine in that routine's queue becomes a message made
-here; everything else is dropped and told. Nothing but the queues lies in Redis: neither routes nor what is under way (a
-ring that is lost with its worker is rung again, ADR 1).
+Anyone who can write to Redis can put anything into a queue: other tasks, arguments, callbacks, other serializers, or no
+message at all. So a message is never passed on unchanged. If it names a routine in that routine's queue, it becomes a
+message made here; everything else is dropped and logged. Redis stores only the queues: neither routes nor messages in
+progress (a ring that is lost with its worker is repeated, ADR 1).
 """
 
 import base64
@@ -23,12 +23,12 @@ BODY = base64.b64encode(
     json.dumps([[], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]).encode()
 ).decode()
 LONGEST_INSTANT = 40
-# What reading a planted text as a message can raise.
+# The exceptions from reading a planted text as a message.
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
 def ring_of(message: object, queue: str) -> dict[str, Any] | None:
-    """The message to be worked on in place of the one that came; None when it rings nothing."""
+    """The message to process in place of the received one; None if it rings no routine."""
     headers = message.get("headers") if isinstance(message, Mapping) else None
     if not isinstance(headers, Mapping):
         return None
@@ -68,20 +68,20 @@ def _made(task: str, queue: str, expires: object) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# Much of what is replaced here has no types.
+# Much of the replaced code has no types.
 _Channel: Any = redis.Channel
 _Transport: Any = redis.Transport
 
 
 class Channel(_Channel):  # type: ignore[misc]
-    """Kombu's own over Redis, but for what it would believe."""
+    """Kombu's own channel over Redis, without its trust in stored data."""
 
     def get_table(self, exchange: str) -> list[tuple[str, str, str]]:
-        """Every queue is bound to the exchange of its name: routes are known here and not asked for."""
+        """Every queue is bound to the exchange of its name: routes are known here and not read."""
         return [(exchange, "", exchange)]
 
     def _queue_bind(self, *_: Any) -> None:
-        """Nothing to write down."""
+        """Stores nothing."""
 
     def _brpop_read(self, **options: Any) -> Any:
         try:
@@ -101,7 +101,7 @@ class Channel(_Channel):  # type: ignore[misc]
         return size
 
     def _remove(self, queues: list[str], error: Exception) -> None:
-        """Takes away what stands in a queue's place and is none."""
+        """Deletes a value under a queue's name that is not a queue."""
         log.error("security: a key with the name of a queue is not a queue (%s); it is removed", type(error).__name__)
         names = [self._q_for_pri(queue, step) for queue in queues for step in self.priority_steps]
         with self.conn_or_acquire() as client:
@@ -109,7 +109,7 @@ class Channel(_Channel):  # type: ignore[misc]
 
 
 class Transport(_Transport):  # type: ignore[misc]
-    """Kombu's own, but for what it delivers."""
+    """Kombu's own transport, except for what it delivers."""
 
     Channel = Channel
 

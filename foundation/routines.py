@@ -1,9 +1,9 @@
-"""Operations that run again and again: one at a time in the whole installation ("exclusive or skip"), or in turns, one for
-each worker side by side, where the work itself is shared out.
+"""Recurring operations. Some run once at a time in the whole installation ("exclusive or skip"); others run in turns,
+one per worker side by side, and divide the work.
 
-A routine is rung (`Routine.rung_at`) when there may be something to do. A ring is answered once a run that *began*
-after it has finished, so a run that was under way when the ring came does not count: whoever finishes such a run looks
-once more. Nothing is lost between "busy, skipped" and "finished, gone".
+A routine is rung (`Routine.rung_at`) when there may be work. A ring is answered once a run that *began* after it has
+finished. A run that was in progress when the ring came does not count: its process checks once more at the end. So no
+ring is lost between "busy, skipped" and "finished, gone".
 """
 
 import logging
@@ -34,10 +34,11 @@ class _Run:
 
 
 def run_exclusively(name: str, work: Callable[[], Any], *, for_seconds: float = BACK_TO_BACK_SECONDS) -> bool:
-    """Whether `work` ran here; False when another process is at it, which then also answers what rang meanwhile.
+    """Whether `work` ran here; False if another process is running it, which then also answers rings that come
+    meanwhile.
 
-    Runs again at once for rings that came during the run, for at most `for_seconds`; the bell sees to the rest.
-    Records when the run finished, how long it took and its error, and raises that error.
+    Runs again immediately for rings that came during the run, for at most `for_seconds`; the bell handles the rest.
+    Records when the run finished, its duration and its error, and raises that error.
     """
     started, ran = monotonic(), False
     while True:
@@ -46,16 +47,16 @@ def run_exclusively(name: str, work: Callable[[], Any], *, for_seconds: float = 
                 return ran
             run = _run_once(name, database_now(), work)
         ran = True
-        # Recorded after unlocking: a ring from now on finds the lock free, and one from before is seen here.
+        # Recorded after unlocking: a later ring finds the lock free, and an earlier one is visible here.
         is_rung_again = _record(name, run)
         if not is_rung_again or monotonic() - started >= for_seconds:
             return True
 
 
 def run_in_turns(name: str, work: Callable[[Turn], Any]) -> bool:
-    """Whether `work` ran here, for a worker; False when this worker has a turn at it already, which answers what rang.
+    """Whether `work` ran here, for a worker; False if this worker already has a turn at it, which answers the ring.
 
-    What is left at the end of the turn is announced, so that any worker may go on with it.
+    Work that is left at the end of the turn is announced, so that any worker may continue it.
     """
     started, ran = monotonic(), False
     while True:
@@ -76,7 +77,9 @@ def run_in_turns(name: str, work: Callable[[Turn], Any]) -> bool:
 
 
 def stand_in(name: str, work: Callable[[Turn], Any], stopping: Event) -> bool:
-    """One turn for the bell, which works while no worker is there: whether there is more to do, and still nobody else."""
+    """One turn for the bell, which works while no worker is available: whether there is more to do, and still no
+    worker.
+    """
     with advisory.held(advisory.Kind.ROUTINE, f"{name}@{SEAT}") as is_ours:
         if not is_ours:
             return False
@@ -118,8 +121,8 @@ def _record(name: str, run: _Run) -> bool:
 
 
 def _record_failure(name: str, run: _Run) -> None:
-    """A failed run answers nothing: `started_at` stays, and whoever failed is not there, so that the bell tries again after
-    its patience.
+    """A failed run answers no ring: `started_at` does not change, and its worker counts as absent, so that the bell
+    retries after its patience.
     """
     try:
         with connection.cursor() as cursor:

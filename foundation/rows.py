@@ -1,7 +1,7 @@
-"""Many new rows in one statement with one parameter.
+"""Inserts many rows with one statement and one parameter.
 
-Django's `bulk_create` compiles an expression for each value and psycopg then reads through a statement of a hundred
-thousand placeholders: most of what a batch costs. Here the rows travel as one JSON text that PostgreSQL takes apart.
+Django's `bulk_create` compiles an expression for each value, and psycopg then parses a statement with a hundred
+thousand placeholders: that is most of a batch's cost. Here the rows travel as one JSON text that PostgreSQL unpacks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from django.db.models.expressions import DatabaseDefault
 
 
 def insert_rows(rows: Sequence[Model]) -> None:
-    """Stores new rows of one model, which need not know the keys that the database gives them.
+    """Inserts new rows of one model; it does not return the keys that the database generates.
 
-    A column that no row has a value for gets the database's default. JSON fields must hold JSON objects or arrays, and
-    there may be no binary fields.
+    A column without a value in any row gets the database's default. JSON fields must contain JSON objects or arrays,
+    and binary fields are not supported.
     """
     if not rows:
         return
@@ -26,10 +26,10 @@ def insert_rows(rows: Sequence[Model]) -> None:
 
 
 def insert_like(template: Model, rows: Sequence[Mapping[str, object]]) -> None:
-    """Stores a row for each mapping from columns to values, with the template's values in all other columns.
+    """Inserts a row for each mapping from columns to values, with the template's values in all other columns.
 
-    For batches of which most columns are alike: an instance a row costs more than all the rest. Every mapping names the
-    same columns; what is said of values at `insert_rows` holds here too.
+    For batches in which most columns are equal: an instance per row costs more than all the rest. Every mapping names
+    the same columns; the rules for values of `insert_rows` apply here too.
     """
     if not rows:
         return

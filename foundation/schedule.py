@@ -1,4 +1,4 @@
-"""When a routine is to be rung, and how: pure decisions, so that they can be tested without a clock or a broker."""
+"""When and how to ring a routine: pure decisions, so that tests need neither a clock nor a broker."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -11,8 +11,8 @@ from enum import StrEnum
 class Schedule:
     """A routine as configured: the Celery task and its queue, the same work as a callable, and the longest silence.
 
-    Announcements within `gather_seconds` of the last ring wait for the next: one run does the work of them all. A routine
-    `in_turns` is done by several workers side by side (`turns`); one that is at it may ask for `help`.
+    Announcements within `gather_seconds` of the last ring wait for the next: one run does the work of them all. A
+    routine `in_turns` is done by several workers side by side (`turns`); a worker in its turn may ask for `help`.
     """
 
     name: str
@@ -25,14 +25,14 @@ class Schedule:
 
     @property
     def help(self) -> str:
-        """The topic by which others are asked to join."""
+        """The topic that asks other workers to join."""
         return f"{self.name}.more"
 
 
 @dataclass(frozen=True, slots=True)
 class RoutineState:
-    """A routine as recorded. `sent_at`: the last time somebody was told; `started_at`: when the last good run began;
-    `finished_at`: when the last run ended; `beat_at`: when a worker that takes turns at it last showed that it is there.
+    """A routine as recorded. `sent_at`: when a message was last sent; `started_at`: when the last successful run began;
+    `finished_at`: when the last run ended; `beat_at`: when a worker that takes turns at it last reported its presence.
     """
 
     name: str
@@ -49,7 +49,7 @@ class RoutineState:
 
     @property
     def is_on_its_way(self) -> bool:
-        """Whether somebody was told and has neither finished a run nor shown up since."""
+        """Whether a message was sent, without a finished run or a sign of a worker since."""
         answered = [at for at in (self.started_at, self.beat_at) if at is not None]
         return self.sent_at is not None and (not answered or max(answered) < self.sent_at)
 
@@ -61,7 +61,9 @@ class RoutineState:
 
 
 class How(StrEnum):
-    """How a ring is delivered: noted for whoever is already at it, sent as a message, or carried out right here."""
+    """How a ring is delivered: recorded for a worker already in its turn, sent as a message, or carried out
+    right here.
+    """
 
     NOTE = "note"
     SEND = "send"
@@ -70,7 +72,7 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """A decision about one routine. `is_new`: something new happened, so an earlier run's snapshot may lack it."""
+    """A decision about one routine. `is_new`: something new happened, which an earlier run's snapshot may lack."""
 
     schedule: Schedule
     how: How
@@ -84,10 +86,10 @@ def decide(
     now: datetime,
     patience: timedelta,
 ) -> list[Ring]:
-    """What to ring now. One message per routine while the last one is unanswered; past `patience`, no message at all.
+    """The routines to ring now. One message per routine while the last one is unanswered; past `patience`, no message.
 
-    While a worker is in its turn rings are noted for it, as it looks for more until its end; others are told only when it
-    asks for help.
+    While a worker is in its turn, rings are recorded for it, because it checks for more until its end; other workers
+    get a message only if it asks for help.
     """
     rings = []
     for schedule in schedules:

@@ -1,4 +1,4 @@
-"""`/metrics` of every long-running process, on a port of its own, whatever the Host: scrapers address pods, not names."""
+"""`/metrics` of every long-running process, on its own port and for any Host: scrapers address pods, not names."""
 
 import hmac
 import ipaddress
@@ -16,14 +16,14 @@ from .figures import counted
 log = logging.getLogger(__name__)
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_FORWARDED", "HTTP_X_REAL_IP")
 PORTS = {"web": 0, "worker": 1, "beat": 2, "observer": 3}
-"""Which port each process takes, counted from SWITCHYARD_METRICS_PORT: one of each fits on one host."""
+"""The port of each process, counted from SWITCHYARD_METRICS_PORT: one of each fits on one host."""
 
 
 def may_scrape(environ: Mapping[str, Any]) -> bool:
     """Whether a request with this WSGI environment may read figures.
 
-    With SWITCHYARD_METRICS_TOKEN set, anyone who sends it (`Authorization: Bearer …`). Without it, only peers on loopback that
-    came without a proxy: figures by cluster are for operators.
+    With SWITCHYARD_METRICS_TOKEN set, anyone who sends it (`Authorization: Bearer …`). Without it, only peers on
+    loopback that came without a proxy: figures by cluster are for operators.
     """
     if settings.METRICS_TOKEN:
         given = str(environ.get("HTTP_AUTHORIZATION", ""))
@@ -36,14 +36,14 @@ def may_scrape(environ: Mapping[str, Any]) -> bool:
 
 
 def serve_metrics(process: str) -> None:
-    """Serves what this process counts, until it ends. Where the port is taken, it works without."""
+    """Serves this process's figures until it ends. If the port is in use, the process runs without."""
     listener = open_port(process)
     if listener is not None:
         serve_port(listener, counted)
 
 
 def open_port(process: str) -> socket.socket | None:
-    """The process's port, listening; None where there is to be none, or where it is taken, which is logged."""
+    """The process's port, listening; None if it is disabled, or if it is in use, which is logged."""
     address = settings.METRICS_BIND or _own_port(process)
     if not address:
         return None

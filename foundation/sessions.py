@@ -1,7 +1,7 @@
-"""Whether a connection to the database is a session of its own, from its beginning to its end.
+"""Whether a connection to the database is one session from its beginning to its end.
 
-Advisory locks, LISTEN and the time limits of a session need that. A pooler that gives each transaction another session, such
-as PgBouncer in transaction mode, would have routines run twice and announcements vanish, without any error.
+Advisory locks, LISTEN and the time limits of a session need that. A pooler that gives each transaction another session,
+such as PgBouncer in transaction mode, would run routines twice and lose announcements, without any error.
 """
 
 import logging
@@ -13,7 +13,7 @@ from django.db import connection
 
 log = logging.getLogger(__name__)
 MARK = "switchyard.session"
-"""A setting that every connection begins with (`config.database`), as with its time limits."""
+"""A setting that every connection begins with (`config.database`), like its time limits."""
 ROUNDS = 3
 DROPS = "something between the gateway and PostgreSQL drops the settings that a connection begins with"
 SHARES = "something between the gateway and PostgreSQL shares one session among several connections"
@@ -22,11 +22,13 @@ ADVICE = (
     " Connect to PostgreSQL directly (docs/reference/settings.md)."
 )
 REFUSED = "unsupported startup parameter"
-"""PgBouncer's words for a setting that it does not pass on."""
+"""PgBouncer's message for a setting that it does not pass on."""
 
 
 def demand_sessions() -> None:
-    """Stops the boot (ImproperlyConfigured) behind such a pooler. Without an answer from the database the boot goes on."""
+    """Stops the boot (ImproperlyConfigured) behind such a pooler. If the database does not respond, the
+    boot continues.
+    """
     try:
         fault = fault_of_sessions(connection.get_connection_params())
     except psycopg.Error as error:
@@ -37,9 +39,9 @@ def demand_sessions() -> None:
 
 
 def fault_of_sessions(parameters: dict[str, Any]) -> str:
-    """What is wrong with connections made from these parameters, and what to do; empty if each is a session of its own.
+    """What is wrong with connections made from these parameters, and what to do; empty if each is a separate session.
 
-    While one connection is in a transaction, another is asked for its session: a pooler must then reveal that it shares.
+    While one connection is in a transaction, it asks another for its session: then a pooler must reveal that it shares.
     """
     plain = {name: value for name, value in parameters.items() if name not in {"cursor_factory", "context"}}
     plain["autocommit"] = True
@@ -51,7 +53,7 @@ def fault_of_sessions(parameters: dict[str, Any]) -> str:
                 before = _value(one, "SELECT pg_backend_pid()")
                 with other.transaction():
                     others = _value(other, "SELECT pg_backend_pid()")
-                    # Not asked again if they are the same: a pool of one session could not answer.
+                    # Not asked again if they are the same: a pool of one session could not respond.
                     after = _value(one, "SELECT pg_backend_pid()") if others != before else before
                 if is_shared(before, others, after):
                     return ADVICE.format(SHARES)

@@ -1,4 +1,4 @@
-"""Files at fixed places that programs look for: what crawlers may read, and whom to tell about a hole (RFC 9116)."""
+"""Files at fixed paths that programs look for: rules for crawlers, and the contact for vulnerabilities (RFC 9116)."""
 
 from datetime import timedelta
 
@@ -15,13 +15,13 @@ CONTACT_DAYS = 180
 
 @require_safe
 def robots(_: HttpRequest) -> HttpResponse:
-    """Nothing here is for search engines."""
+    """Tells search engines to index nothing here."""
     return HttpResponse("User-agent: *\nDisallow: /\n", content_type=TEXT)
 
 
 @require_safe
 def security_contact(_: HttpRequest) -> HttpResponse:
-    """Whom to tell about a hole; 404 where the operator named nobody."""
+    """The contact for vulnerabilities; 404 if the operator set none."""
     if not settings.SECURITY_CONTACT:
         raise Http404
     until = (now() + timedelta(days=CONTACT_DAYS)).replace(hour=0, minute=0, second=0, microsecond=0)

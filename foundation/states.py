@@ -9,18 +9,18 @@ from django.db.models import QuerySet
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Which states exist and which may follow which; a state with no successors is terminal and absorbs."""
+    """The states, and the successors of each; a state without successors is terminal and never changes."""
 
     moves: Mapping[str, frozenset[str]]
 
     @property
     def terminal(self) -> frozenset[str]:
-        """States that nothing leaves."""
+        """States without successors."""
         return frozenset(state for state, successors in self.moves.items() if not successors)
 
     @property
     def live(self) -> frozenset[str]:
-        """States that something may leave."""
+        """States with successors."""
         return frozenset(self.moves) - self.terminal
 
     def sources(self, target: str) -> frozenset[str]:
@@ -29,8 +29,8 @@ class Lifecycle:
 
 
 def advance(rows: QuerySet[Any], lifecycle: Lifecycle, target: str, **changes: Any) -> int:
-    """The number of rows that made the move to `target`; rows in any other state are left alone.
+    """The number of rows that moved to `target`; rows in any other state do not change.
 
-    Zero means stale: someone else was faster, or the row has ended. Callers drop the result quietly.
+    Zero means stale: another process moved the row first, or it has ended. Callers drop the result without an error.
     """
     return rows.filter(state__in=lifecycle.sources(target)).update(state=target, **changes)

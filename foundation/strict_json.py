@@ -1,4 +1,4 @@
-"""JSON read strictly: duplicate keys, NaN, numbers without end and bottomless nesting are refused, not guessed at."""
+"""JSON parsed strictly: it refuses duplicate keys, NaN, overlong numbers and unlimited nesting instead of guessing."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 class MalformedJSON(ValueError):  # noqa: N818 - the trade's word
-    """The text is not JSON that this product accepts; the message says why, in words for the sender."""
+    """The text is not JSON that this product accepts; the message gives the sender the reason."""
 
 
 def loads(text: bytes) -> Any:

@@ -1,8 +1,8 @@
-"""Threads that talk to the database.
+"""Threads that use the database.
 
-Each keeps its own connection, drops a broken one before the next piece of work, and closes it when the threads are
-closed or when it has rested for a while: a process that has little to do holds few connections. A forked child never uses
-its parent's. What hangs in such a thread does not keep a process from ending.
+Each keeps its own connection, drops a broken one before its next task, and closes it when the threads are closed or
+after some idle time: a process with little work keeps few connections. A forked child never uses its parent's. A thread
+that hangs does not keep a process from ending.
 """
 
 import os
@@ -17,11 +17,11 @@ from django.db import close_old_connections, connections
 
 Result = TypeVar("Result")
 REST_SECONDS = 20.0
-"""After so long without work a thread ends, and its connection with it."""
+"""After this time without work a thread ends, and closes its connection."""
 
 
 class DatabaseThreads:
-    """At most so many threads for work that uses the database, made when there is work for them."""
+    """A bounded number of threads for work that uses the database, created on demand."""
 
     def __init__(self, name: str, count: int, *, rest_seconds: float = REST_SECONDS) -> None:
         self._name = name
@@ -34,7 +34,7 @@ class DatabaseThreads:
         self._is_closed = False
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
-        """The work's result to come."""
+        """The future result of the work."""
         future: Future[Result] = Future()
         with self._changed:
             if self._is_closed:
@@ -50,7 +50,7 @@ class DatabaseThreads:
         return future
 
     def close(self) -> None:
-        """Waits for the work under way, then closes every thread's connection."""
+        """Waits for running work, then closes every thread's connection."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -62,7 +62,7 @@ class DatabaseThreads:
         try:
             while (work := self._next()) is not None:
                 work()
-                del work  # or what it holds would live as long as the thread rests
+                del work  # otherwise the work's objects would live as long as the thread rests
         finally:
             connections.close_all()
             with self._changed:
@@ -94,7 +94,7 @@ _lock = threading.Lock()
 
 
 def kept_threads(name: str, count: int) -> DatabaseThreads:
-    """The threads of that name in this process, made on first use and kept."""
+    """The threads of that name in this process, created on first use and kept."""
     with _lock:
         key = (os.getpid(), name)
         if key not in _kept:
@@ -103,7 +103,7 @@ def kept_threads(name: str, count: int) -> DatabaseThreads:
 
 
 def close_kept_threads() -> None:
-    """Closes all threads that this process keeps; they are made anew on next use."""
+    """Closes all threads of this process; the next use creates new ones."""
     with _lock:
         own = [key for key in _kept if key[0] == os.getpid()]
         closing = [_kept.pop(key) for key in own]

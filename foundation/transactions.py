@@ -1,4 +1,4 @@
-"""What a transaction does when the database broke it off so that another could go on: the same again, a few times."""
+"""Retries of a transaction that the database aborted in favour of another, a limited number of times."""
 
 import random
 from collections.abc import Callable
@@ -15,15 +15,15 @@ Result = TypeVar("Result")
 CAUSES = {"40P01": "deadlock", "40001": "serialization"}
 MOST_TRIES = 4
 PAUSE_SECONDS = 0.05
-"""Before the second try, half of it by chance; twice as long before each further one."""
+"""The pause before the first retry, half of it random; it doubles before each further one."""
 RETRIES = Counter("switchyard_transaction_retries", "Transactions that were retried, by cause.", ["cause"])
 
 
 def retried(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The work, begun anew when a deadlock or a serialization failure broke its transaction off.
+    """Runs the work again if a deadlock or a serialization failure aborted its transaction.
 
-    For the function in which the outermost transaction begins: inside another's transaction it runs once, and whoever
-    began that one begins anew. What it does outside its transactions must bear being done twice.
+    For the function that begins the outermost transaction. Inside another transaction it runs once, and the caller that
+    began the transaction retries. Effects outside its transactions must be safe to repeat.
     """
 
     @wraps(work)

@@ -1,7 +1,7 @@
 """A turn: a bounded share of a routine's work that several processes do side by side.
 
-While a turn lasts, new work may be begun; what has been begun is brought to its end. So whoever has one can be relieved,
-stopped or found dead within seconds, however much there is to do.
+While a turn lasts, new work may begin; work that has begun is finished. So a process in its turn can be relieved,
+stopped or found dead within seconds, regardless of the amount of work.
 """
 
 import threading
@@ -21,10 +21,10 @@ HELP_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Turn:
-    """A turn at the routine `name`; without a name it is nobody's, and nothing is written down about it.
+    """A turn at the routine `name`; without a name it belongs to no process, and nothing is recorded about it.
 
-    A worker `beats`, so that everybody knows that it is there. The bell does not: it works while no worker is there, and
-    `yields` as soon as one is.
+    A worker `beats` to report its presence. The bell does not: it works while no worker is available, and `yields` as
+    soon as one is.
     """
 
     name: str = ""
@@ -41,16 +41,18 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """No new work is to be begun."""
+        """Whether no new work may begin."""
         return self._is_relieved or self.stopping.is_set() or monotonic() - self._began >= self.seconds
 
     @property
     def is_endless(self) -> bool:
-        """Whether it lasts until nothing is left."""
+        """Whether it lasts until no work is left."""
         return self.seconds == float("inf")
 
     def beat(self) -> None:
-        """To be called again and again while there is work: tells that this turn goes on, and learns who relieves it."""
+        """Call it repeatedly while there is work: it records that this turn continues, and checks for a process that
+        relieves it.
+        """
         if not self.name or monotonic() - self._looked < (LOOK_SECONDS if self.yields else BEAT_SECONDS):
             return
         self._looked = monotonic()
@@ -60,7 +62,7 @@ class Turn:
             show_up(self.name)
 
     def ask_for_help(self) -> None:
-        """There is more to do than this process takes on at once: whoever else is there may join."""
+        """Announces that there is more work than this process takes on, so that other workers may join."""
         if not self.name or monotonic() - self._asked < HELP_SECONDS:
             return
         self._asked = monotonic()
@@ -69,12 +71,12 @@ class Turn:
 
 
 def endless_turn() -> Turn:
-    """A turn that lasts until nothing is left, and waits for what hangs as well."""
+    """A turn that lasts until no work is left, and also waits for work that hangs."""
     return Turn(seconds=float("inf"))
 
 
 def show_up(name: str) -> datetime:
-    """Writes down that a worker is there for the routine; the present instant by the database's clock."""
+    """Records that a worker is present for the routine; returns the current time on the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO foundation_routine AS routine (name, beat_at) VALUES (%s, clock_timestamp())"
@@ -86,7 +88,7 @@ def show_up(name: str) -> datetime:
 
 
 def is_relieved(name: str, since: datetime | None) -> bool:
-    """Whether a worker has been there since."""
+    """Whether a worker was present since then."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT beat_at > %s FROM foundation_routine WHERE name = %s", [since, name])
         row = cursor.fetchone()

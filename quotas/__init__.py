@@ -1,1 +1,1 @@
-"""Who may use how much: limits on the tenant tree, holds on the way from root to leaf."""
+"""Quota: limits on the tenant tree, and holds against every limit from root to leaf."""

@@ -1,4 +1,4 @@
-"""Quota in the operators' admin: to look at. Limits are put through the API; holds and their journal never change."""
+"""Quota in the operators' admin, read-only. Limits are set through the API; holds and their journal never change."""
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -7,7 +7,7 @@ from .models import Hold, HoldMovement, QuotaLimit
 
 
 class OnlyToLookAt:
-    """Shows rows and changes nothing."""
+    """A read-only admin page."""
 
     show_full_result_count = False
 

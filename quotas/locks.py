@@ -1,7 +1,8 @@
-"""The lock takers of this room. One order for all: tenants by id, holds by id, limits from the root down by (depth, id).
+"""The locking functions of this room. They use one order: tenants by id, holds by id, limits from the root down by
+(depth, id).
 
-The journal's trigger (migration 0002) takes holds and limits in the same order. Take holds or end them once in a
-transaction: a second pass after the first could meet another transaction's in the opposite order.
+The journal's trigger (`migrations/0001_rules.sql`) locks holds and limits in the same order. Take or end holds only
+once per transaction: a second pass could meet another transaction's locks in the opposite order.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,9 +16,9 @@ from .models import Hold, QuotaLimit
 
 
 def keep_tenants_in_place(paths: Collection[str]) -> dict[UUID, str]:
-    """Path by id of these tenants; until commit nobody moves them or puts a limit on them.
+    """Path by id of these tenants. Until commit, other transactions can neither move them nor create a limit on them.
 
-    FOR SHARE, so that any number of takers go on together.
+    Uses FOR SHARE, so that any number of transactions can take holds concurrently.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -27,12 +28,12 @@ def keep_tenants_in_place(paths: Collection[str]) -> dict[UUID, str]:
 
 
 def stop_takers_at(tenant_id: UUID) -> None:
-    """Waits for every taker that passes this tenant and keeps new ones out until commit."""
+    """Waits for every transaction that takes holds at this tenant, and blocks new ones until commit."""
     Tenant.objects.select_for_update(no_key=True).get(id=tenant_id)
 
 
 def lock_limits(tenant_paths: Collection[str], resources: Collection[str]) -> Sequence[QuotaLimit]:
-    """The standing limits of these tenants on these resources, root first, with their tenants, locked until commit."""
+    """The current limits of these tenants on these resources, root first, with their tenants, locked until commit."""
     return list(
         QuotaLimit.objects.select_related("tenant")
         .filter(tenant__path__any_of=sorted(tenant_paths), resource__any_of=sorted(resources), removed_at__isnull=True)
@@ -42,12 +43,12 @@ def lock_limits(tenant_paths: Collection[str], resources: Collection[str]) -> Se
 
 
 def lock_limit(limit_id: UUID) -> QuotaLimit | None:
-    """A standing limit, locked until commit."""
+    """A current limit, locked until commit."""
     return QuotaLimit.objects.select_for_update(no_key=True).filter(id=limit_id, removed_at__isnull=True).first()
 
 
 def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:
-    """Those of the holders whose hold is pending, locked until commit."""
+    """The holders whose hold is pending, locked until commit."""
     return list(
         Hold.objects.filter(holder_id__any_of=list(holder_ids), state=Hold.State.PENDING)
         .order_by("holder_id")
@@ -57,7 +58,7 @@ def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:
 
 
 def lock_pending_below(tenant_path: str) -> list[Hold]:
-    """Every pending hold of the tenant and all below it, locked until commit."""
+    """Every pending hold of the tenant and its descendants, locked until commit."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT h.holder_id FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id"

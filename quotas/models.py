@@ -1,4 +1,4 @@
-"""Limits on tenants, holds against them, and the journal that moves the counters."""
+"""Limits on tenants, holds against them, and the journal that changes the counters."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -13,22 +13,28 @@ WHOLE_AMOUNTS = (
     '$.keyvalue() ? (!(@.key like_regex "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$") || @.value.type() != "number"'
     " || @.value < 0 || @.value > 1000000000000000 || @.value != @.value.floor())"
 )
-"""A JSON path that finds every entry of a hold's amounts that is not a whole number of base units of a known resource."""
+"""A JSON path that finds every entry of a hold's amounts that is not a whole number of base units of a
+known resource.
+"""
 
 
 class QuotaLimit(models.Model):
-    """How much of a resource a tenant and everything below it may hold at once.
+    """How much of a resource a tenant and its descendants may hold at the same time.
 
-    Amounts are integers in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB.
-    `held` and `cap` are moved only by triggers: `held` is the sum of the journal, `cap` is `nominal`, or what was held
-    when the limit was cut below use, shrinking as holds end. A removed limit only counts down what was taken from it.
+    Amounts are integers in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB. Only
+    triggers change `held` and `cap`. `held` is the sum of the journal. `cap` equals `nominal`; if the limit was reduced
+    below use, it starts at the amount then held and shrinks as holds end. A removed limit only counts down as the holds
+    against it end.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="quota_limits")
     resource = models.CharField(max_length=80)
     clusters = ArrayField(
-        models.CharField(max_length=63), default=list, blank=True, help_text="Cluster names; empty = whole fleet."
+        models.CharField(max_length=63),
+        default=list,
+        blank=True,
+        help_text="Cluster names; empty means the whole fleet.",
     )
     nominal = models.BigIntegerField()
     cap = models.BigIntegerField(editable=False)
@@ -60,9 +66,10 @@ class QuotaLimit(models.Model):
 
 
 class Hold(models.Model):
-    """Capacity reserved for an opaque holder (an attempt), ended exactly once: posted if it ran, voided if it never did.
+    """Capacity reserved for an opaque holder (an attempt). It ends exactly once: posted if the holder ran, voided if
+    not.
 
-    `amounts` is all it asked for by resource in base units, also where no limit counts it yet.
+    `amounts` is the full request by resource in base units, including resources that no limit counts yet.
     """
 
     class State(models.TextChoices):
@@ -106,7 +113,7 @@ class Hold(models.Model):
 
 
 class HoldMovement(models.Model):
-    """One journal line: `amount` taken (+) or given back (-) at one limit. Append-only; its trigger moves `held`."""
+    """One journal line: `amount` taken (+) or returned (-) at one limit. Append-only; its trigger changes `held`."""
 
     class Kind(models.TextChoices):
         TAKE = "take"

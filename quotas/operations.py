@@ -1,4 +1,4 @@
-"""The only writers of quota: holds taken and ended in batches, limits put and removed."""
+"""The only writers of quota: they take and end holds in batches, and create, change and remove limits."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
@@ -26,14 +26,14 @@ from .models import Hold, HoldMovement, QuotaLimit
 from .queries import as_value, limit_by_id
 
 MAX_SCOPE = 100
-"""The most clusters that one limit may name."""
+"""The maximum number of clusters in one limit."""
 
 
 def take_holds(requests: Sequence[HoldRequest]) -> dict[UUID, HoldRefusal | None]:
-    """The outcome for each holder (None: held), decided in order so that earlier requests win.
+    """The outcome for each holder (None: held). Requests are decided in order, so earlier requests win.
 
-    One lock pass over all limits concerned, then one insert of holds and one of journal lines, in the caller's
-    transaction or one of its own. Each holder gets all it asks for at every limit from root to leaf, or nothing.
+    Locks all affected limits in one pass, then inserts the holds and the journal lines with one statement, in the
+    caller's transaction or its own. Each holder gets its whole request at every limit from root to leaf, or nothing.
     """
     with transaction.atomic():
         places = locks.keep_tenants_in_place(
@@ -49,7 +49,9 @@ def take_holds(requests: Sequence[HoldRequest]) -> dict[UUID, HoldRefusal | None
 
 
 def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
-    """The number of holds ended now: posted if the work ran, voided if it never did. An ended hold stays as it ended."""
+    """The number of holds ended by this call: posted if the work ran, voided if not. A hold that has ended does not
+    change.
+    """
     with transaction.atomic():
         pending = locks.lock_pending(endings.keys())
         _give_back(pending)
@@ -62,10 +64,12 @@ def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
 def put_limit(
     actor: Actor, tenant_path: str, resource: str, *, nominal: int, clusters: Collection[str] = ()
 ) -> tuple[QuotaLimit, bool]:
-    """The limit as it now stands, and whether it is new. Amounts in base units; `clusters` empty is the whole fleet.
+    """The limit after the change, and whether it is new. Amounts are in base units; empty `clusters` means the whole
+    fleet.
 
-    Work that is running counts at once. Cut below use, nothing new fits until enough has ended. Those set a limit who
-    manage quotas one level above it (at the root itself for an organisation). Raises NotFound, NotAllowedHere, Invalid.
+    Running work counts immediately. If the limit is below current use, running jobs continue and new ones wait. To set
+    a limit, the actor must manage quotas one level above it (at the root itself for an organisation). Raises NotFound,
+    NotAllowedHere, Invalid.
     """
     tenant = tenant_by_path(actor, tenant_path)
     _require_from_above(actor, tenant)
@@ -97,7 +101,7 @@ def put_limit(
 
 
 def delete_limit(actor: Actor, limit_id: UUID) -> None:
-    """Removes a limit: its tenant is no longer bound by it. What was taken from it stays in the journal."""
+    """Removes a limit, which no longer binds its tenant. The journal keeps what was taken from it."""
     found = limit_by_id(actor, limit_id)
     _require_from_above(actor, found.tenant)
     with transaction.atomic():
@@ -125,7 +129,7 @@ def delete_limit(actor: Actor, limit_id: UUID) -> None:
 
 
 def keep_holders_in_place(sender: object, *, tenant: Tenant, **_: object) -> None:  # noqa: ARG001 - a signal's receiver
-    """Refuses to move a tenant while it or anything below holds quota: those holds count at limits on the old path."""
+    """Refuses to move a tenant while it or a descendant holds quota: those holds count at limits on the old path."""
     locks.stop_takers_at(tenant.id)
     below = Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/")
     if Hold.objects.filter(below, state=Hold.State.PENDING).exists():
@@ -138,7 +142,9 @@ def keep_holders_in_place(sender: object, *, tenant: Tenant, **_: object) -> Non
 def _refused_before_counting(
     requests: Sequence[HoldRequest], places: Mapping[UUID, str]
 ) -> dict[UUID, HoldRefusal | None]:
-    """Refusals that need no limit: a holder that holds already, and a tenant that is no longer where the request says."""
+    """Refusals that need no limit: a holder that already has a hold, and a tenant that is no longer at the requested
+    path.
+    """
     known = set(
         Hold.objects.filter(holder_id__any_of=[request.holder_id for request in requests]).values_list(
             "holder_id", flat=True
@@ -154,7 +160,9 @@ def _refused_before_counting(
 
 
 def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
-    """In one statement, at whose end the database judges that each hold takes wherever it must."""
+    """Writes in one statement. At its end, the database checks that each hold counts at every limit that
+    applies to it.
+    """
     if not granted:
         return
     with connection.cursor() as cursor:
@@ -171,12 +179,12 @@ def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
 
 
 def _json_text(rows: Sequence[HoldRequest] | Sequence[Take]) -> str:
-    """One parameter for a whole batch: psycopg takes far longer over arrays."""
+    """One parameter for a whole batch: psycopg is much slower with arrays."""
     return msgspec.json.encode(rows).decode()
 
 
 def _give_back(holder_ids: Sequence[UUID]) -> None:
-    """Writes the line that mirrors each take; the journal's trigger moves the counters."""
+    """Writes the line that reverses each take; the journal's trigger changes the counters."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
@@ -187,7 +195,9 @@ def _give_back(holder_ids: Sequence[UUID]) -> None:
 
 
 def _require_from_above(actor: Actor, tenant: Tenant) -> None:
-    """A limit binds its tenant, so it is set from above; who manages a team cannot lift what its department set."""
+    """A limit binds its tenant, so it is set from above: a team's manager cannot raise the limit that the department
+    set.
+    """
     above = tenant.parent or tenant
     if Permission.MANAGE_QUOTAS not in permissions_at(actor, above):
         raise NotAllowedHere(above, Permission.MANAGE_QUOTAS)
@@ -213,7 +223,7 @@ def _check_limit(actor: Actor, resource: str, nominal: int, scope: Sequence[str]
 
 
 def _new_limit(tenant: Tenant, resource: str, scope: list[str], nominal: int) -> QuotaLimit:
-    """A limit that already counts every pending hold below it, even where that is more than `nominal`."""
+    """A limit that already counts every pending hold below it, even if their sum exceeds `nominal`."""
     counted = [
         (hold.holder_id, amount)
         for hold in locks.lock_pending_below(tenant.path)

@@ -1,4 +1,4 @@
-"""Questions about quota: who may hold how much, what is held, what would never fit. Read-only."""
+"""Read-only queries on quota: limits, amounts held, and requests that can never fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
@@ -14,27 +14,29 @@ from .models import HoldMovement, QuotaLimit
 
 
 def limit_states() -> tuple[Limit, ...]:
-    """Every standing limit, root first."""
+    """Every current limit, root first."""
     return _values(QuotaLimit.objects.all())
 
 
 def limits_on_path(tenant_path: str) -> tuple[Limit, ...]:
-    """The standing limits that count for a tenant: its own and those above, root first."""
+    """The current limits that apply to a tenant: its own and its ancestors', root first."""
     return _values(QuotaLimit.objects.filter(tenant__path__in=path_prefixes(tenant_path)))
 
 
 def refusal_for_good(
     tenant_path: str, amounts_per_option: Sequence[tuple[str, Mapping[str, int]]]
 ) -> tuple[HoldRefusal, ...] | None:
-    """None if one of the options (cluster name, amounts in base units) fits under the limits with nothing else held.
+    """None if an option (cluster name, amounts in base units) fits under the limits with nothing else held.
 
-    Otherwise why each option never will: no release of other work can help, only a larger limit.
+    Otherwise the reason why each option can never fit: only a larger limit helps, not the end of other work.
     """
     return never_fits(tenant_path, amounts_per_option, limits_on_path(tenant_path))
 
 
 def visible_limits(actor: Actor, *, tenant_path: str = "", resource: str = "") -> QuerySet[QuotaLimit]:
-    """Standing limits that the actor may see; with `tenant_path` those of that tenant and below (NotFound as usual)."""
+    """Current limits that the actor may see; with `tenant_path`, those of that tenant and its descendants. Raises
+    NotFound.
+    """
     limits = QuotaLimit.objects.select_related("tenant").filter(removed_at__isnull=True)
     if tenant_path:
         tenant = tenant_by_path(actor, tenant_path)
@@ -45,7 +47,7 @@ def visible_limits(actor: Actor, *, tenant_path: str = "", resource: str = "") -
 
 
 def limit_by_id(actor: Actor, limit_id: UUID) -> QuotaLimit:
-    """A standing limit that the actor may see; NotFound otherwise."""
+    """A current limit that the actor may see; otherwise raises NotFound."""
     limit = visible_limits(actor).filter(id=limit_id).first()
     if limit is None:
         raise NotFound
@@ -53,15 +55,15 @@ def limit_by_id(actor: Actor, limit_id: UUID) -> QuotaLimit:
 
 
 def discrepancies(since_movement: int = 0) -> tuple[str, ...]:
-    """What is wrong with the books, in sentences; empty when counters equal the journal and the journal is whole.
+    """Errors in the quota records, as sentences; empty if counters equal the journal and the journal is complete.
 
-    With `since_movement` only holds that the journal names after that line, and those that are pending.
+    With `since_movement`, checks only pending holds and holds that the journal names after that line.
     """
     return tuple(findings(FULL_PROOFS if since_movement == 0 else PROOFS, {"since": since_movement}))
 
 
 def newest_movement() -> int:
-    """The journal's last line."""
+    """The id of the journal's last line."""
     return HoldMovement.objects.order_by("-id").values_list("id", flat=True).first() or 0
 
 
@@ -73,7 +75,7 @@ def _values(limits: QuerySet[QuotaLimit]) -> tuple[Limit, ...]:
 
 
 def as_value(row: QuotaLimit) -> Limit:
-    """A limit's row as the engine sees it."""
+    """A limit's row as the engine's value."""
     return Limit(
         id=row.id,
         tenant_path=row.tenant.path,
@@ -86,7 +88,7 @@ def as_value(row: QuotaLimit) -> Limit:
 
 
 AMOUNT = "CASE jsonb_typeof(h.amounts -> l.resource) WHEN 'number' THEN (h.amounts ->> l.resource)::numeric ELSE 0 END"
-"""What a hold asked for of a limit's resource; nothing where it is no number."""
+"""The amount that a hold requests of a limit's resource; zero if it is not a number."""
 CHANGED = """
 SELECT hold_id FROM quotas_holdmovement WHERE id > %(since)s
 UNION SELECT holder_id FROM quotas_hold WHERE state = 'pending' OR %(since)s = 0
@@ -99,7 +101,7 @@ JOIN tenancy_tenant AS above ON above.path = array_to_string(split.names[1:lengt
 JOIN quotas_quotalimit AS l ON l.tenant_id = above.id AND l.removed_at IS NULL
 WHERE EXISTS (SELECT 1 FROM quotas_hold WHERE tenant_id = t.id AND state = 'pending')
 """
-"""The limits that count for each tenant that holds something: found by equal paths, not by comparing each with each."""
+"""The limits that count for each tenant with holds. It matches equal paths instead of comparing every pair."""
 PROOFS = (
     (
         "limit {0} counts {1} held, but its pending holds take {2}",
@@ -162,7 +164,9 @@ PROOFS = (
         """,  # noqa: S608 - a constant
     ),
 )
-"""Each: a sentence and the query whose rows fill it. No rows is the proof. Whatever is pending is few, whatever the history."""
+"""Each entry: a sentence and the query whose rows fill it. No rows means no error. The number of pending holds stays
+small however long the history is.
+"""
 FULL_PROOFS = (
     (
         "limit {0} counts {1} held, but its journal has {2}",
@@ -174,4 +178,4 @@ FULL_PROOFS = (
     ),
     *PROOFS[1:],
 )
-"""The same of all that ever was: the counters against the whole journal."""
+"""The same checks over all records: the counters against the whole journal."""

@@ -1,1 +1,1 @@
-"""Who you are and for whom you act: the tenant tree, roles, tokens and the audit trail."""
+"""Identity and access: the tenant tree, roles, tokens and the audit trail."""

@@ -1,4 +1,6 @@
-"""The room in the operators' admin. Users and groups are changed here, and audited; everything else is to look at."""
+"""The room in the operators' admin. Users and groups can be changed here, with audit entries; everything else is
+read-only.
+"""
 
 from typing import Any
 
@@ -19,14 +21,14 @@ from .queries import Actor, actor_for, may_help
 
 
 def sign_in_first(request: HttpRequest, _extra: object = None) -> HttpResponse:
-    """The admin has no sign-in of its own, so that the lockout of the one we have cannot be gone around."""
+    """The admin has no sign-in of its own, so that it cannot bypass the lockout of the normal sign-in."""
     if request.user.is_authenticated:
         raise PermissionDenied
     return redirect_to_login(request.GET.get("next", "/admin/"))
 
 
 def to_the_account(request: HttpRequest, _extra: object = None) -> HttpResponse:  # noqa: ARG001 - the framework's signature
-    """One's own password is changed on one's own account's page, and nowhere else."""
+    """Users change their password only on their account's page."""
     return redirect("account")
 
 
@@ -36,7 +38,7 @@ admin.site.site_header = admin.site.site_title = "Switchyard operators"
 
 
 class OnlyToLookAt:
-    """Shows rows and changes nothing."""
+    """A read-only admin page."""
 
     show_full_result_count = False
 
@@ -51,7 +53,7 @@ class OnlyToLookAt:
 
 
 class Audited:
-    """Writes what was changed here into the audit trail, in the same transaction: names of fields, never their values."""
+    """Writes changes made here into the audit trail, in the same transaction: names of fields, never their values."""
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - the framework's signature
         return False
@@ -80,16 +82,17 @@ def _record(request: HttpRequest, verb: str, obj: Model, message: Any) -> None:
 
 class UserForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
     def clean_email(self) -> str:
-        """In lower case, so that case makes no second account."""
+        """Stored in lower case, so that a different case cannot create a second account."""
         return str(self.cleaned_data["email"]).lower()
 
 
 @admin.register(User)
 class UserAdmin(Audited, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
-    """Who there is. No password is set or seen here: its owner sets it, by a one-time link ("View on site" makes one).
+    """All users. Passwords are neither set nor shown here: a user sets one with a one-time link ("View on site" makes
+    one).
 
-    Only superusers say who is staff or superuser, and who is in which group, since groups carry roles. Other staff edit
-    those whom they may help (see `may_help`), and never an email, which is what an account signs in with.
+    Only superusers set who is staff or superuser, and who is in which group, because groups carry roles. Other staff
+    edit the users whom they may help (see `may_help`). They never change an email, with which an account signs in.
     """
 
     form = UserForm
@@ -106,7 +109,7 @@ class UserAdmin(Audited, admin.ModelAdmin):  # type: ignore[type-arg]  # not gen
     ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """A list narrowed by what the stored password begins with would tell its hash, letter by letter."""
+        """Filtering a list by the beginning of the stored password would reveal its hash, letter by letter."""
         return not lookup.startswith("password") and super().lookup_allowed(lookup, value, request)
 
     def view_on_site(self, obj: User) -> str:
@@ -122,14 +125,14 @@ class UserAdmin(Audited, admin.ModelAdmin):  # type: ignore[type-arg]  # not gen
         return super().get_fieldsets(request, obj) if obj else [(None, {"fields": ["email", "display_name"]})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:
-        """A person's name and whether they are active is all that staff change; a new one's email is theirs to give."""
+        """Staff change only a user's name and whether they are active; for a new user they also set the email."""
         fixed = [] if request.user.is_superuser else ["is_staff", "is_superuser", "groups", "user_permissions"]
         if obj is not None and not request.user.is_superuser:
             fixed.append("email")
         return [*super().get_readonly_fields(request, obj), *fixed]
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:  # noqa: ARG002, FBT001 - the framework's signature
-        """Writes no more than was changed, so that nothing that happened meanwhile, a new password say, is undone."""
+        """Writes only the changed fields, so that it does not undo a concurrent change, such as a new password."""
         if change:
             columns = {field.name for field in obj._meta.concrete_fields}  # noqa: SLF001 - Django's documented API for models
             obj.save(update_fields=[name for name in form.changed_data if name in columns])
@@ -143,7 +146,7 @@ admin.site.unregister(Group)
 
 @admin.register(Group)
 class GroupAdmin(Audited, DjangoGroupAdmin):
-    """Groups carry roles, so that who could edit one could give themselves more: superusers alone do."""
+    """Groups carry roles, so a user who can edit one could give themselves more: only superusers can."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_superuser)
@@ -169,7 +172,7 @@ class RoleBindingAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg
 
 
 class WithoutDigest(OnlyToLookAt):
-    """Together with `exclude`: nobody learns a digest by narrowing the list."""
+    """Together with `exclude`, this prevents users from learning a digest by filtering the list."""
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         return not lookup.startswith("digest") and super().lookup_allowed(lookup, value, request)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The lock takers of this room."""
+"""The locking functions of this room."""
 
 import hashlib
 from uuid import UUID
@@ -11,7 +11,7 @@ TREE_LOCK = 0x53575954  # "SWYT"
 REFUSALS_LOCK = 0x5357594E  # "SWYN"
 KEY_WAIT = "2s"
 KEY_IS_FREE = "pg_try_advisory_xact_lock(%s)"
-"""Condition in SQL: nobody works under this key number; if so it is ours until commit."""
+"""SQL condition: true if no other transaction has this key number; then it is locked until commit."""
 
 
 def key_number(user_id: UUID, tenant_id: UUID | None, route: str, key: str) -> int:
@@ -21,9 +21,9 @@ def key_number(user_id: UUID, tenant_id: UUID | None, route: str, key: str) -> i
 
 
 def wait_for_key(number: int) -> None:
-    """Waits at most KEY_WAIT for the request that works under the same key, then takes its place until commit.
+    """Waits at most KEY_WAIT for the request with the same key, then locks the key until commit.
 
-    Raises django.db.OperationalError (lock timeout) when that request is still at work.
+    Raises django.db.OperationalError (lock timeout) if that request is still running.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('lock_timeout')")
@@ -34,7 +34,7 @@ def wait_for_key(number: int) -> None:
 
 
 def lock_user(user_id: UUID | None) -> User | None:
-    """The user, locked so that nobody else changes what hangs on them until commit; None when there is none."""
+    """The user, locked until commit against changes of related rows; None if it does not exist."""
     return User.objects.select_for_update(no_key=True).filter(id=user_id).first() if user_id else None
 
 
@@ -45,6 +45,6 @@ def hold_tree() -> None:
 
 
 def hold_refusal_counts() -> None:
-    """Makes this transaction the only one that begins a count of refusals, until it ends."""
+    """Makes this transaction the only one that starts a count of refusals, until it ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [REFUSALS_LOCK])

@@ -1,4 +1,4 @@
-"""Celery's doors of this room."""
+"""The room's Celery tasks."""
 
 from celery import shared_task
 
@@ -9,11 +9,11 @@ from . import operations
 
 @shared_task(queue="notify")
 def forget_what_is_over() -> None:
-    """Drops what was kept for a while, and tells counted refusals in the audit trail."""
+    """Deletes outdated rows, and writes counted refusals to the audit trail."""
     run_exclusively("forget", operations.forget_what_is_over)
 
 
 @shared_task(queue="notify")
 def anchor_audit() -> None:
-    """Reads what is new in the audit trail and writes its head down outside the database."""
+    """Verifies the new part of the audit trail and records its head outside the database."""
     run_exclusively("anchor", operations.anchor_audit)

@@ -1,4 +1,4 @@
-"""The period that a report is asked for."""
+"""The period of a report."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,9 @@ A_MONTH_AND_MORE = timedelta(days=32)
 
 
 def period_of(query: Mapping[str, str], now: datetime) -> tuple[datetime, datetime]:
-    """[start, until): `month`, or `from` and `to`, or the current month in UTC. `to` without `from` is its month so far."""
+    """[start, until): from `month`, from `from` and `to`, or the current month in UTC. `to` alone starts at its month's
+    first day.
+    """
     if "month" in query:
         if "from" in query or "to" in query:
             raise Invalid.field("month", "given_twice", "give either month or from and to")

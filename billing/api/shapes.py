@@ -1,4 +1,4 @@
-"""What bodies of prices and usage look like."""
+"""Request and response bodies of prices and usage."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""CSV for spreadsheets: UTF-8, a header row, decimals as written, and no cell that a spreadsheet would run."""
+"""CSV for spreadsheets: UTF-8, a header row, decimals as written, and no cell that a spreadsheet would run as a
+formula.
+"""
 
 import csv
 import io
@@ -27,7 +29,9 @@ SO_FAR = (
     "provisional_cost",
     "running_jobs",
 )
-"""What of a row is not final, and why: in every line, since a sheet is cut, sorted and mailed without its header."""
+"""The columns that mark what is not final, and why. Every line has them, because users sort and split sheets without
+the header.
+"""
 
 
 def inert(text: str) -> str:
@@ -36,8 +40,8 @@ def inert(text: str) -> str:
 
 
 def usage_csv(report: Mapping[str, Any], columns: tuple[str, ...]) -> str:
-    """The items of a report as CSV: the key columns, the quantities, the cost and its currency, and how much of it
-    is of jobs that still run. No row of totals.
+    """The items of a report as CSV: the key columns, the quantities, the cost and its currency, and the part that comes
+    from running jobs. There is no row of totals.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text)
@@ -52,7 +56,7 @@ def usage_csv(report: Mapping[str, Any], columns: tuple[str, ...]) -> str:
 
 
 class CSVRenderer(BaseRenderer):
-    """Sends the text that the view made of its answer; a refusal stays JSON."""
+    """Sends the CSV text that the view returns; a refusal remains JSON."""
 
     media_type = "text/csv"
     format = "csv"

@@ -1,1 +1,1 @@
-"""Pure rating: what an interval costs, and how totals are shared out without losing anything."""
+"""Pure rating: the cost of an interval, and how totals are divided without a remainder."""

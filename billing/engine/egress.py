@@ -1,4 +1,4 @@
-"""Prices of moving data between regions: what may be named, and which of several prices holds."""
+"""Prices of moving data between regions: which regions a price may name, and which of several prices applies."""
 
 import re
 from collections.abc import Iterable
@@ -10,14 +10,15 @@ from fnmatch import fnmatchcase
 REGION_PATTERN = r"^[A-Za-z0-9*]([A-Za-z0-9*._-]{0,62})\Z"
 REGION = "letters, digits and `._-`, at most 63; `*` matches anything"
 MOST_EGRESS_PRICE = 1_000_000
-"""A GiB."""
+"""Bytes in a GiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class EgressRate:
-    """What a GiB costs that leaves a region of one name for one of another, from `since` until `until` (None: open).
+    """The price per GiB of data that leaves region `from_region` for `to_region`, from `since` until `until` (None:
+    open).
 
-    `owner_path` is the organisation whose fleet it is for; regions may hold `*`, which stands for anything.
+    `owner_path` is the organisation whose fleet it applies to. A region may contain `*`, which matches any text.
     """
 
     owner_path: str
@@ -30,12 +31,12 @@ class EgressRate:
 
 
 def is_region(text: str) -> bool:
-    """Whether a price may name a region so."""
+    """Whether a price may name a region this way."""
     return re.match(REGION_PATTERN, text) is not None
 
 
 def rate_between(rates: Iterable[EgressRate], from_region: str, to_region: str, at: datetime) -> EgressRate | None:
-    """The price that holds at an instant: of those that match the one that names most; None if none does."""
+    """The price in force at `at`: the most specific of those that match; None if none matches."""
     holding = [
         rate
         for rate in rates
@@ -48,7 +49,9 @@ def rate_between(rates: Iterable[EgressRate], from_region: str, to_region: str, 
 
 
 def _vagueness(rate: EgressRate) -> tuple[int, int, int, str, str]:
-    """Less for what names more: regions without a `*` first, then more letters, then more of them where the data is."""
+    """Sort key, lower for more specific prices: regions without `*` first, then more letters, then more letters in the
+    source region.
+    """
     names = (rate.from_region, rate.to_region)
     stars = sum("*" in name for name in names)
     said, said_from = (-sum(len(name.replace("*", "")) for name in some) for some in (names, names[:1]))

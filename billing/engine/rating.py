@@ -1,8 +1,8 @@
-"""What a run costs: integer quantities times dated prices, in exact arithmetic.
+"""The cost of a run: integer quantities times dated prices, in exact arithmetic.
 
-An interval is cut at UTC midnights and where prices change. Inside a cut, the cost of a part is the difference of two
-readings of one ever-growing total (`reading`), so that parts of any size add up to the whole, to the last digit.
-Migration 0002 holds the same arithmetic in SQL and refuses a segment whose cost differs.
+An interval is cut at UTC midnights and at price changes. Inside a cut, the cost of a part is the difference of two
+readings of one cumulative total (`reading`). So the costs of parts of any size add up exactly to the cost of the whole.
+`migrations/0001_rules.sql` has the same arithmetic in SQL and refuses a segment whose cost differs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,17 +18,19 @@ DAY = timedelta(days=1)
 PLACES = 12
 """Decimal places of a stored cost."""
 Unit = Literal["gpu", "core"]
-"""What a unit price is per hour of: a GPU (or slice, or share) of a GPU flavor; a CPU core of a CPU-only flavor."""
+"""What a unit price is for, per hour: a GPU (or slice, or share) of a GPU flavor; a CPU core of a CPU-only flavor."""
 READINGS_AN_HOUR = 460_800
-"""What the parts of a reading are counted in (GPU-hours 128,000, millicore-hours 128, MiB-hours 125), so that their sum is
-divided, and rounded, once."""
+"""The unit that the parts of a reading are counted in (GPU-hours 128,000, millicore-hours 128, MiB-hours 125): their
+sum is divided, and rounded, only once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceSpan:
     """A price of one unit for one hour (at most 6 decimal places), valid in [valid_from, valid_until).
 
-    `cpu_price` is per core and `memory_price` per GiB, each beside the unit's; None where the unit's price includes them.
+    `cpu_price` is per core and `memory_price` per GiB, in addition to the unit's price; None if the unit's price
+    includes them.
     """
 
     id: UUID
@@ -42,7 +44,7 @@ class PriceSpan:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a run occupies all the time that it runs. `metered_from` is when it began."""
+    """What a run occupies while it runs. `metered_from` is when it began."""
 
     unit: Unit
     gpu_units: int
@@ -52,7 +54,7 @@ class Load:
 
     @property
     def is_guest(self) -> bool:
-        """Whether it takes no GPU of a flavor that is sold by the GPU: the price of a GPU says nothing about it."""
+        """Whether it uses no GPU of a flavor that is sold by the GPU: the GPU's price does not apply to it."""
         return self.unit == "gpu" and not self.gpu_units
 
 
@@ -72,10 +74,10 @@ class Piece:
 def rate(
     load: Load, start: datetime, until: datetime, prices: Iterable[PriceSpan], stand_ins: Iterable[PriceSpan] = ()
 ) -> tuple[Piece, ...]:
-    """The pieces of [start, until), in order, without gaps. Instants are whole milliseconds; prices do not overlap.
+    """The pieces of [start, until), in order, without gaps. Times are whole milliseconds; prices do not overlap.
 
-    A guest pays what its flavor's price asks for cores and memory; while that asks for neither, it pays the `stand_ins`,
-    which are prices of a CPU-only flavor; without these it has no price.
+    A guest pays its flavor's prices for cores and memory. If the flavor has neither, the guest pays the `stand_ins`,
+    the prices of a CPU-only flavor. Without these it has no price.
     """
     tariffs = [Tariff(load, span) for span in prices if not load.is_guest or _asks_of_guests(span)]
     if load.is_guest:
@@ -90,7 +92,9 @@ def _asks_of_guests(span: PriceSpan) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """A price as it applies to a load; one that `stands_in` is of a CPU-only flavor, for a guest elsewhere."""
+    """A price as it applies to a load. One that `stands_in` belongs to a CPU-only flavor and applies to a guest of
+    another flavor.
+    """
 
     load: Load
     span: PriceSpan
@@ -101,7 +105,9 @@ class Tariff:
         return max(_midnight(at), self.span.valid_from, self.load.metered_from)
 
     def reading_from(self, base: datetime, at: datetime) -> int:
-        """Cost in 10**-12 of the currency since `base`, rounded down: a day at one price loses less than one such unit."""
+        """Cost in 10**-12 of the currency since `base`, rounded down: a day at one price loses less than
+        one such unit.
+        """
         load, span = self.load, self.span
         unit, memory = _micros(span.unit_price), _micros(span.memory_price)
         by_core = self.stands_in or load.unit == "core"
@@ -117,7 +123,7 @@ def _micros(price: Decimal | None) -> int:
 
 
 def whole_milliseconds(at: datetime) -> datetime:
-    """The instant without what is finer than a millisecond."""
+    """The time truncated to a millisecond."""
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 
@@ -150,7 +156,7 @@ def _piece(load: Load, start: datetime, until: datetime, tariff: Tariff | None) 
 
 
 def _tariff_at(tariffs: Sequence[Tariff], at: datetime) -> Tariff | None:
-    """The price in force; a flavor's own comes before one that stands in."""
+    """The price in force; a flavor's own price takes precedence over a stand-in."""
     for tariff in tariffs:
         span = tariff.span
         if span.valid_from <= at and (span.valid_until is None or at < span.valid_until):

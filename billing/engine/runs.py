@@ -1,4 +1,4 @@
-"""What billing is told of a pod that ran or runs."""
+"""What the rooms above report to billing about a pod that ran or runs."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,11 +11,12 @@ MeterKey: TypeAlias = tuple[UUID, str]
 
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
-    """A pod that was seen to run from `started_at` until at least `until_at` (its end, if `is_final`).
+    """A pod that was observed to run from `started_at` until at least `until_at` (its end, if `is_final`).
 
-    `workload_id` is a job and `run_id` an attempt, opaque here; the names are shown in reports as they were. `gpu_model` and
-    `sharing` are the flavor's as it was promised to the run; a unit whose `sharing` is unknown (empty) counts as a whole GPU.
-    From `redone_from` on, the work of a final run was lost and has to be done again (None: none of it).
+    `workload_id` is a job and `run_id` an attempt, both opaque here. Reports show the names as they were at that time.
+    `gpu_model` and `sharing` are those of the flavor when the run was placed; a unit whose `sharing` is unknown (empty)
+    counts as a whole GPU. The work of a final run after `redone_from` was lost and has to be done again (None: none of
+    it).
     """
 
     cluster_id: UUID
@@ -41,5 +42,5 @@ class ObservedRun:
 
     @property
     def key(self) -> MeterKey:
-        """What makes it the same run when it is reported again."""
+        """The key that identifies the same run when it is reported again."""
         return self.cluster_id, self.source_uid

@@ -1,4 +1,4 @@
-"""Rounding for display so that what is shown still adds up: largest remainder, ties to the earlier row."""
+"""Rounding for display that keeps sums exact: largest remainder; ties go to the earlier row."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -8,7 +8,8 @@ from fractions import Fraction
 def shown_parts(parts: Sequence[Fraction], places: int) -> tuple[tuple[Decimal, ...], Decimal]:
     """Each part and the total with `places` decimals: the total is rounded half-even, the parts add up to it exactly.
 
-    No part is moved by a whole unit of the last place or more, and a part of zero stays zero. Parts are not negative.
+    Rounding moves a part by less than one unit of the last place, and a part of zero stays zero. Parts are not
+    negative.
 
     >>> shown_parts([Fraction(100, 3)] * 3, 2)
     ((Decimal('33.34'), Decimal('33.33'), Decimal('33.33')), Decimal('100.00'))

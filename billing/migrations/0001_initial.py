@@ -24,8 +24,8 @@ class Migration(migrations.Migration):
             name="EgressRoute",
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
-                ("from_region", models.CharField(help_text="`*` stands for anything.", max_length=63)),
-                ("to_region", models.CharField(help_text="Likewise.", max_length=63)),
+                ("from_region", models.CharField(help_text="`*` matches any text.", max_length=63)),
+                ("to_region", models.CharField(help_text="`*` matches any text.", max_length=63)),
                 (
                     "owner",
                     models.ForeignKey(
@@ -60,7 +60,7 @@ class Migration(migrations.Migration):
                 (
                     "source_uid",
                     models.CharField(
-                        help_text="The pod's uid; with `~1` and so on where a pod runs on whose meter was closed.",
+                        help_text="The pod's uid; with `~1` and so on if the pod runs on after its meter was closed.",
                         max_length=72,
                     ),
                 ),
@@ -71,12 +71,12 @@ class Migration(migrations.Migration):
                         db_default="",
                         default="",
                         editable=False,
-                        help_text="Where the tenant was when the meter opened (trigger).",
+                        help_text="The tenant's path when the meter opened (trigger).",
                         max_length=1100,
                     ),
                 ),
                 ("user_id", models.UUIDField()),
-                ("user_name", models.CharField(blank=True, help_text="As it was when the run began.", max_length=254)),
+                ("user_name", models.CharField(blank=True, help_text="The name when the run began.", max_length=254)),
                 ("workload_id", models.UUIDField(db_index=True)),
                 ("workload_name", models.CharField(blank=True, max_length=254)),
                 ("run_id", models.UUIDField()),
@@ -86,7 +86,7 @@ class Migration(migrations.Migration):
                     "unit",
                     models.CharField(
                         choices=[("gpu", "Gpu"), ("core", "Core")],
-                        help_text="What its price is per hour of.",
+                        help_text="The unit whose price per hour applies.",
                         max_length=4,
                     ),
                 ),
@@ -106,7 +106,7 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         db_default=1,
                         default=1,
-                        help_text="A unit is this many parts of a physical GPU that has `gpu_denominator` of them.",
+                        help_text="A unit is this number of the `gpu_denominator` parts of a physical GPU.",
                     ),
                 ),
                 ("gpu_denominator", models.PositiveIntegerField(db_default=1, default=1)),
@@ -122,12 +122,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("metered_from", models.DateTimeField()),
-                ("metered_until", models.DateTimeField(help_text="Everything before this instant is in segments.")),
+                ("metered_until", models.DateTimeField(help_text="Segments contain everything before this time.")),
                 ("is_closed", models.BooleanField(default=False)),
                 (
                     "redone_from",
                     models.DateTimeField(
-                        help_text="From here to its end, the usage was of work that was lost and done again; null: none was.",
+                        help_text="The work from this time to the end was lost and done again; null: no work was lost.",
                         null=True,
                     ),
                 ),
@@ -171,21 +171,21 @@ class Migration(migrations.Migration):
                     "cpu_price",
                     models.DecimalField(
                         decimal_places=6,
-                        help_text="Of a core and hour, on flavors with GPUs.",
+                        help_text="Per core and hour, on flavors with GPUs.",
                         max_digits=18,
                         null=True,
                     ),
                 ),
                 (
                     "memory_price",
-                    models.DecimalField(decimal_places=6, help_text="Of a GiB and hour.", max_digits=18, null=True),
+                    models.DecimalField(decimal_places=6, help_text="Per GiB and hour.", max_digits=18, null=True),
                 ),
                 ("currency", models.CharField(default="USD", max_length=3)),
                 (
                     "interruptions_per_hour",
                     models.DecimalField(
                         decimal_places=6,
-                        help_text="How often a job on this spot capacity must expect to lose its pods; null: as the settings say.",
+                        help_text="Expected interruptions per hour of a job on this spot capacity; null: the settings' default.",
                         max_digits=9,
                         null=True,
                     ),

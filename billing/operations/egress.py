@@ -1,4 +1,4 @@
-"""Egress prices by date: a new one replaces what was announced from its beginning on; what held before stands."""
+"""Egress prices by date: a new price replaces prices scheduled after its start; earlier prices do not change."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ from .prices import refuse_mixed_currencies
 
 @dataclass(frozen=True, slots=True)
 class NewEgressPrice:
-    """A price a GiB to set; regions may hold `*`. Without `effective_from` it begins now.
+    """A price per GiB to set; regions may contain `*`. Without `effective_from` it begins now.
 
     `organisation` is a path, or empty for the one organisation where the actor may set prices.
     """
@@ -40,7 +40,7 @@ class NewEgressPrice:
 
 
 def create_egress_price(actor: Actor, wanted: NewEgressPrice) -> EgressPrice:
-    """The new price, in force from its beginning until another of the same two regions takes its place.
+    """The new price, in force from its start until another price of the same two regions replaces it.
 
     Raises NotFound and NotAllowedHere (organisation), PermissionDenied, Invalid (`required`, `not_an_organisation`,
     `mixed_currencies`, `in_the_past`).
@@ -68,8 +68,8 @@ def create_egress_price(actor: Actor, wanted: NewEgressPrice) -> EgressPrice:
 
 
 def end_egress_price(actor: Actor, price_id: UUID) -> None:
-    """Ends a price now, or withdraws one that has not begun. From then on nobody can tell what its route costs, unless a
-    wider price does.
+    """Ends a price now, or withdraws one that has not begun. Afterwards its route has no price, unless a less specific
+    price matches.
 
     Raises NotFound, NotAllowedHere, Conflict `state_conflict` for one that has ended.
     """
@@ -103,7 +103,7 @@ def _owner(actor: Actor, path: str) -> Tenant:
 
 
 def _make_room(route: EgressRoute, begins: datetime) -> None:
-    """Withdraws what was announced for later and ends the price in force where the new one begins."""
+    """Withdraws prices scheduled for later and ends the price in force where the new one begins."""
     EgressPrice.objects.filter(route=route, valid__startswith__gte=begins).delete()
     for price in EgressPrice.objects.filter(route=route, valid__contains=begins):
         EgressPrice.objects.filter(id=price.id).update(valid=TimestamptzRange(price.valid.lower, begins))

@@ -1,4 +1,4 @@
-"""Observed runs become usage segments: each moment once, at the price of its time."""
+"""Turns observed runs into usage segments: each moment once, at the price in force then."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 def record_runs(runs: Sequence[ObservedRun]) -> None:
-    """Meters what was observed and not metered yet, in the caller's transaction or one of its own.
+    """Meters the observed time that is not metered yet, in the caller's transaction or its own.
 
-    A run reported again, late, or with an earlier end changes nothing. Time without a price is metered at no cost.
+    A run that is reported again, late, or with an earlier end changes nothing. Time without a price is metered at no
+    cost.
     """
     latest = _latest(runs)
     if not latest:
@@ -43,7 +44,9 @@ def record_runs(runs: Sequence[ObservedRun]) -> None:
 
 
 def _latest(runs: Iterable[ObservedRun]) -> dict[MeterKey, ObservedRun]:
-    """One run for each pod, in whole milliseconds: that which reaches furthest, final if any report of it is."""
+    """One run for each pod, in whole milliseconds: the report with the latest end, final if any report of the pod is
+    final.
+    """
     latest: dict[MeterKey, ObservedRun] = {}
     for run in runs:
         started_at = whole_milliseconds(run.started_at)
@@ -59,7 +62,9 @@ def _latest(runs: Iterable[ObservedRun]) -> dict[MeterKey, ObservedRun]:
 
 
 def _open_meters(runs: Mapping[MeterKey, ObservedRun]) -> None:
-    """A meter for each run that has none yet. In one order, so that two deliveries of the same runs do not deadlock."""
+    """Opens a meter for each run that has none yet, in one order, so that concurrent deliveries of the same runs cannot
+    deadlock.
+    """
     Meter.objects.bulk_create(meters_for(run for _, run in sorted(runs.items())), ignore_conflicts=True)
 
 
@@ -68,7 +73,7 @@ def _moves(meter: Meter, run: ObservedRun) -> bool:
 
 
 def _redone_from(meter: Meter, run: ObservedRun) -> datetime | None:
-    """From when on a meter that closes counted lost work; None where that would be at its end or later."""
+    """The start of the lost work that a closing meter counted; None if that is at its end or later."""
     if run.redone_from is None or not meter.is_closed:
         return None
     at = max(meter.metered_from, whole_milliseconds(run.redone_from))
@@ -76,7 +81,7 @@ def _redone_from(meter: Meter, run: ObservedRun) -> datetime | None:
 
 
 def _segments(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> list[UsageSegment]:
-    """What each meter has not counted yet, cut and priced."""
+    """The time that each meter has not counted yet, cut and priced."""
     if not meters:
         return []
     until = max(runs[meter.cluster_id, meter.source_uid].until_at for meter in meters)
@@ -139,7 +144,7 @@ def _append(segments: Sequence[UsageSegment]) -> None:
 
 
 def _warn_of_contradictions(meters: Sequence[Meter], runs: Mapping[MeterKey, ObservedRun]) -> None:
-    """A pod's first report stands; another that says otherwise is for people to look at."""
+    """A pod's first report remains in force; a report that contradicts it needs an operator's attention."""
     for meter in meters:
         run = runs[meter.cluster_id, meter.source_uid]
         first = (meter.run_id, meter.flavor, meter.gpu_units, meter.cpu_millicores, meter.metered_from)

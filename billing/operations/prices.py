@@ -1,4 +1,4 @@
-"""Prices by date. A new price replaces what was announced from its beginning on; what was charged stands."""
+"""Prices by date. A new price replaces prices scheduled after its start; what was charged does not change."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,9 +25,10 @@ SPOT = "spot"
 
 @dataclass(frozen=True, slots=True)
 class NewPrice:
-    """A price to set. Without `effective_from` it begins now; `capacity_type` may be left to the flavor.
+    """A price to set. Without `effective_from` it begins now; without `capacity_type` it has the flavor's.
 
-    `cpu_price` a core and `memory_price` a GiB are asked beside the unit's; None: the unit's price includes them.
+    `cpu_price` (per core) and `memory_price` (per GiB) apply in addition to the unit's price; None: the unit's price
+    includes them.
     """
 
     cluster_name: str
@@ -39,15 +40,15 @@ class NewPrice:
     cpu_price: Decimal | None = None
     memory_price: Decimal | None = None
     interruptions_per_hour: Decimal | None = None
-    """Of spot capacity; None: as the settings say."""
+    """Of spot capacity; None: the default from the settings."""
 
 
 def create_price(actor: Actor, wanted: NewPrice) -> Price:
-    """The new price, in force from its beginning until another takes its place.
+    """The new price, in force from its start until another replaces it.
 
-    The price before it ends where it begins; prices announced for later give way. Raises NotFound and NotAllowedHere
-    (cluster), Invalid (`unknown_flavor`, `mixed_currencies`, `priced_by_the_core`, `not_spot`), Conflict `price_already_used` when work was already
-    metered at or after its beginning.
+    The earlier price ends where this one begins; prices scheduled for later are withdrawn. Raises NotFound and
+    NotAllowedHere (cluster), Invalid (`unknown_flavor`, `mixed_currencies`, `priced_by_the_core`, `not_spot`), Conflict
+    `price_already_used` if work was already metered at or after its start.
     """
     cluster = cluster_by_name(actor, wanted.cluster_name)
     require_at_owner(actor, cluster, Permission.MANAGE_PRICES)
@@ -97,7 +98,7 @@ def _text(amount: Decimal | None) -> str | None:
 
 
 def _capacity_type(cluster: Cluster, wanted: NewPrice) -> str:
-    """The capacity type that the flavor has; one that left the cluster may still be priced if it was before."""
+    """The flavor's capacity type. A flavor that left the cluster may still be priced if it had a price before."""
     here = Flavor.objects.filter(cluster=cluster, name=wanted.flavor).values_list("capacity_type", flat=True)
     before = Rate.objects.filter(cluster=cluster, flavor=wanted.flavor).values_list("capacity_type", flat=True)
     known = list(here) or list(before)
@@ -117,7 +118,9 @@ def _refuse_two_core_prices(cluster: Cluster, wanted: NewPrice) -> None:
 
 
 def refuse_mixed_currencies(path: str, currency: str) -> None:
-    """One currency for the organisation of this path, so that its costs can be added up; Invalid for another."""
+    """Requires one currency for the organisation of this path, so that its costs can be added up; Invalid
+    for another.
+    """
     organisation = path.partition("/")[0]
     own = Q(rate__cluster__owner__path=organisation) | Q(rate__cluster__owner__path__startswith=f"{organisation}/")
     prices, egress = Price.objects.filter(own), EgressPrice.objects.filter(route__owner__path=organisation)
@@ -144,7 +147,7 @@ def _refuse_used_time(rate: Rate, begins: datetime) -> None:
 
 
 def _make_room(rate: Rate, begins: datetime) -> None:
-    """Withdraws unused prices announced for later and ends the one in force where the new one begins."""
+    """Withdraws unused prices scheduled for later and ends the one in force where the new one begins."""
     Price.objects.filter(rate=rate, valid__startswith__gte=begins).delete()
     for price in Price.objects.filter(rate=rate, valid__contains=begins):
         Price.objects.filter(id=price.id).update(valid=TimestamptzRange(price.valid.lower, begins))

@@ -1,4 +1,4 @@
-"""Questions about money: prices, costs, reports, and whether the books are right. Read-only."""
+"""Read-only queries on prices, costs, reports and the consistency of the ledger."""
 
 from .costs import CostView as CostView
 from .costs import costs_of as costs_of

@@ -1,4 +1,4 @@
-"""What pieces of work have cost so far."""
+"""The cost of workloads so far."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -20,14 +20,15 @@ LEFT JOIN unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS known(cluster_id,
 WHERE m.workload_id = ANY(%s) AND (known.until IS NULL OR lower(s.period) < known.until)
 GROUP BY m.workload_id, s.currency
 """
-"""What was recorded of open runs since they were looked at is in their provisional part."""
+"""Leaves out what was recorded of open runs since they were read: their provisional part contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """A cost before any rounding for display. `is_provisional` while something still runs.
+    """A cost before any rounding for display. `is_provisional` while part of the work still runs.
 
-    `is_unpriced`: there was no price for some of it, which is not in the amount; for all of it, if `currency` is empty.
+    `is_unpriced`: part of the work had no price, and the amount leaves it out. If `currency` is empty, none of it had a
+    price.
     """
 
     amount: Decimal
@@ -37,7 +38,7 @@ class CostView:
 
 
 def costs_of(workload_ids: Collection[UUID]) -> Mapping[UUID, CostView]:
-    """The cost so far of each workload that has run, running time up to now included.
+    """The cost so far of each workload that has run, including running time up to now.
 
     An organisation's prices are in one currency, so a workload's cost is too.
     """

@@ -1,4 +1,4 @@
-"""What moving data between regions costs, and when."""
+"""Prices of moving data between regions, by date."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,7 @@ from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenan
 
 @dataclass(frozen=True, slots=True)
 class EgressLine:
-    """An egress price with the time it holds. `state` is `active`, `pending` (later) or `expired`."""
+    """An egress price with its period of validity. `state` is `active`, `pending` (later) or `expired`."""
 
     id: UUID
     organisation: str
@@ -33,7 +33,9 @@ class EgressLine:
 
 
 def visible_egress_prices(actor: Actor) -> QuerySet[EgressPrice]:
-    """Egress prices of the organisations at or above a tenant that the actor may see, past and future ones too."""
+    """Egress prices, including past and future ones, of the organisations at or above a tenant that the
+    actor may see.
+    """
     own = OuterRef("route__owner__path")
     at_or_below = Q(path=own) | Q(path__startswith=Concat(own, Value("/")))
     found = EgressPrice.objects.filter(Exists(visible_tenants(actor).filter(at_or_below)))
@@ -41,7 +43,9 @@ def visible_egress_prices(actor: Actor) -> QuerySet[EgressPrice]:
 
 
 def egress_price_by_id(actor: Actor, price_id: UUID, permission: Permission = Permission.VIEW) -> EgressPrice:
-    """The price. NotFound when there is none or the actor may not see it, NotAllowedHere for what they may only see."""
+    """The price. NotFound if it does not exist or the actor may not see it; NotAllowedHere if the actor may only see
+    it.
+    """
     price = visible_egress_prices(actor).filter(id=price_id).first()
     if price is None:
         raise NotFound
@@ -52,7 +56,7 @@ def egress_price_by_id(actor: Actor, price_id: UUID, permission: Permission = Pe
 
 
 def egress_rates(at: datetime) -> tuple[EgressRate, ...]:
-    """The prices in force at an instant, and those announced for later."""
+    """The prices in force at `at`, and those scheduled for later."""
     rows = EgressPrice.objects.filter(Q(valid__endswith__isnull=True) | Q(valid__endswith__gt=at))
     return tuple(
         EgressRate(
@@ -69,7 +73,7 @@ def egress_rates(at: datetime) -> tuple[EgressRate, ...]:
 
 
 def egress_lines(actor: Actor) -> tuple[EgressLine, ...]:
-    """Every egress price that the actor may see, by regions, the newest first."""
+    """Every egress price that the actor may see, by regions, newest first."""
     at = now()
     mine = set(visible_tenants(actor, Permission.MANAGE_PRICES).values_list("id", flat=True))
     ordered = visible_egress_prices(actor).order_by(

@@ -1,4 +1,4 @@
-"""What the overview shows of cost, as frozen values. The usage page asks the report itself."""
+"""The cost figures of the overview, as frozen values. The usage page uses the report itself."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ HOURS_PLACES = 2
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What the actor's tenants have used since the month began, in the currency that most of it is in.
+    """The usage of the actor's tenants since the month began, in the currency of the largest part.
 
     GPU-hours are of physical GPUs, with two decimals.
     """
@@ -40,7 +40,7 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class PriceLine:
-    """A price with the time it holds. `state` is `active`, `pending` (later) or `expired`."""
+    """A price with its period of validity. `state` is `active`, `pending` (later) or `expired`."""
 
     cluster: str
     flavor: str
@@ -56,7 +56,7 @@ class PriceLine:
 
 
 def spend_this_month(actor: Actor) -> Spend:
-    """Cost and use since the first of the month (UTC), running work up to now included."""
+    """Cost and use since the first of the month (UTC), including running work up to now."""
     at = now()
     first = at.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     tenants = list(visible_tenants(actor).values_list("id", flat=True))
@@ -113,13 +113,13 @@ SELECT currency, sum(cost), sum(gpu_milliseconds), gpu_numerator, gpu_denominato
         AND lower(s.period) < %(first)s + interval '1 month'
 ) AS part GROUP BY currency, gpu_numerator, gpu_denominator
 """
-"""What is kept of the month, less what was recorded of open runs since they were looked at: that is in their provisional part.
-What has no price has no currency either.
+"""The stored sums of the month, less what was recorded of open runs since they were read: their provisional part
+contains it. What has no price has no currency either.
 """
 
 
 def price_lines(actor: Actor, cluster: str = "") -> tuple[PriceLine, ...]:
-    """Every price of the clusters the actor may see, by cluster and flavor, the newest first."""
+    """Every price of the clusters that the actor may see, by cluster and flavor, newest first."""
     at = now()
     prices = Price.objects.filter(rate__cluster__in=visible_clusters(actor)).select_related("rate__cluster")
     if cluster:

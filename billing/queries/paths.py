@@ -1,4 +1,6 @@
-"""Whose usage a report covers: by the paths that tenants had when it was metered, seen by those who may see them now."""
+"""Whose usage a report covers. Paths are those that tenants had when metered; who may see them depends on their place
+now.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,29 +15,31 @@ from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
 AFTER_SLASH = "0"
-"""The character after the slash: what lies below a path sorts before the path with it."""
+"""The character after the slash: paths below a path sort before the path with it appended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Usage at or below `path` (empty: anywhere) of these tenants, each with the path that it has now."""
+    """Usage at or below `path` (empty: anywhere) of these tenants, each with its current path."""
 
     path: str
     tenants: Mapping[UUID, str]
 
     def path_of(self, meter: Meter) -> str:
-        """Under which path its usage stands: the one it keeps, or while it is not saved the one that it would get now."""
+        """The path of its usage: the one that the meter stores, or for an unsaved meter the one that it
+        would get now.
+        """
         return meter.tenant_path or self.tenants[meter.tenant_id]
 
     def covers(self, meter: Meter) -> bool:
-        """Whether the usage of this meter, which is of one of the tenants, is at or below the path."""
+        """Whether the usage of this meter, which belongs to one of the tenants, is at or below the path."""
         return not self.path or f"{self.path_of(meter)}/".startswith(f"{self.path}/")
 
 
 def tenants_under(actor: Actor, path: str) -> dict[UUID, str]:
-    """The present paths by id of the tenants that the actor may see and that are, or were while metered, at or below `path`.
+    """The current paths by id of the visible tenants that are, or were while metered, at or below `path`.
 
-    Empty is everywhere. Raises NotFound if the actor can see no tenant there and none that left it.
+    Empty means everywhere. Raises NotFound if the actor can see no tenant there and none that left it.
     """
     visible = visible_tenants(actor)
     if not path:
@@ -52,7 +56,7 @@ def tenants_under(actor: Actor, path: str) -> dict[UUID, str]:
 
 
 def tenants_were_under(actor: Actor, path: str) -> bool:
-    """Whether the actor may see a tenant whose usage stands at or below a path that no tenant has any more."""
+    """Whether the actor may see a tenant with usage at or below a path that no tenant has any more."""
     path = path.strip("/ ")
     return bool(path) and visible_tenants(actor).filter(id__in=_metered_under(path)).exists()
 
@@ -77,4 +81,6 @@ WITH RECURSIVE place AS (
 )
 SELECT DISTINCT tenant_id FROM place WHERE tenant_path = %(path)s OR starts_with(tenant_path, %(path)s || '/')
 """
-"""Jumps from one tenant and path to the next in the index: its time follows their number, not that of meters."""
+"""Skips from one tenant and path to the next in the index: its time grows with their number, not with that
+of meters.
+"""

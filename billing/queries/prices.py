@@ -1,4 +1,4 @@
-"""What things cost, and when."""
+"""Prices of flavors, by date."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ VIEWED = ("id", "unit_price", "currency", "cpu_price", "memory_price", "interrup
 class PriceView:
     """A price of one unit (a GPU, slice or share; a core of CPU-only flavors) for one hour.
 
-    `cpu_price` (a core) and `memory_price` (a GiB) are beside it; None where it includes them.
+    `cpu_price` (per core) and `memory_price` (per GiB) apply in addition; None if the price includes them.
     """
 
     id: UUID
@@ -35,11 +35,11 @@ class PriceView:
     cpu_price: Decimal | None = None
     memory_price: Decimal | None = None
     interruptions_per_hour: Decimal | None = None
-    """Of spot capacity; None while nobody has told."""
+    """Of spot capacity; None if not set."""
 
 
 def price_book(at: datetime) -> Mapping[tuple[UUID, str], PriceView]:
-    """The prices in force at an instant, by cluster id and flavor name. What is not in it has no price."""
+    """The prices in force at `at`, by cluster id and flavor name. A flavor without an entry has no price."""
     rows = (
         Price.objects.filter(valid__contains=at, rate__cluster__removed_at__isnull=True)
         .order_by("created_at", "id")
@@ -49,7 +49,7 @@ def price_book(at: datetime) -> Mapping[tuple[UUID, str], PriceView]:
 
 
 def announced_prices(at: datetime) -> Mapping[tuple[UUID, str], tuple[tuple[datetime, PriceView], ...]]:
-    """The prices that begin after an instant, the soonest first, by cluster id and flavor name."""
+    """The prices that begin after `at`, earliest first, by cluster id and flavor name."""
     found: dict[tuple[UUID, str], tuple[tuple[datetime, PriceView], ...]] = defaultdict(tuple)
     rows = Price.objects.filter(valid__startswith__gt=at, rate__cluster__removed_at__isnull=True)
     for row in rows.select_related("rate").order_by("valid", "id"):
@@ -59,7 +59,7 @@ def announced_prices(at: datetime) -> Mapping[tuple[UUID, str], tuple[tuple[date
 
 
 def price_spans(cluster_ids: Collection[UUID], start: datetime, until: datetime) -> Mapping[RateKey, list[PriceSpan]]:
-    """Every price of these clusters that is in force at some time in [start, until), by what it is for."""
+    """Every price of these clusters in force at some time in [start, until), by cluster, flavor and capacity type."""
     spans: dict[RateKey, list[PriceSpan]] = defaultdict(list)
     rows = Price.objects.select_related("rate").filter(rate__cluster__in=cluster_ids, valid__overlap=(start, until))
     for row in rows:
@@ -73,7 +73,9 @@ def price_spans(cluster_ids: Collection[UUID], start: datetime, until: datetime)
 
 
 def visible_prices(actor: Actor, *, cluster_name: str = "", flavor: str = "") -> QuerySet[Price]:
-    """Prices of the clusters that the actor may see, past and future ones too. NotFound for a cluster they may not."""
+    """Prices, including past and future ones, of the clusters that the actor may see. NotFound for a cluster they may
+    not see.
+    """
     prices = Price.objects.select_related("rate__cluster")
     if cluster_name:
         prices = prices.filter(rate__cluster=cluster_by_name(actor, cluster_name))

@@ -1,7 +1,7 @@
-"""What runs now and is not metered to its end: known at the moment of asking, and never written.
+"""Runs that are not metered to their end: computed at query time and never stored.
 
-Settlement meters what has ended, accrual what has run for long. Between them a report asks those who see the runs
-(`run_sources`), takes what the meters do not hold yet, and marks it provisional.
+Settlement meters runs that have ended, accrual meters long runs. Between them, a report asks the rooms that observe
+runs (`run_sources`), takes the part that the meters do not contain yet, and marks it provisional.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,28 +23,30 @@ from .prices import RateKey, price_spans
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """Which runs are asked for: those of these tenants, or of these workloads."""
+    """Which runs a query covers: those of these tenants, or of these workloads."""
 
     tenants: Collection[UUID] = ()
     workloads: Collection[UUID] = ()
 
 
 RunSource: TypeAlias = Callable[[Whose, datetime], Sequence[ObservedRun]]
-"""Every run that began and is not metered for good, as far as it was seen at that instant."""
+"""Every run that began and whose meter is not closed, as far as it was observed at that time."""
 run_sources: list[RunSource] = []
-"""Filled when the rooms above are ready: this one sees no pods."""
+"""The rooms above fill it when they are ready: this room cannot see pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """A run whose end is not metered: `meter` is its row, or the row it will get; up to `until` it was seen to run."""
+    """A run whose end is not metered. `meter` is its row, or the row it will get; `until` is the last time it was
+    observed to run.
+    """
 
     meter: Meter
     until: datetime
 
     @property
     def recorded_until(self) -> datetime:
-        """Everything before this instant is in segments."""
+        """Everything before this time is in segments."""
         return self.meter.metered_until
 
 
@@ -59,7 +61,7 @@ class Provisional:
 def open_runs(whose: Whose, at: datetime) -> tuple[OpenRun, ...]:
     """The runs that are not metered to their end, in the order of their keys.
 
-    To be read before any segments: what is recorded after this is in their provisional part, and must not count twice.
+    Read them before any segments: their provisional part contains what is recorded later, which must not count twice.
     """
     at = whole_milliseconds(at)
     seen = {run.key: run for source in run_sources for run in source(whose, at)}
@@ -75,7 +77,7 @@ def open_runs(whose: Whose, at: datetime) -> tuple[OpenRun, ...]:
 
 
 def closed_until(cluster_id: UUID, source_uids: Collection[str]) -> dict[str, datetime]:
-    """Up to where those of the sources are metered whose meter is closed for good."""
+    """The end of metering of each of these sources whose meter is closed."""
     rows = Meter.objects.filter(cluster_id=cluster_id, source_uid__in=source_uids, is_closed=True)
     return dict(rows.values_list("source_uid", "metered_until"))
 
@@ -100,7 +102,7 @@ def provisional_parts(
 
 
 def positions(running: Sequence[OpenRun]) -> tuple[list[UUID], list[str], list[object]]:
-    """Up to where each open run was recorded when it was looked at, as columns for `unnest`."""
+    """How far each open run was recorded when it was read, as columns for `unnest`."""
     return (
         [run.meter.cluster_id for run in running],
         [run.meter.source_uid for run in running],
@@ -118,7 +120,7 @@ def rated(
 
 
 def meters_for(runs: Iterable[ObservedRun]) -> list[Meter]:
-    """The meter that each run gets when it is first recorded; not saved. Instants become whole milliseconds."""
+    """The meter that each run gets when it is first recorded; not saved. Times become whole milliseconds."""
     runs = list(runs)
     gpu_flavors, cpu_flavors = _flavors_of_guests(runs)
     meters = []
@@ -159,7 +161,7 @@ def _of(whose: Whose) -> Q:
 
 
 def _metered_meanwhile(runs: Sequence[ObservedRun]) -> set[MeterKey]:
-    """Runs that were metered for good since their source saw them: their segments tell all."""
+    """Runs whose meter closed after their source read them: their segments are complete."""
     if not runs:
         return set()
     rows = Meter.objects.filter(source_uid__in=[run.source_uid for run in runs])
@@ -167,8 +169,8 @@ def _metered_meanwhile(runs: Sequence[ObservedRun]) -> set[MeterKey]:
 
 
 def _flavors_of_guests(runs: Iterable[ObservedRun]) -> tuple[set[tuple[UUID, str]], Mapping[tuple[UUID, str], str]]:
-    """Flavors with GPUs among those of the runs that take none, and per cluster and capacity type the CPU-only flavor
-    whose price such a guest pays if the flavor's own asks nothing of it: the first by name.
+    """Flavors with GPUs whose runs use none, and the CPU-only flavor per cluster and capacity type whose price such a
+    guest pays if the flavor has no price for cores or memory: the first by name.
     """
     names = {run.flavor for run in runs if run.gpu_units == 0}
     if not names:

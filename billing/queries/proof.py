@@ -1,4 +1,4 @@
-"""Whether the books are right, worked out again from the ground."""
+"""Checks the ledger by recomputing it from its source records."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from foundation.proofs import findings
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far the books were written: the last meter, segment and line of the quota journal. Zero is before the first."""
+    """A position in the ledger: the last meter, segment and quota journal line. Zero is before the first."""
 
     meter: int = 0
     segment: int = 0
@@ -22,16 +22,16 @@ START = Place()
 
 
 def newest_place() -> Place:
-    """Where the books end now."""
+    """The current end of the ledger."""
     meter = Meter.objects.aggregate(last=Max("id"))["last"] or 0
     segment = UsageSegment.objects.aggregate(last=Max("id"))["last"] or 0
     return Place(meter, segment, quotas.queries.newest_movement())
 
 
 def discrepancies(since: Place = START) -> tuple[str, ...]:
-    """What is wrong in the ledger and the quota journal, in sentences; empty when both are right.
+    """Errors in the ledger and the quota journal, as sentences; empty if both are correct.
 
-    With `since` only of what was written after that place: meters that are new or have run on, each as a whole.
+    With `since`, checks only what was written after that position: new and extended meters, each as a whole.
     """
     chosen = "" if since == START else CHANGED
     proofs = [(sentence, query.format(changed=chosen)) for sentence, query in PROOFS]
@@ -127,7 +127,7 @@ PROOFS = (
         """,
     ),
 )
-"""Each: a sentence and the query whose rows fill it. No rows is the proof."""
+"""Each entry: a sentence and the query whose rows fill it. No rows means no error."""
 SUMS = (
     (
         "the sum of {0} for {1} in {2} is {3} with {4} unit-ms, but its segments add up to {5} with {6}",
@@ -146,4 +146,4 @@ SUMS = (
         """,
     ),
 )
-"""What is kept of a tenant's month, against its segments. It asks of all of them, so only a proof of everything does."""
+"""The stored sums of a tenant's month against its segments. It reads all segments, so only a full check runs it."""

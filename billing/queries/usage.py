@@ -1,4 +1,4 @@
-"""The usage report: what was used, by whom and where, and what it cost. Totals are the sums of what is shown."""
+"""The usage report: usage by user and place, and its cost. Totals are the sums of the displayed rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ from .progress import OpenRun, Provisional, Whose, open_runs, positions, provisi
 
 MOST_ROWS = 50_000
 MOST_PARTS = 4 * MOST_ROWS
-"""Parts of rows: a row has one for each currency and kind of unit that its usage is of."""
+"""The maximum number of row parts: a row has one for each currency and kind of unit of its usage."""
 MILLISECONDS_AN_HOUR = 3_600_000
 SHOWN_PLACES = 6
 DEFAULT_CURRENCY = "USD"
-"""What a report without any price is in."""
+"""The currency of a report without any price."""
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "tenant": {"tenant": "m.tenant_path"},
@@ -40,19 +40,19 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "day": {"day": "to_char(part.start AT TIME ZONE 'UTC', 'YYYY-MM-DD')"},
     "month": {"month": "to_char(part.start AT TIME ZONE 'UTC', 'YYYY-MM')"},
 }
-"""What a report may be grouped by, and the columns that each word adds."""
+"""The words that a report may be grouped by, and the columns that each word adds."""
 LATEST = "max("
 NAMES_OF_IDS = frozenset({"user", "job_name"})
-"""Columns that only name what another column tells apart."""
+"""Columns that only label a row that another column already identifies."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
     """One line. `keys` are the columns of its groups; hours and cost have six decimals and add up to the totals.
 
-    Hours of GPUs are of physical GPUs; GPU-milliseconds are of units (GPUs, MIG slices, shares), which prices are for. What is
-    `provisional` is part of the rest: it is of `running_jobs` and not recorded yet. So is what is `lost`: its work was lost and
-    done again.
+    GPU-hours are of physical GPUs; GPU-milliseconds are of units (GPUs, MIG slices, shares), which prices apply to. The
+    `provisional` quantities are included in the others: they come from `running_jobs` and are not recorded yet. So are
+    the `lost` ones: their work was lost and done again.
     """
 
     keys: Mapping[str, str]
@@ -74,7 +74,7 @@ class UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Usage in [start, until) as it was at `as_of`. It is complete when nothing that ran in it awaits its final metering."""
+    """Usage in [start, until) as of `as_of`. It is complete if every run in it has its final metering."""
 
     tenant_path: str
     start: datetime
@@ -87,7 +87,7 @@ class UsageReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no job of the period still runs or waits to be metered to its end."""
+        """Whether every job of the period has ended and is metered to its end."""
         return not self.total.running_jobs
 
     @property
@@ -104,7 +104,7 @@ GpuTime: TypeAlias = tuple[Fraction, Fraction, Fraction, Fraction]
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A part of a row: its keys, exact quantities and costs, and the jobs of it that still run."""
+    """A part of a row: its keys, exact quantities and costs, and its running jobs."""
 
     keys: Mapping[str, str]
     currency: str
@@ -124,12 +124,13 @@ def usage_report(
     *,
     among: QuerySet[Tenant] | None = None,
 ) -> UsageReport:
-    """Usage of a tenant and all below it (of everything the actor may see, if the path is empty) in [start, until).
+    """Usage of a tenant and its descendants in [start, until); if the path is empty, of everything that the actor may
+    see.
 
-    Usage stands under the path that its tenant had then, and `tenant_path` may be such a former path. Who may see it depends on
-    where the tenant is now. A segment that reaches over an end of the period counts by its part inside. Raises NotFound,
-    Invalid (`unknown_group`, `report_too_large`, `mixed_currencies`, `empty_period`).
-    With `among` the report is of these tenants instead, which the actor is known to see.
+    Usage belongs to the path that its tenant had then, and `tenant_path` may be such a former path. Who may see it
+    depends on the tenant's current place. A segment that crosses an end of the period counts by its part inside. Raises
+    NotFound, Invalid (`unknown_group`, `report_too_large`, `mixed_currencies`, `empty_period`). With `among`, the
+    report covers these tenants instead; the caller has checked that the actor may see them.
     """
     words = tuple(dict.fromkeys(group_by))
     unknown = [word for word in words if word not in GROUPS]
@@ -160,7 +161,7 @@ def key_columns(words: Sequence[str]) -> tuple[str, ...]:
 def _recorded(
     words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime
 ) -> list[_Line]:
-    """What is in segments; of runs that are open, up to where they were recorded when they were looked at."""
+    """Usage in segments; for open runs, only as far as they were recorded when they were read."""
     names = key_columns(words)
     columns = [GROUPS[word][name] for word in words for name in GROUPS[word]]
     grouping = [column for column in columns if not column.startswith(LATEST)]
@@ -196,7 +197,7 @@ def _recorded_line(keys: Mapping[str, str], currency: str, numerator: int, denom
 def _provisional(
     words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime
 ) -> list[_Line]:
-    """What is not in segments yet: a line for each run that is open, and for each piece of it."""
+    """Usage that is not in segments yet: a line for each open run and each piece of it."""
     names = key_columns(words)
     clusters = dict(
         Cluster.everything.filter(id__in={run.meter.cluster_id for run in running}).values_list("id", "name")
@@ -250,7 +251,9 @@ def _one_currency(lines: Sequence[_Line]) -> str:
 
 
 def _merged(lines: Iterable[_Line]) -> list[_Line]:
-    """Priced and unpriced, recorded and provisional parts of the same keys in one line, in the order of their keys."""
+    """Joins priced and unpriced, recorded and provisional parts of the same keys into one line, in the order of their
+    keys.
+    """
     merged: dict[tuple[str, ...], _Line] = {}
     for line in lines:
         key = tuple(value for name, value in line.keys.items() if name not in NAMES_OF_IDS)

@@ -1,4 +1,4 @@
-"""Egress prices by region with the time they hold; setting a new one and ending one."""
+"""Egress prices by region with their period of validity; setting a new one and ending one."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,13 +30,13 @@ class EgressPage:
     prices: tuple[EgressLine, ...]
     form: Form
     organisations: tuple[tuple[str, str], ...]
-    """Where the viewer may set prices; none: nowhere."""
+    """Where the viewer may set prices; may be empty."""
     regions: tuple[tuple[str, str], ...]
 
 
 @page(takes=tuple(CONTROLS))
 def egress(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """Every egress price the viewer may see; those who manage prices set a new one here."""
+    """Every egress price that the viewer may see; users who manage prices set a new one here."""
     if request.method != "POST":
         return _page(request, actor, Form(values={"currency": "USD", **asked(request)}))
     values = typed(request)

@@ -1,4 +1,4 @@
-"""Prices by cluster and flavor with the time they hold, and setting a new one."""
+"""Prices by cluster and flavor with their period of validity, and setting a new one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class PricesPage:
 
 @page(takes=tuple(CONTROLS.values()))
 def prices(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """Every price of the clusters the viewer may see; those who manage prices set a new one here."""
+    """Every price of the clusters that the viewer may see; users who manage prices set a new one here."""
     if request.method != "POST":
         return _page(request, actor, Form(values={"currency": "USD", **asked(request)}))
     values = typed(request)

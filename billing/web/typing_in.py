@@ -1,4 +1,4 @@
-"""What the forms of this room take as it is typed: numbers, currencies, days."""
+"""Parsing of this room's form input: numbers, currencies, days."""
 
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
@@ -10,7 +10,7 @@ CURRENCY_LENGTH = 3
 
 
 def decimal_of(text: str) -> Decimal:
-    """The number that was typed; NaN for what is none."""
+    """The number that the user typed; NaN if it is not a number."""
     try:
         return Decimal(text.strip())
     except InvalidOperation:
@@ -18,13 +18,13 @@ def decimal_of(text: str) -> Decimal:
 
 
 def fault_of_currency(text: str) -> str:
-    """What is wrong with a would-be currency; empty if nothing is."""
+    """What is wrong with a currency code; empty if it is valid."""
     is_good = len(text) == CURRENCY_LENGTH and text.isascii() and text.isalpha()
     return "" if is_good else "three letters such as USD"
 
 
 def midnight_of(text: str, errors: list[FieldError]) -> datetime | None:
-    """Midnight UTC of the day typed; empty is now."""
+    """Midnight UTC of the day that the user typed; empty means now."""
     if not text.strip():
         return None
     try:

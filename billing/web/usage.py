@@ -1,4 +1,6 @@
-"""A month of usage, grouped as one likes, on a page; the API writes the same as CSV. What is shown adds up to the totals."""
+"""The page of a month's usage, grouped as the user chooses; the API writes the same as CSV. Displayed rows add up to
+the totals.
+"""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +31,7 @@ PLACES = 2
 
 @dataclass(frozen=True, slots=True)
 class UsageLine:
-    """One row: its keys in the order of the columns; hours and cost to two places, and these add up to the totals."""
+    """One row: its keys in the order of the columns. Hours and cost have two decimals and add up to the totals."""
 
     keys: tuple[tuple[str, str], ...]
     gpu_hours: Decimal
@@ -66,12 +68,12 @@ class UsagePage:
     form: Form
     tenants: Sequence[tuple[str, str]]
     csv_query: str
-    """Empty where several tenants match what was typed: the API takes whole paths."""
+    """Empty if several tenants match the input: the API takes only whole paths."""
 
 
 @page(takes=("month", "tenant", "group_by"))
 def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """The report of a month; without a choice this month by tenant."""
+    """The report of a month; by default the current month by tenant."""
     month = _month(request.GET.get("month", ""))
     groups = _groups(request.GET.getlist("group_by")) or list(DEFAULT_GROUPS)
     match = match_tenants(actor, asked(request).get("tenant", ""))
@@ -101,7 +103,9 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 
 def _groups(given: Sequence[str]) -> list[str]:
-    """The words to group by, in the order of GROUPS: one for each ticked box, or as the API takes them, with commas."""
+    """The words to group by, in the order of GROUPS: one per selected checkbox, or separated by commas as
+    in the API.
+    """
     words = {word.strip() for text in given for word in text.split(",")} - {""}
     if unknown := sorted(words - set(GROUPS)):
         raise Invalid.field("group_by", "unknown_group", f"group by {', '.join(GROUPS)}; not by {unknown[0][:50]}")
@@ -124,7 +128,7 @@ def _period(month: tuple[int, int]) -> tuple[datetime, datetime]:
 
 
 def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine, ...], Totals]:
-    """The rows and their totals, rounded so that what is shown still adds up."""
+    """The rows and their totals, rounded so that the displayed values add up."""
     rows = report.rows
     gpu_hours, all_gpu_hours = shown_parts([Fraction(row.gpu_hours) for row in rows], PLACES)
     lost_gpu_hours, all_lost = shown_parts([Fraction(row.lost_gpu_hours) for row in rows], PLACES)
@@ -154,7 +158,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
 
 
 def _months() -> Sequence[tuple[str, str]]:
-    """The present month and those before it."""
+    """The current month and those before it."""
     year, number = now().year, now().month
     found = []
     for _ in range(MONTHS_OFFERED):
@@ -164,7 +168,7 @@ def _months() -> Sequence[tuple[str, str]]:
 
 
 def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str) -> str:
-    """The query that gets the same report as a file from the API, which takes the browser's session too."""
+    """The query that gets the same report as a file from the API, which also accepts the browser's session."""
     start, until = _period(month)
     query = QueryDict(mutable=True)
     query.update(

@@ -1,4 +1,4 @@
-"""What cluster bodies look like. Credentials go in and never come out: no shape that is shown has a field for them."""
+"""Request and response bodies of clusters. Requests carry credentials; no response has a field for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +22,7 @@ _CREDENTIALS = ("ca_pem", "token", "client_certificate_pem", "client_key_pem")
 
 
 class Lines(serializers.CharField):
-    """A JSON string of any lines, such as PEM or YAML: numbers are not turned into text."""
+    """A JSON string that may contain line breaks, such as PEM or YAML. Numbers are not converted to text."""
 
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):

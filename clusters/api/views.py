@@ -46,7 +46,7 @@ MAX_REGISTRATION_BYTES = 8 * 1024 * 1024
 
 
 class _NotAnsweredYet(Exception):  # noqa: N818 - a signal between two lines, not an error
-    """No answer was given under this Idempotency-Key so far."""
+    """No response exists yet under this Idempotency-Key."""
 
 
 class ClustersView(ApiView):
@@ -81,7 +81,8 @@ class ClustersView(ApiView):
         """Registers a cluster after a probe. A refused probe leaves nothing behind."""
         wanted = wanted_of(self.read(ClusterRegistration))
         try:
-            # A repeated request gets its first answer without another probe, also when the cluster is gone by now.
+            # A repeated request gets its first response without another probe, even if the cluster has been removed
+            # since.
             return self.created(request, None, ROUTE, self._not_answered_yet)
         except _NotAnsweredYet:
             examined = examine(self.actor, wanted)

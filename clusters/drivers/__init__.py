@@ -1,7 +1,7 @@
-"""The cluster driver's port: everything the gateway may ask of a cluster, and how a cluster may refuse.
+"""The port of the cluster driver: every call that the gateway may make to a cluster, and every way that it may fail.
 
-Two drivers stand behind it, `kubernetes` (aiohttp + typed decoding) and `simulated` (in memory); one contract suite
-holds both. Nothing above this package knows which one it talks to.
+Two drivers implement it, `kubernetes` (aiohttp + typed decoding) and `simulated` (in memory). One contract suite tests
+both. No code above this package knows which driver it uses.
 """
 
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen

@@ -1,7 +1,9 @@
-"""Open drivers of this process: one event loop in a daemon thread, and for each cluster a driver that cannot hurt others.
+"""Open drivers of this process: one event loop in a daemon thread, and for each cluster a driver isolated from the
+others.
 
-Each driver has its own limit of concurrent calls and a circuit breaker. After some failures in a row a cluster is not
-called for a while (callers get Unreachable at once, so nothing waits for its time-outs), then one call tries again.
+Each driver has its own limit of concurrent calls and a circuit breaker. After several failures in a row, the breaker
+pauses calls to the cluster. Callers then get Unreachable immediately, so they do not wait for its time-outs. After the
+pause, one call tests the cluster.
 """
 
 import asyncio
@@ -34,22 +36,26 @@ _CLOSE_AFTER_SECONDS = 120.0
 
 
 def open_driver(address: ClusterAddress) -> "GuardedDriver":
-    """A driver of its own, for the event loop that first uses it. The caller closes it."""
+    """A separate driver for the event loop that first uses it. The caller closes it."""
     return GuardedDriver(_bare_driver(address))
 
 
 def driver_for(address: ClusterAddress) -> "GuardedDriver":
-    """The driver of this process for the cluster, for coroutines given to `run`. A changed address makes a new one."""
+    """The driver of this process for the cluster, for coroutines passed to `run`. A new address creates a
+    new driver.
+    """
     return _process().driver_for(address)
 
 
 def run(coroutine: Coroutine[Any, Any, T], timeout_seconds: float) -> T:
-    """The coroutine's result, run in this process' loop. Raises Ambiguous when it takes longer; never call it from there."""
+    """The coroutine's result, run in this process' loop. Raises Ambiguous on a time-out; never call it from
+    that loop.
+    """
     return _process().run(coroutine, timeout_seconds)
 
 
 def close_all() -> None:
-    """Closes this process' drivers and ends its loop; the next call starts anew."""
+    """Closes this process' drivers and ends its loop; the next call starts a new one."""
     global _current
     with _lock:
         process, _current = _current, None
@@ -59,7 +65,7 @@ def close_all() -> None:
 
 @dataclass
 class Breaker:
-    """Closed: calls pass. Open: they do not, until `closed_until`; then one at a time tries."""
+    """Closed: calls pass. Open: no call passes until `closed_until`; then one call at a time tests the cluster."""
 
     failures: int = 0
     open_until: float = 0.0
@@ -75,11 +81,11 @@ class Breaker:
         self.open_until = now + self._pause()
 
     def succeeded(self) -> None:
-        """The cluster answered, be it with a refusal."""
+        """The cluster responded, even if it refused the request."""
         self.failures = 0
 
     def failed(self, reason: str) -> None:
-        """The cluster did not answer, or not properly."""
+        """The cluster did not respond, or not properly."""
         self.failures += 1
         self.last_reason = reason
         if self.failures >= FAILURES_TO_OPEN:
@@ -91,7 +97,7 @@ class Breaker:
 
 
 class GuardedDriver:
-    """A ClusterDriver behind a limit of concurrent calls and a circuit breaker. Watches pass beside both."""
+    """A ClusterDriver behind a limit of concurrent calls and a circuit breaker. Neither applies to watches."""
 
     def __init__(self, driver: ClusterDriver, *, concurrent_calls: int = CONCURRENT_CALLS) -> None:
         self._driver = driver
@@ -227,7 +233,7 @@ Drivers = dict[UUID, tuple[ClusterAddress, GuardedDriver]]
 
 
 class _Process:
-    """The loop and drivers of one process; a forked child makes its own."""
+    """The loop and drivers of one process; a forked child creates its own."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -281,7 +287,7 @@ class _Process:
         self._loop.run_forever()
 
     def _close_later(self, driver: GuardedDriver) -> None:
-        """Calls under way finish on the old connection first."""
+        """Pending calls finish on the old connection first."""
         self._replaced.add(driver)
         self._loop.call_later(_CLOSE_AFTER_SECONDS, lambda: self._loop.create_task(self._close(driver)))
 
@@ -306,7 +312,7 @@ def _process() -> _Process:
 
 
 def _after_fork() -> None:
-    """The parent's thread does not exist here, and its lock may have been held."""
+    """The parent's thread does not exist here, and its lock may be locked."""
     global _lock, _current
     _lock, _current = threading.RLock(), None
 

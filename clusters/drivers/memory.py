@@ -1,7 +1,7 @@
-"""How much this process holds of what clusters say. All numbers are fixed; docs/explanation/memory.md adds them up.
+"""How much memory this process uses for clusters' data. All limits are fixed; docs/explanation/memory.md adds them up.
 
-Bytes that are being read beyond a little take one of a few turns, so that any number of clusters together hold a known
-amount. What is kept is charged to accounts, in estimated bytes: one cluster keeps so much, and all of them together.
+Reading more than a small amount takes one of a few turns, so any number of clusters together use a bounded amount. Data
+that is kept is charged to accounts, in estimated bytes: there is a limit per cluster and one for all of them.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from .port import TooMuch
 
 MIB = 1024 * 1024
 FREE_BYTES = 64 * 1024
-"""What an answer, or one event of a watch, may have read without a turn."""
+"""What a response, or one event of a watch, may read without a turn."""
 TURNS = 8
 TURN_SECONDS = 60.0
 CLUSTER_BYTES = 192 * MIB
@@ -24,7 +24,7 @@ _turns: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
 
 @asynccontextmanager
 async def turn() -> AsyncIterator[None]:
-    """One of the few places for reading something large. Raises TooMuch where none becomes free in time."""
+    """One of the few turns for reading something large. Raises TooMuch if none becomes free in time."""
     loop = asyncio.get_running_loop()
     places = _turns.setdefault(loop, asyncio.Semaphore(TURNS))
     try:
@@ -38,7 +38,7 @@ async def turn() -> AsyncIterator[None]:
 
 
 class Account:
-    """What is held of one cluster for one purpose, in estimated bytes. Released by who opened it."""
+    """The data kept of one cluster for one purpose, in estimated bytes. Its opener releases it."""
 
     def __init__(self, bank: "Bank | None" = None) -> None:
         self._bank = bank or BANK
@@ -47,7 +47,9 @@ class Account:
         self._bank.open(self)
 
     def hold(self, size: int) -> None:
-        """So much is held now. TooMuch when that is more than one cluster's part, or than is left of the process'."""
+        """Sets the amount that is kept now. Raises TooMuch if it exceeds one cluster's share or what is left of the
+        process' limit.
+        """
         self._bank.total += size - self.held
         self.held = size
         if size > CLUSTER_BYTES:
@@ -57,20 +59,20 @@ class Account:
         self.check()
 
     def check(self) -> None:
-        """TooMuch when others need the room, and this is the one that takes most."""
+        """Raises TooMuch if others need the room and this account is the largest."""
         if self.is_over:
             raise TooMuch(
                 f"all clusters together report more than the {PROCESS_BYTES // MIB} MiB that one process keeps, and it reports most"
             )
 
     def put_back(self, size: int) -> None:
-        """So much less is held."""
+        """Reduces the amount that is kept."""
         self._bank.total -= size
         self.held -= size
         self.is_over &= self.held > 0
 
     def release(self) -> None:
-        """Nothing is held any more."""
+        """Sets the amount to zero."""
         self.put_back(self.held)
 
 
@@ -82,13 +84,13 @@ class Bank:
         self._accounts: weakref.WeakSet[Account] = weakref.WeakSet()
 
     def open(self, account: Account) -> None:
-        """A new account."""
+        """Adds an account."""
         self._accounts.add(account)
 
     def make_room(self, asking: Account) -> None:
-        """Tells the one that holds most to let go of it."""
+        """Asks the largest account to release its data."""
         if any(account.is_over and account.held for account in self._accounts):
-            return  # one is on its way out already
+            return  # one is already being released
         holders = list(self._accounts)
         largest = max(holders, key=lambda account: account.held, default=asking)
         largest.is_over = True

@@ -1,4 +1,4 @@
-"""The port itself: values that come from clusters, errors, and the protocol both drivers fulfil."""
+"""The port itself: values from clusters, errors, and the protocol of both drivers."""
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,7 +14,7 @@ _IDENTITY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 class DriverError(Exception):
-    """A cluster did not do what was asked. `reason` is short and safe to show; it never holds a credential."""
+    """A cluster did not do what was asked. `reason` is short and safe to show; it never contains a credential."""
 
     def __init__(self, reason: str, *, status: int = 0) -> None:
         super().__init__(reason)
@@ -23,7 +23,7 @@ class DriverError(Exception):
 
 
 class Refused(DriverError):  # noqa: N818 - says what happened
-    """The API server said no for good (4xx): nothing was changed, and asking again the same way is useless."""
+    """The API server refused permanently (4xx): no change was made, and the same request will fail again."""
 
 
 class AlreadyExists(Refused):
@@ -35,7 +35,7 @@ class NotThere(Refused):
 
 
 class Stale(Refused):
-    """A precondition (uid or resourceVersion) did not hold (409 or 422): another object bears that name now."""
+    """A precondition (uid or resourceVersion) failed (409 or 422): another object has that name now."""
 
 
 class AuthFailed(DriverError):  # noqa: N818 - says what happened
@@ -43,7 +43,7 @@ class AuthFailed(DriverError):  # noqa: N818 - says what happened
 
 
 class Throttled(DriverError):  # noqa: N818 - says what happened
-    """The API server asks to wait (429); nothing was changed."""
+    """The API server asks the client to wait (429); no change was made."""
 
     def __init__(self, reason: str, *, retry_after_seconds: float = 1.0) -> None:
         super().__init__(reason, status=429)
@@ -51,19 +51,19 @@ class Throttled(DriverError):  # noqa: N818 - says what happened
 
 
 class IdentityRefused(Refused):
-    """The cluster says that it is something that no cluster can be: the uid of its kube-system namespace is none."""
+    """The cluster's identity is invalid: the uid of its kube-system namespace is not a uid."""
 
 
 class Unreachable(DriverError):  # noqa: N818 - says what happened
-    """No connection could be made: nothing was sent, so nothing was changed."""
+    """No connection could be made: no request was sent, so no change was made."""
 
 
 class TlsFailed(Unreachable):
-    """The server's certificate could not be verified, or the handshake failed: nothing was sent."""
+    """The server's certificate could not be verified, or the handshake failed: no request was sent."""
 
 
 class Ambiguous(DriverError):  # noqa: N818 - says what happened
-    """The request may or may not have taken effect (time-out, cut reply, 5xx). Look before acting."""
+    """The request may or may not have taken effect (time-out, cut response, 5xx). Check before acting."""
 
 
 def checked_identity(uid: str) -> str:
@@ -74,13 +74,13 @@ def checked_identity(uid: str) -> str:
 
 
 class TooMuch(Ambiguous):
-    """The cluster says more than the gateway takes or keeps of one cluster: asking again at once is useless."""
+    """The cluster sends more than the gateway accepts or keeps of one cluster: an immediate retry will fail too."""
 
 
 @dataclass(frozen=True, slots=True)
 class RulesSeen:
-    """The resource rules of a credential in one namespace. They are not complete where an authorizer (a webhook, say)
-    decides case by case and can list nothing.
+    """The resource rules of a credential in one namespace. They are incomplete if an authorizer (a webhook, say)
+    decides case by case and cannot list its rules.
     """
 
     rules: Sequence[Mapping[str, Any]]
@@ -89,7 +89,7 @@ class RulesSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """A Node object, reduced to what placement needs. Quantities are Kubernetes' own strings in `allocatable`."""
+    """A Node object, reduced to what placement needs. Quantities in `allocatable` are Kubernetes' own strings."""
 
     name: str
     uid: str
@@ -102,12 +102,12 @@ class NodeSeen:
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """A Pod, ours or a stranger's. `requests` sums its containers' requests (init containers as Kubernetes counts them).
+    """A Pod, ours or foreign. `requests` sums its containers' requests (init containers as Kubernetes counts them).
 
-    `started_at`/`finished_at` are the pod's start (status.startTime) and its last container's end; `exit_code` is the
-    first non-zero one, else 0 once all have ended. `gates` are the names of what still keeps it from being scheduled.
-    `owner` is the uid of the batch/v1 Job that controls it, empty where none does, and `index` its index in that Job.
-    `disruption` is who takes it from its node (the reason of the condition DisruptionTarget), of our own pods alone.
+    `started_at` is the pod's start (status.startTime) and `finished_at` its last container's end. `exit_code` is the
+    first non-zero one, else 0 once all have ended. `gates` are the names of the scheduling gates that it still has.
+    `owner` is the uid of the batch/v1 Job that controls it, empty if none does, and `index` its index in that Job.
+    `disruption` is what removes it from its node (the reason of the condition DisruptionTarget), only for our own pods.
     """
 
     namespace: str
@@ -132,8 +132,8 @@ class PodSeen:
 class JobSeen:
     """A batch/v1 Job of ours. `outcome` is `succeeded` or `failed` once Complete or Failed is true, else empty.
 
-    `started_at` is when it was last unsuspended, and `ended_pods` how many of its pods have ended, as its controller counted
-    them, whether they still exist or not.
+    `started_at` is when it was last unsuspended. `ended_pods` is the number of its pods that have ended, as its
+    controller counted them, whether they still exist or not.
     """
 
     namespace: str
@@ -154,8 +154,8 @@ class JobSeen:
 class WatchEvent:
     """One step of a list-then-watch.
 
-    `listed` carries everything that exists (a fresh list: what is missing from it is gone) and comes first and after
-    every re-list; `changed` and `deleted` carry one object; `alive` carries nothing and proves that the stream lives.
+    `listed` carries all objects and comes first and after every new list: an object that is missing from it is gone.
+    `changed` and `deleted` carry one object. `alive` carries nothing and shows that the stream works.
     """
 
     kind: Literal["listed", "changed", "deleted", "alive"]
@@ -163,7 +163,8 @@ class WatchEvent:
 
 
 class ClusterDriver(Protocol):
-    """What the gateway may ask of one cluster. Every method has its own time limit and raises only DriverError.
+    """The calls that the gateway may make to one cluster. Every method has its own time limit and raises only
+    DriverError.
 
     An instance belongs to one event loop. Close it when done.
     """
@@ -172,39 +173,45 @@ class ClusterDriver(Protocol):
         """The server's version, such as `v1.36.2`."""
 
     async def identity(self) -> str:
-        """The uid of the kube-system namespace: who this cluster is."""
+        """The uid of the kube-system namespace, which identifies the cluster."""
 
     async def clock_skew_ms(self) -> int:
         """The cluster's clock minus ours, in milliseconds, to within a round trip (from the Date header)."""
 
     async def rules(self, namespace: str) -> RulesSeen:
-        """What our credential may do in `namespace`, as SelfSubjectRulesReview says it."""
+        """The rights of our credential in `namespace`, from SelfSubjectRulesReview."""
 
     async def may(self, right: Right, namespace: str = "") -> bool:
-        """Whether our credential has this right there, as SelfSubjectAccessReview says it; without a namespace, everywhere."""
+        """Whether our credential has this right there, from SelfSubjectAccessReview; without a namespace,
+        everywhere.
+        """
 
     async def api_groups(self) -> frozenset[str]:
         """The API groups that the cluster serves, such as `batch`."""
 
     async def rehearse(self, rehearsal: Rehearsal) -> Answered:
-        """Whether the cluster would do this with our credential; nothing is changed (a dry run, of verbs that the role has)."""
+        """Whether the cluster would do this with our credential, by a dry run of verbs in the role. It
+        changes nothing.
+        """
 
     async def any_pod(self, namespace: str) -> str:
-        """The name of some pod there, empty if there is none."""
+        """The name of any pod there, empty if there is none."""
 
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Makes the namespace if it does not exist, with our labels and the pod security level `restricted`, and sees to
-        it that these NetworkPolicies stand in it as they are written. Cheap to repeat.
+        """Creates the namespace if it does not exist, with our labels and the pod security level `restricted`. Ensures
+        that these NetworkPolicies exist in it as written. Cheap to repeat.
         """
 
     async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
-        """Creates the NetworkPolicy, or makes the one of that name say this. NotThere means its namespace does not exist."""
+        """Creates the NetworkPolicy, or updates the existing one to this manifest. NotThere: its namespace does not
+        exist.
+        """
 
     async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
-        """Sees to it that the ResourceClaimTemplate (`resource.k8s.io/v1`) stands. Cheap to repeat. NotThere means its namespace
-        does not exist, Refused that another of its name says something else, which nobody can change.
+        """Ensures that the ResourceClaimTemplate (`resource.k8s.io/v1`) exists. Cheap to repeat. NotThere: its
+        namespace does not exist. Refused: another template of its name has a different spec, which is immutable.
         """
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
@@ -228,31 +235,31 @@ class ClusterDriver(Protocol):
     async def open_gate(
         self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Takes a scheduling gate from the pod with this uid (Stale if another has the name, NotThere if gone), and in the
-        same step has it prefer the nodes that `wishes` say: preferred terms of a node affinity, in place of those it has.
-        Cheap to repeat: a pod that has no such gate any more and is told no wishes stays as it is.
+        """Removes a scheduling gate from the pod with this uid (Stale if another has the name, NotThere if gone). The
+        same step makes the pod prefer the nodes in `wishes`: they replace the preferred terms of its node affinity.
+        Cheap to repeat: a pod without this gate does not change if `wishes` is empty.
         """
 
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
         """The end of a pod's log."""
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
-        """All nodes, listed then watched, until cancelled; raises DriverError when the stream cannot be kept up."""
+        """All nodes, listed then watched, until cancelled; raises DriverError if the stream cannot be maintained."""
 
     def watch_pods(self) -> AsyncIterator[WatchEvent]:
-        """All pods of the cluster, ours and strangers'."""
+        """All pods of the cluster, ours and foreign."""
 
     def watch_jobs(self) -> AsyncIterator[WatchEvent]:
         """All Jobs that carry our install label."""
 
     async def device_classes(self) -> frozenset[str]:
-        """The names of the cluster's DeviceClasses; none where devices cannot be claimed."""
+        """The names of the cluster's DeviceClasses; empty if devices cannot be claimed."""
 
     def watch_slices(self) -> AsyncIterator[WatchEvent]:
-        """All ResourceSlices; a cluster that does not serve them has none. Raises Refused where we may not look."""
+        """All ResourceSlices; none on a cluster that does not serve them. Raises Refused if we may not read them."""
 
     def watch_claims(self) -> AsyncIterator[WatchEvent]:
-        """All ResourceClaims, ours and strangers'; as `watch_slices`."""
+        """All ResourceClaims, ours and foreign; otherwise as `watch_slices`."""
 
     async def close(self) -> None:
         """Frees connections and tasks."""

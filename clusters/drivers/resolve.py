@@ -1,4 +1,4 @@
-"""From a registered cluster to the one address its driver may connect to. Asked anew for every new driver."""
+"""Resolves a registered cluster to the one address that its driver may connect to, again for every new driver."""
 
 import socket
 from collections.abc import Mapping
@@ -21,16 +21,17 @@ from .address import ClusterAddress, Credential
 from .port import AuthFailed, Unreachable
 
 RESOLVE_SECONDS = 3
-# The system's resolver cannot be interrupted: a slow one occupies a thread of its own, never its caller for longer.
+# The system's resolver cannot be interrupted: a slow lookup occupies its own thread, and its caller only until the
+# limit.
 _RESOLVERS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="resolver")
 
 
 class AddressRefused(Unreachable):
-    """The server's address is one that the gateway does not connect to; nothing was sent."""
+    """The gateway does not connect to this server's address; no request was sent."""
 
 
 def resolve(host: str, port: int) -> tuple[str, ...]:
-    """The addresses of a name, in the resolver's order; Unreachable when there are none or it takes too long."""
+    """The addresses of a name, in the resolver's order; Unreachable if there are none or it takes too long."""
     try:
         found = _RESOLVERS.submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM).result(RESOLVE_SECONDS)
     except OutOfTime:
@@ -41,7 +42,7 @@ def resolve(host: str, port: int) -> tuple[str, ...]:
 
 
 def checked_address(server: Server) -> str:
-    """The address to connect to; AddressRefused when the egress guard accepts none."""
+    """The address to connect to; AddressRefused if the egress guard accepts none."""
     verdict = judge(resolve(server.host, server.port), server.port, allowed=settings.EGRESS_ALLOW, own=_own_servers())
     if not verdict.address:
         raise AddressRefused(f"{server.host} is refused: {verdict.why_not}")
@@ -49,7 +50,7 @@ def checked_address(server: Server) -> str:
 
 
 def address_for(cluster_id: UUID, name: str, connection: Connection) -> ClusterAddress:
-    """Where a cluster that may not be registered yet is to be called, its address checked now."""
+    """The address of a cluster that may not be registered yet, checked now."""
     return ClusterAddress(
         cluster_id=cluster_id,
         name=name,
@@ -62,9 +63,10 @@ def address_for(cluster_id: UUID, name: str, connection: Connection) -> ClusterA
 
 
 def address_of(cluster_id: UUID) -> ClusterAddress:
-    """Where a registered cluster is to be called: its address checked now, its credential unsealed.
+    """The address of a registered cluster, checked now, with its credential unsealed.
 
-    Raises Unreachable (no such cluster, unresolvable, refused address) or AuthFailed (no credential that can be opened).
+    Raises Unreachable (no such cluster, unresolvable, refused address) or AuthFailed (no credential that can be
+    opened).
     """
     cluster = Cluster.objects.filter(id=cluster_id).first()
     if cluster is None:
@@ -83,7 +85,7 @@ def address_of(cluster_id: UUID) -> ClusterAddress:
 
 
 def unsealed_credential(cluster_id: UUID) -> Credential:
-    """The cluster's credential; AuthFailed when it has none or the key ring cannot open it."""
+    """The cluster's credential; AuthFailed if it has none or the key ring cannot open it."""
     row = ClusterCredential.objects.filter(cluster_id=cluster_id).first()
     if row is None:
         raise AuthFailed("no credential is stored")
@@ -95,7 +97,7 @@ def unsealed_credential(cluster_id: UUID) -> Credential:
 
 
 def key_ring() -> KeyRing:
-    """The installation's key ring; ImproperlyConfigured in a process that was given none."""
+    """The installation's key ring; ImproperlyConfigured if this process has none."""
     demand("work with cluster credentials", "KEY_RING")
     return _read_key_ring(settings.KEY_RING)
 
@@ -106,9 +108,9 @@ def _read_key_ring(text: str) -> KeyRing:
 
 
 def _own_servers() -> frozenset[tuple[str, int]]:
-    """Our database's and broker's addresses and ports: a registered cluster must not be a way to knock on them.
+    """Addresses and ports of our database and broker: a registered cluster must not give access to them.
 
-    A process without REDIS_URL does not know the broker's; there only the guard's closed ranges keep it away.
+    A process without REDIS_URL does not know the broker's address; there only the guard's closed ranges block it.
     """
     broker = urlsplit(settings.REDIS_URL)
     own: set[tuple[str, int]] = set()

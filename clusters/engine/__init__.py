@@ -1,1 +1,3 @@
-"""Pure readings: what a Node object offers, what a kubeconfig may say, whether an address may be reached."""
+"""Pure readings: what a Node object offers, what a kubeconfig may contain, which addresses the gateway may
+connect to.
+"""

@@ -1,6 +1,6 @@
-"""The addresses that are not the public internet: one list, by which the gateway itself and the jobs' pods are bounded.
+"""The addresses outside the public internet: one list that limits both the gateway and the jobs' pods.
 
-It is written out and asks no library, whose view of what is private changes from release to release.
+The list is written out because libraries change what they consider private from release to release.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -9,7 +9,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 TRANSLATED = IPv6Network("64:ff9b::/96")
-"""Where a network that speaks IPv6 alone finds IPv4 addresses (NAT64): their 32 bits are the last ones."""
+"""The prefix under which an IPv6-only network reaches IPv4 addresses (NAT64): their 32 bits come last."""
 METADATA: frozenset[Address] = frozenset(
     ip_address(address)
     for address in (
@@ -54,10 +54,10 @@ _NOT_PUBLIC_IPV4 = tuple(
 _NOT_PUBLIC_IPV6 = tuple(
     IPv6Network(block)
     for block in (
-        "::/3",  # all that is not 2000::/3: loopback, IPv4 mapped and translated (64:ff9b::), discard
+        "::/3",  # everything outside 2000::/3: loopback, IPv4 mapped and translated (64:ff9b::), discard
         "2001::/23",  # protocol assignments, Teredo among them
         "2001:db8::/32",  # documentation, as 3fff::/20
-        "2002::/16",  # 6to4, which holds an IPv4 address
+        "2002::/16",  # 6to4, which contains an IPv4 address
         "3fff::/20",
         "4000::/2",
         "8000::/1",  # unique local (fc00::/7), link-local (fe80::/10), site-local (fec0::/10), multicast (ff00::/8)
@@ -66,7 +66,7 @@ _NOT_PUBLIC_IPV6 = tuple(
 
 
 def translated(network: Network) -> Network:
-    """Where NAT64 finds an IPv4 block; an IPv6 block is where it is."""
+    """An IPv4 block as NAT64 addresses; an IPv6 block as it is."""
     if isinstance(network, IPv6Network):
         return network
     start = int(TRANSLATED.network_address) + int(network.network_address)
@@ -80,6 +80,6 @@ def _also_translated(networks: tuple[Network, ...]) -> tuple[Network, ...]:
 NEVER_REACHED: tuple[Network, ...] = _also_translated(
     (*LINK_LOCAL, *sorted((ip_network(address) for address in METADATA), key=lambda block: (block.version, block)))
 )
-"""Link-local addresses and the metadata services of clouds: what no setting opens to jobs."""
+"""Link-local addresses and the metadata services of clouds: no setting opens these to jobs."""
 NOT_PUBLIC: tuple[Network, ...] = (*_also_translated(_NOT_PUBLIC_IPV4), *_NOT_PUBLIC_IPV6)
-"""What is open only to whom an administrator has listed it."""
+"""The gateway and jobs may reach these addresses only if an administrator has listed them."""

@@ -1,8 +1,9 @@
-"""The devices that drivers of Kubernetes' dynamic resource allocation publish, read into the same devices as labels give.
+"""Devices that drivers of Kubernetes' dynamic resource allocation publish, read into the same values as labelled
+devices.
 
 Sources: NVIDIA's driver (gpu.nvidia.com: `type`, `productName`, `profile`), AMD's (gpu.amd.com: `type`, `productName`,
 `deviceID`, `partitionProfile`), Intel's for GPUs and Gaudi (gpu.intel.com, gaudi.intel.com: `model`), Google's for TPUs
-(tpu.google.com: `accelerator`, `topology`, `chipCount`); all publish `memory` as capacity but Google's and Gaudi's.
+(tpu.google.com: `accelerator`, `topology`, `chipCount`). All publish `memory` as capacity except Google's and Gaudi's.
 """
 
 import json
@@ -28,17 +29,18 @@ ATTRIBUTES = frozenset(
     {"type", "productName", "profile", "deviceID", "partitionProfile", "model", "accelerator", "tpuGen", "topology"}
     | {"chipCount"}
 )
-"""Those that are read, of any driver; what else a device has is not kept."""
+"""The attributes that are read, of any driver; a device's other attributes are not kept."""
 Attributes = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSeen:
-    """One device of a ResourceSlice. `attributes` are the driver's own in ATTRIBUTES, by plain name, of whatever type, as text.
+    """One device of a ResourceSlice. `attributes` are the driver's own in ATTRIBUTES, by plain name, with values of any
+    type as text.
 
-    `memory` is its capacity of that name, a quantity, empty if it has none. `counters` are the sets of shared counters that
-    it draws on; `is_shared` means that several claims may be allocated it at once. `node` is its own node where the slice
-    lets each device have one.
+    `memory` is its capacity of that name, a quantity, empty if it has none. `counters` are the sets of shared counters
+    that it draws on. `is_shared` means that several claims may be allocated it at the same time. `node` is its own node
+    if the slice gives each device one.
     """
 
     name: str
@@ -51,14 +53,14 @@ class DeviceSeen:
 
 
 def device_of(driver: str, seen: DeviceSeen) -> Device | None:
-    """What a published device is, with the claim that asks for its like; None if it is no accelerator that we know."""
+    """A published device, with the claim for its kind; None if it is not a known accelerator."""
     told = tuple((key, value) for key, value in sorted(seen.attributes.items()) if key in ATTRIBUTES)
     return _read(driver, told, seen.memory, is_shared=seen.is_shared)
 
 
 @lru_cache(maxsize=4096)
 def _read(driver: str, told: tuple[tuple[str, str], ...], memory: str, *, is_shared: bool) -> Device | None:
-    """Kept, since a cluster's thousands of devices are of a few kinds."""
+    """Cached, because a cluster's thousands of devices are of a few kinds."""
     attributes, read = dict(told), _READERS.get(driver)
     found = read(attributes, _memory_mib(memory)) if read else None
     if found is None:
@@ -82,7 +84,7 @@ def _read(driver: str, told: tuple[tuple[str, str], ...], memory: str, *, is_sha
 
 
 def _expression(driver: str, asked: Sequence[tuple[str, str]]) -> str:
-    """In CEL. A selector that names an attribute that a device lacks fails the whole allocation, so each is looked for first."""
+    """A CEL expression. It checks each attribute first, because a missing attribute fails the whole allocation."""
     domain = json.dumps(driver)
     tests = [f"device.driver == {domain}"]
     for key, value in asked:
@@ -92,7 +94,7 @@ def _expression(driver: str, asked: Sequence[tuple[str, str]]) -> str:
 
 
 def _resource(driver: str, device_class: str, asked: Sequence[tuple[str, str]]) -> str:
-    """A name to count by, of a form that no extended resource can have."""
+    """A name to count by, in a form that no extended resource can have."""
     words = "-".join(value for key, value in asked if key != "type")
     slug = re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.")[:60]
     digest = blake2s(json.dumps([device_class, *asked]).encode(), digest_size=4).hexdigest()
@@ -100,7 +102,7 @@ def _resource(driver: str, device_class: str, asked: Sequence[tuple[str, str]]) 
 
 
 _Found = tuple[Device, str, tuple[str, ...]]
-"""The device, its DeviceClass, and the attributes that name its like."""
+"""The device, its DeviceClass, and the attributes that identify its kind."""
 
 
 def _nvidia(attributes: Attributes, memory_mib: int) -> _Found | None:
@@ -174,14 +176,14 @@ def _tpu(attributes: Attributes, memory_mib: int) -> _Found | None:
 
 
 def _hosts(arrangement: str, chips: str) -> int:
-    """How many nodes make up an accelerator of this arrangement, of so many chips a node."""
+    """The number of nodes in an accelerator of this arrangement, with `chips` chips per node."""
     per_host = int(chips) if chips.isascii() and chips.isdigit() and 0 < len(chips) < 4 else _CHIPS_PER_HOST  # noqa: PLR2004
     chips_in_all = prod(map(int, arrangement.split("x"))) if arrangement else 1
     return min(max(1, chips_in_all // max(per_host, 1)), _MOST_HOSTS)
 
 
 def _memory_mib(quantity: str) -> int:
-    """0 where it is missing or nothing that a device could have."""
+    """0 if it is missing or implausible for a device."""
     try:
         return offered(quantity, MEBIBYTES) if quantity else 0
     except Implausible:
@@ -196,4 +198,4 @@ _READERS: Mapping[str, Callable[[Attributes, int], _Found | None]] = {
     "tpu.google.com": _tpu,
 }
 DRIVERS = frozenset(_READERS)
-"""The drivers whose devices we know."""
+"""The drivers whose devices are known."""

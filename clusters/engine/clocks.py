@@ -1,7 +1,7 @@
-"""A cluster's clock beside ours: by how much it was measured to be off, since when, and what its instants are on our clock.
+"""A cluster's clock compared with ours: its measured difference, since when, and how its times convert to our clock.
 
-A measurement is the least difference that explains an answer that was dated in whole seconds: it may be too small, by a second
-and the round trip, and is never too large. So of the measurements of one era the largest counts.
+A measurement is the least difference that explains a response dated in whole seconds. It may be too small, by a second
+and the round trip, but is never too large. So the largest measurement of an era counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,16 @@ from typing import Any
 
 MOST_ERAS = 8
 NOISE_MS = 1_500
-"""Measurements that differ by no more are of one era."""
+"""Measurements belong to one era if they differ by at most this."""
 BELIEVED_MS = 2_000
-"""Clocks that differ by no more count as equal: Kubernetes writes whole seconds."""
+"""Clocks count as equal if they differ by at most this: Kubernetes writes whole seconds."""
 CHANGE_TAKES = timedelta(minutes=1)
-"""A clock was set some time between two measurements."""
+"""A clock was set at some time between two measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """From `since`, by our clock, the cluster's clock showed `skew_ms` more than ours."""
+    """From `since`, on our clock, the cluster's clock showed `skew_ms` more than ours."""
 
     since: datetime
     skew_ms: int
@@ -31,12 +31,12 @@ class Era:
 
 
 def eras_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Era, ...]:
-    """What `Era.as_json` wrote, the oldest first."""
+    """Reads what `Era.as_json` wrote, oldest first."""
     return tuple(Era(datetime.fromisoformat(era["since"]), era["skew_ms"]) for era in stored)
 
 
 def measured(eras: Sequence[Era], skew_ms: int, at: datetime) -> tuple[Era, ...]:
-    """The eras after one more measurement; the oldest are forgotten."""
+    """The eras after one more measurement; the oldest are dropped."""
     last = eras[-1] if eras else None
     if last is None or abs(last.skew_ms - skew_ms) > NOISE_MS:
         return (*eras, Era(at, skew_ms))[-MOST_ERAS:]
@@ -44,9 +44,9 @@ def measured(eras: Sequence[Era], skew_ms: int, at: datetime) -> tuple[Era, ...]
 
 
 def on_our_clock(eras: Sequence[Era], told: datetime, now: datetime) -> tuple[datetime, bool]:
-    """The instant that the cluster told as it was on our clock, and whether that is another than it told.
+    """The cluster's time converted to our clock, and whether the conversion changed it.
 
-    It is of the latest era in which the cluster's clock could have shown it; where there is none, of the latest of all.
+    It uses the latest era in which the cluster's clock could have shown this time; if there is none, the latest of all.
     """
     for number in range(len(eras) - 1, -1, -1):
         ours = _less(told, eras[number].skew_ms)
@@ -63,5 +63,5 @@ def _less(told: datetime, skew_ms: int) -> datetime:
         return told
     try:
         return told - timedelta(milliseconds=skew_ms)
-    except OverflowError:  # no instant at all; whoever asked bounds it by what we witnessed
+    except OverflowError:  # not a valid time; the caller bounds it by what the gateway observed
         return told

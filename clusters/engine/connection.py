@@ -1,4 +1,4 @@
-"""What somebody must tell us to reach a cluster: server, authorities, and one credential; each read strictly."""
+"""The data needed to reach a cluster: server, authorities, and one credential. Each is validated strictly."""
 
 import re
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class ConnectionFields:
 
 @dataclass(frozen=True, slots=True)
 class FieldNames:
-    """How the giver calls each field, so that a refusal names what they wrote."""
+    """The user's names of the fields, so that a refusal uses the names that they wrote."""
 
     server: str = "server"
     ca_pem: str = "ca_pem"
@@ -51,7 +51,9 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A checked way to a cluster. `ca_pem` holds certificates only; empty means the system's authorities."""
+    """A checked way to connect to a cluster. `ca_pem` contains only certificates; empty means the system's
+    authorities.
+    """
 
     server: Server
     ca_pem: str
@@ -62,7 +64,7 @@ PLAIN_NAMES = FieldNames()
 
 
 def read_connection(given: ConnectionFields, names: FieldNames = PLAIN_NAMES) -> Connection:
-    """The connection; Invalid names the first field at fault."""
+    """The connection; Invalid names the first wrong field."""
     if not given.server:
         raise Invalid.field(names.server, "required", "give the API server's address as https://host[:port]")
     server = read_server(given.server, names.server)
@@ -70,7 +72,7 @@ def read_connection(given: ConnectionFields, names: FieldNames = PLAIN_NAMES) ->
 
 
 def read_authorities(text: str, names: FieldNames = PLAIN_NAMES) -> str:
-    """The certificates of `text` in normal form, and nothing else that it may hold."""
+    """The certificates of `text` in normal form, without any other content."""
     if not text.strip():
         return ""
     return _pem(_certificates(text, names.ca_pem))

@@ -1,4 +1,4 @@
-"""What datasets are called, how large they may be, and which one a tenant means by a name."""
+"""The names and sizes of datasets, and which dataset a tenant's job means by a name."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ MOST_PLACES = 20
 
 
 class BadSize(ValueError):  # noqa: N818 - says what the text is
-    """No size of a dataset; `code` is the field's, the text says why."""
+    """Not a valid size of a dataset; `code` is the field's, the text gives the reason."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -35,7 +35,7 @@ def size_of(text: str) -> int:
 
 
 def is_name(text: str) -> bool:
-    """Whether a dataset may be called so."""
+    """Whether this is a valid name of a dataset."""
     return re.match(DATASET_PATTERN, text) is not None
 
 
@@ -46,7 +46,7 @@ def is_region(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a dataset lies: in `region`, or on one cluster, whose region that is (empty where it tells none)."""
+    """Where a dataset is stored: in `region`, or on one cluster in that region (empty if the cluster reports none)."""
 
     region: str
     cluster_id: UUID | None = None
@@ -54,7 +54,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class KnownData:
-    """A dataset as jobs of its tenant and all below it see it."""
+    """A dataset as jobs of its tenant and its descendants see it."""
 
     tenant_path: str
     name: str
@@ -67,7 +67,7 @@ Catalogue = Mapping[str, Mapping[str, KnownData]]
 
 
 def catalogue_of(datasets: Iterable[KnownData]) -> Catalogue:
-    """The datasets, to be looked up."""
+    """The datasets, indexed for lookup."""
     found: dict[str, dict[str, KnownData]] = {}
     for one in datasets:
         found.setdefault(one.name, {})[one.tenant_path] = one
@@ -75,7 +75,7 @@ def catalogue_of(datasets: Iterable[KnownData]) -> Catalogue:
 
 
 def meant(catalogue: Catalogue, tenant_path: str, name: str) -> KnownData | None:
-    """The dataset that a tenant's job means: its own, else that of the nearest tenant above; None if there is none."""
+    """The dataset that a tenant's job means: its own, else the nearest ancestor's; None if there is none."""
     by_path = catalogue.get(name)
     while by_path:
         if tenant_path in by_path:

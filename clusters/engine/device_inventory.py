@@ -1,7 +1,7 @@
-"""The devices of a cluster that are claimed, kept up to date event by event: what each node has, and what is allocated.
+"""The claimable devices of a cluster, updated event by event: what each node has, and what is allocated.
 
-Where a node announces a vendor's devices as extended resources too, those count and the published ones do not: they are
-the same devices. What is allocated of the published ones is then deducted from the announced.
+If a node also announces a vendor's devices as extended resources, those count and the published ones do not: they are
+the same devices. The allocated published devices are then deducted from the announced ones.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ _DeviceKey = tuple[str, str, str]
 
 
 class LabelledNode(Protocol):
-    """What is read of a node here."""
+    """The fields of a node that this module reads."""
 
     @property
     def name(self) -> str: ...
@@ -32,8 +32,8 @@ class LabelledNode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClaimableDevices:
-    """`by_node` are units by node and kind of device; `used` and `foreign` are those allocated to anybody, and to strangers,
-    by node and resource. `apart` are kinds that no one node has.
+    """`by_node` are units by node and kind of device. `used` are the units allocated to any workload and `foreign`
+    those allocated to foreign ones, by node and resource. `apart` are kinds that no single node has.
     """
 
     by_node: Mapping[str, Mapping[Device, int]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ClaimableDevices:
 
 @dataclass(frozen=True, slots=True)
 class _There:
-    """What nodes have of claimable devices, what they announce instead, and the kinds that no one node has."""
+    """The nodes' claimable devices, what they announce instead, and the kinds that no single node has."""
 
     by_node: Mapping[str, Mapping[Device, int]]
     instead: Mapping[str, Mapping[str, Mapping[Device, int]]]
@@ -63,28 +63,28 @@ class DeviceInventory:
         self._claims: dict[str, tuple[bool, tuple[_DeviceKey, ...]]] = {}
         self._classes: frozenset[str] = frozenset()
         self._there: _There | None = None
-        """What nodes have, until slices, classes or nodes change: claims change far more often."""
+        """The nodes' devices, cached until slices, classes or nodes change: claims change far more often."""
         self._listed: set[str] = set()
         self._is_closed = False
         self._weights = {"slices": 0, "claims": 0}
 
     @property
     def weight(self) -> int:
-        """Estimated bytes of all that is kept."""
+        """Estimated bytes of all data that is kept."""
         return sum(self._weights.values())
 
     @property
     def is_complete(self) -> bool:
-        """Both slices and claims have been listed, or turned out to be closed to us."""
+        """Whether slices and claims have both been listed, or access to them was refused."""
         return self._is_closed or self.is_known
 
     @property
     def is_known(self) -> bool:
-        """Both have been listed, and neither was closed to us since."""
+        """Whether both have been listed, without a refusal since."""
         return self._listed == {"slices", "claims"}
 
     def see_slices(self, kind: EventKind, slices: Sequence[SliceSeen]) -> bool:
-        """Takes one event of `watch_slices`; whether anything changed."""
+        """Applies one event of `watch_slices`; returns whether anything changed."""
         changed = False
         if kind == "listed":
             present = {each.name for each in slices}
@@ -96,7 +96,7 @@ class DeviceInventory:
         return changed
 
     def see_claims(self, kind: EventKind, claims: Sequence[ClaimSeen]) -> bool:
-        """Takes one event of `watch_claims`; whether anything changed."""
+        """Applies one event of `watch_claims`; returns whether anything changed."""
         changed = False
         if kind == "listed":
             before = len(self._claims)
@@ -122,7 +122,7 @@ class DeviceInventory:
         return held is not None
 
     def see_classes(self, names: Collection[str]) -> bool:
-        """Takes the names of the cluster's DeviceClasses; whether they changed."""
+        """Sets the names of the cluster's DeviceClasses; returns whether they changed."""
         changed = self._classes != frozenset(names)
         self._classes = frozenset(names)
         if changed:
@@ -130,18 +130,20 @@ class DeviceInventory:
         return changed
 
     def nodes_changed(self) -> None:
-        """The nodes that the next snapshot is given are others, or say something else."""
+        """The nodes of the next snapshot have changed."""
         self._there = None
 
     def close(self) -> bool:
-        """We may not look: nothing counts until both have been listed again. Whether anything changed."""
+        """Records that access is refused: no device counts until both have been listed again. Returns whether anything
+        changed.
+        """
         changed = not self._is_closed
         self._is_closed = True
         self._listed.clear()
         return changed
 
     def snapshot(self, nodes: Mapping[str, LabelledNode]) -> ClaimableDevices:
-        """What these nodes have, and what of it is allocated; nothing while we do not know both."""
+        """The devices of these nodes, and how many are allocated; empty while slices or claims are not known."""
         if not self.is_known:
             return ClaimableDevices()
         if self._stale or self._there is None:
@@ -166,7 +168,7 @@ class DeviceInventory:
         return _There({name: dict(own.values()) for name, own in by_node.items()}, instead, tuple(apart))
 
     def _note_listed(self, what: str) -> bool:
-        """Whether now, for the first time, both are known."""
+        """Whether both are now known for the first time."""
         was_known = self.is_known
         self._listed.add(what)
         self._is_closed &= not self.is_known
@@ -194,7 +196,7 @@ class DeviceInventory:
         return True
 
     def _reread(self) -> None:
-        """Reads again the pools of which a slice has changed."""
+        """Reads the pools with changed slices again."""
         for key in self._stale:
             reading = read_pool([self._slices[name] for name in sorted(self._members[key])])
             if reading == NOTHING_READ:
@@ -206,7 +208,7 @@ class DeviceInventory:
         self._stale.clear()
 
     def _judged(self, device: Device, labels: Mapping[str, str]) -> Device:
-        """The device with what this cluster and node say against starting anything on it."""
+        """The device, with the reason if this cluster or node prevents jobs from starting on it."""
         if device.unplaceable:
             return device
         if device.device_class not in self._classes:
@@ -218,7 +220,9 @@ class DeviceInventory:
     def _allocated(
         self, instead: Mapping[str, Mapping[str, Mapping[Device, int]]]
     ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
-        """Units allocated to anybody, and to strangers, by node and resource. A device counts once, however often allocated."""
+        """Units allocated to any workload, and to foreign ones, by node and resource. A device counts once, even if
+        allocated repeatedly.
+        """
         taken: dict[tuple[PoolKey, str], bool] = {}
         for is_ours, devices in self._claims.values():
             for driver, pool, name in devices:
@@ -240,12 +244,14 @@ class DeviceInventory:
 
 
 def _weight(*devices: _DeviceKey) -> int:
-    """Of a claim that is kept."""
+    """The weight of a stored claim."""
     return KNOWN_UID + sum(ENTRY + sum(map(len, device)) for device in devices)
 
 
 def _add(own: dict[str, tuple[Device, int]], device: Device, units: int) -> None:
-    """One claim asks for all devices of a resource, so they are one kind, and have what the least of them has."""
+    """One claim requests all devices of a resource, so they count as one kind, with the lowest value of
+    each property.
+    """
     known, so_far = own.get(device.resource, (device, 0))
     least = replace(known, memory_mib=min(known.memory_mib, device.memory_mib))
     own[device.resource] = (least, so_far + units)
@@ -260,8 +266,8 @@ def _announced_by_vendor(node: LabelledNode) -> dict[str, Mapping[Device, int]]:
 
 
 def _counted_as(device: Device, instead: Mapping[str, Mapping[Device, int]]) -> tuple[str, int]:
-    """The resource that an allocated device is a part of, and how many units of it: the one that the node announces for the
-    same device, if it does.
+    """The resource of an allocated device, and its units: the node's extended resource for the same device, if it
+    announces one.
     """
     for other in instead.get(device.vendor, {}):
         if other.profile == device.profile:

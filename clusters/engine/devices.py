@@ -1,8 +1,8 @@
-"""The devices of a node, as each vendor's plugin and labeller tell of them, before they have a flavor's name.
+"""The devices of a node, as each vendor's plugin and labeller report them, before they get a flavor's name.
 
-Sources: NVIDIA's GPU feature discovery and device plugin (nvidia.com/*), AMD's device plugin and node labeller (amd.com/*,
-beta.amd.com/*), Intel's GPU plugin with its node feature rules (gpu.intel.com/*), the Gaudi plugin (habana.ai/gaudi), GKE's
-labels on GPU and TPU nodes (cloud.google.com/gke-*).
+Sources: NVIDIA's GPU feature discovery and device plugin (nvidia.com/*), AMD's device plugin and node labeller
+(amd.com/*, beta.amd.com/*), Intel's GPU plugin with its node feature rules (gpu.intel.com/*), the Gaudi plugin
+(habana.ai/gaudi), GKE's labels on GPU and TPU nodes (cloud.google.com/gke-*).
 """
 
 import re
@@ -36,9 +36,10 @@ SLICES_ON_DEMAND = "its TPU slices are formed on demand by a controller that the
 class Device:
     """One kind of device on a node. `selector` is the labels that pick its nodes.
 
-    Devices that are claimed, not asked for as an extended resource, have a `device_class` and an expression in `cel` that
-    tells their like from others; `resource` is then only the name they are counted by. A GPU of which a unit is a part has `shares` parts of the kind `share` (shared, mps, a partition). `slice_hosts` is
-    over one where several nodes make up one accelerator. `unplaceable` says why no job can be started on it.
+    Claimed devices, unlike extended resources, have a `device_class` and an expression in `cel` that identifies their
+    kind; `resource` is then only the name they are counted by. If a unit is a part of a GPU, the GPU has `shares` parts
+    of the kind `share` (shared, mps, a partition). `slice_hosts` is over one if several nodes make up one accelerator.
+    `unplaceable` says why no job can be started on it.
     """
 
     vendor: str
@@ -58,13 +59,13 @@ class Device:
 
 
 def announced(labels: Labels, allocatable: Mapping[str, str]) -> Iterator[tuple[Device, int]]:
-    """Each device of `devices_of` with how many units of it there are; none where the amount is nothing that a node has."""
+    """Each device of `devices_of` with its number of units; devices with an implausible amount are omitted."""
     for device in devices_of(labels, allocatable):
         yield device, _units(allocatable, device.resource)
 
 
 def devices_of(labels: Labels, allocatable: Mapping[str, str]) -> Iterator[Device]:
-    """A device for each extended resource that we know; how many there are of it is the resource's amount."""
+    """A device for each known extended resource; the resource's amount is the number of units."""
     for resource in sorted(allocatable):
         if resource in {"nvidia.com/gpu", "nvidia.com/gpu.shared"}:
             yield (_gke if _is_gke(labels) else _nvidia)(labels, resource, allocatable)
@@ -108,7 +109,7 @@ def _nvidia(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> De
     is_shared = product.endswith("-SHARED") or strategy in {"time-slicing", "mps"}
     replicas = _whole(labels.get("nvidia.com/gpu.replicas", ""))
     if resource == "nvidia.com/gpu" and _units(allocatable, "nvidia.com/gpu.shared"):
-        return device  # renamed shares stand beside: what kept its name is whole
+        return device  # renamed shares are listed separately: devices that kept the name are whole
     if resource == "nvidia.com/gpu" and not is_shared and replicas <= 1:
         return device
     shares = replicas if replicas > 1 else _ratio(_units(allocatable, resource), labels.get("nvidia.com/gpu.count", ""))
@@ -117,7 +118,9 @@ def _nvidia(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> De
 
 
 def _shared(device: Device, shares: int, labels: Labels, strategy_label: str) -> Device:
-    """The device cut into so many shares; what MPS cuts has its part of the memory, what time-slicing cuts has all of it."""
+    """The device divided into `shares` shares. With MPS each share has its part of the memory, with time-slicing all of
+    it.
+    """
     if device.profile:
         return replace(device, shares=max(shares, 1), unplaceable=SHARED_SLICE)
     if shares <= 1:
@@ -200,7 +203,7 @@ def _amd(labels: Labels, resource: str, partition: str) -> Device:
 
 
 def _fact(labels: Labels, key: str) -> tuple[tuple[str, str], str] | None:
-    """AMD's labeller writes `key=value`, and in its beta form `key.value=count`: the selecting label and the value."""
+    """The selecting label and the value. AMD's labeller writes `key=value`, and in its beta form `key.value=count`."""
     if labels.get(key):
         return (key, labels[key]), labels[key]
     if key.startswith("beta."):
@@ -211,7 +214,9 @@ def _fact(labels: Labels, key: str) -> tuple[tuple[str, str], str] | None:
 
 
 def _intel(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> Device:
-    """Intel's plugin says nowhere that containers share its devices, but counts each as many times as they may."""
+    """Intel's plugin does not report that containers share its devices, but counts each device once per allowed
+    container.
+    """
     model = gpu_models.intel_model(labels.get("gpu.intel.com/product", "")) or "intel-gpu"
     memory_mib = gpu_models.usual_memory_mib(model)
     shares = _ratio(_units(allocatable, resource), labels.get("gpu.intel.com/device.count", ""))
@@ -220,7 +225,7 @@ def _intel(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> Dev
 
 
 def _gaudi(labels: Labels, resource: str) -> Device:
-    """Gaudi's plugin labels no product; where a cloud's instance type tells the generation, that selects it."""
+    """Gaudi's plugin labels no product; if a cloud's instance type names the generation, that label selects it."""
     for key in ("habana.ai/hpu.product", INSTANCE_TYPE):
         model = gpu_models.gaudi_model(labels.get(key, ""))
         if model:
@@ -246,7 +251,7 @@ def _tpu(labels: Labels, resource: str) -> Device:
 
 
 def mig_profile(text: str) -> str:
-    """A MIG profile as users write it (`+me` cannot stand in a resource name); empty for what is none."""
+    """A MIG profile as users write it (`+me` is not allowed in a resource name); empty if it is not one."""
     return re.sub(r"\.me$", "+me", text) if _PROFILE.fullmatch(text) else ""
 
 
@@ -266,11 +271,11 @@ def _units(allocatable: Mapping[str, str], resource: str) -> int:
 
 
 def _ratio(units: int, devices: str) -> int:
-    """How many units there are of each device; 0 where that is not a whole number."""
+    """The number of units of each device; 0 if it is not a whole number."""
     count = _whole(devices)
     return units // count if count and units % count == 0 else 0
 
 
 def _whole(text: str) -> int:
-    """A label's whole number; 0 when it is missing, junk or absurd."""
+    """A label's whole number; 0 if it is missing, invalid or implausible."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0  # noqa: PLR2004 - up to a billion

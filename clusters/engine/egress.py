@@ -1,8 +1,8 @@
-"""Which servers the gateway may connect to: reading a server's URL, and judging the addresses its name resolves to.
+"""Which servers the gateway may connect to: parses a server's URL and checks the addresses that its name resolves to.
 
-Public addresses are allowed; everything else (loopback, link-local, private, shared, reserved, multicast, the metadata
-services of clouds) only when an administrator listed its block. A name is judged by what it resolves to, and the
-caller connects to the very address that was judged, so a name that resolves differently a moment later gains nothing.
+Public addresses are allowed. All others (loopback, link-local, private, shared, reserved, multicast, the metadata
+services of clouds) are allowed only if an administrator listed their block. The check uses the addresses that a name
+resolves to, and the caller connects to the checked address. So a name that later resolves differently gains nothing.
 """
 
 import re
@@ -46,7 +46,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The one address to connect to, or empty and why not, in words for the person who gave the server."""
+    """The one address to connect to, or empty and the reason, as a message for the user who gave the server."""
 
     address: str
     why_not: str = ""
@@ -129,7 +129,7 @@ def judge(
 
 
 def _unwrapped(address: Address) -> Address:
-    """The IPv4 address inside an IPv6 one, where the network would deliver to it."""
+    """The IPv4 address inside an IPv6 one, if the network would deliver to it."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -139,12 +139,14 @@ def _unwrapped(address: Address) -> Address:
 
 
 def _why_not(address: Address, port: int, networks: Sequence[Network], own: Collection[tuple[str, int]]) -> str:
-    """Empty when allowed. The text names kinds of address, never which name resolved to what: that would map our network."""
+    """Empty if allowed. The text names kinds of address, never which name resolved to what: that would map
+    our network.
+    """
     listed = [network for network in networks if network.version == address.version and address in network]
     if (str(address), port) in own:
         return "this is one of the gateway's own servers"
     if address in METADATA:
-        # A wide block such as 169.254.0.0/16 does not open the metadata service by accident.
+        # A wide block such as 169.254.0.0/16 must not open the metadata service by accident.
         exact = any(network.num_addresses == 1 for network in listed)
         return "" if exact else "metadata services are not clusters"
     if listed:

@@ -1,8 +1,8 @@
-"""What whoever steals a credential must not be able to do with it, as writes that a cluster is asked about and does not do.
+"""Writes that a stolen credential must not allow, as dry runs that a cluster evaluates but does not perform.
 
-A role alone does not keep a thief in: who may create namespaces and Jobs may have the Jobs run as anything, anywhere. The
-admission policies of `docs/reference/cluster-access.yaml` keep them in, and whether those are there, are the present ones and
-count for this very credential shows only in what the cluster answers.
+A role alone does not confine a thief: an account that may create namespaces and Jobs can run Jobs as anything,
+anywhere. The admission policies of `docs/reference/cluster-access.yaml` confine it. Only the cluster's responses show
+whether these policies exist, are current and apply to this credential.
 """
 
 import re
@@ -14,9 +14,11 @@ from .health import Reason
 from .inventory import INSTALL_LABEL
 
 PREFIX = "swy-"
-"""What the names of our namespaces begin with."""
+"""The prefix of our namespaces' names."""
 PROBE_NAMESPACE = "swy-probe"
-"""One that the manifest makes and nothing runs in: what the policies say of Jobs shows only where Jobs may be."""
+"""A namespace that the manifest creates and nothing runs in: the policies' response on Jobs shows only where Jobs are
+allowed.
+"""
 FOREIGN_NAMESPACES = ("kube-system", "default")
 DEVICES = "resource.k8s.io"
 TENANT_LABEL = "switchyard.dev/tenant"
@@ -38,8 +40,9 @@ _MOST_TOLD = 300
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A write that a cluster is only asked about. `what` it would do, in words that follow `may`; `api` is the group and
-    version of the manifest, whose name says which object. A `change` is a merge patch of an object that exists.
+    """A write that a cluster evaluates in a dry run. `what` describes it, as text that follows `may`. `api` is the
+    group and version of the manifest, whose name identifies the object. A `change` is a merge patch of an existing
+    object.
     """
 
     what: str
@@ -50,18 +53,20 @@ class Rehearsal:
 
     @property
     def namespace(self) -> str:
-        """Where, empty for a namespace itself."""
+        """The namespace, empty if the object is a namespace."""
         return str(self.manifest["metadata"].get("namespace", ""))
 
     @property
     def name(self) -> str:
-        """Of which object."""
+        """The object's name."""
         return str(self.manifest["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """How a cluster took a rehearsal: it `would` do it, it would not, or (None) it said neither. `reason` in its words."""
+    """A cluster's response to a rehearsal: it `would` do it, it would not, or (None) neither is clear. `reason` is its
+    own message.
+    """
 
     rehearsal: Rehearsal
     would: bool | None
@@ -70,7 +75,9 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What the rehearsals showed, in words: escapes that are `open`, answers that are `unclear`, work that is `hindered`."""
+    """The results of the rehearsals, as text: escapes that are `open`, responses that are `unclear`, work that is
+    `hindered`.
+    """
 
     open: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
@@ -78,13 +85,13 @@ class Confinement:
 
     @property
     def holds(self) -> bool:
-        """Whether a thief stays where we are, and we can work."""
+        """Whether a thief is confined to our objects, and the gateway can work."""
         return not (self.open or self.unclear or self.hindered)
 
 
 def escapes(groups: Collection[str], code: str, foreign_pods: Sequence[tuple[str, str]] = ()) -> list[Rehearsal]:
-    """What must be refused on a cluster that serves these API groups. `code` makes names that nobody has; `foreign_pods`
-    (namespace, name) are some that stand there.
+    """The writes that a cluster with these API groups must refuse. `code` makes names that do not exist; `foreign_pods`
+    (namespace, name) are some that exist there.
     """
     name = f"{PREFIX}probe-{code}"
     found = [
@@ -109,7 +116,7 @@ def escapes(groups: Collection[str], code: str, foreign_pods: Sequence[tuple[str
 
 
 def duties(groups: Collection[str], code: str) -> list[Rehearsal]:
-    """What must be accepted there: each kind of object as the gateway writes it."""
+    """The writes that it must accept: each kind of object as the gateway writes it."""
     name = f"{PREFIX}probe-{code}"
     found = [
         _namespace("create namespaces", name, _namespace_labels()),
@@ -122,7 +129,7 @@ def duties(groups: Collection[str], code: str) -> list[Rehearsal]:
 
 
 def judged(escaping: Sequence[Answered], working: Sequence[Answered]) -> Confinement:
-    """What the answers amount to. Only a plain no to an escape and a plain yes to a duty count as such."""
+    """The result of the responses. Only a plain refusal of an escape and a plain acceptance of a duty count as such."""
     return Confinement(
         open=tuple(answer.rehearsal.what for answer in escaping if answer.would),
         unclear=tuple(_told(answer) for answer in (*escaping, *working) if answer.would is None),
@@ -131,7 +138,7 @@ def judged(escaping: Sequence[Answered], working: Sequence[Answered]) -> Confine
 
 
 def confinement_findings(found: Confinement, kubernetes_version: str) -> list[Reason]:
-    """What is held against a credential that is not confined, or not provably, or that is confined too much to work."""
+    """The findings against a credential that is not confined, not provably confined, or confined too much to work."""
     if found.open:
         told = f"Someone who steals the credential can {', '.join(found.open)}. {_why_open(kubernetes_version)}"
         return [Reason("excess_permission", told)]
@@ -149,7 +156,9 @@ def confinement_findings(found: Confinement, kubernetes_version: str) -> list[Re
 
 
 def has_policies(kubernetes_version: str) -> bool:
-    """Whether Kubernetes of this version has all that the manifest's admission policies need; yes where it says none."""
+    """Whether this version of Kubernetes supports all of the manifest's admission policies; true if the version is
+    unknown.
+    """
     numbers = re.match(r"v?(\d{1,4})\.(\d{1,4})", kubernetes_version)
     return numbers is None or (int(numbers[1]), int(numbers[2])) >= OLDEST_WITH_POLICIES
 
@@ -187,7 +196,7 @@ def _namespace(what: str, name: str, labels: Mapping[str, str]) -> Rehearsal:
 
 
 def _job(what: str, namespace: str, name: str, *, pod: Mapping[str, Any] | None = None) -> Rehearsal:
-    """A suspended Job as the gateway renders it (federation.engine.objects.rendering; a test holds the two together)."""
+    """A suspended Job as the gateway renders it (federation.engine.objects.rendering; a test compares the two)."""
     amounts = {"cpu": "1", "memory": "1Mi", "ephemeral-storage": "64Gi"}
     container = {
         "name": "probe",

@@ -1,6 +1,6 @@
-"""From a node's labels and extended resources to flavors: what it offers, under which name, and how to select it.
+"""Derives flavors from a node's labels and extended resources: what it offers, under which name, and how to select it.
 
-The devices are read by `devices`. Capacity types: GKE, EKS, AKS and Karpenter; switchyard.dev/capacity-type overrides them.
+`devices` reads the devices. Capacity types: GKE, EKS, AKS and Karpenter; switchyard.dev/capacity-type overrides them.
 """
 
 import re
@@ -34,7 +34,7 @@ _CAPACITY_KEYS = frozenset(key for key, _ in _CAPACITY_LABELS)
 
 @dataclass(frozen=True, slots=True)
 class FlavorOffer:
-    """A flavor as one node offers it, `units` of it. `node_selector` is read by `match_expressions`."""
+    """A flavor as one node offers it, with `units` of it. `match_expressions` reads `node_selector`."""
 
     name: str
     vendor: str
@@ -46,21 +46,21 @@ class FlavorOffer:
     node_selector: Mapping[str, str]
     units: int = 0
     slice_hosts: int = 1
-    """Over one where so many nodes make up one accelerator, which a gang must not leave."""
+    """Over one if this number of nodes makes up one accelerator, which a gang must not leave."""
     unplaceable: str = ""
     """Why no job can be started on it; empty if one can."""
     device_class: str = ""
-    """Set where its devices are claimed by this DeviceClass; `cel` then tells them from others of the class."""
+    """Set if this DeviceClass claims its devices; `cel` then selects them from others of the class."""
     cel: str = ""
 
 
 def flavors_of(
     labels: Labels, allocatable: Mapping[str, str], claimable: Mapping[Device, int] = MappingProxyType({})
 ) -> tuple[tuple[FlavorOffer, ...], tuple[str, ...]]:
-    """What a node offers, and what it claims that no node could have (left out, in words fit to show).
+    """A node's offers, and its implausible claims (left out, as text that is safe to show).
 
-    `claimable` are units of devices that are claimed there, shown even where there are none. A node without devices
-    offers the CPU flavor with 0 units.
+    `claimable` are units of claimable devices there, shown even if the number is zero. A node without devices offers
+    the CPU flavor with 0 units.
     """
     capacity_type, capacity_selector = capacity_of(labels)
     offers: list[FlavorOffer] = []
@@ -80,7 +80,7 @@ def flavors_of(
 
 
 def capacity_of(labels: Labels) -> tuple[CapacityType, Mapping[str, str]]:
-    """How a node was bought, and the label that says so if it is not on demand. Unlabelled means on demand."""
+    """How a node was bought, and the label that says so unless it is on demand. Nodes without a label are on demand."""
     for key, meanings in _CAPACITY_LABELS:
         value = labels.get(key, "")
         if value in meanings:
@@ -91,10 +91,9 @@ def capacity_of(labels: Labels) -> tuple[CapacityType, Mapping[str, str]]:
 def unify(offers: Iterable[FlavorOffer]) -> tuple[dict[str, FlavorOffer], dict[FlavorKey, str]]:
     """A cluster's flavors by name, and the name of each node's offer by `key_of`.
 
-    Two products that share a canonical name but not a selector or a resource stay apart: the later in the order of their
-    selectors is numbered.
-    On-demand flavors exclude the labels by which this cluster marks spot and reserved nodes, and CPU flavors those by
-    which it marks nodes with accelerators.
+    Two products with the same canonical name but a different selector or resource remain separate: the later in the
+    order of their selectors gets a number. On-demand flavors exclude the labels by which this cluster marks spot and
+    reserved nodes, and CPU flavors those by which it marks nodes with accelerators.
     """
     distinct = {key_of(offer): offer for offer in offers}
     bought = {pair for offer in distinct.values() for pair in offer.node_selector.items() if pair[0] in _CAPACITY_KEYS}
@@ -121,7 +120,7 @@ def unify(offers: Iterable[FlavorOffer]) -> tuple[dict[str, FlavorOffer], dict[F
 
 
 def key_of(offer: FlavorOffer) -> FlavorKey:
-    """What makes two nodes' offers the same flavor."""
+    """The key that two nodes' offers of the same flavor share."""
     return offer.name, tuple(sorted(offer.node_selector.items())), offer.resource_name
 
 
@@ -132,7 +131,7 @@ def _joined(values: Iterable[str]) -> str:
 def match_expressions(node_selector: Mapping[str, str]) -> list[dict[str, object]]:
     """A flavor's selector as `matchExpressions` of a required node affinity.
 
-    A key with `!` in front must not have any of the comma-separated values; `*` means the label must be absent.
+    A key with the prefix `!` must not have any of the comma-separated values; `*` means the label must be absent.
     """
     expressions: list[dict[str, object]] = []
     for key, value in sorted(node_selector.items()):
@@ -146,7 +145,7 @@ def match_expressions(node_selector: Mapping[str, str]) -> list[dict[str, object
 
 
 def offer_of(device: Device) -> FlavorOffer:
-    """A device that no one node has, as a flavor."""
+    """A device that no single node has, as a flavor."""
     return _named(device, "on_demand", {})
 
 

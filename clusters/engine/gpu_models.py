@@ -1,7 +1,7 @@
-"""Names of accelerators: what device plugins call a model, brought to the one name that jobs and quotas use.
+"""Names of accelerators: maps device plugins' model names to the one name that jobs and quotas use.
 
-Models sold with different amounts of memory carry the amount (`A100-40GB`); the others do not (`T4`, `L40S`, `H200`).
-A product nobody has told us about keeps the name its plugin gave it.
+Models sold with different amounts of memory include the amount (`A100-40GB`); the others do not (`T4`, `L40S`, `H200`).
+An unknown product keeps the name from its plugin.
 """
 
 import re
@@ -32,7 +32,7 @@ _MEMORY_GB = {
     "tpu-v5p-slice": 95, "tpu-v6e-slice": 32, "tpu7x": 192,
 }  # fmt: skip
 AMD_COMPUTE_DIES = {"MI300A": 6, "MI300X": 8, "MI308X": 4, "MI325X": 8, "MI350X": 8, "MI355X": 8}
-"""Into so many parts the partitioning `cpx` cuts a GPU."""
+"""The number of parts into which the partitioning `cpx` divides a GPU."""
 AMD_DEVICE_IDS = {
     "738c": "MI100",
     "7408": "MI250X",
@@ -52,8 +52,8 @@ AMD_DEVICE_IDS = {
 def nvidia_model(product: str, memory_mib: int = 0) -> tuple[str, str]:
     """(model, variant) of an NVIDIA product name as GPU feature discovery or GKE writes it.
 
-    `variant` tells apart what differs in more than memory (`pcie`, `nvl`, `mega`; empty for SXM and single-form cards).
-    `memory_mib` settles the size when the name does not say it; give 0 when it describes a slice.
+    `variant` distinguishes products that differ in more than memory (`pcie`, `nvl`, `mega`; empty for SXM and
+    single-form cards). `memory_mib` determines the size if the name does not; give 0 if it describes a slice.
     """
     plain = re.sub(
         r"^(NVIDIA[ -])?(TESLA[ -]|GEFORCE[ -]|QUADRO[ -]|GRID[ -])?", "", product.strip(), flags=re.IGNORECASE
@@ -81,7 +81,7 @@ def intel_model(product: str) -> str:
 
 
 def gaudi_model(text: str) -> str:
-    """The generation of Gaudi in a product's or an instance type's name; empty where it names none."""
+    """The generation of Gaudi in a product's or an instance type's name; empty if it names none."""
     found = re.search(r"gaudi-?([23])?", text, re.IGNORECASE)
     if found:
         return f"Gaudi{found.group(1) or ''}"
@@ -89,7 +89,7 @@ def gaudi_model(text: str) -> str:
 
 
 def usual_memory_mib(model: str) -> int:
-    """How much memory a device of this model has, where no label says it; 0 if we do not know."""
+    """The memory of a device of this model in MiB, used if no label gives it; 0 if unknown."""
     base, _, size = model.rpartition("-")
     if base in _SIZES_GB and size.endswith("GB"):
         return int(size.removesuffix("GB")) * 1024

@@ -1,4 +1,4 @@
-"""What a cluster's health follows from: an answer, silence or a refusal, and the findings against it."""
+"""How a cluster's health is derived: from a response, silence or a refusal, and the findings against it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from datetime import datetime
 from types import MappingProxyType
 
 MAX_CLOCK_SKEW_MS = 60_000
-"""Beyond this the cluster's instants cannot be trusted for usage, and tokens fail in odd ways."""
+"""Beyond this difference the cluster's times cannot be trusted for usage, and tokens fail unpredictably."""
 NOT_READY_SHARE = 4
-"""One node in so many not ready makes a cluster degraded."""
+"""A cluster is degraded if at least one node in this number is not ready."""
 NODES_NAMED = 5
 TOO_LARGE = "too_large"
 OPEN_STATES = frozenset({"ready", "degraded"})
@@ -17,7 +17,7 @@ OPEN_STATES = frozenset({"ready", "degraded"})
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a cluster is not simply ready: `code` stable, `message` for people."""
+    """Why a cluster is not simply ready: `code` is stable, `message` is for users."""
 
     code: str
     message: str
@@ -29,7 +29,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How far what is known of a cluster can be trusted: whole minutes since it was observed, 0 while that is recent."""
+    """How current a cluster's data is: whole minutes since the last observation, 0 while that is recent."""
 
     minutes: int = 0
     is_stale: bool = False
@@ -41,9 +41,10 @@ FRESH = Freshness()
 def freshness(
     now: datetime, last_seen_at: datetime | None, observed_at: datetime | None, limit_seconds: int
 ) -> Freshness:
-    """Half of `limit_seconds` is recent, more than all of it is stale; a cluster nobody ever reached has nothing to trust.
+    """Data is recent up to half of `limit_seconds` and stale beyond all of it; a cluster never reached has no data to
+    trust.
 
-    It ages from the older of the two: contact may hold while the watches are stuck, and the other way round.
+    The age counts from the older of the two: contact may continue while the watches are stuck, and the reverse.
     """
     known = [at for at in (last_seen_at, observed_at) if at is not None]
     age_seconds = (now - min(known)).total_seconds() if known else 0
@@ -53,7 +54,7 @@ def freshness(
 
 
 def stale_findings(found: Freshness) -> list[Reason]:
-    """The reason against a cluster that is too long unobserved, if it is."""
+    """The reason against a cluster that was not observed for too long, if any."""
     if not found.is_stale:
         return []
     told = f"Last observed {found.minutes} min ago: it takes no new jobs until it is observed again."
@@ -61,7 +62,7 @@ def stale_findings(found: Freshness) -> list[Reason]:
 
 
 def creates_findings(told: str) -> list[Reason]:
-    """The reason against a cluster that answers and fails to create what jobs need; nothing is told where it does."""
+    """The reason against a cluster that responds but fails to create what jobs need; none if `told` is empty."""
     return [Reason("creates_fail", f"It fails to create jobs' objects: {told}")] if told else []
 
 
@@ -81,7 +82,7 @@ ORIGIN_OF: Mapping[str, str] = MappingProxyType(
         "implausible_capacity": "inventory",
     }
 )
-"""Each reason's origin: a new report of an origin replaces all earlier reasons of that origin and no others."""
+"""Each reason's origin: a new report of an origin replaces only the earlier reasons of that origin."""
 
 
 def merged(current: Sequence[Mapping[str, str]], origin: str, found: Sequence[Reason]) -> list[dict[str, str]]:
@@ -91,7 +92,7 @@ def merged(current: Sequence[Mapping[str, str]], origin: str, found: Sequence[Re
 
 
 def clock_findings(skew_ms: int) -> list[Reason]:
-    """The reason against a cluster whose clock is too far from ours, if it is."""
+    """The reason against a cluster whose clock differs too much from ours, if any."""
     if abs(skew_ms) <= MAX_CLOCK_SKEW_MS:
         return []
     direction = "ahead of" if skew_ms > 0 else "behind"
@@ -99,7 +100,9 @@ def clock_findings(skew_ms: int) -> list[Reason]:
 
 
 def inventory_findings(nodes: int, not_ready: int, implausible: Sequence[str]) -> list[Reason]:
-    """The reasons against a cluster of which a share is down, or whose nodes claim what no machine has (named)."""
+    """The reasons against a cluster with too many nodes down, or with nodes (named) that claim an
+    implausible capacity.
+    """
     findings = []
     if not_ready and not_ready * NOT_READY_SHARE >= nodes:
         findings.append(Reason("nodes_not_ready", f"{not_ready} of {nodes} nodes are not ready."))
@@ -110,7 +113,7 @@ def inventory_findings(nodes: int, not_ready: int, implausible: Sequence[str]) -
 
 
 def device_findings(refusal: str) -> list[Reason]:
-    """The reason against a cluster that does not let us see its devices that are claimed; `refusal` is empty if it does."""
+    """The reason against a cluster that denies access to its claimable devices; `refusal` is empty if it does not."""
     if not refusal:
         return []
     told = (
@@ -120,7 +123,7 @@ def device_findings(refusal: str) -> list[Reason]:
 
 
 def size_findings(told: str) -> list[Reason]:
-    """The reason against a cluster that says more than the gateway keeps of one; `told` is empty if it does not."""
+    """The reason against a cluster with more data than the gateway keeps of one; `told` is empty if it has not."""
     if not told:
         return []
     what_to_do = "Nothing is placed there until it reports less. Find out what fills it, or split the cluster."
@@ -128,5 +131,5 @@ def size_findings(told: str) -> list[Reason]:
 
 
 def answering_health(reasons: Sequence[Mapping[str, str]]) -> str:
-    """`ready`, or `degraded` when anything is held against a cluster that answers."""
+    """`ready`, or `degraded` if there is any finding against a cluster that responds."""
     return "degraded" if reasons else "ready"

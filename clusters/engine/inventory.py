@@ -1,4 +1,4 @@
-"""A cluster's inventory: nodes as they stand, and what strangers' pods use on them, kept up to date event by event."""
+"""A cluster's inventory: its current nodes, and what foreign pods use on them, updated event by event."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from .weights import ENTRY, PLACED_POD, weight_of_node
 
 INSTALL_LABEL = "switchyard.dev/install"
 MOST_USES = 10_000
-"""Kinds of pods of which the requests are kept once; pods of more kinds have their own."""
+"""Kinds of pods whose requests are shared in memory; pods of further kinds have their own."""
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9.-]{1,253}/[A-Za-z0-9._-]{1,63}")
 _PLAIN_TEXT = re.compile(r"[!-~ ]{0,256}")
@@ -64,7 +64,7 @@ class SeenPod(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForeignUse:
-    """What pods that are not ours ask for on one node. `devices` is by the resource that a flavor is counted by."""
+    """What foreign pods request on one node. `devices` is by the resource that a flavor is counted by."""
 
     cpu_millicores: int = 0
     memory_mib: int = 0
@@ -78,7 +78,7 @@ _UseKey = tuple[int, int, tuple[tuple[str, int], ...]]
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node reduced to what is kept of it. `problems` says what it claims that no node could have (kept as 0)."""
+    """The stored fields of a node. `problems` lists its implausible claims (stored as 0)."""
 
     name: str
     uid: str
@@ -96,7 +96,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class InventorySnapshot:
-    """Everything `record_inventory` takes."""
+    """The input of `record_inventory`."""
 
     nodes: tuple[SeenNode, ...]
     foreign: Mapping[str, ForeignUse]
@@ -105,13 +105,13 @@ class InventorySnapshot:
 
 
 def is_nameable(node: SeenNode) -> bool:
-    """Whether a node bears a name and uid such as Kubernetes gives; what does not is no node."""
+    """Whether a node has a name and uid in Kubernetes' form; an object without them is not a node."""
     return _NODE_NAME.fullmatch(node.name) is not None and re.fullmatch(r"[!-~]{1,64}", node.uid) is not None
 
 
 def node_record(node: SeenNode, claimable: Mapping[Device, int] = MappingProxyType({})) -> NodeRecord:
-    """What is kept of a node: flavors, domain and whole-number capacity, rounded down. `claimable` are units of devices that
-    are claimed there.
+    """The stored values of a node: flavors, domain and whole-number capacity, rounded down. `claimable` are units of
+    devices that are claimed there.
     """
     problems: list[str] = []
     amounts: list[int] = []
@@ -146,7 +146,9 @@ def node_record(node: SeenNode, claimable: Mapping[Device, int] = MappingProxyTy
 def unify_flavors(
     records: Sequence[NodeRecord], apart: Sequence[Device] = ()
 ) -> tuple[dict[str, flavors.FlavorOffer], dict[str, list[tuple[str, int]]]]:
-    """The cluster's flavors by name, and each node's (flavor name, units). `apart` are devices that no one node has."""
+    """The cluster's flavors by name, and each node's (flavor name, units). No single node has the devices
+    in `apart`.
+    """
     offers = [offer for record in records for offer in record.offers]
     found, names = flavors.unify([*offers, *(flavors.offer_of(device) for device in apart)])
     devices = {
@@ -156,7 +158,7 @@ def unify_flavors(
 
 
 def use_of(pod: SeenPod) -> ForeignUse:
-    """What a pod asks for, rounded up. A request no machine could meet counts as nothing: no kubelet would admit it."""
+    """A pod's requests, rounded up. An implausible request counts as nothing: no kubelet would admit it."""
     amounts: dict[str, int] = {}
     devices: dict[str, int] = {}
     for resource, text in pod.requests.items():
@@ -172,16 +174,16 @@ def use_of(pod: SeenPod) -> ForeignUse:
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """What is used on one node: by strangers, and of devices by anyone."""
+    """Use on one node: by foreign pods, and of devices by any pod."""
 
     foreign: ForeignUse
     devices: Mapping[str, int]
 
 
 class ClusterInventory:
-    """Nodes, claimable devices and foreign use of one cluster, fed with a driver's events. Not thread-safe: one loop feeds it.
+    """Nodes, claimable devices and foreign use of one cluster, updated by events. Not thread-safe: one loop feeds it.
 
-    Keeps a few words per foreign pod, so that 100,000 pods fit in some tens of MiB.
+    It keeps a few words per foreign pod, so that 100,000 pods fit in some tens of MiB.
     """
 
     def __init__(self, install_id: str) -> None:
@@ -195,38 +197,38 @@ class ClusterInventory:
         self._is_new = True
         """More than the use of some nodes has changed since the last snapshot."""
         self._touched: set[str] = set()
-        """Nodes of which the use has changed since the last snapshot."""
+        """Nodes whose use has changed since the last snapshot."""
         self._claimable = ClaimableDevices()
         self._has_nodes = self._has_pods = False
         self._node_weight = self._pod_weight = 0
 
     @property
     def size(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._nodes)
 
     @property
     def weight(self) -> int:
-        """Estimated bytes of all that is kept: what the cluster makes this process hold."""
+        """Estimated bytes of all data that this process keeps for the cluster."""
         return self._node_weight + self._pod_weight + self._devices.weight
 
     @property
     def is_complete(self) -> bool:
-        """Everything has been listed at least once; before that a snapshot would promise too much."""
+        """Whether everything has been listed at least once; before that, a snapshot would promise too much."""
         return self._has_nodes and self._has_pods and self._devices.is_complete
 
     @property
     def sees_devices(self) -> bool:
-        """What may be claimed, and what is, has been listed since we were last told that we may not look."""
+        """Whether claimable devices and claims have been listed since the last refusal of access."""
         return self._devices.is_known
 
     @property
     def dirty(self) -> bool:
-        """Something that a snapshot shows has changed since the last snapshot, and all lists are in."""
+        """Whether the content of a snapshot has changed since the last one, and all lists are complete."""
         return self._dirty and self.is_complete
 
     def see_nodes(self, kind: EventKind, nodes: Sequence[SeenNode]) -> None:
-        """Takes one event of `watch_nodes`."""
+        """Applies one event of `watch_nodes`."""
         changed = False
         if kind == "listed":
             fresh = {node.name: node for node in nodes}
@@ -248,7 +250,7 @@ class ClusterInventory:
         self._dirty |= changed
 
     def see_pods(self, kind: EventKind, pods: Sequence[SeenPod]) -> None:
-        """Takes one event of `watch_pods`. Our own pods are no foreign use: holds already stand for them."""
+        """Applies one event of `watch_pods`. Our own pods are no foreign use: holds already count them."""
         if kind == "listed":
             present = {pod.uid for pod in pods}
             for uid in [uid for uid in self._placed if uid not in present]:
@@ -262,19 +264,19 @@ class ClusterInventory:
                 self._remove(pod.uid)
 
     def see_slices(self, kind: EventKind, slices: Sequence[SliceSeen]) -> None:
-        """Takes one event of `watch_slices`."""
+        """Applies one event of `watch_slices`."""
         self._see(self._devices.see_slices(kind, slices))
 
     def see_claims(self, kind: EventKind, claims: Sequence[ClaimSeen]) -> None:
-        """Takes one event of `watch_claims`. What our own claims hold is no foreign use."""
+        """Applies one event of `watch_claims`. Devices of our own claims are no foreign use."""
         self._see(self._devices.see_claims(kind, claims))
 
     def see_classes(self, names: Collection[str]) -> None:
-        """Takes the names of the cluster's DeviceClasses."""
+        """Sets the names of the cluster's DeviceClasses."""
         self._see(self._devices.see_classes(names))
 
     def close_devices(self) -> None:
-        """We may not see what is claimed: no such device counts until slices and claims have been listed."""
+        """Records that access to claims is refused: no such device counts until slices and claims have been listed."""
         self._see(self._devices.close())
 
     def _see(self, changed: bool) -> None:  # noqa: FBT001 - what a call found
@@ -282,11 +284,11 @@ class ClusterInventory:
         self._dirty |= changed
 
     def mark_dirty(self) -> None:
-        """What the last snapshot or change held could not be written down: it is still news."""
+        """The last snapshot or change could not be stored: it is still pending."""
         self._dirty = self._is_new = True
 
     def changed_use(self) -> Mapping[str, NodeUse] | None:
-        """By node, what is used on those where that has changed; clears `dirty`. None when a snapshot is needed."""
+        """The use by node, where it has changed; clears `dirty`. None if a snapshot is needed."""
         if self._is_new:
             return None
         touched, self._touched = self._touched, set()
@@ -349,7 +351,7 @@ def _weight_of_placed(use: ForeignUse) -> int:
 
 
 class _Total:
-    """The running sums of one node: strangers' use, and devices used by anyone."""
+    """The running sums of one node: foreign use, and devices used by any pod."""
 
     __slots__ = ("bound", "cpu_millicores", "devices", "foreign_devices", "memory_mib", "pods")
 
@@ -389,7 +391,7 @@ def _filled(devices: Mapping[str, int]) -> dict[str, int]:
 
 
 def _is_plain(text: str) -> bool:
-    """Printable ASCII of bearable length, as every label, taint and value that Kubernetes accepts is."""
+    """Printable ASCII of moderate length, as is every label, taint and value that Kubernetes accepts."""
     return _PLAIN_TEXT.fullmatch(text) is not None
 
 

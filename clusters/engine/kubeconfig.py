@@ -1,7 +1,7 @@
-"""Reading a kubeconfig that somebody sent us, to our own schema. Nothing in it is run, fetched, or read from disk.
+"""Parses an uploaded kubeconfig with our own schema. Nothing in it is run, fetched, or read from disk.
 
-A kubeconfig can name programs, files, proxies and identity providers; client libraries obey it while loading. Here
-every key that is not one of the few plain ones is refused by its path, in every entry, also in those not in use.
+A kubeconfig can name programs, files, proxies and identity providers, and client libraries use them while loading. This
+parser refuses every key that is not one of the few plain ones, by its path, in every entry, including unused ones.
 """
 
 import base64
@@ -42,7 +42,7 @@ WHY_REFUSED = {
 
 
 def read_kubeconfig(text: str, field: str = "kubeconfig") -> Connection:
-    """The connection of the current context; Invalid names the path of the first thing that is not acceptable."""
+    """The connection of the current context; Invalid names the path of the first unacceptable value."""
     config = _Reader(field).mapping(_load(text, field), "", _TOP)
     reader = _Reader(field)
     clusters = reader.entries(config, "clusters", "cluster", _CLUSTER)
@@ -140,7 +140,7 @@ class _Reader:
     def entries(
         self, config: Mapping[str, Any], plural: str, singular: str, shape: _Shape
     ) -> dict[str, tuple[str, dict[str, str]]]:
-        """The named entries of a list, each with its path; every one of them is checked."""
+        """The named entries of a list, each with its path; all of them are checked."""
         found: dict[str, tuple[str, dict[str, str]]] = {}
         listed = config.get(plural) or []
         if len(listed) > MAX_ENTRIES:
@@ -159,7 +159,7 @@ class _Reader:
     def choose(
         self, entries: Mapping[str, tuple[str, dict[str, str]]], name: str | None, named_by: str
     ) -> tuple[str, dict[str, str]]:
-        """The entry called `name`, or the only one when nothing is named."""
+        """The entry called `name`, or the only one if no name is given."""
         if name is not None and name in entries:
             return entries[name]
         if name or len(entries) != 1:
@@ -175,9 +175,9 @@ class _Reader:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """YAML with nothing but mappings, lists, text, booleans and null: no aliases, tags, merges, dates or numbers.
+    """YAML with only mappings, lists, text, booleans and null: no aliases, tags, merges, dates or numbers.
 
-    Numbers stay text: no field here is a number, and Python's own conversion of long ones is slow.
+    Numbers remain text: no field here is a number, and Python's own conversion of long ones is slow.
     """
 
     def construct_plain_mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -201,7 +201,7 @@ _PlainLoader.add_constructor("tag:yaml.org,2002:map", _PlainLoader.construct_pla
 
 
 def _load(text: str, field: str) -> Any:
-    """The text as plain values. Dangerous YAML is refused while it is only a stream of events, before anything is built."""
+    """The text as plain values. Dangerous YAML is refused as a stream of events, before any value is built."""
     if len(text) > MAX_CHARACTERS:
         raise Invalid.field(field, "too_long", f"a kubeconfig has at most {MAX_CHARACTERS} characters")
     try:

@@ -1,4 +1,4 @@
-"""How many devices there are, and how many of them a job can have now: one vocabulary for pages, API and reports.
+"""How many devices exist, and how many a job can have now: one vocabulary for pages, API and reports.
 
 GPUs and slices are never added: a slice is a part of a GPU (a MIG profile, one of N shares), counted in its own unit.
 """
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeviceCount:
-    """Devices of one unit. The five fields add up to `total`, so no device counts twice."""
+    """Devices of one unit. The five fields add up to `total`, so each device counts once."""
 
     ours: int = 0
     """In use by this gateway's jobs."""
     others: int = 0
-    """In use by pods of others."""
+    """In use by foreign pods."""
     free: int = 0
     """Idle, on a node and a cluster that take new work and were observed recently."""
     out_of_service: int = 0
@@ -23,7 +23,7 @@ class DeviceCount:
 
     @property
     def used(self) -> int:
-        """In use by anyone, as last observed."""
+        """In use by any pod, as last observed."""
         return self.ours + self.others
 
     @property
@@ -33,12 +33,12 @@ class DeviceCount:
 
     @property
     def idle(self) -> int:
-        """In use by nobody."""
+        """Not in use."""
         return self.free + self.unavailable
 
     @property
     def unavailable(self) -> int:
-        """Idle, and no job can have them now."""
+        """Idle, but not available to jobs now."""
         return self.out_of_service + self.unseen
 
     def __add__(self, other: "DeviceCount") -> "DeviceCount":

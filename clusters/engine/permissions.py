@@ -1,6 +1,6 @@
-"""The least a credential must be allowed on a cluster, and the most it may be: the published role as data.
+"""The minimum and maximum rights of a credential on a cluster: the published role as data.
 
-`docs/reference/cluster-access.yaml` holds the same role for `kubectl apply`; a test keeps the two equal.
+`docs/reference/cluster-access.yaml` has the same role for `kubectl apply`; a test keeps the two equal.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,8 +16,9 @@ MOST_EXCESS = 200
 NAMESPACE = "switchyard-system"
 SERVICE_ACCOUNT = "switchyard"
 REVIEWED_NAMESPACES = (NAMESPACE, "default", "kube-system")
-"""Where a credential's rules are asked for. The role is cluster-wide, so it must hold in each; a right that was granted
-in one namespace only shows where it was granted, and kube-system is where it would hurt most."""
+"""The namespaces where a credential's rules are checked. The role is cluster-wide, so it must apply in each. A right
+granted in one namespace shows only there, and in kube-system it would do the most harm.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,10 +37,10 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the credential lacks and what it has too much of, both sorted; all empty means it fits.
+    """The rights that the credential lacks and those in excess, both sorted; all empty means it fits.
 
-    Of the excess only the first `MOST_EXCESS` are named, and there are `more_excess` besides. `unreadable` says why a list of
-    rules was not judged at all; a credential with such a list has too much.
+    Only the first `MOST_EXCESS` of the excess are named; `more_excess` counts the others. `unreadable` says why a list
+    of rules was not evaluated; a credential with such a list counts as excessive.
     """
 
     missing: tuple[Right, ...]
@@ -72,16 +73,22 @@ FORMERLY: frozenset[Right] = frozenset().union(
     _rights("resource.k8s.io", "resourceslices", "get"),
     _rights("resource.k8s.io", "resourceclaims", "get"),
 )
-"""What earlier manifests granted although nothing needs it; too much, and no reason to turn a renewed credential away."""
+"""Rights that earlier manifests granted without need. They are an excess, but no reason to refuse a renewed
+credential.
+"""
 OPTIONAL_GROUPS = frozenset({"resource.k8s.io"})
-"""API groups that many clusters do not serve; the role's rights on them are asked for only where they do."""
+"""API groups that many clusters do not serve; the role's rights on them are required only if the cluster
+serves them.
+"""
 EVERY_ACCOUNT_HAS: frozenset[Right] = frozenset().union(
     _rights("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
     _rights("authorization.k8s.io", "selfsubjectrulesreviews", "create"),
     _rights("authentication.k8s.io", "selfsubjectreviews", "create"),
     _rights("certificates.k8s.io", "clustertrustbundles", "get list watch"),
 )
-"""What Kubernetes grants to every authenticated account (system:basic-user, cluster trust bundle discovery)."""
+"""The rights that Kubernetes grants to every authenticated account (system:basic-user, cluster trust bundle
+discovery).
+"""
 
 
 TELLTALES: frozenset[Right] = frozenset().union(
@@ -95,11 +102,11 @@ TELLTALES: frozenset[Right] = frozenset().union(
     _rights("rbac.authorization.k8s.io", "clusterroles", "bind escalate"),
     _rights("rbac.authorization.k8s.io", "clusterrolebindings", "create"),
 )
-"""Rights that our account must not have, asked for one by one where nobody can list what it has."""
+"""Rights that our account must not have, checked one by one if the authorizer cannot list its rights."""
 
 
 def needed(groups: Collection[str]) -> frozenset[Right]:
-    """What the role must have on a cluster that serves these API groups."""
+    """The rights that the role must have on a cluster that serves these API groups."""
     absent = OPTIONAL_GROUPS - frozenset(groups)
     return frozenset(right for right in ROLE if right.group not in absent)
 
@@ -107,10 +114,10 @@ def needed(groups: Collection[str]) -> frozenset[Right]:
 def compare_asked(
     reviews: Iterable[Sequence[Mapping[str, Any]]], allowed: Collection[Right], needs: Collection[Right] = ROLE
 ) -> Comparison:
-    """The published role against what a credential turned out to be `allowed` of the role and the telltales.
+    """Compares the published role with the rights that a credential was `allowed` of the role and the telltales.
 
-    For authorizers that cannot list their rules: the role counts as far as it was confirmed, whatever `reviews` say, and
-    what they do list beyond it is too much all the same.
+    For authorizers that cannot list their rules. The role counts as far as it was confirmed, whatever `reviews` say;
+    rights that they list beyond it are still in excess.
     """
     listed = compare(reviews)
     missing = frozenset(needs) - frozenset(allowed)
@@ -119,10 +126,11 @@ def compare_asked(
 
 
 def compare(reviews: Iterable[Sequence[Mapping[str, Any]]], needs: Collection[Right] = ROLE) -> Comparison:
-    """The published role against the resource rules that SelfSubjectRulesReview gave, one review a namespace. Only what it
-    `needs` can be missing; all of the role may be there.
+    """Compares the published role with the resource rules from SelfSubjectRulesReview, one review per namespace. Only
+    rights in `needs` can be missing; all of the role is allowed.
 
-    A rule stands for every combination of its terms, which a few kilobytes make billions of: it is judged by its terms.
+    A rule grants every combination of its terms, and a few kilobytes can mean billions of them: it is evaluated by its
+    terms.
     """
     missing: set[Right] = set()
     excess: set[Right] = set()
@@ -162,12 +170,12 @@ class _Rule:
         )
 
     def beyond(self, allowed: Collection[Right]) -> Iterator[Right]:
-        """What it grants and is not allowed, one after the other."""
+        """The rights that it grants beyond `allowed`, one after the other."""
         parts = product(self.groups, self.resources, self.verbs, self.names)
         return (right for part in parts if (right := Right(*part)) not in allowed)
 
     def count_beyond(self, allowed: Collection[Right]) -> int:
-        """How much that is, without looking at each."""
+        """The number of such rights, without enumerating them."""
         granted = len(self.groups) * len(self.resources) * len(self.verbs) * len(self.names)
         return granted - sum(
             right.group in self.groups
@@ -179,7 +187,7 @@ class _Rule:
 
 
 def _read(rules: Sequence[Mapping[str, Any]]) -> tuple[list[_Rule], str]:
-    """The rules, or in words why nobody should read them."""
+    """The rules, or the reason why they cannot be evaluated."""
     if len(rules) > MOST_RULES:
         return [], f"the cluster lists {len(rules)} rules for it, and the gateway reads {MOST_RULES} at most"
     found = [_rule(rule) for rule in rules]
@@ -205,5 +213,5 @@ def _rule(rule: Mapping[str, Any]) -> _Rule:
 
 
 def _terms(said: Any) -> tuple[str, ...]:
-    """Each once, in the order in which they were listed."""
+    """Each term once, in the order of the list."""
     return tuple(dict.fromkeys(str(term) for term in said)) if isinstance(said, list | tuple) else ()

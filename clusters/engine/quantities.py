@@ -1,7 +1,7 @@
-"""Kubernetes quantities read exactly, as integers in our base units. Nothing here ever rounds through a float.
+"""Kubernetes quantities read exactly, as integers in our base units. No value is ever rounded through a float.
 
-What a cluster offers is rounded down and what a pod asks is rounded up, so that rounding never promises too much.
-Grammar: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+A cluster's offer is rounded down and a pod's request is rounded up, so that rounding never promises too much. Grammar:
+https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
 import re
@@ -29,12 +29,12 @@ _LARGEST_FIRST = (
 
 
 class Implausible(ValueError):  # noqa: N818 - says what the quantity is
-    """Not a quantity, negative, or larger than any machine: the text of the error says which, and is safe to show."""
+    """Not a quantity, negative, or larger than any host: the error's text says which, and is safe to show."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a quantity is counted in: `size` in Kubernetes' own base unit, `most` the largest believable count."""
+    """The unit of a quantity: `size` in Kubernetes' own base unit, `most` the largest plausible count."""
 
     name: str
     size: Fraction
@@ -65,13 +65,13 @@ def parse(text: str) -> Fraction:
 
 @lru_cache(maxsize=16384)
 def offered(text: str, unit: Unit) -> int:
-    """How many whole units a cluster offers: rounded down. Raises Implausible."""
+    """The number of whole units that a cluster offers, rounded down. Raises Implausible."""
     return _believable(text, unit).__floor__()
 
 
 @lru_cache(maxsize=16384)
 def asked(text: str, unit: Unit) -> int:
-    """How many whole units a pod asks: rounded up. Raises Implausible."""
+    """The number of whole units that a pod requests, rounded up. Raises Implausible."""
     return _believable(text, unit).__ceil__()
 
 

@@ -1,7 +1,7 @@
 """ResourceSlices, by which drivers publish a cluster's devices, and ResourceClaims, to which devices are allocated.
 
-A driver publishes a pool, usually all its devices on a node, in any number of slices of one generation. Only a pool of
-which every slice of the newest generation is there may be allocated from, and only such a one counts here.
+A driver publishes a pool, usually all its devices on a node, in any number of slices of one generation. Devices may be
+allocated, and count here, only if every slice of the pool's newest generation exists.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ SEVERAL_NODES = "its devices are accessible from several nodes, which the gatewa
 
 @dataclass(frozen=True, slots=True)
 class SliceSeen:
-    """A ResourceSlice. `node` is empty where its devices are not one node's, or each has its own."""
+    """A ResourceSlice. `node` is empty if its devices belong to several nodes, or each has its own."""
 
     name: str
     driver: str
@@ -29,7 +29,7 @@ class SliceSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSeen:
-    """A ResourceClaim with the devices that it was allocated, each as (driver, pool, name); administrators' looks apart."""
+    """A ResourceClaim with its allocated devices, each as (driver, pool, name), without administrative access."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ PoolKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A device that counts as one unit of a node's."""
+    """A device that counts as one unit of a node."""
 
     node: str
     device: Device
@@ -52,8 +52,9 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class PoolReading:
-    """What one pool gives. `offers` are units by node and kind of device, 0 where they only show what it is. `taken_by`
-    says which of the `counted` devices are gone once a device of a name is allocated. `apart` are kinds on no one node.
+    """The result for one pool. `offers` are units by node and kind of device, 0 if they only show the kind. `taken_by`
+    names the `counted` devices that become unavailable once a device of a name is allocated. `apart` are kinds on no
+    single node.
     """
 
     counted: Mapping[str, Counted] = field(default_factory=dict)
@@ -66,12 +67,12 @@ NOTHING_READ = PoolReading()
 
 
 def key_of(seen: SliceSeen) -> PoolKey:
-    """The pool that a slice is of."""
+    """The pool of a slice."""
     return seen.driver, seen.pool
 
 
 def read_pool(slices: Sequence[SliceSeen]) -> PoolReading:
-    """What the slices of one pool give. An incomplete pool shows its devices, and has none of them."""
+    """The result of the slices of one pool. An incomplete pool shows its devices with zero units."""
     if not slices or slices[0].driver not in DRIVERS:
         return NOTHING_READ
     newest = max(each.generation for each in slices)
@@ -102,13 +103,17 @@ def read_pool(slices: Sequence[SliceSeen]) -> PoolReading:
 
 
 def _is_complete(current: Sequence[SliceSeen]) -> bool:
-    """Every slice of the generation is there, they agree on how many there are, and no two devices bear one name."""
+    """Whether every slice of the generation exists, they agree on their number, and no two devices have the
+    same name.
+    """
     names = [seen.name for each in current for seen in each.devices]
     return {each.slice_count for each in current} == {len(current)} and len(set(names)) == len(names)
 
 
 def _is_part(device: Device) -> bool:
-    """It is cut from another device, on demand where it draws on shared counters: the whole stands for it then."""
+    """Whether it is part of another device, cut on demand if it draws on shared counters: then only the whole device
+    counts.
+    """
     return bool(device.profile) or device.shares != 1
 
 

@@ -21,12 +21,14 @@ class BadKeyRing(ValueError):  # noqa: N818 - the ring is bad, the text says how
 
 
 class CannotUnseal(Exception):  # noqa: N818 - says what did not work
-    """A sealed credential cannot be opened: its key left the ring, or it was changed or moved to another cluster."""
+    """A sealed credential cannot be opened: its key is no longer in the ring, or it was changed or moved to another
+    cluster.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """Keys by id. New seals use `current`; the others only open what was sealed before."""
+    """Keys by id. New seals use `current`; the other keys only open existing seals."""
 
     current: str
     keys: Mapping[str, bytes] = field(repr=False)
@@ -66,14 +68,14 @@ def _key(key_id: str, encoded: str) -> bytes:
 
 
 def seal(ring: KeyRing, cluster_id: UUID, secret: bytes) -> Sealed:
-    """`secret` sealed under the current key for this cluster alone."""
+    """`secret` sealed under the current key for this cluster only."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     box = AESGCM(ring.keys[ring.current]).encrypt(nonce, secret, _associated(cluster_id, ring.current))
     return Sealed(ring.current, nonce + box)
 
 
 def unseal(ring: KeyRing, cluster_id: UUID, sealed: Sealed) -> bytes:
-    """The secret; CannotUnseal when the key is gone or anything was changed."""
+    """The secret; CannotUnseal if the key is gone or anything was changed."""
     key = ring.keys.get(sealed.key_id)
     if key is None:
         raise CannotUnseal(f"the key {sealed.key_id} is no longer in the key ring")

@@ -1,7 +1,7 @@
-"""Which taints of a node our pods tolerate: those that mark accelerators and spot capacity, and nothing else.
+"""Which taints of a node our pods tolerate: only those that mark accelerators and spot capacity.
 
-Tolerations follow from the flavor a pod set was placed on; users cannot give any. A pod without a GPU tolerates no GPU
-taint, so CPU work stays off GPU nodes wherever an administrator tainted them.
+Tolerations follow from the flavor a pod set was placed on; users cannot set any. A pod without a GPU tolerates no GPU
+taint, so CPU work does not run on GPU nodes that an administrator tainted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,8 +29,8 @@ _BY_CAPACITY: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Which of our pods a node takes. `why_unusable` is empty unless it takes none; `repels` says which taint keeps the
-    others off, by the flavor whose devices they take, empty for pods that take none.
+    """Which of our pods a node accepts. `why_unusable` is empty unless it accepts none. `repels` is the taint that
+    keeps other pods off, by the flavor whose devices they use, empty for pods that use none.
     """
 
     why_unusable: str
@@ -44,7 +44,7 @@ def standing(
     taints: Sequence[Mapping[str, str]],
     flavors: Mapping[str, tuple[str, str]],
 ) -> Standing:
-    """How a node stands to our pods; `flavors` are what it offers by name: vendor and capacity type."""
+    """Which of our pods a node accepts; `flavors` are its offers by name: vendor and capacity type."""
     if not is_ready or not is_schedulable:
         return Standing("not schedulable" if is_ready else "not ready", {})
     bought_as = next((bought for _, bought in flavors.values()), "")
@@ -65,7 +65,7 @@ def tolerations_for(vendor: str, capacity_type: str) -> tuple[Mapping[str, str],
 def untolerated(taints: Sequence[Mapping[str, str]], vendor: str, capacity_type: str) -> str:
     """The first taint that keeps our pods off a node, as `key=value:effect`; empty if there is none.
 
-    NoExecute is never tolerated: such a node is ill or being emptied. PreferNoSchedule keeps nobody off.
+    NoExecute is never tolerated: such a node is unhealthy or being emptied. PreferNoSchedule keeps no pod off.
     """
     tolerated = {toleration["key"] for toleration in tolerations_for(vendor, capacity_type)}
     for taint in taints:

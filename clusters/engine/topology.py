@@ -1,11 +1,13 @@
-"""Where a node stands: zone, block, rack, node and NVLink clique, read from the labels that clouds and tools put there."""
+"""A node's place in the topology: zone, block, rack, node and NVLink clique, read from the labels of clouds
+and tools.
+"""
 
 import re
 from collections.abc import Collection, Mapping
 from math import prod
 
 LEVELS = ("zone", "block", "rack", "node", "clique")
-"""The levels of a domain path, wide to narrow. A level nobody labelled is an empty string."""
+"""The levels of a domain path, wide to narrow. A level without a label is an empty string."""
 
 _HOSTNAME = "kubernetes.io/hostname"
 LABELS: Mapping[str, tuple[str, ...]] = {
@@ -34,11 +36,13 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "node": (_HOSTNAME,),
     "clique": ("nvidia.com/gpu.clique", "network.topology.nvidia.com/accelerator"),
 }
-"""The labels read for each level; the first that a node carries counts. Ours come first, so an administrator can correct."""
+"""The labels read for each level; the first that a node carries counts. Ours come first, so that an administrator can
+correct it.
+"""
 TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 TPU_SLICE = "cloud.google.com/gke-tpu-slice"
 TPU_SLICE_LABELS = (TPU_SLICE, "cloud.google.com/gke-nodepool")
-"""What tells slices of several hosts apart; GKE makes a node pool for each."""
+"""The label that distinguishes slices of several hosts; GKE makes a node pool for each."""
 DOMAIN_LABELS = frozenset(key for keys in (*LABELS.values(), TPU_SLICE_LABELS) for key in keys)
 _CHIPS_PER_HOST = 4
 _MOST_HOSTS = 10_000
@@ -46,7 +50,7 @@ _ARRANGEMENT = re.compile(r"[0-9]{1,4}(x[0-9]{1,4}){0,3}")
 
 
 def label_of(level: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
-    """The label (key, value) by which this node's domain of that level can be selected; None where nobody labelled it."""
+    """The label (key, value) that selects this node's domain of that level; None if there is no label."""
     for key in _keys(level, labels):
         if labels.get(key):
             return key, labels[key]
@@ -54,12 +58,12 @@ def label_of(level: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def _keys(level: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The clique of a TPU node is the slice that it is a host of."""
+    """The clique of a TPU node is its slice."""
     return TPU_SLICE_LABELS if level == "clique" and tpu_slice_hosts(labels) > 1 else LABELS[level]
 
 
 def tpu_slice_hosts(labels: Mapping[str, str]) -> int:
-    """How many nodes make up the TPU slice that this node is of; 1 for every other node."""
+    """The number of nodes in this node's TPU slice; 1 for every other node."""
     text = labels.get(TPU_TOPOLOGY, "")
     if not _ARRANGEMENT.fullmatch(text):
         return 1
@@ -69,8 +73,8 @@ def tpu_slice_hosts(labels: Mapping[str, str]) -> int:
 
 
 def domain_of(node: str, labels: Mapping[str, str]) -> tuple[str, str, str, str, str]:
-    """The node's path (zone, block, rack, node, clique), empty where unknown. A path is only equal to another as a whole:
-    racks of different blocks may bear the same name.
+    """The node's path (zone, block, rack, node, clique), empty where unknown. Compare paths only as a whole: racks of
+    different blocks may have the same name.
     """
     found = {level: label_of(level, labels) for level in ("zone", "block", "rack", "clique")}
     zone, block, rack, clique = (pair[1] if pair else "" for pair in found.values())
@@ -86,11 +90,11 @@ _AROUND: Mapping[str, tuple[str, ...]] = {
 
 
 def selector_of(level: str, labels: Mapping[str, str], keys_in_use: Collection[str]) -> dict[str, str]:
-    """What selects the nodes of this node's domain of that level that are labelled as it is.
+    """The selector of the nodes in this node's domain of that level that have the same labels.
 
-    It names the whole path, since a rack's name says little without its block, and it rules out the labels that would
-    have counted before the one that did: `keys_in_use` are those that any node of the cluster carries. Read it with
-    `flavors.match_expressions`. Nodes of one domain that are labelled in different ways take a selector for each way.
+    It names the whole path, because a rack's name is ambiguous without its block. It also excludes the labels that
+    would have taken precedence: `keys_in_use` are those that any node of the cluster carries. Read it with
+    `flavors.match_expressions`. If nodes of one domain are labelled in different ways, each way needs a selector.
     """
     selector: dict[str, str] = {}
     for around in _AROUND[level]:

@@ -1,4 +1,4 @@
-"""What values that clusters report weigh in memory: estimated bytes, rather too many than too few."""
+"""The memory that values from clusters take, in estimated bytes, with a bias to overestimate."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -7,32 +7,32 @@ from .claimable import DeviceSeen
 from .resource_slices import ClaimSeen, SliceSeen
 
 OBJECT = 700
-"""A value of the port with its short strings: name, uid, namespace, node, instants."""
+"""A value of the port with its short strings: name, uid, namespace, node, times."""
 ENTRY = 150
-"""An entry of a mapping, besides the characters of both."""
+"""An entry of a mapping, without the characters of key and value."""
 PLACED_POD = 400
 KNOWN_UID = 200
 
 
 def weight_of_mapping(mapping: Mapping[str, str]) -> int:
-    """Of a mapping of texts."""
+    """The weight of a mapping of texts."""
     return sum(len(key) + len(value) for key, value in mapping.items()) + ENTRY * len(mapping)
 
 
 def weight_of_slice(seen: SliceSeen) -> int:
-    """Of a ResourceSlice, with what is read from it."""
+    """The weight of a ResourceSlice, with the values read from it."""
     words = len(seen.name) + len(seen.driver) + len(seen.pool) + len(seen.node)
     return OBJECT + words + sum(map(_weight_of_device, seen.devices))
 
 
 def _weight_of_device(device: DeviceSeen) -> int:
-    """What is read from devices repeats them once or twice."""
+    """Doubled, because the values read from devices repeat them once or twice."""
     words = len(device.name) + len(device.node) + len(device.memory) + sum(map(len, device.counters))
     return 2 * (OBJECT + words + weight_of_mapping(device.attributes))
 
 
 def weight_of_claim(seen: ClaimSeen) -> int:
-    """Of a ResourceClaim."""
+    """The weight of a ResourceClaim."""
     return weight_of_labelled(seen) + sum(ENTRY + sum(map(len, device)) for device in seen.devices)
 
 
@@ -53,11 +53,11 @@ class Node(Labelled, Protocol):
 
 
 def weight_of_labelled(seen: Labelled) -> int:
-    """Of a pod, Job or claim; strangers' labels are not kept, and requests are shared."""
+    """The weight of a pod, Job or claim; foreign labels are not kept, and requests are shared."""
     return OBJECT + weight_of_mapping(seen.labels) if seen.labels else OBJECT
 
 
 def weight_of_node(seen: Node) -> int:
-    """Of a node, with what is written down of it."""
+    """The weight of a node, with the values stored of it."""
     taints = sum(map(weight_of_mapping, seen.taints))
     return 2 * OBJECT + weight_of_mapping(seen.labels) + weight_of_mapping(seen.allocatable) + taints

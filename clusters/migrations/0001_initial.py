@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
                 (
                     "has_kueue",
                     models.BooleanField(
-                        db_default=False, help_text="Whether Kueue's API was served there when last probed."
+                        db_default=False, help_text="Whether the cluster served Kueue's API at the last probe."
                     ),
                 ),
                 (
@@ -79,7 +79,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default=[],
                         default=list,
-                        help_text="By how much its clock was ahead of the database's, since when (`engine.clocks`).",
+                        help_text="How far its clock was ahead of the database's, and since when (`engine.clocks`).",
                     ),
                 ),
                 (
@@ -90,12 +90,12 @@ class Migration(migrations.Migration):
                 (
                     "observed_at",
                     models.DateTimeField(
-                        help_text="When the watches of nodes and pods last both showed life.", null=True
+                        help_text="When the watches of nodes and pods last both returned data.", null=True
                     ),
                 ),
                 (
                     "silent_since",
-                    models.DateTimeField(help_text="When contact was lost; null while the cluster answers.", null=True),
+                    models.DateTimeField(help_text="When contact was lost; null while it responds.", null=True),
                 ),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ("updated_at", models.DateTimeField(auto_now=True)),
@@ -190,14 +190,14 @@ class Migration(migrations.Migration):
                     "resource_name",
                     models.CharField(
                         blank=True,
-                        help_text="What its devices are counted by: an extended resource, e.g. nvidia.com/mig-1g.10gb, or a name of ours.",
+                        help_text="What its devices are counted by: an extended resource, e.g. nvidia.com/mig-1g.10gb, or our name.",
                         max_length=120,
                     ),
                 ),
                 ("node_selector", models.JSONField(default=dict, help_text="Labels that pick this flavor's nodes.")),
                 (
                     "slice_hosts",
-                    models.PositiveIntegerField(default=1, help_text="So many nodes make up one accelerator."),
+                    models.PositiveIntegerField(default=1, help_text="Number of nodes that make up one accelerator."),
                 ),
                 (
                     "unplaceable",
@@ -206,13 +206,13 @@ class Migration(migrations.Migration):
                 (
                     "device_class",
                     models.CharField(
-                        blank=True, help_text="Set where its devices are claimed: their DeviceClass.", max_length=63
+                        blank=True, help_text="The DeviceClass of its devices, if they are claimed.", max_length=63
                     ),
                 ),
                 (
                     "cel",
                     models.CharField(
-                        blank=True, help_text="Tells its devices from others of their DeviceClass.", max_length=1000
+                        blank=True, help_text="Selects its devices from others of their DeviceClass.", max_length=1000
                     ),
                 ),
                 (

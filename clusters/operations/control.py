@@ -1,4 +1,4 @@
-"""What administrators change about a registered cluster, and taking it out."""
+"""Changes by administrators to a registered cluster, and its removal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ Wish = Cluster.Wish
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What to change; None leaves a thing as it is. `access` carries a new credential and, or, new authorities."""
+    """The changes; None leaves a value as it is. `access` carries a new credential, new authorities, or both."""
 
     region: str | None = None
     provider: str | None = None
@@ -39,19 +39,21 @@ class Changes:
 
     @property
     def touches_access(self) -> bool:
-        """Whether the way into the cluster changes, so that it must be probed first."""
+        """Whether the change affects access to the cluster, so that it must be probed first."""
         access = self.access
         return any((access.ca_pem, access.token, access.client_certificate_pem, access.client_key_pem))
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The changed columns, credentials aside."""
+        """The changed columns, without credentials."""
         given = {"region": self.region, "provider": self.provider, "labels": self.labels}
         return {name: value for name, value in given.items() if value is not None}
 
 
 def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
-    """The cluster as changed. A new credential is probed first, outside any transaction, and must reach the same cluster."""
+    """The cluster after the change. A new credential is probed first, outside any transaction, and must reach the same
+    cluster.
+    """
     cluster = cluster_by_id(actor, cluster_id)
     require_at_owner(actor, cluster)
     connection, probe = _new_connection(cluster, changes.access) if changes.touches_access else (None, None)
@@ -78,7 +80,7 @@ def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
 
 
 def _new_connection(cluster: Cluster, access: ConnectionFields) -> tuple[Connection, Probe]:
-    """What the cluster would be reached with, and its probe. The server stays: a cluster elsewhere is another cluster."""
+    """The new connection and its probe. The server does not change: a cluster at another address is another cluster."""
     if cluster.driver == Cluster.Driver.SIMULATED:
         raise Conflict("A simulated cluster has no credential.", code="state_conflict")
     connection = Connection(
@@ -105,7 +107,7 @@ def _new_secret(cluster: Cluster, access: ConnectionFields) -> Secret:
 
 
 def probe_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
-    """The cluster as it is found now: reached, recognised, its rights and clock compared; its health follows."""
+    """The cluster after a probe of its reachability, identity, rights and clock, with its health updated."""
     cluster = cluster_by_id(actor, cluster_id)
     require_at_owner(actor, cluster)
     try:
@@ -140,17 +142,17 @@ def _record_probe(cluster: Cluster, probe: Probe) -> None:
 
 
 def cordon_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
-    """The cluster, taking no new work; what runs there goes on."""
+    """The cluster, which accepts no new work; running work continues."""
     return _wish(actor, cluster_id, Wish.CORDONED, "cluster.cordon")
 
 
 def uncordon_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
-    """The cluster, taking work again."""
+    """The cluster, which accepts work again."""
     return _wish(actor, cluster_id, Wish.OPEN, "cluster.uncordon")
 
 
 def drain_cluster(actor: Actor, cluster_id: UUID) -> Cluster:
-    """The cluster, taking no new work and to be emptied."""
+    """The cluster, which accepts no new work and is to be emptied."""
     return _wish(actor, cluster_id, Wish.DRAINING, "cluster.drain")
 
 
@@ -167,10 +169,10 @@ def _wish(actor: Actor, cluster_id: UUID, wish: str, action: str) -> Cluster:
 
 
 def remove_cluster(actor: Actor, cluster_id: UUID) -> None:
-    """Takes the cluster out: its credential, nodes and flavors go, its row stays for the history of what ran there.
+    """Removes the cluster: its credential, nodes and flavors are deleted; its row remains for the history of past work.
 
-    Raises Conflict `cluster_in_use` while something that lives there still needs it (the rooms above say so by a
-    trigger on `removed_at`).
+    Raises Conflict `cluster_in_use` while live work on it still needs it (the rooms above report this with a trigger on
+    `removed_at`).
     """
     cluster = cluster_by_id(actor, cluster_id)
     require_at_owner(actor, cluster)

@@ -1,4 +1,4 @@
-"""Recording where data lies. Nothing is fetched or checked: the gateway believes what it is told."""
+"""Records where data is stored. The gateway fetches and checks nothing: it trusts the user's input."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Location:
 def create_dataset(
     actor: Actor, tenant_path: str, name: str, *, size_bytes: int, locations: Sequence[Location]
 ) -> Dataset:
-    """The new dataset of a tenant. Those who manage the tenant record it.
+    """The new dataset of a tenant. The actor must manage the tenant.
 
     Raises NotFound and NotAllowedHere (tenant), Invalid (`not_found` for a cluster that does not serve the tenant,
     `duplicate`), Conflict `dataset_exists`.
@@ -53,12 +53,14 @@ def create_dataset(
 def update_dataset(
     actor: Actor, dataset_id: UUID, *, size_bytes: int | None = None, locations: Sequence[Location] | None = None
 ) -> Dataset:
-    """The dataset with its new size, its new places, or both; what is None stays. Raises as `create_dataset` does."""
+    """The dataset with its new size, its new places, or both; None leaves a value as it is. Raises as `create_dataset`
+    does.
+    """
     with transaction.atomic():
         dataset = dataset_by_id(actor, dataset_id, Permission.MANAGE_TENANTS)
         before = _standing(dataset)
         changed = {} if size_bytes is None else {"size_bytes": size_bytes}
-        # whoever comes second waits here for the row
+        # a concurrent writer waits here for the row
         Dataset.objects.filter(id=dataset.id).update(changed_at=Now(), **changed)
         if locations is not None:
             places = _places(actor, dataset.tenant, locations)
@@ -70,7 +72,9 @@ def update_dataset(
 
 
 def remove_dataset(actor: Actor, dataset_id: UUID) -> None:
-    """Forgets the dataset: no new job may name it; of those that do, nobody can tell what moving their data costs."""
+    """Deletes the dataset: new jobs cannot name it, and the cost of moving data of existing ones that do becomes
+    unknown.
+    """
     with transaction.atomic():
         dataset = dataset_by_id(actor, dataset_id, Permission.MANAGE_TENANTS)
         before = _standing(dataset)
@@ -79,7 +83,7 @@ def remove_dataset(actor: Actor, dataset_id: UUID) -> None:
 
 
 def _places(actor: Actor, tenant: Tenant, locations: Sequence[Location]) -> list[tuple[str, Cluster | None]]:
-    """The regions and clusters that are named; a cluster that does not serve the tenant looks absent."""
+    """The named regions and clusters; a cluster that does not serve the tenant counts as not found."""
     errors: list[FieldError] = []
     wanted = [location.cluster for location in locations if location.cluster]
     serving = visible_clusters(actor).filter(owner__path__in=tenant.path_prefixes, name__in=wanted)

@@ -1,4 +1,4 @@
-"""Trying, with a credential itself and without changing anything, what whoever steals it would try."""
+"""Tries with a credential, in dry runs, what a thief of it would try."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -16,11 +16,13 @@ from clusters.engine.escapes import (
 )
 
 PAUSE_SECONDS = 1.0
-"""An API server heeds policies that were applied just now about so late."""
+"""An API server enforces newly applied policies after about this delay."""
 
 
 async def find_escapes(driver: ClusterDriver, groups: Collection[str], *, pauses: int) -> Confinement:
-    """How the cluster confines the driver's credential. What it would let through is asked again after up to `pauses`."""
+    """How the cluster confines the driver's credential. Repeats rehearsals that the cluster would allow, after up to
+    `pauses` waits.
+    """
     code = token_hex(5)
     working = await _ask(driver, duties(groups, code))
     escaping = await _ask(driver, escapes(groups, code, await _foreign_pods(driver)))
@@ -35,12 +37,12 @@ async def find_escapes(driver: ClusterDriver, groups: Collection[str], *, pauses
 
 
 async def _ask(driver: ClusterDriver, rehearsals: Sequence[Rehearsal]) -> list[Answered]:
-    """One after the other: nothing is left hanging when one fails."""
+    """Runs the rehearsals one after the other, so that no call remains pending if one fails."""
     return [await driver.rehearse(rehearsal) for rehearsal in rehearsals]
 
 
 async def _foreign_pods(driver: ClusterDriver) -> list[tuple[str, str]]:
-    """A pod of each foreign namespace that has any; to patch one that does not exist would prove nothing."""
+    """A pod of each foreign namespace that has any; patching one that does not exist would prove nothing."""
     found = []
     for namespace in FOREIGN_NAMESPACES:
         try:

@@ -1,4 +1,6 @@
-"""What observers and probes report about a cluster: each report is one short transaction, and an event only on change."""
+"""Reports of observers and probes about a cluster: each is one short transaction, and writes an event only
+on change.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -36,11 +38,11 @@ def record_contact(
     has_kueue: bool | None = None,
     observed_at: datetime | None = None,
 ) -> bool:
-    """The cluster answered as itself: ends any silence. `clock_skew_ms` is its clock minus ours, None if not measured, and
-    `origin` what our clock's `monotonic_origin` was then, None for now. `has_kueue` is None where nobody asked. `observed_at` is when the watches of its nodes and pods last both
-    showed life.
+    """Records that the cluster responded with its own identity, which ends any silence. `clock_skew_ms` is its clock
+    minus ours, None if not measured, and `origin` is our clock's `monotonic_origin` at that time, None for now.
+    `has_kueue` is None if not checked. `observed_at` is when the watches of nodes and pods last both returned data.
 
-    Returns whether its health changed. Unknown or removed clusters are left alone.
+    Returns whether its health changed. Unknown or removed clusters are ignored.
     """
     with transaction.atomic():
         cluster = lock_cluster(cluster_id)
@@ -62,8 +64,8 @@ def record_contact(
 
 
 def _eras_after(cluster: Cluster, clock_skew_ms: int, origin: datetime) -> list[Mapping[str, Any]]:
-    """With this measurement, against the database's clock: the clock of the process that measured may be wrong, and may have
-    been set since.
+    """The eras with this measurement against the database's clock: the measuring process' own clock may be wrong, and
+    may have been set since.
     """
     at = database_now()
     here = origin + timedelta(seconds=monotonic())
@@ -72,7 +74,7 @@ def _eras_after(cluster: Cluster, clock_skew_ms: int, origin: datetime) -> list[
 
 
 def record_silence(cluster_id: UUID, reason: str, *, code: str = "unreachable") -> bool:
-    """The cluster did not answer, or (code `identity_changed`) another one answered in its place.
+    """Records that the cluster did not respond, or (code `identity_changed`) that another one responded in its place.
 
     Returns whether its health changed.
     """
@@ -80,14 +82,14 @@ def record_silence(cluster_id: UUID, reason: str, *, code: str = "unreachable") 
 
 
 def record_auth_failure(cluster_id: UUID, reason: str) -> bool:
-    """The cluster no longer accepts our credential. Returns whether its health changed."""
+    """Records that the cluster no longer accepts our credential. Returns whether its health changed."""
     return _record_loss(cluster_id, Health.AUTH_FAILED, Reason("auth_failed", reason))
 
 
 def record_findings(cluster_id: UUID, origin: str, found: Sequence[Reason]) -> bool:
-    """What `origin` (`inventory`, `access`) holds against the cluster now, in place of all it held before.
+    """Replaces all findings of `origin` (`inventory`, `access`) against the cluster.
 
-    A silent cluster stays silent. Returns whether its health changed.
+    A silent cluster remains silent. Returns whether its health changed.
     """
     with transaction.atomic():
         cluster = lock_cluster(cluster_id)
@@ -101,7 +103,7 @@ def record_findings(cluster_id: UUID, origin: str, found: Sequence[Reason]) -> b
 
 
 def record_device_access(cluster_id: UUID, refusal: str) -> bool:
-    """The cluster lets us see its devices that are claimed (empty), or in what words it does not.
+    """Records whether the cluster allows access to its claimable devices (empty), or its refusal message.
 
     Returns whether its health changed.
     """
@@ -109,7 +111,7 @@ def record_device_access(cluster_id: UUID, refusal: str) -> bool:
 
 
 def record_size(cluster_id: UUID, told: str) -> bool:
-    """The cluster says no more than the gateway keeps of one (empty), or in what way it does.
+    """Records whether the cluster's data is within the gateway's limit per cluster (empty), or how it exceeds it.
 
     Returns whether its health changed.
     """
@@ -117,7 +119,7 @@ def record_size(cluster_id: UUID, told: str) -> bool:
 
 
 def record_creates(cluster_id: UUID, refusal: str) -> bool:
-    """The cluster creates what jobs need (empty), or in what words it fails to, again and again.
+    """Records whether the cluster creates what jobs need (empty), or the message of its repeated failure.
 
     Returns whether its health changed.
     """
@@ -131,12 +133,12 @@ def record_event(cluster_id: UUID, kind: str, message: str) -> None:
 
 
 def record_lie(cluster_id: UUID, fault: str, message: str) -> None:
-    """An event of security: the cluster reported what cannot be. At most one of a fault an hour, however much it reports."""
+    """A security event: the cluster reported something impossible. At most one per kind of fault and hour."""
     record_limited(cluster_id, f"security.{fault}", message)
 
 
 def record_limited(cluster_id: UUID, kind: str, message: str) -> None:
-    """One line in the cluster's history, unless it has one of this kind of the last hour."""
+    """One line in the cluster's history, unless the last hour already has one of this kind."""
     known = ClusterEvent.objects.filter(cluster_id=cluster_id, kind=kind, at__gt=Now() - LIMITED_TO_ONE_IN)
     if not known.exists():
         record_event(cluster_id, kind, message)
@@ -154,7 +156,7 @@ def _record_loss(cluster_id: UUID, health: str, reason: Reason) -> bool:
 
 
 def _settle(cluster: Cluster, health: str, reasons: Sequence[Mapping[str, str]], changes: Mapping[str, Any]) -> bool:
-    """Writes the new state of a locked cluster; an event only when its health or the kinds of reasons changed."""
+    """Writes the new state of a locked cluster; an event only if its health or the kinds of reasons changed."""
     changed = health != cluster.health
     codes_changed = {reason["code"] for reason in reasons} != {reason["code"] for reason in cluster.reasons}
     Cluster.objects.filter(id=cluster.id).update(health=health, reasons=list(reasons), updated_at=Now(), **changes)

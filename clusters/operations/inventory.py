@@ -1,4 +1,4 @@
-"""Writing down what a cluster was seen to have: by difference, in one short transaction with a handful of statements."""
+"""Stores a cluster's observed inventory: only the differences, in one short transaction with a few statements."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,7 +66,9 @@ _FLAVOR_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class InventoryChange:
-    """How much `record_inventory` wrote. `version` is the inventory's version afterwards, None if the cluster is gone."""
+    """The amount that `record_inventory` wrote. `version` is the inventory's version afterwards, None if the cluster is
+    gone.
+    """
 
     nodes_written: int
     nodes_removed: int
@@ -82,11 +84,11 @@ def record_inventory(
     used_devices: Mapping[str, Mapping[str, int]] | None = None,
     claimable: ClaimableDevices = NOTHING_CLAIMABLE,
 ) -> InventoryChange:
-    """Makes the stored nodes and flavors equal to what was seen: `foreign` and `used_devices` (strangers' pods and ours,
-    by resource) are by node name, and `claimable` has the devices that are claimed.
+    """Makes the stored nodes and flavors equal to the observed ones. `foreign` and `used_devices` (foreign pods' use
+    and ours, by resource) are by node name, and `claimable` has the claimable devices.
 
-    The inventory's version grows when anything that placement looks at has changed. Capacity that no machine could have
-    counts as none and is told as an event when it first appears. Observers that run at once write one after the other.
+    The inventory's version grows if anything that placement reads has changed. Implausible capacity counts as none and
+    causes an event when it first appears. Concurrent observers write one after the other.
     """
     records = [node_record(node, claimable.by_node.get(node.name, {})) for node in nodes if is_nameable(node)]
     kinds = len({key_of(offer) for record in records for offer in record.offers})
@@ -126,9 +128,9 @@ USE_FIELDS = ("foreign_cpu_millicores", "foreign_memory_mib", "foreign_pods", "f
 
 
 def record_use(cluster_id: UUID, changed: Mapping[str, NodeUse]) -> int:
-    """How many nodes were written: what is used on these, where that differs from what is stored.
+    """The number of nodes written: stores the use on these nodes, if it differs from the stored one.
 
-    Costs what has changed, not what the cluster has. The inventory's version grows as in `record_inventory`.
+    The cost depends on the change, not on the cluster's size. The inventory's version grows as in `record_inventory`.
     """
     wanted = {name: _use_values(use.foreign, dict(use.devices)) for name, use in changed.items()}
     now = clock.now()
@@ -181,7 +183,7 @@ def _differs(stored: Mapping[str, Any] | None, values: Mapping[str, Any]) -> boo
 
 
 def _matters(stored: Mapping[str, Any] | None, values: Mapping[str, Any]) -> bool:
-    """Placement counts our own pods by their holds, so a change of `used_devices` alone is none to it."""
+    """Placement counts our own pods by their holds, so a change of only `used_devices` does not matter to it."""
     return stored is None or any(stored[field] != value for field, value in values.items() if field != "used_devices")
 
 
@@ -200,7 +202,7 @@ def _write_nodes(cluster_id: UUID, changed: Mapping[str, Mapping[str, Any]], now
 
 
 def _write_flavors(cluster_id: UUID, flavors: Mapping[str, FlavorOffer]) -> tuple[int, int]:
-    """How many flavors were written and removed."""
+    """The numbers of flavors written and removed."""
     stored = {row["name"]: row for row in Flavor.objects.filter(cluster_id=cluster_id).values("name", *_FLAVOR_FIELDS)}
     rows = [
         Flavor(cluster_id=cluster_id, name=name, **values)
@@ -229,7 +231,7 @@ def _findings(records: Sequence[NodeRecord]) -> list[Reason]:
 
 
 def _tell_problems(cluster_id: UUID, changed: Sequence[NodeRecord]) -> None:
-    """At most one event an hour, however many nodes there are and however often they change their claims."""
+    """At most one event an hour, regardless of the number of nodes and how often their claims change."""
     told = [f"{record.name} ({'; '.join(record.problems)})" for record in changed if record.problems]
     if told:
         besides = f" and {len(told) - NODES_NAMED} more" if len(told) > NODES_NAMED else ""

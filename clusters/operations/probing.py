@@ -1,4 +1,4 @@
-"""Asking a cluster who it is, what our credential may do there, and what time it has. Never inside a transaction."""
+"""Probes a cluster for its identity, our credential's rights, and its clock. Never inside a transaction."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class ProbeRefused(Problem):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a cluster said about itself and about our credential. `identity` is empty when we may not ask for it."""
+    """A cluster's responses about itself and our credential. `identity` is empty if we may not read it."""
 
     identity: str
     kubernetes_version: str
@@ -48,11 +48,11 @@ class Probe:
     has_kueue: bool
     """Whether Kueue's API is served there."""
     confinement: Confinement = UNKNOWN
-    """What a thief of the credential could do; nothing is known of that where a right is missing."""
+    """What a thief of the credential could do; unknown if a right is missing."""
 
 
 def probe_new(address: ClusterAddress) -> Probe:
-    """The probe of a cluster that may not be registered yet; ProbeRefused or Invalid unless it fits in every respect."""
+    """The probe of a cluster that may not be registered yet; raises ProbeRefused or Invalid unless everything fits."""
     probe = _asked(address)
     _require_fitting_rights(probe.rights)
     _require_confinement(probe)
@@ -60,8 +60,8 @@ def probe_new(address: ClusterAddress) -> Probe:
 
 
 def probe_renewed(address: ClusterAddress) -> Probe:
-    """The probe of a registered cluster with another credential. What earlier manifests granted, and that they confined it
-    less, is no ground to refuse it: that is held against the cluster, which goes on working.
+    """The probe of a registered cluster with another credential. Rights that earlier manifests granted, and their
+    weaker confinement, do not refuse it: they become findings against the cluster, which continues to work.
     """
     probe = _asked(address)
     rights = probe.rights
@@ -85,12 +85,12 @@ def _with_fitting_clock(probe: Probe) -> Probe:
 
 
 def probe_registered(driver: ClusterDriver) -> Probe:
-    """The probe over a registered cluster's own driver; DriverError when it does not answer as one should."""
+    """The probe over a registered cluster's own driver; DriverError if it does not respond properly."""
     return connections.run(_questions(lambda: driver, close=False, pauses=0), PROBE_SECONDS)
 
 
 def as_problem(error: DriverError) -> Problem:
-    """The refusal that a driver's error stands for at registration."""
+    """The refusal for a driver's error at registration."""
     match error:
         case AddressRefused():
             return Invalid.field("server", "address_not_allowed", error.reason)
@@ -107,7 +107,9 @@ def as_problem(error: DriverError) -> Problem:
 
 
 def access_findings(probe: Probe) -> list[Reason]:
-    """What is held against a credential whose rights are not the published ones, or that a thief could do harm with."""
+    """The findings against a credential whose rights differ from the published ones, or with which a thief could do
+    harm.
+    """
     found = [*_rights_findings(probe.rights), *confinement_findings(probe.confinement, probe.kubernetes_version)]
     by_code: dict[str, Reason] = {}
     for reason in found:
@@ -131,7 +133,7 @@ def _rights_findings(rights: Comparison) -> list[Reason]:
 
 
 def _require_fitting_rights(rights: Comparison) -> None:
-    """Both lists are told at once, so that one look at the refusal is enough to put it right."""
+    """Reports both lists in one refusal, so that the user can correct everything in one step."""
     findings = _rights_findings(rights)
     if findings:
         raise ProbeRefused(
@@ -186,9 +188,9 @@ async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool, p
         skew_ms = await driver.clock_skew_ms()
         groups = await _groups(driver)
         rights = await _rights(driver, needed(groups))
-        # Who may not read namespaces cannot be asked who it is; the missing right is the answer then.
+        # An account that may not read namespaces cannot get the identity; the missing right is the result then.
         identity = "" if rights.missing else await driver.identity()
-        # ... and who may not create anything is refused everything, which proves nothing.
+        # An account that may not create anything is refused everything, which proves nothing.
         confinement = UNKNOWN if rights.missing else await find_escapes(driver, groups, pauses=pauses)
     finally:
         if close:
@@ -197,19 +199,21 @@ async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool, p
 
 
 async def _rights(driver: ClusterDriver, needs: Collection[Right]) -> Comparison:
-    """The credential's rights against the published role: by its list of rules, or one by one where that has gaps."""
+    """The credential's rights compared with the published role: by its list of rules, or one by one if that list has
+    gaps.
+    """
     seen = [await driver.rules(namespace) for namespace in REVIEWED_NAMESPACES]
     reviews = [review.rules for review in seen]
     if all(review.is_complete for review in seen):
         return compare(reviews, needs)
-    # One after the other: nothing is left hanging when one fails, and a slow authorizer is not flooded.
+    # One after the other: no call remains pending if one fails, and a slow authorizer is not flooded.
     allowed = {right for right in sorted(ROLE | TELLTALES) if await driver.may(right)}
     allowed |= {right for right in sorted(TELLTALES) if await driver.may(right, MOST_SENSITIVE_NAMESPACE)}
     return compare_asked(reviews, allowed, needs)
 
 
 async def _groups(driver: ClusterDriver) -> frozenset[str]:
-    """The API groups of the cluster; none where our account may not look, which nothing we must have depends on."""
+    """The API groups of the cluster; empty if our account may not read them. No required right depends on them."""
     try:
         return await driver.api_groups()
     except Refused:

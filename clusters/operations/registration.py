@@ -1,4 +1,6 @@
-"""Registering a cluster: read what was given, guard, probe with no transaction open, then store in one."""
+"""Registers a cluster: reads the input, checks its address, probes it with no transaction open, then stores
+it in one.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,8 +34,8 @@ from .probing import Probe, as_problem, probe_new
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a registration asks for. `kubeconfig` comes instead of every field of `fields`; `tenant` is a path, or empty
-    for the one organisation where the actor may manage clusters.
+    """The input of a registration. `kubeconfig` replaces every field of `fields`; `tenant` is a path, or empty for the
+    one organisation where the actor may manage clusters.
     """
 
     name: str
@@ -47,7 +49,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """A registration that passed: everything is known and nothing is stored yet."""
+    """A registration that passed all checks; nothing is stored yet."""
 
     cluster_id: UUID
     owner: Tenant
@@ -57,7 +59,7 @@ class Examined:
 
 
 def examine(actor: Actor, wanted: Wanted) -> Examined:
-    """Reads, guards and probes a cluster to be registered. Writes nothing; call it with no transaction open.
+    """Reads, checks and probes a cluster to be registered. Writes nothing; call it with no transaction open.
 
     Raises Invalid (fields, address), ProbeRefused (unreachable, tls_failed, not_authorized, missing_permission,
     excess_permission, unproven_permission, clock_skew), Conflict (name taken), PermissionDenied or NotFound (tenant).
@@ -107,7 +109,7 @@ def register_simulated(
     labels: Mapping[str, str] | None = None,
     nodes: Sequence[SimulatedNode] = (),
 ) -> Cluster:
-    """A cluster that is only simulated, founded with these nodes; for the demo and for tests. No door of the API leads here."""
+    """A simulated cluster, created with these nodes, for the demo and for tests. No API endpoint calls this."""
     server = f"{SCHEME}://{name}"
     identity = found_cluster(path_of(settings.HOME, server), nodes)
     with transaction.atomic():
@@ -156,7 +158,7 @@ def read_any_connection(fields: ConnectionFields, kubeconfig: str) -> Connection
 def probe_connection(
     cluster_id: UUID, name: str, connection: Connection, probe: Callable[[ClusterAddress], Probe] = probe_new
 ) -> Probe:
-    """The probe of a connection, its address checked and pinned first."""
+    """The probe of a connection, after its address is checked and pinned."""
     try:
         address = address_for(cluster_id, name, connection)
     except DriverError as error:
@@ -165,7 +167,7 @@ def probe_connection(
 
 
 def store_credential(cluster_id: UUID, secret: Secret) -> None:
-    """Seals the credential for this cluster alone and puts it in place of any earlier one."""
+    """Seals the credential for this cluster only and replaces any earlier one."""
     sealed = seal(key_ring(), cluster_id, secret.value)
     ClusterCredential.objects.update_or_create(
         cluster_id=cluster_id, defaults={"kind": secret.kind, "key_id": sealed.key_id, "sealed": sealed.box}
@@ -173,7 +175,7 @@ def store_credential(cluster_id: UUID, secret: Secret) -> None:
 
 
 def _require_free_name(owner: Tenant, name: str) -> None:
-    """Specs name clusters, so a name means one cluster within an organisation."""
+    """Specs name clusters, so a name is unique within an organisation."""
     organisation = owner.path_prefixes[0]
     taken = Cluster.objects.filter(name=name)
     if (

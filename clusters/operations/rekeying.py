@@ -1,4 +1,4 @@
-"""Moving every sealed credential to the current key of the ring, while everything runs."""
+"""Moves every sealed credential to the current key of the ring, while everything runs."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from clusters.models import ClusterCredential
 
 @dataclass(frozen=True, slots=True)
 class Rekeying:
-    """How many credentials moved to the current key, how many were there already, and which could not be opened."""
+    """How many credentials moved to the current key, already had it, or could not be opened."""
 
     moved: int
     already_current: int
@@ -17,10 +17,11 @@ class Rekeying:
 
 
 def rekey_credentials() -> Rekeying:
-    """Seals each credential anew under the current key. One row, one guarded UPDATE: stop and start it at any time.
+    """Seals each credential again under the current key, with one guarded UPDATE per row. You can stop and start it at
+    any time.
 
-    A credential replaced meanwhile is sealed under the current key already and is left alone. Once nothing failed,
-    the other keys may leave the ring.
+    A credential replaced meanwhile has the current key already and does not change. Once no credential fails, you can
+    remove the other keys from the ring.
     """
     ring = key_ring()
     moved, failed = 0, []

@@ -1,4 +1,4 @@
-"""Questions about clusters: read-only."""
+"""Read-only queries on clusters."""
 
 from .capacity import FlavorSummary as FlavorSummary
 from .capacity import flavor_summary as flavor_summary

@@ -1,4 +1,4 @@
-"""What clusters have and what of it is free, by flavor, from what was last observed."""
+"""The capacity of clusters and the free part of it, by flavor, as last observed."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ _READ = ("cluster_id", "devices", "used_devices", "foreign_devices", "taints", "
 class FlavorSummary:
     """A flavor of a cluster in numbers. Units are GPUs or slices of them; a CPU-only flavor has none.
 
-    A node takes pods on these devices when it is ready, schedulable, and without a taint that such pods do not tolerate.
-    `largest_free_block` is the most free on one node.
+    A node accepts pods on these devices if it is ready, schedulable, and without a taint that such pods do not
+    tolerate. `largest_free_block` is the largest number of free units on one node.
     """
 
     id: UUID
@@ -40,17 +40,17 @@ class FlavorSummary:
 
     @property
     def is_sliced(self) -> bool:
-        """Its units are parts of GPUs."""
+        """Whether its units are parts of GPUs."""
         return self.sharing != "whole"
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it has devices at all."""
+        """Whether it has devices."""
         return self.count.total > 0 or bool(self.vendor)
 
 
 def flavor_summary(clusters: Collection[Cluster], at: datetime) -> Mapping[UUID, Sequence[FlavorSummary]]:
-    """For each cluster its flavors in order of name; clusters without flavors have an empty sequence. Two queries."""
+    """For each cluster its flavors by name; clusters without flavors have an empty sequence. Two queries."""
     by_id = {cluster.id: _Reach.of(cluster, at) for cluster in clusters}
     counts: dict[tuple[UUID, str], list[DeviceCount]] = defaultdict(list)
     flavors = list(Flavor.objects.filter(cluster_id__in=by_id).order_by("cluster_id", "name"))
@@ -68,7 +68,7 @@ def flavor_summary(clusters: Collection[Cluster], at: datetime) -> Mapping[UUID,
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """Whether a cluster is observed, and whether it takes new work."""
+    """Whether a cluster is observed, and whether it accepts new work."""
 
     is_seen: bool
     is_open: bool
@@ -102,12 +102,12 @@ def _counts_on(
 
 
 def freshness_of(cluster: Cluster, now: datetime) -> Freshness:
-    """How far what is known of a cluster can be trusted."""
+    """How current a cluster's data is."""
     return freshness(now, cluster.last_seen_at, cluster.observed_at, settings.STALE_SECONDS)
 
 
 def fleet_freshness(now: datetime) -> Mapping[UUID, Freshness]:
-    """Of every registered cluster. One query."""
+    """The freshness of every registered cluster. One query."""
     rows = Cluster.objects.values_list("id", "last_seen_at", "observed_at", "reasons")
     return {
         id_: _judged(freshness(now, seen_at, observed_at, settings.STALE_SECONDS), reasons)
@@ -116,18 +116,18 @@ def fleet_freshness(now: datetime) -> Mapping[UUID, Freshness]:
 
 
 def _judged(found: Freshness, reasons: Iterable[Mapping[str, str]]) -> Freshness:
-    """What is known of a cluster that is too large to be observed cannot be trusted, however lately it was known."""
+    """The data of a cluster that is too large to observe cannot be trusted, however recent it is."""
     is_too_large = any(reason["code"] == TOO_LARGE for reason in reasons)
     return Freshness(max(found.minutes, 1), is_stale=True) if is_too_large else found
 
 
 def shown_reasons(cluster: Cluster, now: datetime) -> list[Mapping[str, str]]:
-    """What is held against a cluster, with its staleness, which no report brings but only time."""
+    """The findings against a cluster, with its staleness, which comes from time and not from a report."""
     return [*cluster.reasons, *(reason.as_json() for reason in stale_findings(freshness_of(cluster, now)))]
 
 
 def node_standing(node: Node, flavors: Mapping[str, Flavor]) -> Standing:
-    """Which of our pods a node takes, given the flavors that it offers by name."""
+    """Which of our pods a node accepts, given its flavors by name."""
     return standing(
         is_ready=node.is_ready,
         is_schedulable=node.is_schedulable,

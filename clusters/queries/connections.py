@@ -1,4 +1,6 @@
-"""From a cluster's id to this process' open driver. One small query a call; names are looked up again now and then."""
+"""Finds this process' open driver for a cluster's id. One small query per call; names are resolved again
+periodically.
+"""
 
 import threading
 from dataclasses import dataclass
@@ -27,16 +29,20 @@ _lock = threading.Lock()
 
 
 def driver_of(cluster_id: UUID) -> ClusterDriver:
-    """The open driver of a registered cluster in this process, for coroutines given to `clusters.drivers.connections.run`.
+    """The open driver of a registered cluster in this process, for coroutines passed to
+    `clusters.drivers.connections.run`.
 
-    A changed address or credential makes a new driver. Raises Unreachable (not registered, cannot be resolved, address
-    refused) or AuthFailed (no credential that can be opened). Call it outside transactions and outside any event loop.
+    A changed address or credential creates a new driver. Raises Unreachable (not registered, cannot be resolved,
+    address refused) or AuthFailed (no credential that can be opened). Call it outside transactions and outside any
+    event loop.
     """
     return driver_for(address_of_registered(cluster_id))
 
 
 def address_of_registered(cluster_id: UUID) -> ClusterAddress:
-    """What a driver of the cluster is built from, for those who keep drivers of their own (`connections.open_driver`)."""
+    """The address from which a driver of the cluster is built, for callers that keep their own drivers
+    (`connections.open_driver`).
+    """
     facts = (
         Cluster.objects.filter(id=cluster_id)
         .values_list("driver", "server", "ca_pem", "name", "credential__updated_at")

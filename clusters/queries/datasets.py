@@ -1,4 +1,4 @@
-"""Which datasets there are, for the people who record them and for the jobs that name them."""
+"""Queries on datasets, for the users who record them and the jobs that name them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tenancy.queries import Actor, NotAllowedHere, permissions_at, tenant_by_pat
 
 @dataclass(frozen=True, slots=True)
 class DatasetLine:
-    """A dataset as its page shows it; `regions` and `clusters` are where it lies."""
+    """A dataset as its page shows it; `regions` and `clusters` are where it is stored."""
 
     id: UUID
     name: str
@@ -31,9 +31,9 @@ class DatasetLine:
 
 
 def visible_datasets(actor: Actor, *, tenant_path: str = "", name: str = "") -> QuerySet[Dataset]:
-    """Datasets of the tenants at or above one that the actor may see; with `tenant_path` those that its jobs may name.
+    """Datasets of the tenants at or above one that the actor may see; with `tenant_path`, those that its jobs may name.
 
-    NotFound for a tenant the actor may not see.
+    NotFound for a tenant that the actor may not see.
     """
     at_or_below = Q(path=OuterRef("tenant__path")) | Q(path__startswith=Concat(OuterRef("tenant__path"), Value("/")))
     found = Dataset.objects.filter(Exists(visible_tenants(actor).filter(at_or_below)))
@@ -46,7 +46,9 @@ def visible_datasets(actor: Actor, *, tenant_path: str = "", name: str = "") -> 
 
 
 def dataset_by_id(actor: Actor, dataset_id: UUID, permission: Permission = Permission.VIEW) -> Dataset:
-    """The dataset. NotFound when there is none or the actor may not see it, NotAllowedHere for what they may only see."""
+    """The dataset. NotFound if it does not exist or the actor may not see it; NotAllowedHere if the actor may only see
+    it.
+    """
     dataset = visible_datasets(actor).filter(id=dataset_id).first()
     if dataset is None:
         raise NotFound
@@ -80,7 +82,7 @@ def line_of(dataset: Dataset, *, may_change: bool) -> DatasetLine:
 
 
 def known_data(names: Collection[str]) -> Catalogue:
-    """The datasets of these names, of every tenant, with where they lie: not on clusters that were removed."""
+    """The datasets of these names, of every tenant, with where they are stored, without removed clusters."""
     if not names:
         return {}
     places = DatasetLocation.objects.select_related("cluster").order_by("region", "cluster_id")

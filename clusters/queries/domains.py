@@ -1,4 +1,4 @@
-"""How a cluster's own labels select a topology domain; kept per process until the cluster's inventory changes."""
+"""How a cluster's own labels select a topology domain; cached per process until the cluster's inventory changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,22 +10,23 @@ from clusters.engine.topology import DOMAIN_LABELS, label_of, selector_of
 from .fleet import ClusterView, NodeView, fleet
 
 LEVELS = ("zone", "block", "rack", "clique")
-"""The levels that nodes share, wide to narrow."""
+"""The levels that several nodes share, wide to narrow."""
 Selectors = tuple[Mapping[str, str], ...]
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Domains:
-    """The domains of one cluster as it was seen."""
+    """The domains of one cluster as last observed."""
 
     view: ClusterView
     _selectors: dict[str, Mapping[Path, Selectors]] = field(default_factory=dict)
 
     def selectors(self, level: str, node: str) -> Selectors:
-        """What selects the domain of that level around a node: each picks some of its nodes, together they pick them all.
+        """The selectors of the domain of that level around a node: each selects some of its nodes, together all of
+        them.
 
-        Empty if the node is gone, or nobody has said in which domain of that level it stands.
+        Empty if the node is gone or has no label for that level.
         """
         path = self.path(level, node)
         if path is None:
@@ -35,12 +36,12 @@ class Domains:
         return self._selectors[level][path]
 
     def path(self, level: str, node: str) -> Path | None:
-        """The domain of that level in which a node stands; None if the node is gone or nobody has said."""
+        """The domain of that level that contains a node; None if the node is gone or has no label."""
         found = self._nodes.get(node)
         return None if found is None else _path(level, found)
 
     def label(self, level: str, node: str) -> str:
-        """The label by which the node tells its domain of that level, or itself (`node`); empty if it does not."""
+        """The label that names the node's domain of that level, or the node itself (`node`); empty if it has none."""
         found = self._nodes.get(node)
         told = None if found is None else label_of(level, found.labels)
         return told[0] if told else ""
@@ -66,7 +67,7 @@ _known: Mapping[UUID, Domains] = {}
 
 
 def domains() -> Mapping[UUID, Domains]:
-    """The domains of every registered cluster, by its id; the identical objects until the clusters change."""
+    """The domains of every registered cluster, by its id; the same objects until the clusters change."""
     global _known  # noqa: PLW0603 - one per process is the point
     _known = {
         view.id: known if (known := _known.get(view.id)) and known.view is view else Domains(view) for view in fleet()
@@ -75,6 +76,6 @@ def domains() -> Mapping[UUID, Domains]:
 
 
 def _path(level: str, node: NodeView) -> Path | None:
-    """The domain of that level in which a node stands; None if it is not known."""
+    """The domain of that level that contains a node; None if it is not known."""
     path = (*node.domain, node.clique)[: LEVELS.index(level) + 1]
     return path if path[-1] else None

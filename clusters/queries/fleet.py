@@ -1,4 +1,4 @@
-"""The fleet as placement needs it: frozen values, kept per process until a cluster's inventory or state changes."""
+"""The fleet as placement needs it: frozen values, cached per process until a cluster's inventory or state changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from clusters.models import Cluster, Flavor, Node
 
 @dataclass(frozen=True, slots=True)
 class FlavorView:
-    """What some nodes of a cluster offer. `node_selector` is read by `clusters.engine.flavors.match_expressions`."""
+    """A flavor of a cluster. `clusters.engine.flavors.match_expressions` reads `node_selector`."""
 
     id: UUID
     name: str
@@ -28,7 +28,7 @@ class FlavorView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node: everything allocatable, and what pods that are not ours use of it.
+    """A node: all its allocatable capacity, and the use by foreign pods.
 
     `devices` and `foreign_devices` are units by flavor name; a CPU-only node has its flavor with 0 units. `domain` is
     (zone, block, rack), empty where unknown. `labels` are those that select domains and flavors.
@@ -54,7 +54,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A registered cluster. `state` other than ready or degraded takes no new work."""
+    """A registered cluster. It accepts new work only if `state` is ready or degraded."""
 
     id: UUID
     name: str
@@ -71,7 +71,7 @@ _views: dict[UUID, tuple[tuple[Any, ...], ClusterView]] = {}
 
 
 def fleet() -> tuple[ClusterView, ...]:
-    """Every registered cluster by name and id. One query, and two more when some clusters' inventories have changed."""
+    """Every registered cluster by name and id. One query, plus two if some clusters' inventories have changed."""
     clusters = list(
         Cluster.objects.select_related("owner")
         .only("id", "name", "region", "provider", "health", "wish", "inventory_version", "owner__path")
@@ -97,7 +97,9 @@ def _key(cluster: Cluster) -> tuple[Any, ...]:
 
 
 def _load(clusters: list[Cluster]) -> None:
-    """Reads these clusters' inventories. They may be newer than the versions read before them; the next round settles it."""
+    """Reads these clusters' inventories. They may be newer than the versions read before; the next round reads them
+    again.
+    """
     ids = [cluster.id for cluster in clusters]
     flavors: dict[UUID, dict[str, FlavorView]] = {cluster_id: {} for cluster_id in ids}
     for flavor in Flavor.objects.filter(cluster_id__in=ids).order_by("name"):

@@ -1,4 +1,4 @@
-"""What the fleet and cluster pages show, as frozen values. Counts are of what was last observed."""
+"""The content of the fleet and cluster pages, as frozen values. Counts are as last observed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class ClusterCard:
     last_seen_at: datetime | None
     observed_at: datetime | None
     minutes_stale: int
-    """How long ago it was last observed, if that is too long; else 0."""
+    """Minutes since its last observation if that is too long ago; else 0."""
     nodes: int
     nodes_ready: int
     cpu_millicores: int
@@ -66,13 +66,13 @@ class ClusterCard:
 
     @property
     def is_well(self) -> bool:
-        """Ready, and observed recently."""
+        """Whether it is ready and was observed recently."""
         return self.state == "ready" and not self.minutes_stale
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All clusters the actor may see, and their sums."""
+    """All clusters that the actor may see, and their sums."""
 
     clusters: tuple[ClusterCard, ...]
     may_register: bool
@@ -123,7 +123,7 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """A cluster with one page of its nodes, its latest events, and whether the actor may act on it."""
+    """A cluster with one page of its nodes, its latest events, and whether the actor may change it."""
 
     card: ClusterCard
     server: str
@@ -138,7 +138,9 @@ class ClusterView:
 
 
 def fleet_view(actor: Actor) -> Fleet:
-    """Every cluster the actor may see, troubled ones first, then by name. Four queries whatever the fleet's size."""
+    """Every cluster that the actor may see, those in trouble first, then by name. Four queries regardless of the
+    fleet's size.
+    """
     cards = _cards(list(visible_clusters(actor)))
     in_order = sorted(cards, key=lambda card: (card.is_well, card.name, str(card.id)))
     may_register = visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(depth=0).exists()
@@ -146,7 +148,9 @@ def fleet_view(actor: Actor) -> Fleet:
 
 
 def cluster_view(actor: Actor, cluster: Cluster, query: Mapping[str, str]) -> ClusterView:
-    """The page of one cluster, which the actor is known to see; `query` may hold the cursor of its nodes."""
+    """The page of one cluster; the caller has checked that the actor may see it. `query` may contain the cursor of its
+    nodes.
+    """
     flavors = {flavor.name: flavor for flavor in Flavor.objects.filter(cluster=cluster)}
     asked = {"limit": NODES_A_PAGE, **({"cursor": query["cursor"]} if query.get("cursor") else {})}
     nodes = page_of(

@@ -1,4 +1,6 @@
-"""Which clusters an actor may see and manage. A cluster of `acme` serves, and is seen by, every tenant below `acme`."""
+"""Which clusters an actor may see and manage. A cluster of `acme` serves, and is visible to, every tenant
+below `acme`.
+"""
 
 from uuid import UUID
 
@@ -22,7 +24,7 @@ def visible_clusters(actor: Actor) -> QuerySet[Cluster]:
 
 
 def cluster_by_id(actor: Actor, cluster_id: UUID) -> Cluster:
-    """The cluster; NotFound when there is none or the actor may not see it."""
+    """The cluster; NotFound if it does not exist or the actor may not see it."""
     cluster = visible_clusters(actor).filter(id=cluster_id).first()
     if cluster is None:
         raise NotFound
@@ -30,7 +32,7 @@ def cluster_by_id(actor: Actor, cluster_id: UUID) -> Cluster:
 
 
 def cluster_by_name(actor: Actor, name: str) -> Cluster:
-    """The visible cluster of that name (the one owned highest in the tree, should there be two); NotFound otherwise."""
+    """The visible cluster of that name (if there are two, the one owned highest in the tree); NotFound otherwise."""
     cluster = visible_clusters(actor).filter(name=name).order_by("owner__depth", "id").first()
     if cluster is None:
         raise NotFound
@@ -38,21 +40,23 @@ def cluster_by_name(actor: Actor, name: str) -> Cluster:
 
 
 def require_at_owner(actor: Actor, cluster: Cluster, permission: Permission = Permission.MANAGE_CLUSTERS) -> None:
-    """Returns when the actor holds the permission at the cluster's owner; NotAllowedHere otherwise.
+    """Returns if the actor has the permission at the cluster's owner; NotAllowedHere otherwise.
 
-    For clusters the actor may see: using a cluster from further down the tree does not mean managing it.
+    For clusters that the actor may see: tenants further down the tree may use a cluster without managing it.
     """
     if not visible_tenants(actor, permission).filter(id=cluster.owner_id).exists():
         raise NotAllowedHere(cluster.owner, permission)
 
 
 def owners_for_registration(actor: Actor) -> list[Tenant]:
-    """The organisations at which the actor may manage clusters (at most two: more than one is already too many)."""
+    """The organisations where the actor may manage clusters. At most two, because callers only need to know if there is
+    more than one.
+    """
     return list(visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(depth=0).order_by("path")[:2])
 
 
 def in_state(clusters: QuerySet[Cluster], state: str) -> QuerySet[Cluster]:
-    """Those whose shown state (`Cluster.state`) is this one; Invalid for an unknown word."""
+    """Clusters with this displayed state (`Cluster.state`); Invalid for an unknown word."""
     if state in {Health.UNREACHABLE, Health.AUTH_FAILED}:
         return clusters.filter(health=state)
     answering = clusters.filter(health__in=[Health.READY, Health.DEGRADED])

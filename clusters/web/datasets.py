@@ -1,4 +1,4 @@
-"""Datasets: where data lies that jobs name; recording, changing and forgetting it."""
+"""Pages that list, record, change and delete datasets: where data that jobs name is stored."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class DatasetsPage:
     datasets: tuple[DatasetLine, ...]
     form: Form
     tenants: tuple[tuple[str, str], ...]
-    """Where the viewer may record one; none: nowhere."""
+    """Where the viewer may record one; may be empty."""
     regions: tuple[tuple[str, str], ...]
     clusters: tuple[tuple[str, str], ...]
 
@@ -42,7 +42,7 @@ class DatasetPage:
 
 @page(takes=tuple(CONTROLS.values()))
 def datasets(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """Every dataset the viewer may see; those who manage a tenant record one here."""
+    """Every dataset that the viewer may see; users who manage a tenant record one here."""
     if request.method != "POST":
         wanted = asked(request)
         tenant = first_choice(_managed_paths(actor), asked=wanted.get("tenant", ""))
@@ -61,7 +61,7 @@ def datasets(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @page
 def dataset(request: HttpRequest, actor: Actor, dataset_id: UUID) -> HttpResponse:
-    """One dataset; those who manage its tenant change size and places."""
+    """One dataset; users who manage its tenant change its size and places."""
     line = _line(actor, dataset_id)
     if request.method != "POST":
         values = {"size": line.size, "regions": ", ".join(line.regions), "clusters": ", ".join(line.clusters)}
@@ -78,7 +78,7 @@ def dataset(request: HttpRequest, actor: Actor, dataset_id: UUID) -> HttpRespons
 
 @action
 def remove(request: HttpRequest, actor: Actor, dataset_id: UUID) -> HttpResponse:
-    """Forgets the dataset."""
+    """Deletes the dataset."""
     name = dataset_by_id(actor, dataset_id).name
     remove_dataset(actor, dataset_id)
     messages.success(request, f"{name} is removed. New jobs cannot use it.")
@@ -120,7 +120,7 @@ def _places(actor: Actor) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str,
 
 
 def _read(values: Mapping[str, str], *, is_new: bool) -> tuple[int, list[Location]]:
-    """Size and places as they were typed, or Invalid with every field at fault."""
+    """Size and places from the form, or Invalid with every wrong field."""
     errors: list[FieldError] = []
     if is_new and not values.get("tenant"):
         errors.append(FieldError("tenant", "required", "choose a tenant"))

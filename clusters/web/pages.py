@@ -1,4 +1,4 @@
-"""The fleet, one cluster, and what may be done to it."""
+"""The fleet, one cluster, and the actions on it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class ClusterPage:
 
 @page
 def fleet(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """Every cluster with its state, its reasons, and what is free by flavor."""
+    """Every cluster with its state, its reasons, and its free capacity by flavor."""
     return show(request, "clusters/fleet.html", FleetPage(fleet_view(actor)), live="clusters/fleet_live.html")
 
 
@@ -51,7 +51,7 @@ def cluster(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpRespons
 
 @action
 def act(request: HttpRequest, actor: Actor, cluster_id: UUID, verb: str) -> HttpResponse:
-    """Cordon, uncordon, drain or probe; then back to the cluster."""
+    """Cordons, uncordons, drains or probes the cluster, then redirects to its page."""
     if verb not in ACTIONS:
         raise NotFound
     operation, message = ACTIONS[verb]

@@ -1,4 +1,4 @@
-"""The form that registers a cluster. What was typed is shown again after a refusal, secrets excepted."""
+"""The form that registers a cluster. After a refusal it shows the user's input again, except secrets."""
 
 import re
 from dataclasses import dataclass
@@ -34,13 +34,13 @@ class RegisterPage:
     form: Form
     tenants: tuple[tuple[str, str], ...]
     by: str
-    """`kubeconfig` or `parts`: which way in the form offers."""
+    """`kubeconfig` or `parts`: the kind of input that the form offers."""
 
 
 @sensitive_post_parameters(*SECRETS)
 @page(takes=("by",))
 def register(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """Paste a kubeconfig, or server, authority and credential; the cluster is probed before anything is stored."""
+    """Accepts a kubeconfig, or server, authority and credential; the cluster is probed before anything is stored."""
     values = typed(request)
     by = "parts" if (values.get("by") or request.GET.get("by")) == "parts" else "kubeconfig"
     form, status = Form(), 200
@@ -59,7 +59,7 @@ def register(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @page
 def access_manifest(_request: HttpRequest, _actor: Actor) -> HttpResponse:
-    """The account that the gateway needs on a cluster: role, policies and all, for `kubectl apply`."""
+    """The account that the gateway needs on a cluster, with role and policies, for `kubectl apply`."""
     named = {"Content-Disposition": 'attachment; filename="cluster-access.yaml"'}
     return HttpResponse(MANIFEST.read_bytes(), content_type="application/yaml", headers=named)
 

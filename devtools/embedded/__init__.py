@@ -1,4 +1,4 @@
-"""PostgreSQL and Valkey from wheels, as children that die with their parent. For trials, the demo and tests (ADR 2)."""
+"""PostgreSQL and Valkey from wheels, as children that end with their parent. For trials, the demo and tests (ADR 2)."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ from .valkey_server import valkey as valkey
 
 
 def services(home: Path, *, durable: bool = True) -> dict[str, Service]:
-    """The servers that no variable names, by the variable that would."""
+    """The servers without a configured variable, by that variable."""
     wanted: dict[str, Callable[[], Service]] = {
         "DATABASE_URL": lambda: postgres(home, durable=durable),
         "REDIS_URL": lambda: valkey(home),

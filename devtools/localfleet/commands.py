@@ -26,12 +26,12 @@ HEALTH = {
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a control plane consists of besides etcd and kube-apiserver.
+    """The parts of a control plane besides etcd and kube-apiserver.
 
-    `controllers`: controller manager and scheduler, so that jobs make pods and pods are bound. `kwok`: nodes have
+    `controllers`: controller manager and scheduler, so that jobs create pods and pods are bound. `kwok`: nodes have
     kubelets, so that pods run. `fast`: 500 requests a second for controllers instead of Kubernetes' default 20, which
-    spares tests seconds; leave it off when a latency is to be published. `audit`: every change to a Job or Pod is
-    written to `audit.jsonl`, a witness that no client can talk to.
+    saves tests seconds; leave it off for published latencies. `audit`: every change to a Job or Pod is written to
+    `audit.jsonl`, a record that no client can change.
     """
 
     controllers: bool = True
@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def ca_file(self) -> Path:
-        """The API server's own certificate and the authority it made for itself."""
+        """The API server's own certificate and the authority that it created for itself."""
         return self.root / "certs" / "apiserver.crt"
 
     @property
@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def audit_log(self) -> Path:
-        """Every change to a Job or Pod, a JSON object a line."""
+        """Every change to a Job or Pod, one JSON object per line."""
         return self.root / "audit.jsonl"
 
     def log(self, component: str) -> Path:
@@ -93,7 +93,7 @@ class Layout:
 
 
 def health_url(component: str, layout: Layout) -> str:
-    """The address that answers 200 once the component works."""
+    """The address that returns 200 once the component works."""
     return HEALTH[component].format(port=layout.ports[component])
 
 
@@ -125,7 +125,7 @@ def _etcd(layout: Layout) -> list[str]:
 
 def _apiserver(layout: Layout) -> list[str]:
     key = layout.service_account_key
-    # Without kubelets nobody would take away the taint that this plugin puts on new nodes.
+    # Without kubelets, no component would remove the taint that this plugin puts on new nodes.
     without_kubelets = [] if layout.parts.kwok else ["--disable-admission-plugins=TaintNodesByCondition"]
     return [
         f"--etcd-servers=http://127.0.0.1:{layout.ports['etcd']}",
@@ -169,7 +169,8 @@ def _audit(layout: Layout) -> list[str]:
         return []
     policy = layout.root / "audit-policy.yaml"
     policy.write_text(AUDIT_POLICY)
-    # Never rotated: a judge reads the whole story, and half an hour of chaos writes more than the 100 MB kept by default.
+    # Never rotated: the oracle reads the whole record, and half an hour of chaos writes more than the default of 100
+    # MB.
     log = [f"--audit-log-path={layout.audit_log}", "--audit-log-mode=blocking", "--audit-log-maxsize=100000"]
     return [f"--audit-policy-file={policy}", *log]
 

@@ -1,4 +1,4 @@
-"""One Kubernetes control plane as child processes: how each is started, known to be ready, broken and stopped."""
+"""One Kubernetes control plane as child processes: how each is started, checked, broken and stopped."""
 
 import json
 import secrets
@@ -28,7 +28,7 @@ TERM_SECONDS = 3
 
 
 class StartFailed(Exception):  # noqa: N818 - reads as what happened
-    """A control plane did not come up; the message holds the end of its log."""
+    """A control plane did not start; the message contains the end of its log."""
 
 
 @dataclass(slots=True)
@@ -63,15 +63,15 @@ class ControlPlane:
         return self.processes[component].pid
 
     def pause(self, component: str) -> None:
-        """Freezes the component: connections stay open and nothing answers."""
+        """Freezes the component: connections stay open and get no response."""
         self.processes[component].send_signal(signal.SIGSTOP)
 
     def resume(self, component: str) -> None:
-        """Lets a frozen component go on."""
+        """Resumes a frozen component."""
         self.processes[component].send_signal(signal.SIGCONT)
 
     def kill(self, component: str) -> None:
-        """Ends the component at once, as a crash would."""
+        """Kills the component immediately, as a crash would."""
         self.processes[component].kill()
         self.processes[component].wait()
 
@@ -88,7 +88,7 @@ class ControlPlane:
     def starting(self, component: str) -> Iterator[None]:
         """Starts one component; yields while it is not ready yet. Call from the main thread only.
 
-        Children are tied to the life of the thread that spawned them, so a helper thread would take them with it.
+        Children end with the thread that started them, so a helper thread would end them with it.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
@@ -113,7 +113,7 @@ class ControlPlane:
         return self.answers(commands.health_url(component, self.layout))
 
     def answers(self, url: str) -> bool:
-        """Whether the address answers 200 to the administrator."""
+        """Whether the address returns 200 to the administrator."""
         context = ssl.create_default_context(cadata=self.ca_pem) if url.startswith(self.server) else _unverified()
         request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.admin_token}"})  # noqa: S310 - our own address
         try:
@@ -124,12 +124,14 @@ class ControlPlane:
 
 
 def _unverified() -> ssl.SSLContext:
-    """For the health ports of scheduler and controller manager: each makes its own certificate; no token goes there."""
+    """For the health ports of scheduler and controller manager: each creates its own certificate; no token is sent
+    there.
+    """
     return ssl._create_unverified_context()  # noqa: S323, SLF001
 
 
 def bring_up(plane: ControlPlane) -> Iterator[None]:
-    """Starts a whole control plane; yields while waiting. Tries once more when another process took one of its ports."""
+    """Starts a whole control plane; yields while waiting. Retries once if another process took one of its ports."""
     try:
         yield from _bring_up(plane)
     except StartFailed as failure:
@@ -210,7 +212,7 @@ def _write_kubeconfig(plane: ControlPlane) -> None:
 
 
 def stop_together(planes: Sequence[ControlPlane]) -> None:
-    """Ends all processes of all planes: everything else first, etcd last, so that no log fills with lost connections."""
+    """Ends all processes of all planes, etcd last, so that logs do not fill with lost connections."""
     for is_etcd in (False, True):
         processes = [
             process

@@ -19,7 +19,7 @@ CLASSES = {
 
 
 def device_classes() -> Iterator[dict[str, Any]]:
-    """The DeviceClass objects that the drivers' charts bring."""
+    """The DeviceClass objects in the drivers' charts."""
     for name, (driver, kind) in CLASSES.items():
         of_driver = f'device.driver == "{driver}"'
         expression = f'{of_driver} && device.attributes["{driver}"].type == "{kind}"'

@@ -30,13 +30,13 @@ def start_fleet(  # noqa: PLR0913 - each is a fact about the fleet
     with_nodes: bool = True,
     audit: bool = False,
 ) -> list[ControlPlane]:
-    """Running control planes with their nodes ready, in the order asked for. Call from the main thread.
+    """Running control planes with their nodes ready, in the requested order. Call from the main thread.
 
-    `wanted` is how many clusters of the fleet file (default: SMALL_FLEET), or their names; past its end the file starts
-    over with numbered names. `api_only` leaves only etcd and kube-apiserver, `kwok=False` leaves out the kubelets,
+    `wanted` is the number of clusters of the fleet file (default: SMALL_FLEET), or their names; past its end the file
+    starts over with numbered names. `api_only` leaves only etcd and kube-apiserver, `kwok=False` omits the kubelets,
     `fast=False` keeps Kubernetes' default request limits for the controllers. `audit` keeps a log of every change.
 
-    Raises BuildFailed when the programs cannot be had, StartFailed with the end of a log when one does not come up.
+    Raises BuildFailed if the programs are not available, StartFailed with the end of a log if one does not start.
     """
     parts = Parts(controllers=not api_only, kwok=kwok and not api_only, fast=fast, audit=audit)
     specs = choose(wanted, read_fleet(fleet_file or SMALL_FLEET))
@@ -65,7 +65,7 @@ def stop_fleet(planes: Sequence[ControlPlane]) -> None:
 
 
 def choose(wanted: int | Sequence[str], specs: Sequence[ClusterSpec]) -> list[ClusterSpec]:
-    """The clusters asked for, by number or by name; an unknown name gets the nodes of the next unnamed cluster."""
+    """The requested clusters, by number or by name; an unknown name gets the nodes of the next unnamed cluster."""
     if isinstance(wanted, int):
         rounds = ((spec, number) for number in itertools.count(1) for spec in specs)
         chosen = itertools.islice(rounds, wanted)
@@ -85,7 +85,7 @@ async def _populate(planes: Sequence[ControlPlane], specs: Sequence[ClusterSpec]
 
 
 def describe(planes: Sequence[ControlPlane]) -> None:
-    """Prints one line a cluster: name, server, kubeconfig path."""
+    """Prints one line per cluster: name, server, kubeconfig path."""
     for plane in planes:
         sys.stdout.write(f"{plane.name} {plane.server} {plane.kubeconfig}\n")
     sys.stdout.flush()

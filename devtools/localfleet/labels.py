@@ -32,7 +32,7 @@ FAMILIES = {
 
 
 def place_labels(cluster: ClusterSpec, group: NodeGroup, rack: str) -> dict[str, str]:
-    """Where the node stands, and whether its cloud may take it back."""
+    """The node's place, and whether its cloud may reclaim it."""
     labels = {
         "topology.kubernetes.io/region": cluster.region,
         "topology.kubernetes.io/zone": group.zone,
@@ -45,7 +45,7 @@ def place_labels(cluster: ClusterSpec, group: NodeGroup, rack: str) -> dict[str,
 
 
 def devices(group: NodeGroup) -> dict[str, int]:
-    """Extended resources of one node: what its device plugin advertises; nothing where its devices are claimed."""
+    """Extended resources of one node, as its device plugin advertises them; none if its devices are claimed."""
     if not group.gpus or group.claimed:
         return {}
     if group.vendor == "amd":
@@ -60,7 +60,7 @@ def devices(group: NodeGroup) -> dict[str, int]:
 
 
 def device_labels(group: NodeGroup) -> dict[str, str]:
-    """What the vendor's discovery says of the node's GPUs."""
+    """The labels of the vendor's discovery for the node's GPUs."""
     if not group.gpus or group.claimed:
         return {}
     if group.vendor == "amd":

@@ -1,1 +1,3 @@
-"""The web process's edge: it reads whole requests and writes whole answers without a thread, within bounds (ADR 15)."""
+"""The web process's edge: it reads whole requests and writes whole responses without a thread, within
+limits (ADR 15).
+"""

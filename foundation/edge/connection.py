@@ -1,4 +1,4 @@
-"""One connection to a peer: what came in, what has yet to go out, and how long it may go on like this."""
+"""One connection to a peer: received data, data to send, and its deadline."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ from .framing import Body
 
 
 class Phase(IntEnum):
-    """What a connection is at. Only in WORK a thread has it; in every other phase it costs memory alone."""
+    """The phase of a connection. Only in WORK does it occupy a thread; in every other phase it takes only memory."""
 
     IDLE = 0
     HEAD = 1
@@ -21,7 +21,7 @@ class Phase(IntEnum):
 
 
 class Connection:
-    """State, changed by the front's own thread; in WORK by the thread that serves it."""
+    """State, changed by the front's own thread; in WORK, by the thread that serves the request."""
 
     __slots__ = (
         "began", "body", "deadline", "fd", "held", "inbox", "is_last", "lock", "moved", "outbox", "peer", "phase",
@@ -42,13 +42,13 @@ class Connection:
 
     @property
     def waits(self) -> bool:
-        """Whether it may be closed to make room: no request of it is at work or being answered."""
+        """Whether it may be closed to free a place: none of its requests is being processed or answered."""
         return self.phase in {Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.LINGER}
 
     def send(self, data: bytes, most: int) -> None:
-        """Sends what the socket takes now and keeps the rest.
+        """Sends what the socket accepts now and keeps the rest.
 
-        BrokenPipeError when the peer is gone or leaves more than `most` bytes untaken.
+        BrokenPipeError if the peer is gone or leaves more than `most` bytes unread.
         """
         with self.lock:
             if self.phase is Phase.CLOSED:
@@ -65,7 +65,7 @@ class Connection:
                 raise BrokenPipeError
 
     def flush(self) -> int:
-        """Sends more of what was kept; how much went."""
+        """Sends more of the kept data; returns the number of bytes sent."""
         with self.lock:
             if not self.outbox:
                 return 0
@@ -79,7 +79,7 @@ class Connection:
 
 
 class AnswerSocket:
-    """What gunicorn's Response writes to: gathers small pieces, so that head and body leave together."""
+    """The target of gunicorn's Response: collects small pieces, so that head and body are sent together."""
 
     def __init__(self, connection: Connection, most: int) -> None:
         self._connection = connection
@@ -98,7 +98,7 @@ class AnswerSocket:
         return len(data)
 
     def flush(self) -> None:
-        """Hands on what was gathered."""
+        """Passes on the collected data."""
         pieces, self._pieces, self._size = b"".join(self._pieces), [], 0
         if pieces:
             self._connection.send(pieces, self._most)

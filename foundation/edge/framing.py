@@ -1,4 +1,4 @@
-"""Where a request ends: its head by gunicorn's strict parser, its body by length or by chunks. Reads no socket."""
+"""Finds the end of a request: its head with gunicorn's strict parser, its body by length or chunks. Reads no socket."""
 
 import re
 from typing import Any
@@ -28,7 +28,7 @@ SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})([ \t]*;.*)?", re.DOTALL)
 
 
 def take_head(inbox: bytearray, seen: int, most: int) -> bytes | None:
-    """Cuts the head off the inbox; None while its end is not there. `seen` bytes were looked at before."""
+    """Cuts the head off the inbox; None while its end has not arrived. The first `seen` bytes were searched before."""
     end = inbox.find(END, max(0, seen - 3))
     if end >= 0 and end + 4 <= most:
         head = bytes(inbox[: end + 4])
@@ -46,7 +46,7 @@ def take_head(inbox: bytearray, seen: int, most: int) -> bytes | None:
 
 
 def parse_head(cfg: Any, head: bytes, peer: tuple[str, int]) -> Any:
-    """Gunicorn's request for a whole head; raises the Problem that it is refused with."""
+    """Gunicorn's request for a complete head; raises a Problem if the head is refused."""
     try:
         return Request(cfg, IterUnreader([head]), peer)
     except errors.LimitRequestLine:
@@ -62,7 +62,7 @@ def parse_head(cfg: Any, head: bytes, peer: tuple[str, int]) -> Any:
 
 
 class SizedBody:
-    """A body whose length was announced."""
+    """A body with an announced length."""
 
     def __init__(self, length: int, limit: int) -> None:
         if length > limit:
@@ -71,7 +71,7 @@ class SizedBody:
         self.content = b""
 
     def take(self, inbox: bytearray) -> bool:
-        """Takes what belongs to the body off the inbox; whether it is whole."""
+        """Takes the body's bytes off the inbox; returns whether it is complete."""
         if len(inbox) < self.length:
             return False
         self.content = bytes(inbox[: self.length])
@@ -153,7 +153,7 @@ Body = SizedBody | ChunkedBody
 
 
 def body_of(request: Any, limit: int) -> Body:
-    """The body that follows the head; PayloadTooLarge when it announces more than `limit` bytes."""
+    """The body that follows the head; PayloadTooLarge if it announces more than `limit` bytes."""
     fields = dict(request.headers)
     if "TRANSFER-ENCODING" in fields:
         codings = [

@@ -1,7 +1,9 @@
-"""The loop that owns every connection of a worker: it reads whole requests, hands them to threads, sends the answers on.
+"""The loop that owns every connection of a worker: it reads whole requests, passes them to threads, and sends
+responses.
 
-One thread, epoll, no blocking call. A silent, slow or vanished peer costs its own memory until its deadline. Each
-descriptor is armed for one event at a time (EPOLLONESHOT), so nothing is read from a peer whose request is at work.
+One thread, epoll, no blocking call. A silent, slow or vanished peer takes only its own memory until its deadline. Each
+descriptor is armed for one event at a time (EPOLLONESHOT), so the loop reads nothing from a peer whose request is being
+processed.
 """
 
 import logging
@@ -28,13 +30,15 @@ OUT = select.EPOLLOUT | select.EPOLLONESHOT
 SWEEP_SECONDS = 0.5
 HEAD_BYTES, BODY_BYTES = 16 * 1024, 256 * 1024
 MOST_WAITING = 1024
-"""How many connections a stopping front still takes that the kernel holds for it."""
+"""The number of connections in the kernel's queue that a stopping front still accepts."""
 STOP_LINGER_SECONDS = 2.0
-"""How long a stopping front still takes a request on a kept connection: its sender cannot know yet."""
+"""How long a stopping front still accepts a request on a kept connection: its sender cannot know of the stop yet."""
 
 
 class Front:
-    """`judge(connection)` may refuse a request by its head with a Problem; whole requests are put into `requests`."""
+    """`judge(connection)` may refuse a request by its head with a Problem; complete requests are put into
+    `requests`.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class Front:
         self._epoll.register(self._wake_fd, select.EPOLLIN)
 
     def run(self, goes_on: Callable[[], bool]) -> None:
-        """Serves until `goes_on` says no (asked twice a second), then until what is under way is answered."""
+        """Serves until `goes_on` returns false (checked twice a second), then until pending requests are answered."""
         for fd, listener in self.listeners.items():
             listener.setblocking(False)
             self._epoll.register(fd, select.EPOLLIN)
@@ -78,7 +82,7 @@ class Front:
                 return
 
     def done(self, connection: Connection) -> None:
-        """Takes a connection back from the thread that answered its request. Called by that thread."""
+        """Takes a connection back from the thread that answered its request. That thread calls it."""
         if connection.outbox or connection.inbox or connection.is_last or self.is_stopping or connection.held:
             self._done.put(connection)
             self._wake()
@@ -86,13 +90,13 @@ class Front:
             self._await_request(connection)
 
     def keep(self, connection: Connection, size: int) -> None:
-        """Accounts for so many bytes more (or less) that wait in memory on behalf of a connection."""
+        """Adds (or subtracts) bytes in memory on behalf of a connection."""
         with self.lock:
             connection.held += size
             self.held += size
 
     def close(self, connection: Connection) -> None:
-        """Forgets the connection. Not while a thread has it."""
+        """Drops the connection. Not while a thread uses it."""
         if self.connections.get(connection.fd) is not connection:
             return
         del self.connections[connection.fd]
@@ -121,18 +125,18 @@ class Front:
             except OSError:
                 self.close(connection)
             except Exception:
-                # One peer's oddity must not end the connections of all the others.
+                # A failure with one peer must not end the other connections.
                 log.exception("a connection was given up")
                 self.close(connection)
 
     def _wake(self) -> None:
-        with suppress(BlockingIOError):  # the pipe is full of wakings already
+        with suppress(BlockingIOError):  # the pipe is already full of wake-ups
             os.write(self._waker_fd, b"\0")
 
     # --- coming in
 
     def _accept(self, listener: socket.socket) -> bool:
-        """One connection a turn, so that other workers get theirs; False when none waits."""
+        """Accepts one connection per turn, so that other workers get theirs; False if none waits."""
         try:
             sock, peer = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -160,7 +164,7 @@ class Front:
         return True
 
     def _make_room(self, among: object) -> bool:
-        """Closes the connection that is nearest to its deadline among those that wait; False when none does."""
+        """Closes the waiting connection that is nearest to its deadline; False if there is none."""
         waiting = [connection for connection in among if connection.waits]  # type: ignore[attr-defined]
         if not waiting:
             return False
@@ -190,7 +194,7 @@ class Front:
         self._advance(connection)
 
     def _advance(self, connection: Connection) -> None:
-        """Goes as far with what has come in as it goes."""
+        """Processes the received data as far as possible."""
         try:
             if connection.phase is Phase.IDLE:
                 connection.phase = Phase.HEAD
@@ -214,7 +218,7 @@ class Front:
         self.requests.put(connection)
 
     def _is_full_for(self, connection: Connection) -> bool:
-        """Whether too many requests wait for a thread; one source may be half of them."""
+        """Whether too many requests wait for a thread; one source may have half of them."""
         waiting, most = self.requests.qsize(), self.bounds.waiting_requests
         if waiting < most // 2:
             return False
@@ -246,14 +250,14 @@ class Front:
         self._epoll.modify(connection.fd, IN)
 
     def _pace(self, connection: Connection) -> None:
-        """The deadline of what moves: the more did, the later."""
+        """The deadline of a transfer: it moves with the number of bytes transferred."""
         bounds = self.bounds
         connection.deadline = connection.began + bounds.transfer_seconds + connection.moved / bounds.bytes_per_second
 
     # --- going out
 
     def _answered(self, connection: Connection) -> None:
-        """A thread has answered; the front has the connection again."""
+        """A thread has answered; the front owns the connection again."""
         self.keep(connection, len(connection.outbox) - connection.held)
         connection.is_last |= self.is_stopping
         connection.phase, connection.moved, connection.began = Phase.ANSWER, 0, time.monotonic()
@@ -266,7 +270,7 @@ class Front:
                 self.close(connection)
 
     def _drop_untaken(self) -> None:
-        """Frees memory: the answer with the most bytes that its peer does not take goes."""
+        """Frees memory by closing the connection with the most unread response bytes."""
         untaken = [c for c in self.connections.values() if c.phase is Phase.ANSWER and c.outbox]
         if untaken:
             self.close(max(untaken, key=lambda connection: len(connection.outbox)))
@@ -287,15 +291,17 @@ class Front:
             self._await_request(connection)
 
     def _await_request(self, connection: Connection) -> None:
-        """Ready for the next request. Also called by the thread that answered: the phase comes last but for the arming."""
+        """Ready for the next request. The thread that answered also calls this: it sets the phase last,
+        before arming.
+        """
         connection.request = connection.body = None
         connection.deadline = time.monotonic() + self.bounds.idle_seconds
         connection.phase = Phase.IDLE
-        with suppress(OSError):  # it was closed in between to make room
+        with suppress(OSError):  # it was closed meanwhile to free a place
             self._epoll.modify(connection.fd, IN)
 
     def _refuse(self, connection: Connection, problem: Problem) -> None:
-        """Answers without a thread, and takes nothing more from this connection."""
+        """Responds without a thread and accepts nothing more from this connection."""
         self.keep(connection, -connection.held)
         connection.inbox.clear()
         connection.request = connection.body = None
@@ -309,7 +315,9 @@ class Front:
             self.close(connection)
 
     def _say_goodbye(self, connection: Connection) -> None:
-        """Ends our side and reads on for a moment: closing at once would reset what the peer has not read yet."""
+        """Ends our side and continues to read briefly: an immediate close would reset data that the peer has not read
+        yet.
+        """
         connection.phase = Phase.LINGER
         connection.deadline = time.monotonic() + self.bounds.linger_seconds
         connection.sock.shutdown(socket.SHUT_WR)
@@ -330,7 +338,7 @@ class Front:
         self.is_stopping = True
         for fd, listener in self.listeners.items():
             self._epoll.unregister(fd)
-            # The kernel has accepted these for us: closed with the listener, they would be reset.
+            # The kernel has accepted these for us: closing them with the listener would reset them.
             for _ in range(MOST_WAITING):
                 if not self._accept(listener):
                     break

@@ -1,4 +1,4 @@
-"""A small port beside a process's own work: the same front as the web's, with the bounds of the health port."""
+"""A small port next to a process's own work: the same front as the web's, with the limits of the health port."""
 
 import socket
 import threading
@@ -11,7 +11,7 @@ from .worker import HEALTH_BOUNDS, HEALTH_THREADS, Application, Door, start_thre
 
 
 def listen(address: str) -> socket.socket:
-    """A socket that listens at `host:port`. OSError when the address is not available."""
+    """A socket that listens at `host:port`. OSError if the address is not available."""
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=HEALTH_BOUNDS.connections)

@@ -1,8 +1,9 @@
-"""How many requests a caller may send: token buckets by source address, by credential, for strangers and for tries to sign in.
+"""The request rate of callers: token buckets by source address and credential, for strangers, and for attempts to sign
+in.
 
-All of it lives in one process: a bucket in the database would cost every request a write. So with W web workers (and R
-replicas) a caller may send at most W × R times what is set, which the settings' page says. Only the rate of tries to
-sign in is shared out among the W: a password looked at costs more than a hundred other requests.
+All buckets live in one process: a bucket in the database would add a write to every request. So with W web workers (and
+R replicas) a caller may send at most W × R times the configured rate, as the settings' page says. Only the rate of
+attempts to sign in is divided among the W: checking a password costs more than a hundred other requests.
 """
 
 from collections import OrderedDict
@@ -14,25 +15,27 @@ KNOWN_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Requests a second, of which each caller may save up `burst_seconds`, and tries to sign in. 0 means without a limit."""
+    """Requests per second, of which each caller may accumulate `burst_seconds`, and attempts to sign in. 0 means no
+    limit.
+    """
 
     source: int = 500
     credential: int = 500
     stranger: int = 5
     burst_seconds: int = 5
     sign_ins_a_minute: int = 20
-    """A quarter of them may come at once. A look at a password costs a quarter of a second of a core, whoever asks for it."""
+    """A quarter of them may come at the same time. Checking a password takes a quarter of a second of a core."""
 
 
 class Buckets:
-    """One token bucket a key, full at first. Holds at most MOST_BUCKETS: those asked longest ago are forgotten."""
+    """One token bucket per key, initially full. At most MOST_BUCKETS: the least recently used are dropped."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self.rate, self.burst = rate, burst
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str, now: float) -> float:
-        """0 when the key had a token, which is gone now; otherwise the seconds until it has one."""
+        """0 if the key had a token, which it takes; otherwise the seconds until it has one."""
         if self.rate <= 0:
             return 0.0
         level = self._level(key, now)
@@ -59,26 +62,26 @@ class Buckets:
 
 @dataclass(slots=True)
 class Ticket:
-    """What one request took, so that its answer can tell whether that was right."""
+    """What one request took, so that the response can confirm or return it."""
 
     source: str
     credential: str
     lent: Buckets | None = None
-    """Where its token goes back to if the application lets the credential in."""
+    """The bucket that gets its token back if the application accepts the credential."""
 
 
 @dataclass(slots=True)
 class Meter:
-    """Judges each request by its head, before it costs a thread.
+    """Limits each request by its head, before it takes a thread.
 
-    A credential that the application has let in lately has a bucket of its own. Any other request is a stranger's: made-up
-    tokens are worth no more than none. Tries to sign in have a bucket for each source, whatever they carry, so that a guesser
-    leaves the pages to the others behind its address.
+    A credential that the application recently accepted has its own bucket. Any other request counts as a stranger's, so
+    invalid tokens get no more than no token. Attempts to sign in have a bucket for each source, whatever they carry, so
+    that guessing passwords does not block the pages for others at the same address.
     """
 
     rates: Rates
     processes: int = 1
-    """How many serve the same address: what they let through of tries to sign in adds up to the rate that is set."""
+    """The number of workers at the same address: together they allow the configured rate of attempts to sign in."""
     _sources: Buckets = field(init=False)
     _credentials: Buckets = field(init=False)
     _strangers: Buckets = field(init=False)
@@ -93,7 +96,7 @@ class Meter:
         self._tries = Buckets(rates.sign_ins_a_minute / 60 / self.processes, max(1, rates.sign_ins_a_minute / 4))
 
     def admit(self, source: str, credential: str, *, is_sign_in: bool, is_free: bool, now: float) -> Ticket | float:
-        """A ticket, or the seconds to wait. What is free (static files) counts for its source alone."""
+        """A ticket, or the seconds to wait. Free requests (static files) count only for their source."""
         wait = self._sources.take(source, now)
         if wait or is_free:
             return wait or Ticket(source, "")
@@ -104,7 +107,7 @@ class Meter:
         return self._strangers.take(source, now) or Ticket(source, credential, lent=self._strangers)
 
     def note_known(self, ticket: Ticket, now: float) -> None:
-        """The application has let the credential in."""
+        """The application has accepted the credential."""
         if not ticket.credential:
             return
         if ticket.lent:

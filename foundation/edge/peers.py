@@ -1,4 +1,4 @@
-"""Who really calls: the address of a peer, or what proxies we trust say of who called them."""
+"""The client's address: the address of a peer, or the one that trusted proxies report."""
 
 import ipaddress
 from collections.abc import Iterable, Sequence
@@ -15,26 +15,26 @@ LONGEST_HOP = 64
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The proxies we believe, and which header they write; the other one is anybody's."""
+    """The trusted proxies, and the header that they write; any client can set the other header."""
 
     proxies: Sequence[Network] = ()
     header: ProxyHeader = "x-forwarded-for"
 
     def covers(self, address: Address) -> bool:
-        """Whether a proxy of ours has this address."""
+        """Whether a trusted proxy has this address."""
         return any(address.version == network.version and address in network for network in self.proxies)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The client's address as text, and the scheme it used where a proxy of ours told (else empty)."""
+    """The client's address as text, and its scheme if a trusted proxy reports it (else empty)."""
 
     address: str
     scheme: str = ""
 
 
 def address_of(text: str) -> Address | None:
-    """The address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; None for anything else."""
+    """The address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`; None for any other text."""
     text = text.strip().strip('"')
     if not text or len(text) > LONGEST_HOP or "%" in text:
         return None
@@ -50,9 +50,9 @@ def address_of(text: str) -> Address | None:
 
 
 def caller_of(peer: str, headers: Iterable[tuple[str, str]], trust: Trust) -> Caller:
-    """Who calls through `peer`: going back from it, the first hop that is no proxy of ours.
+    """The client behind `peer`: going backwards from it, the first hop that is not a trusted proxy.
 
-    A hop that is not an address ends the way back: what lies behind it is not believed. `headers` have upper-case names.
+    A hop that is not an address ends the search: hops behind it are not trusted. `headers` have upper-case names.
     """
     hop = address_of(peer)
     if hop is None or not trust.covers(hop):
@@ -70,7 +70,7 @@ def caller_of(peer: str, headers: Iterable[tuple[str, str]], trust: Trust) -> Ca
 
 
 def source_of(address: str) -> str:
-    """Whom bounds count: the address, or of IPv6 its /64, which one client has at will."""
+    """The key that limits count by: the address, or for IPv6 its /64, from which one client can use any address."""
     parsed = address_of(address)
     if isinstance(parsed, IPv6Address):
         return str(ipaddress.ip_network((parsed, 64), strict=False))

@@ -1,4 +1,4 @@
-"""Answers that the edge gives by itself, without the application."""
+"""Responses that the edge sends without the application."""
 
 from http import HTTPStatus
 
@@ -13,7 +13,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def refusal(problem: Problem) -> bytes:
-    """The whole answer, which is the connection's last."""
+    """The whole response, the connection's last."""
     request_id = str(new_id())
     body = encode(problem_body(problem) | {"request_id": request_id})
     lines = [

@@ -1,4 +1,6 @@
-"""gunicorn's worker with the front before its threads: gunicorn keeps the processes, its parser and its answers."""
+"""gunicorn's worker with the front before its threads: gunicorn provides the processes, the parser and the
+responses.
+"""
 
 import hashlib
 import logging
@@ -37,18 +39,18 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class BufferedWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
-    """The first listener is the application's, any further one tells only of this process's health."""
+    """The first listener is the application's; further ones report only this process's health."""
 
     _serves_until = math.inf
 
     def handle_exit(self, sig: int, frame: object) -> None:  # noqa: ARG002 - a signal handler's arguments
-        """SIGTERM: serves on for the time that senders need to learn from `/readyz` that they should not send here."""
+        """SIGTERM: continues to serve while senders learn from `/readyz` to send requests elsewhere."""
         if not draining.is_set():
             self._serves_until = time.monotonic() + settings.DRAIN_SECONDS
             draining.set()
 
     def run(self) -> None:
-        """Serves until told to stop; then answers what is under way."""
+        """Serves until a stop is requested, then answers pending requests."""
         _raise_file_limit()
         bounds: Bounds = settings.EDGE_BOUNDS
         own, *for_health = [listener.sock for listener in self.sockets]
@@ -76,7 +78,7 @@ class BufferedWorker(Worker):  # type: ignore[misc]  # gunicorn has no types
 
 
 class Door:
-    """Between the front and the application: who calls, whether they may yet, and what is answered."""
+    """Connects the front and the application: identifies the caller, applies rate limits, and answers."""
 
     def __init__(self, application: Application, cfg: Any, meter: Meter | None = None, trust: Trust = Trust()) -> None:  # noqa: B008 - a frozen value
         self._application, self._cfg, self._meter, self._trust = application, cfg, meter, trust
@@ -84,12 +86,12 @@ class Door:
         self.served = 0
 
     def is_proxy(self, address: str) -> bool:
-        """Whether a connection from there carries the requests of many."""
+        """Whether a connection from this address carries requests of many clients."""
         parsed = address_of(address)
         return parsed is not None and self._trust.covers(parsed)
 
     def judge(self, connection: Connection) -> None:
-        """Finds out who calls; RateLimited when they have called too often."""
+        """Identifies the caller; RateLimited if it has exceeded its rate."""
         request = connection.request
         request.caller = caller_of(connection.peer[0], request.headers, self._trust)
         request.ticket = None
@@ -110,11 +112,11 @@ class Door:
         request.ticket = judged
 
     def serve(self, front: Front, connection: Connection) -> None:
-        """Answers one request. Runs in a thread of its own; a failure of the application is its 500, never our end."""
+        """Answers one request in its own thread; a failure of the application is a 500 and does not end the worker."""
         out = AnswerSocket(connection, front.bounds.held_bytes)
         self.served += 1
         try:
-            # A draining process ends each connection with an answer, so that the next request goes elsewhere.
+            # A draining process closes each connection with its response, so that the next request goes elsewhere.
             is_last = self._answer(connection, out, is_stopping=front.is_stopping or draining.is_set())
             out.flush()
         except OSError:
@@ -122,7 +124,7 @@ class Door:
         connection.is_last = is_last
 
     def _answer(self, connection: Connection, out: AnswerSocket, *, is_stopping: bool) -> bool:
-        """Whether the connection ends with this answer."""
+        """Whether the connection ends with this response."""
         response = None
         try:
             response, environ = self._prepare(connection, out)
@@ -148,7 +150,7 @@ class Door:
         return bool(response.should_close())
 
     def _prepare(self, connection: Connection, out: AnswerSocket) -> tuple[Any, dict[str, Any]]:
-        """Gunicorn's response and WSGI environment, with the body that is here and the caller that was found."""
+        """Gunicorn's response and WSGI environment, with the received body and the identified caller."""
         request, body = connection.request, connection.body
         assert body is not None
         response, environ = wsgi.create(request, out, connection.peer, connection.server, self._cfg)
@@ -173,7 +175,7 @@ class Door:
 
 
 def _credential(headers: Iterable[tuple[str, str]]) -> str:
-    """What the caller is known by, as a digest: its token or its session; empty without either."""
+    """A digest of the caller's token or session; empty without either."""
     for name, value in headers:
         if name == "AUTHORIZATION":
             return hashlib.sha256(value.encode()).hexdigest()
@@ -183,7 +185,7 @@ def _credential(headers: Iterable[tuple[str, str]]) -> str:
 
 
 def start_threads(count: int, front: Front, serve: Callable[[Front, Connection], None]) -> None:
-    """So many daemon threads that answer the front's requests."""
+    """A fixed number of daemon threads that answer the front's requests."""
 
     def work() -> None:
         while (connection := front.requests.get()) is not None:
@@ -195,6 +197,6 @@ def start_threads(count: int, front: Front, serve: Callable[[Front, Connection],
 
 
 def _raise_file_limit() -> None:
-    """Connections are files: as many as the system lets us have."""
+    """Connections are file descriptors: raises the limit to the system's maximum."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

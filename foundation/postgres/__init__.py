@@ -1,1 +1,1 @@
-"""Django's PostgreSQL backend with one habit changed; see `base`."""
+"""Django's PostgreSQL backend with one change; see `base`."""

@@ -1,7 +1,7 @@
-"""Django's PostgreSQL backend, which asks a kept connection whether it is alive only after it has rested.
+"""Django's PostgreSQL backend, which checks a kept connection only after it has been idle.
 
-A connection that answered a moment ago is not asked again: under load that question would be one statement in six. If
-the server went away in that moment, the request is told so (503) and the connection is opened anew.
+A connection that was used a moment ago is not checked: under load, the check would be one statement in six. If the
+server ended in that moment, the request gets a 503 and the connection is reopened.
 """
 
 from django.db.backends.postgresql import base
@@ -17,10 +17,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
     _used_at = float("-inf")
 
     def close_if_health_check_failed(self) -> None:
-        """Asks before the first statement of a request or task, unless the connection was in use within a second."""
+        """Checks before the first statement of a request or task, unless the connection was in use within a second."""
         rested_seconds, self._used_at = monotonic() - self._used_at, monotonic()
         if rested_seconds < REST_SECONDS:
-            # Answered for the whole request: asked in the middle of one, the question would begin a transaction.
+            # Checked once for the whole request: a check in the middle of one would begin a transaction.
             self.health_check_done = True
             return
         super().close_if_health_check_failed()

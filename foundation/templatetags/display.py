@@ -1,6 +1,6 @@
-"""How values are written on pages: numbers with units, instants, states, bars. Text is always escaped.
+"""Formatting of values on pages: numbers with units, times, states, bars. Text is always escaped.
 
-Bars and charts are SVG with attributes, never inline styles, so that the content security policy stays strict.
+Bars and charts are SVG with attributes, never inline styles, so that the content security policy remains strict.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ SAME_NAME = {
 
 @register.simple_tag
 def icon(name: str, css: str = "") -> SafeString:
-    """A drawing that says nothing by itself: the words stand beside it."""
+    """A decorative drawing: the text next to it has the information."""
     return format_html(
         '<svg class="icon {}" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
         css,
@@ -51,7 +51,7 @@ def icon(name: str, css: str = "") -> SafeString:
 
 @register.simple_tag
 def state(word: str) -> SafeString:
-    """A state as icon and word; the colour only repeats what they say."""
+    """A state as icon and word; the colour only repeats them."""
     drawing = word if word in SAME_NAME else ICONS.get(word, word.lower() if word.lower() in SAME_NAME else "info")
     return format_html(
         '<span class="state state-{}">{}{}</span>', TONES.get(word, "secondary"), icon(drawing), word.replace("_", " ")
@@ -60,19 +60,19 @@ def state(word: str) -> SafeString:
 
 @register.filter
 def words(code: str) -> str:
-    """A code such as `waiting_for_capacity` for reading."""
+    """A code such as `waiting_for_capacity` as readable text."""
     return str(code).replace("_", " ")
 
 
 @register.filter
 def tenant_path(path: str) -> SafeString:
-    """A path that may be broken after its slashes, and nowhere else."""
+    """A path with line breaks allowed only after its slashes."""
     return format_html_join(mark_safe("/<wbr>"), "{}", ((name,) for name in str(path).split("/")))
 
 
 @register.filter
 def event_words(kind: str) -> str:
-    """An event's kind such as `cluster.credential_changed` without the noun it is about."""
+    """An event's kind such as `cluster.credential_changed` without its noun."""
     return words(str(kind).rpartition(".")[2]).capitalize()
 
 
@@ -103,13 +103,13 @@ def precise(at: datetime | None) -> SafeString | str:
 
 @register.filter
 def clock(at: datetime | None) -> SafeString | str:
-    """The minute alone, for what is of today."""
+    """Only the minute, for times of today."""
     return _time(at, "clock", "%H:%M")
 
 
 @register.filter
 def ago(at: datetime | None) -> SafeString | str:
-    """How long since; without script the instant itself."""
+    """The time elapsed; without script, the time itself."""
     return _time(at, "relative", "%d %b %H:%M")
 
 
@@ -131,13 +131,13 @@ def duration(length: timedelta | float | None) -> str:
 
 @register.filter
 def number(value: float | Decimal | None) -> str:
-    """A count with thousands apart."""
+    """A count with thousands separators."""
     return EMPTY if value is None else f"{value:,}"
 
 
 @register.filter
 def money(amount: Decimal | None, currency: str = "USD") -> str:
-    """An amount rounded to cents for reading (half even); exports carry every digit."""
+    """An amount rounded to cents for display (half even); exports have every digit."""
     if amount is None:
         return EMPTY
     if amount and abs(amount) < Decimal("0.01"):
@@ -152,7 +152,7 @@ def _trimmed(value: Decimal) -> str:
 
 @register.filter
 def memory(mib: int | None) -> str:
-    """MiB in the unit that reads best."""
+    """MiB in the most readable unit."""
     if mib is None:
         return EMPTY
     for factor, unit in ((1024**2, "TiB"), (1024, "GiB")):
@@ -191,7 +191,9 @@ def at_key(mapping: Any, key: Any) -> Any:
 
 @register.simple_tag
 def bar(used: float, total: float, label: str, tone: str = "", other: float = 0) -> SafeString:
-    """A bar of `used` (and `other`, in a second colour) in `total`; its label is read instead of the picture."""
+    """A bar of `used` (and `other`, in a second colour) in `total`; screen readers get its label instead of the
+    picture.
+    """
     whole = max(float(total), float(used) + float(other), 1e-9)
     first, second = 100 * float(used) / whole, 100 * float(other) / whole
     return format_html(
@@ -208,14 +210,14 @@ def bar(used: float, total: float, label: str, tone: str = "", other: float = 0)
 
 @register.simple_tag(takes_context=True)
 def current(context: template.Context, *names: str) -> SafeString:
-    """`aria-current` when the page shown goes by one of these URL names."""
+    """`aria-current` if the displayed page has one of these URL names."""
     match = getattr(context.get("request"), "resolver_match", None)
     return mark_safe('aria-current="page"') if match and match.url_name in names else mark_safe("")
 
 
 @register.simple_tag(takes_context=True)
 def with_query(context: template.Context, **changes: str | None) -> str:
-    """The page's own query string with some parameters changed or (when empty) dropped."""
+    """The page's own query string with some parameters changed or (if empty) dropped."""
     query = context["request"].GET.copy()
     for name, value in changes.items():
         query.pop(name, None)
@@ -226,7 +228,7 @@ def with_query(context: template.Context, **changes: str | None) -> str:
 
 @register.inclusion_tag("components/tenant_matches.html", takes_context=True)
 def tenant_matches(context: template.Context, match: Any) -> dict[str, Any]:
-    """What a tenant typed in part stands for (`tenancy.queries.TenantMatch`), each with the page for it alone."""
+    """The tenants that a partly typed name matches (`tenancy.queries.TenantMatch`), each with the page for it alone."""
     links = [(path, with_query(context, tenant=path, cursor="")) for path in match.named]
     return {"match": match, "links": links, "more": match.count - len(links)}
 
@@ -253,13 +255,13 @@ def field(form: Form, name: str, label: str, kind: str = "text", **look: Any) ->
 
 @register.inclusion_tag("components/empty.html")
 def empty(drawing: str, title: str, text: str, href: str = "", action: str = "") -> dict[str, str]:
-    """What to say, and to do next, where there is nothing to show."""
+    """The message, and the next step, for an empty list."""
     return {"drawing": drawing, "title": title, "text": text, "href": href, "action": action}
 
 
 @register.inclusion_tag("components/problem.html")
 def problem(form: Form) -> dict[str, Form]:
-    """What was wrong with a form as a whole."""
+    """Errors of a form as a whole."""
     return {"form": form}
 
 
@@ -271,7 +273,7 @@ def between(start: datetime, end: datetime) -> str:
 
 @register.simple_tag
 def left(limit: int, held: int, resource: str) -> str:
-    """What a limit still has room for."""
+    """The amount still available under a limit."""
     return amount(max(limit - held, 0), resource)
 
 
@@ -283,7 +285,7 @@ def hours(value: Decimal | None) -> str:
 
 @register.filter
 def plain_money(amount: Decimal | None) -> str:
-    """An amount whose currency stands in the column's head."""
+    """An amount whose currency is in the column's head."""
     return money(amount, "").strip()
 
 

@@ -1,6 +1,6 @@
-"""Amounts of a resource: strings as people and Kubernetes write them, integers in base units as we keep them.
+"""Amounts of a resource: text as users and Kubernetes write it, stored as integers in base units.
 
-Base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB. Nothing is ever rounded.
+Base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB. Amounts are never rounded.
 """
 
 import re
@@ -13,11 +13,11 @@ MEBIBYTE = 1024**2
 MILLI = 1000
 EXAMPLES = ("8, 0.5 or 500m", "256Gi")
 MAX_AMOUNT = 10**15
-"""The largest amount in base units: far beyond any fleet, and far from the end of 64 bits."""
+"""The largest amount in base units: larger than any fleet, and well within 64 bits."""
 
 
 class BadAmount(ValueError):  # noqa: N818 - says what it is
-    """The text is not an amount of this resource; `code` is stable and the message is for people."""
+    """The text is not an amount of this resource. `code` is stable; the message is for users."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Which holds fit under which limits. Earlier requests win; each request gets all it asks for or nothing."""
+"""Which holds fit under which limits. Earlier requests win; each request gets its whole amount or nothing."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +13,10 @@ Code = Literal["quota_exceeded", "already_held", "tenant_moved"]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit and what is held against it, in base units. `clusters` empty means the whole fleet.
+    """A limit and the amount held against it, in base units. Empty `clusters` means the whole fleet.
 
-    `cap` bounds `held`: it is `nominal`, or what was held when the limit was cut below use, shrinking as holds end.
+    `cap` bounds `held`. It equals `nominal`; if the limit was reduced below use, it starts at the amount then held and
+    shrinks as holds end.
     """
 
     id: UUID
@@ -28,7 +29,7 @@ class Limit:
 
     @property
     def free(self) -> int:
-        """What may still be taken."""
+        """The amount still available."""
         return self.cap - self.held
 
     def covers(self, cluster_name: str) -> bool:
@@ -38,7 +39,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class HoldRequest:
-    """What a holder (an attempt) asks for, in base units by resource, on one cluster, for one tenant."""
+    """What a holder (an attempt) requests for one tenant on one cluster, in base units by resource."""
 
     holder_id: UUID
     tenant_id: UUID
@@ -49,7 +50,7 @@ class HoldRequest:
 
 @dataclass(frozen=True, slots=True)
 class HoldRefusal:
-    """Why a hold was not given. With `quota_exceeded` the other fields name the limit that stood in the way."""
+    """Why a hold was refused. With `quota_exceeded`, the other fields name the limit that was exceeded."""
 
     code: Code
     message: str
@@ -63,7 +64,7 @@ class HoldRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """One line for the journal."""
+    """One journal line."""
 
     holder_id: UUID
     limit_id: UUID
@@ -71,7 +72,7 @@ class Take:
 
 
 class Book:
-    """Limits found by tenant and resource; `taken` grows as requests are granted."""
+    """Limits by tenant and resource; `taken` grows as requests are granted."""
 
     def __init__(self, limits: Iterable[Limit]) -> None:
         self._limits: dict[tuple[str, str], list[Limit]] = defaultdict(list)
@@ -80,7 +81,7 @@ class Book:
             self._limits[limit.tenant_path, limit.resource].append(limit)
 
     def concerned(self, tenant_path: str, cluster_name: str, amounts: Mapping[str, int]) -> list[tuple[Limit, int]]:
-        """The limits that such work counts against, root first, each with the amount."""
+        """The limits that this work counts against, root first, each with the amount."""
         wanted = [(resource, amount) for resource, amount in amounts.items() if amount > 0]
         return [
             (limit, amount)
@@ -91,7 +92,7 @@ class Book:
         ]
 
     def obstacle(self, concerned: Sequence[tuple[Limit, int]]) -> HoldRefusal | None:
-        """The first limit from the root that the amounts do not fit under now."""
+        """The first limit from the root that the amounts exceed now."""
         for limit, amount in concerned:
             held = limit.held + self.taken[limit.id]
             if held + amount > limit.cap:
@@ -102,7 +103,7 @@ class Book:
 def grant(
     requests: Sequence[HoldRequest], limits: Iterable[Limit]
 ) -> tuple[dict[UUID, HoldRefusal | None], tuple[Take, ...]]:
-    """The outcome of each request in order (None = granted), and the journal lines of those granted."""
+    """The outcome of each request in order (None = granted), and the journal lines of the granted ones."""
     book = Book(limits)
     outcomes: dict[UUID, HoldRefusal | None] = {}
     takes: list[Take] = []
@@ -119,9 +120,10 @@ def grant(
 def never_fits(
     tenant_path: str, options: Sequence[tuple[str, Mapping[str, int]]], limits: Iterable[Limit]
 ) -> tuple[HoldRefusal, ...] | None:
-    """None if some option (cluster name, amounts) fits under the nominal limits with nothing held; else why each does not.
+    """None if an option (cluster name, amounts) fits under the nominal limits with nothing held; otherwise the reason
+    per option.
 
-    No options means no cluster to ask about: nothing is refused.
+    Without options there is no cluster to check, so nothing is refused.
     """
     book = Book(limits)
     refusals: list[HoldRefusal] = []
@@ -135,7 +137,7 @@ def never_fits(
 
 
 def path_prefixes(tenant_path: str) -> list[str]:
-    """Paths of the tenant and all above it, root first."""
+    """Paths of the tenant and all its ancestors, root first."""
     names = tenant_path.split("/")
     return ["/".join(names[:length]) for length in range(1, len(names) + 1)]
 

@@ -58,7 +58,7 @@ class Migration(migrations.Migration):
                         base_field=models.CharField(max_length=63),
                         blank=True,
                         default=list,
-                        help_text="Cluster names; empty = whole fleet.",
+                        help_text="Cluster names; empty means the whole fleet.",
                         size=None,
                     ),
                 ),

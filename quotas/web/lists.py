@@ -16,7 +16,7 @@ from tenancy.queries import Actor, visible_tenants
 
 @dataclass(frozen=True, slots=True)
 class LimitRow:
-    """One limit; amounts in base units. `may_edit`: whoever manages quotas one level above sets it."""
+    """One limit, with amounts in base units. `may_edit`: the actor manages quotas one level above it."""
 
     id: UUID
     resource: str
@@ -29,7 +29,9 @@ class LimitRow:
 
     @property
     def is_cut(self) -> bool:
-        """Whether more is held than the limit now allows, until enough has ended."""
+        """Whether more is held than the limit allows, because the limit was reduced and too few holds have
+        ended since.
+        """
         return self.held > self.nominal
 
 
@@ -46,7 +48,7 @@ class TenantLimits:
 
 
 def quota_tree(actor: Actor, among: QuerySet[Tenant]) -> tuple[TenantLimits, ...]:
-    """Those among the tenants that have limits, parents first."""
+    """The tenants in `among` that have limits, parents first."""
     editable = _editable_paths(actor)
     limits: dict[UUID, list[QuotaLimit]] = {}
     tenants: dict[str, QuotaLimit] = {}

@@ -82,7 +82,7 @@ def edit(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @action
 def remove(request: HttpRequest, actor: Actor, limit_id: UUID) -> HttpResponse:
-    """Removes a limit; then back to the tree."""
+    """Removes a limit, then redirects to the tree."""
     delete_limit(actor, limit_id)
     messages.success(request, "The limit is removed.")
     return redirect("quotas")

@@ -1,4 +1,4 @@
-"""Who calls: a bearer token or the web session."""
+"""Authentication of the caller: a bearer token or the web session."""
 
 import hashlib
 import re

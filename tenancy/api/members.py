@@ -37,7 +37,7 @@ from .shapes import (
 from .views import ApiView
 
 KNOWN = "memberships_known"
-"""Where a person's memberships are kept that the caller may know of."""
+"""The attribute with a person's memberships that the caller may see."""
 NEWEST_FIRST = {"-created": "-id", "created": "id"}
 
 
@@ -151,5 +151,5 @@ def _invitation(link: OneTimeLink) -> dict[str, Any]:
 
 
 def _address(request: Request, secret: str) -> str:
-    """The secret stands behind the `#`, which no server is ever sent."""
+    """The secret follows the `#`, which browsers never send to a server."""
     return f"{request.build_absolute_uri(reverse('link'))}#{secret}"

@@ -1,4 +1,6 @@
-"""The audit trail's hash chain, recomputed: hash(n) = SHA-256(hash(n-1) + text of the entry), from 32 zero bytes on."""
+"""Recomputes the audit trail's hash chain: hash(n) = SHA-256(hash(n-1) + text of the entry), starting with 32 zero
+bytes.
+"""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +21,7 @@ class LinkSeen:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A head that was written down elsewhere: the link at `position` had `hash`. Position 0 stands before the first link."""
+    """A head that was recorded elsewhere: the link at `position` had `hash`. Position 0 is before the first link."""
 
     position: int
     hash: bytes
@@ -29,16 +31,16 @@ BEGINNING = Anchor(0, START)
 
 
 def text_of(columns: Iterable[str]) -> bytes:
-    """The hashed text: every column with its length in bytes before it."""
+    """The hashed text: every column, preceded by its length in bytes."""
     encoded = [column.encode() for column in columns]
     return b",".join(b"%d:%b" % (len(column), column) for column in encoded)
 
 
 def faults_in(links: Iterable[LinkSeen], anchors: Sequence[Anchor] = (), *, after: Anchor = BEGINNING) -> Iterator[str]:
-    """What is wrong with the chain, in words; nothing when it is whole. Links and anchors come by position.
+    """Errors in the chain, as text; none if it is intact. Links and anchors come in order of position.
 
-    With `after` the links begin behind that one. After a fault the stored hash is trusted, so that each fault is told
-    once. A tail that was cut off leaves a chain that is whole in itself: only an anchor shows it.
+    With `after`, the links begin after that one. After an error the stored hash is trusted, so that each error is
+    reported once. A chain whose end was cut off is intact in itself: only an anchor shows the loss.
     """
     previous, expected = after.hash, after.position + 1
     awaited = iter([anchor for anchor in anchors if anchor.position > after.position])
@@ -61,7 +63,9 @@ def faults_in(links: Iterable[LinkSeen], anchors: Sequence[Anchor] = (), *, afte
 
 
 def judge_anchor(anchor: Anchor, seen: bytes | None, end: int, source: str) -> Iterator[str]:
-    """What is wrong with the chain when `source` says that it held the anchor; `seen` is the hash that stands there now."""
+    """The error if `source` recorded this anchor and the chain differs; `seen` is the hash that the chain has there
+    now.
+    """
     if anchor.position > end:
         yield (
             f"position {anchor.position}: {source} has it, but the chain ends at {end}; "

@@ -1,4 +1,4 @@
-"""What each role may do. Roles bind at a tenant and hold for everything below it."""
+"""The permissions of each role. A role is bound at a tenant and applies to everything below it."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -16,27 +16,27 @@ class Permission(StrEnum):
     VIEW = "view"
     """See the tenant, its jobs, quotas and usage."""
     SUBMIT = "submit"
-    """Submit jobs and cancel one's own."""
+    """Submit jobs and cancel your own."""
     MANAGE_JOBS = "manage_jobs"
-    """Cancel anyone's jobs."""
+    """Cancel any user's jobs."""
     MANAGE_QUOTAS = "manage_quotas"
     RESERVE = "reserve"
-    """Reserve nodes ahead of time for the tenant and everyone below it."""
+    """Reserve nodes in advance for the tenant and everyone below it."""
     MANAGE_PRICES = "manage_prices"
     MANAGE_TENANTS = "manage_tenants"
-    """Shape the tree and bind roles."""
+    """Change the tree and bind roles."""
     MANAGE_CLUSTERS = "manage_clusters"
     VIEW_AUDIT = "view_audit"
 
 
 class Scope(StrEnum):
-    """What a token may be used for at most; its user's roles still decide where."""
+    """The most that a token may be used for; its user's roles still decide where."""
 
     READ = "read"
     WRITE = "write"
     """Also run jobs."""
     ADMIN = "admin"
-    """Everything its user may do."""
+    """Everything that its user may do."""
 
 
 GRANTS: dict[Role, frozenset[Permission]] = {
@@ -69,6 +69,6 @@ def permissions_of(roles: Iterable[str]) -> frozenset[Permission]:
 
 
 def reach_of(scopes: Iterable[str]) -> frozenset[Permission]:
-    """The most that a token with these scopes may be used for; no scopes means no narrowing."""
+    """The most that a token with these scopes may be used for; without scopes there is no restriction."""
     names = frozenset(scopes)
     return frozenset().union(*(REACH[Scope(name)] for name in names)) if names else frozenset(Permission)

@@ -37,7 +37,7 @@ class Migration(migrations.Migration):
                     "id",
                     models.UUIDField(default=foundation.ids.new_id, editable=False, primary_key=True, serialize=False),
                 ),
-                ("email", models.EmailField(help_text="Kept in lower case.", max_length=254, unique=True)),
+                ("email", models.EmailField(help_text="Stored in lower case.", max_length=254, unique=True)),
                 ("display_name", models.CharField(blank=True, max_length=150)),
                 ("is_active", models.BooleanField(default=True)),
                 ("is_staff", models.BooleanField(default=False, help_text="May sign in to the operators' admin.")),
@@ -87,7 +87,7 @@ class Migration(migrations.Migration):
                 (
                     "scopes",
                     models.JSONField(
-                        default=list, help_text="`read`, `write`, `admin`; empty means all its user may do."
+                        default=list, help_text="`read`, `write`, `admin`; empty means everything that its user may do."
                     ),
                 ),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
@@ -332,7 +332,7 @@ class Migration(migrations.Migration):
                 ),
                 ("prefix", models.CharField(editable=False, max_length=16)),
                 ("digest", models.BinaryField(max_length=32, unique=True)),
-                ("email", models.EmailField(blank=True, help_text="Who is invited, in lower case.", max_length=254)),
+                ("email", models.EmailField(blank=True, help_text="The invited email, in lower case.", max_length=254)),
                 (
                     "role",
                     models.CharField(

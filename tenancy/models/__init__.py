@@ -1,4 +1,4 @@
-"""State and constraints of this room: tenants, people and their tokens, and the audit trail."""
+"""State and constraints of this room: tenants, users and their tokens, and the audit trail."""
 
 from .people import MAX_DEPTH as MAX_DEPTH
 from .people import NAME_PATTERN as NAME_PATTERN

@@ -1,4 +1,4 @@
-"""The tenant tree, the people in it, their tokens and links, and answers kept for repeated requests."""
+"""The tenant tree, its users, their tokens and links, and responses stored for repeated requests."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z"
 
 
 class Tenant(models.Model):
-    """A node of the organisation tree. `path` is the names from the root joined by slashes; a trigger keeps it true."""
+    """A node of the organisation tree. `path` is the names from the root joined by slashes; a trigger maintains it."""
 
     class Kind(models.TextChoices):
         ORGANISATION = "organisation"
@@ -60,13 +60,13 @@ class Tenant(models.Model):
 
     @property
     def path_prefixes(self) -> list[str]:
-        """Paths of this tenant and all above it, root first."""
+        """Paths of this tenant and all its ancestors, root first."""
         names = self.path.split("/")
         return ["/".join(names[:length]) for length in range(1, len(names) + 1)]
 
 
 class UserManager(BaseUserManager["User"]):
-    """Makes users by email address."""
+    """Creates users by email address."""
 
     def create_user(self, email: str, password: str | None = None, **fields: Any) -> "User":
         user = self.model(email=self.normalize_email(email).lower(), **fields)
@@ -79,10 +79,10 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(AbstractBaseUser, PermissionsMixin):
-    """A person or a machine account, known by its email address."""
+    """A person or a service account, identified by its email address."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    email = models.EmailField(max_length=254, unique=True, help_text="Kept in lower case.")
+    email = models.EmailField(max_length=254, unique=True, help_text="Stored in lower case.")
     display_name = models.CharField(max_length=150, blank=True)
     is_active = models.BooleanField(default=True)
     is_staff = models.BooleanField(default=False, help_text="May sign in to the operators' admin.")
@@ -104,11 +104,11 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.email
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """A new password ends every token and one-time link of the user, whoever sets it; sessions end by their hash.
+        """A new password ends every token and one-time link of the user, whoever set it; sessions end by its hash.
 
-        The first password ends no token: there was none before it that could have leaked, and `bootstrap` hands out both.
+        The first password ends no token: no earlier one could have leaked, and `bootstrap` creates both.
         """
-        # A better hash of the same password is no change: Django says so by setting `_password` to None.
+        # A better hash of the same password is no change: Django then sets `_password` to None.
         is_new_password = self._password is not None and not self._state.adding  # type: ignore[attr-defined]
         with transaction.atomic():
             had_password = is_new_password and self._has_stored_password()
@@ -125,11 +125,11 @@ class User(AbstractBaseUser, PermissionsMixin):
         return any(is_password_usable(password) for password in stored)
 
     def get_session_auth_hash(self) -> str:
-        """What a session must carry to go on: it changes with the password and with the epoch."""
+        """The hash that a session must carry to continue; it changes with the password and with the epoch."""
         return self._session_hash(None)
 
     def get_session_auth_fallback_hash(self) -> Iterator[str]:
-        """The same under the keys that were in use before."""
+        """The same under the previous keys."""
         for secret in settings.SECRET_KEY_FALLBACKS:
             yield self._session_hash(secret)
 
@@ -139,7 +139,9 @@ class User(AbstractBaseUser, PermissionsMixin):
 
 
 class Membership(models.Model):
-    """A person belongs to an organisation. Only members hold roles there; without it their roles there are gone."""
+    """A person belongs to an organisation. Only members have roles there; the end of a membership removes
+    their roles.
+    """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
@@ -156,10 +158,10 @@ class Membership(models.Model):
 
 
 class RoleBinding(models.Model):
-    """A role of a user or group at a tenant; it holds for everything below.
+    """A role of a user or group at a tenant; it applies to everything below.
 
-    A user's role hangs on their membership of the tenant's organisation, by a foreign key on both columns, and goes with
-    it. A group's role counts for those of the group who are members.
+    A user's role refers to their membership of the tenant's organisation, by a foreign key on both columns, and is
+    deleted with it. A group's role counts for those of the group who are members.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -195,14 +197,16 @@ class RoleBinding(models.Model):
 
 
 class ApiToken(models.Model):
-    """A secret that acts for a user. Only its SHA-256 digest is kept (the secret is 256 random bits)."""
+    """A secret that acts for a user. Only its SHA-256 digest is stored (the secret is 256 random bits)."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16, editable=False)
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
-    scopes = models.JSONField(default=list, help_text="`read`, `write`, `admin`; empty means all its user may do.")
+    scopes = models.JSONField(
+        default=list, help_text="`read`, `write`, `admin`; empty means everything that its user may do."
+    )
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
@@ -221,10 +225,10 @@ class ApiToken(models.Model):
 
 
 class OneTimeLink(models.Model):
-    """A secret that lets one person set their own password or join an organisation, once. Only its digest is kept.
+    """A secret that lets one person set their own password or join an organisation, once. Only its digest is stored.
 
-    It is live until it is used or ended (replaced, withdrawn, made void), or `expires_at` has passed; a trigger keeps it
-    from coming back. `made_by` is null for the console.
+    It is live until it is used or ended (replaced, withdrawn, invalidated), or `expires_at` has passed; a trigger
+    prevents it from becoming live again. `made_by` is null for the console.
     """
 
     class Purpose(models.TextChoices):
@@ -238,7 +242,7 @@ class OneTimeLink(models.Model):
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
     made_by = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="+")
     user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="one_time_links")
-    email = models.EmailField(max_length=254, blank=True, help_text="Who is invited, in lower case.")
+    email = models.EmailField(max_length=254, blank=True, help_text="The invited email, in lower case.")
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.CASCADE, related_name="invitations")
     role = models.CharField(max_length=20, blank=True, choices=[(role.value, role.value) for role in Role])
     role_expires_at = models.DateTimeField(null=True, blank=True)
@@ -280,7 +284,7 @@ class OneTimeLink(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The first answer to a keyed write, kept so that a repeated request gets it again."""
+    """The first response to a keyed write, stored so that a repeated request gets it again."""
 
     id = models.BigAutoField(primary_key=True)
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.CASCADE, related_name="+")

@@ -1,4 +1,6 @@
-"""What was done, chained; how far it was told elsewhere; and how often strangers were refused or tried to sign in."""
+"""The chained audit trail, how far it was anchored elsewhere, and counts of strangers' refusals and attempts to sign
+in.
+"""
 
 from django.db import models
 from django.db.models import Q
@@ -7,7 +9,7 @@ from django.db.models.lookups import Exact
 
 
 class AuditEntry(models.Model):
-    """Who did what to what, written in the same transaction as the change. Append-only (trigger)."""
+    """Who changed what, written in the same transaction as the change. Append-only (trigger)."""
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField()
@@ -48,10 +50,11 @@ class AuditLink(models.Model):
 
 
 class AuditWatch(models.Model):
-    """How far the audit trail was read again and its head written down elsewhere. One row; a bookmark, never a proof.
+    """How far the audit trail was verified and its head recorded elsewhere. One row; a bookmark, never a proof.
 
-    `position`, `hash`: the newest link that was found whole and told. `filed_position`: the newest in the anchor file.
-    `swept_position`: where the second look at old links goes on. `fault`: what the last look found wrong.
+    `position`, `hash`: the newest link that was verified and reported. `filed_position`: the newest in the anchor file.
+    `swept_position`: where the repeated verification of old links continues. `fault`: the error that the last run
+    found.
     """
 
     id = models.SmallIntegerField(primary_key=True, default=1, editable=False)
@@ -77,10 +80,10 @@ class AuditWatch(models.Model):
 
 
 class RefusalCount(models.Model):
-    """Refusals of strangers in one minute, of one kind and from one source, after the first, which has an entry of its own.
+    """Refusals of strangers in one minute, of one kind and from one source, after the first, which has its own entry.
 
-    Sources beyond the first hundred of a minute share the row without a source. When the minute is over the row becomes
-    one entry of the audit trail.
+    Sources beyond the first hundred of a minute share the row without a source. After the minute has ended, the row
+    becomes one entry of the audit trail.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -102,7 +105,7 @@ class RefusalCount(models.Model):
 
 
 class SignInTry(models.Model):
-    """How many tries to sign in were taken from one budget until it is full again. The key holds no email, only a digest."""
+    """Attempts to sign in taken from one budget until it is full again. The key contains no email, only a digest."""
 
     key = models.CharField(primary_key=True, max_length=160)
     tries = models.PositiveIntegerField()

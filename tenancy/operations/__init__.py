@@ -1,4 +1,6 @@
-"""The only writers of this room: tenants, roles, tokens, the audit trail, and answers kept for repeated requests."""
+"""The only writers of this room: tenants, roles, tokens, the audit trail, and responses stored for repeated
+requests.
+"""
 
 from .access import change_password as change_password
 from .access import end_sessions as end_sessions

@@ -1,4 +1,4 @@
-"""How a person gets in: their password, and the end of sessions and tokens that got in before."""
+"""A person's password, and the end of earlier sessions and tokens."""
 
 from uuid import UUID
 
@@ -21,9 +21,10 @@ MAX_PASSWORD_LENGTH = 1000
 
 
 def change_password(actor: Actor, *, old: str, new: str) -> int:
-    """Sets the actor's own new password; how many tokens that revoked. Every session ends that is not told the new hash.
+    """Sets the actor's own new password; returns the number of tokens revoked. Ends every session that does not get the
+    new hash.
 
-    Raises Invalid for an old password that is wrong or a new one that cannot be.
+    Raises Invalid for a wrong old password or a new one that is not allowed.
     """
     with transaction.atomic():
         user = lock_user(actor.user_id)
@@ -40,15 +41,17 @@ def change_password(actor: Actor, *, old: str, new: str) -> int:
 
 
 def set_password(user: User, password: str) -> None:
-    """Stores the password; the model then ends sessions, tokens and links of before."""
+    """Stores the password; the model then ends earlier sessions, tokens and links."""
     user.set_password(password)
     user.save(update_fields=["password"])
 
 
 def end_sessions(actor: Actor, person_id: UUID, *, with_tokens: bool) -> int:
-    """Ends every web session of the person at once, and revokes their tokens if asked; how many tokens that were.
+    """Ends every web session of the person immediately, and revokes their tokens if requested; the number of these
+    tokens.
 
-    For oneself, and by whoever may help the person. The token that asks is spared. Raises NotFound, PermissionDenied.
+    For oneself, and for anyone who may help the person. The token of the request itself remains. Raises NotFound,
+    PermissionDenied.
     """
     with transaction.atomic():
         person_by_id(actor, person_id)
@@ -68,7 +71,7 @@ BEYOND = "Only an operator can do this: the person is staff, has more rights tha
 
 
 def revoke_access(person: User, *, with_tokens: bool = True, spare: UUID | None = None) -> int:
-    """Ends sessions and (unless told otherwise) tokens, within the caller's transaction; how many tokens."""
+    """Ends sessions and (by default) tokens, within the caller's transaction; returns the number of tokens."""
     User.objects.filter(id=person.id).update(session_epoch=F("session_epoch") + 1)
     if not with_tokens:
         return 0
@@ -78,7 +81,7 @@ def revoke_access(person: User, *, with_tokens: bool = True, spare: UUID | None 
 
 
 def check_email(email: str) -> None:
-    """Raises Invalid for what cannot be an account's email."""
+    """Raises Invalid if it cannot be an account's email."""
     try:
         validate_email(email)
     except ValidationError:
@@ -88,7 +91,7 @@ def check_email(email: str) -> None:
 
 
 def check_password_rules(password: str, *, field: str = "password", user: User | None = None) -> None:
-    """Raises Invalid when the installation's rules for passwords are not met."""
+    """Raises Invalid if the password violates the installation's rules."""
     if len(password) > MAX_PASSWORD_LENGTH:
         raise Invalid.field(field, "too_long", f"a password has at most {MAX_PASSWORD_LENGTH} characters")
     try:

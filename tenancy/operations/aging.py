@@ -1,4 +1,4 @@
-"""What the room no longer needs is told or dropped once a minute."""
+"""Reports or deletes the room's outdated rows once a minute."""
 
 from .idempotency import forget_old_answers
 from .refusals import tell_counted_refusals
@@ -6,7 +6,7 @@ from .sign_in_tries import forget_old_tries
 
 
 def forget_what_is_over() -> None:
-    """Answers too old to be repeated, budgets that are full again, and counts of refusals, which become entries."""
+    """Responses too old to be repeated, budgets that are full again, and counts of refusals, which become entries."""
     tell_counted_refusals()
     forget_old_tries()
     forget_old_answers()

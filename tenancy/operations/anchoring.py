@@ -1,8 +1,9 @@
-"""The audit chain's head, read again and written down where the database's owner cannot reach it.
+"""Verifies the audit chain and records its head where the database's owner cannot change it.
 
-Every run reads the links that are new, and some old ones once more, so that in time all are; then it tells the head in a
-log line, keeps it for /metrics, and adds it to the anchor file where one is configured. A fault stops the anchoring, so
-that no anchor is ever laid over a chain that was tampered with, until somebody accepts it in words that are audited.
+Every run reads the new links, and some old ones again, so that in time it reads all. Then it writes the head to a log
+line, keeps it for /metrics, and adds it to the anchor file if one is configured. An error stops the anchoring, so that
+no anchor ever covers a chain that was tampered with. It continues after an operator accepts the error with a reason,
+which is audited.
 """
 
 import json
@@ -36,7 +37,7 @@ ROUTINE = "anchor"
 
 @dataclass(slots=True)
 class _Reader:
-    """Links on their way to whoever judges them; remembers the last."""
+    """Passes links to their verifier and remembers the last."""
 
     links: Iterable[LinkSeen]
     at: Anchor
@@ -48,14 +49,14 @@ class _Reader:
 
 
 def anchor_audit() -> None:
-    """Verifies the newest stretch and a stretch of old links, then anchors the head. Told, never raised: what is wrong."""
+    """Verifies the newest links and a range of old ones, then anchors the head. Reports errors; never raises them."""
     watch = audit_watch()
     reached = Anchor(watch.position, bytes(watch.hash))
     faults = [*_judged(reached, "the last check"), *_faults_of_file(watch)]
     if not faults:
         newest = _Reader(audit_links(after=reached.position, most=NEW_LINKS), reached)
         faults += islice(faults_in(newest, after=reached), MOST_FAULTS)
-        if newest.at.position - reached.position < NEW_LINKS:  # caught up: what has no link now never gets one
+        if newest.at.position - reached.position < NEW_LINKS:  # caught up: an entry without a link now never gets one
             faults += [f"entry {entry}: it has no link" for entry in unchained_entries(behind=reached.position)]
         reached = newest.at if not faults else reached
     swept, old_faults = _look_again(watch.swept_position)
@@ -75,7 +76,9 @@ def anchor_audit() -> None:
 
 
 def accept_audit(actor: Actor, reason: str) -> None:
-    """Takes the chain as it stands for whole from now on, say after a restore. Audited, with what was found and the reason."""
+    """Accepts the current chain as intact from now on, for example after a restore. Audited, with the errors found and
+    the reason.
+    """
     with advisory.held(advisory.Kind.ROUTINE, ROUTINE) as is_ours:
         if not is_ours:
             raise Conflict("The audit trail is being checked right now. Try again.")
@@ -89,7 +92,7 @@ def accept_audit(actor: Actor, reason: str) -> None:
 
 
 def anchors_in(path: Path) -> tuple[list[Anchor], list[str]]:
-    """The anchors that a file holds, by position, and what is wrong with the file itself."""
+    """The anchors in a file, by position, and the errors of the file itself."""
     anchors: list[Anchor] = []
     faults: list[str] = []
     for number, line in lines_of(path):
@@ -106,7 +109,7 @@ def anchors_in(path: Path) -> tuple[list[Anchor], list[str]]:
 
 
 def _look_again(after: int) -> tuple[int, list[str]]:
-    """Where the next look at old links goes on, and what this one found. Begins anew at the chain's end."""
+    """Where the next verification of old links continues, and what this one found. Starts again at the chain's end."""
     start = audit_link_at(after) or BEGINNING
     old = _Reader(audit_links(after=start.position, most=OLD_LINKS), start)
     faults = list(islice(faults_in(old, after=start), MOST_FAULTS))
@@ -122,7 +125,9 @@ def _judged(anchor: Anchor, source: str) -> list[str]:
 
 
 def _faults_of_file(watch: AuditWatch) -> list[str]:
-    """What the newest line of the anchor file says against the chain. Only the end is read: `verify_audit` reads it all."""
+    """The error between the newest line of the anchor file and the chain. It reads only the end: `verify_audit` reads
+    it all.
+    """
     if not settings.AUDIT_ANCHORS:
         return []
     try:

@@ -29,10 +29,10 @@ def record_audit(  # noqa: PLR0913 - each names one column of the trail
     detail: Mapping[str, Any] | None = None,
     outcome: str = "done",
 ) -> None:
-    """Adds an entry to the trail; call it inside the transaction of the change it tells of.
+    """Adds an entry to the trail; call it inside the transaction of the change that it records.
 
-    `action` reads `noun.verb` (`tenant.create`); `outcome` is `done` or `refused`. `detail` is plain JSON without secrets.
-    Request id and client address are those of the request at work.
+    `action` has the form `noun.verb` (`tenant.create`); `outcome` is `done` or `refused`. `detail` is plain JSON
+    without secrets. Request id and client address are those of the current request.
     """
     with connection.cursor() as cursor:
         cursor.execute(

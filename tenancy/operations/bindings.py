@@ -1,4 +1,4 @@
-"""Roles given and taken. Nobody gives more, or for longer, than they hold themselves."""
+"""Binds and removes roles. An actor cannot grant more, or for longer, than they have themselves."""
 
 from datetime import datetime
 from uuid import UUID
@@ -22,10 +22,10 @@ def bind_role(
 ) -> RoleBinding:
     """A role for a member (email or id) or a group (name) at the tenant and below, until `expires_at` if given.
 
-    Who is no member of the organisation does not exist here, and is invited instead. Groups are the installation's:
-    operators alone bind them. Raises Conflict `role_already_bound`, PermissionDenied `role_exceeds_own` when the actor
-    holds less than the role grants (or holds it for a shorter time), Invalid for a user or group that is unknown or an
-    end that has passed.
+    Users who are not members of the organisation count as not found, and are invited instead. Groups belong to the
+    installation: only operators bind them. Raises Conflict `role_already_bound`, PermissionDenied `role_exceeds_own` if
+    the actor has less than the role grants (or has it for a shorter time), Invalid for an unknown user or group or an
+    end in the past.
     """
     if expires_at is not None and expires_at <= now():
         raise Invalid.field("expires_at", "in_the_past", "expires_at is in the past")
@@ -58,8 +58,8 @@ def bind_role(
 
 
 def unbind_role(actor: Actor, tenant_id: UUID, binding_id: UUID) -> None:
-    """Takes a role away. Raises PermissionDenied `role_exceeds_own` for a role above the actor's own, Conflict
-    `last_admin` when an organisation would be left without anyone to administer it.
+    """Removes a role. Raises PermissionDenied `role_exceeds_own` for a role above the actor's own, Conflict
+    `last_admin` if an organisation would have no admin left.
     """
     with transaction.atomic():
         hold_tree()
@@ -90,7 +90,7 @@ def check_own_roles(actor: Actor, tenant: Tenant, role: Role, until: datetime | 
 
 
 def check_others_administer(organisation: Tenant, without: QuerySet[RoleBinding]) -> None:
-    """Raises Conflict `last_admin` when nobody would administer the organisation for good without these bindings."""
+    """Raises Conflict `last_admin` if the organisation would have no permanent admin without these bindings."""
     admins = RoleBinding.objects.filter(tenant=organisation, role=Role.ADMIN, expires_at__isnull=True)
     people = Q(user__is_active=True) | Q(
         group__user__is_active=True, group__user__memberships__organisation=organisation

@@ -1,4 +1,4 @@
-"""A repeated write gets its first answer again, and the write happens once."""
+"""A repeated write gets its first response again, and the write happens once."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ _KEEP = "UPDATE tenancy_idempotencyrecord SET status = %s, answer = %s WHERE id 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the first request was answered: HTTP status and body, and whether this is a repetition of it."""
+    """The response to the first request: HTTP status and body, and whether this is a repetition of it."""
 
     status: int
     body: dict[str, Any]
@@ -51,12 +51,12 @@ def answer_once(  # noqa: PLR0913 - each names one part of the promise
     produce: Callable[[], tuple[int, dict[str, Any]]],
     shown_once: Collection[str] = (),
 ) -> Answer:
-    """Runs `produce` in one transaction with the record of its answer; the same key and body get that answer again.
+    """Runs `produce` in one transaction with the record of its response; the same key and body get that response again.
 
-    Without a key (or for the system itself) `produce` just runs in a transaction. Fields of the answer named in
-    `shown_once` are secrets: they are never stored, and null in a repetition. A Problem raised by `produce` leaves
-    nothing behind, so the key may be used again. Raises Invalid `idempotency_key_reused` for another body, Conflict
-    `idempotency_in_progress` when the first request is still at work.
+    Without a key (or for the system itself) `produce` just runs in a transaction. Fields of the response named in
+    `shown_once` are secrets: they are never stored, and null in a repetition. A Problem raised by `produce` rolls
+    everything back, so the key may be used again. Raises Invalid `idempotency_key_reused` for another body, Conflict
+    `idempotency_in_progress` if the first request is still running.
     """
     if not key or actor.user_id is None:
         with transaction.atomic():
@@ -75,7 +75,8 @@ def answer_once(  # noqa: PLR0913 - each names one part of the promise
 
 
 def given_answer(actor: Actor, *, tenant_id: UUID | None, route: str, key: str, body: bytes) -> Answer | None:
-    """The answer that this key already has, for callers with work to do before `answer_once`. None promises nothing.
+    """The response that this key already has, for callers with work to do before `answer_once`. None guarantees
+    nothing.
 
     Raises Invalid as `answer_once` does.
     """
@@ -97,7 +98,7 @@ def _find(user_id: UUID, tenant_id: UUID | None, route: str, key: str) -> Idempo
 
 
 def _claim(user_id: UUID, tenant_id: UUID | None, route: str, key: str, digest: bytes) -> int | Answer:
-    """The id of our own new record, or the answer that was already given."""
+    """The id of our own new record, or the existing response."""
     number = key_number(user_id, tenant_id, route, key)
     while True:
         with connection.cursor() as cursor:
@@ -132,7 +133,7 @@ def _wait(number: int) -> None:
 
 
 def forget_old_answers() -> int:
-    """Deletes answers older than two days, a batch to a transaction; the number deleted."""
+    """Deletes responses older than two days, one batch per transaction; returns the number deleted."""
     old = IdempotencyRecord.objects.filter(created_at__lt=now() - KEEP).order_by("created_at").values("id")
     deleted = 0
     while True:

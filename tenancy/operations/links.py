@@ -1,4 +1,4 @@
-"""One-time links: for setting one's own password, and for joining an organisation. The secret is shown once."""
+"""One-time links, to set a password or to join an organisation. The secret is shown once."""
 
 import hashlib
 import secrets
@@ -29,7 +29,7 @@ DEAD = "This link is not valid: it was used, replaced or withdrawn, or it has ex
 
 
 def make_link(actor: Actor, person_id: UUID) -> tuple[OneTimeLink, str]:
-    """A link with which the person sets their own password, and its secret, which exists nowhere else.
+    """A link with which the person sets their own password, and its secret, which is not stored.
 
     It replaces an earlier one. Raises NotFound, PermissionDenied `person_beyond_own`, Conflict `person_inactive`.
     """
@@ -57,7 +57,7 @@ def make_link(actor: Actor, person_id: UUID) -> tuple[OneTimeLink, str]:
 def invite(
     actor: Actor, tenant_id: UUID, *, email: str, role: Role, expires_at: datetime | None = None
 ) -> tuple[OneTimeLink, str]:
-    """An invitation to hold the role at the tenant, and its secret, whoever the email belongs to: nobody is looked up.
+    """An invitation to a role at the tenant, and its secret. It does not check whether the email has an account.
 
     `expires_at` is the end of the role. It replaces an earlier one for the same email and role. Raises Invalid,
     PermissionDenied `role_exceeds_own`, Conflict `too_many_invitations`.
@@ -66,7 +66,7 @@ def invite(
     if expires_at is not None and expires_at <= now():
         raise Invalid.field("expires_at", "in_the_past", "expires_at is in the past")
     with transaction.atomic():
-        hold_tree()  # so that two at once neither pass the bound nor both stay live
+        hold_tree()  # so that two concurrent ones neither pass the limit nor both remain live
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
         check_own_roles(actor, tenant, role, expires_at)
         _end(OneTimeLink.objects.filter(tenant=tenant, email=email, role=role))
@@ -92,7 +92,7 @@ def invite(
 
 
 def withdraw_invitation(actor: Actor, tenant_id: UUID, invitation_id: UUID) -> None:
-    """Ends an invitation at once; NotFound when there is none that could still be accepted."""
+    """Ends an invitation immediately; NotFound if there is none that could still be accepted."""
     with transaction.atomic():
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
         link = OneTimeLink.objects.filter(tenant=tenant, id=invitation_id).select_related("tenant").first()
@@ -102,7 +102,9 @@ def withdraw_invitation(actor: Actor, tenant_id: UUID, invitation_id: UUID) -> N
 
 
 def open_link(secret: str) -> OneTimeLink:
-    """What a live link is for; opening changes nothing. NotFound for any that does not work, whatever the cause."""
+    """The purpose of a live link; reading it changes nothing. NotFound for any that does not work, whatever
+    the cause.
+    """
     link = live_link(hashlib.sha256(secret.encode(errors="replace")).digest())
     if link is None or not link_holds(link):
         raise NotFound(DEAD)
@@ -110,9 +112,9 @@ def open_link(secret: str) -> OneTimeLink:
 
 
 def set_password_by_link(secret: str, password: str) -> User:
-    """The person of the link with their new password; every session, token and other link of theirs has ended.
+    """The person of the link with their new password; all their sessions, tokens and other links have ended.
 
-    Raises NotFound, and Invalid for a password that cannot be: that leaves the link as it is.
+    Raises NotFound, and Invalid for a password that is not allowed: then the link does not change.
     """
     with transaction.atomic():
         link = open_link(secret)
@@ -128,7 +130,7 @@ def set_password_by_link(secret: str, password: str) -> User:
 
 
 def accept_invitation(user: User, secret: str) -> Tenant:
-    """The tenant at which the user, who is signed in with the invited email, now has the role. Raises NotFound."""
+    """The tenant where the user, signed in with the invited email, now has the role. Raises NotFound."""
     with transaction.atomic():
         link = open_link(secret)
         person = lock_user(user.id)
@@ -138,9 +140,10 @@ def accept_invitation(user: User, secret: str) -> Tenant:
 
 
 def accept_as_new(secret: str, password: str) -> Tenant:
-    """The tenant at which somebody new now has the role: a user with the invited email and this password is made.
+    """The tenant where a new user now has the role: creates a user with the invited email and this password.
 
-    Raises NotFound, Invalid for a password that cannot be, Conflict `sign_in_instead` for an email that has an account.
+    Raises NotFound, Invalid for a password that is not allowed, Conflict `sign_in_instead` for an email with an
+    account.
     """
     with transaction.atomic():
         link = open_link(secret)
@@ -178,7 +181,9 @@ def _accept(link: OneTimeLink, person: User) -> Tenant:
 
 
 def _use(link: OneTimeLink) -> None:
-    """Uses the link up: of two at once, one wins. It is judged again, since it may have lost its ground while we waited."""
+    """Uses the link up: of two concurrent uses, one wins. It is checked again, since it may have become invalid while
+    waiting.
+    """
     live = OneTimeLink.objects.filter(id=link.id, used_at__isnull=True, ended_at__isnull=True)
     if not live.update(used_at=now()):
         raise NotFound(DEAD)
@@ -191,7 +196,7 @@ def _end(links: QuerySet[OneTimeLink]) -> int:
 
 
 def _store(link: OneTimeLink) -> str:
-    """Stores the link under a new secret, which is returned."""
+    """Stores the link under a new secret, which it returns."""
     secret = f"swyl_{secrets.token_urlsafe(SECRET_BYTES)}"
     link.prefix, link.digest = secret[:SHOWN_PREFIX_LENGTH], hashlib.sha256(secret.encode()).digest()
     link.save(force_insert=True)

@@ -1,4 +1,4 @@
-"""Who belongs to which organisation."""
+"""Membership of people in organisations."""
 
 from uuid import UUID
 
@@ -26,10 +26,10 @@ def join(actor: Actor, user: User, organisation: Tenant) -> None:
 
 
 def remove_member(actor: Actor, organisation_id: UUID, person_id: UUID) -> None:
-    """Takes the person out of the organisation, and with that every role they hold in it, at once.
+    """Removes the person from the organisation, with every role that they have in it, immediately.
 
-    Who belongs to no organisation after that has their tokens revoked and sessions ended, too. One leaves by oneself, or
-    is removed by an admin of the organisation. Raises Conflict `last_admin`.
+    A person who then belongs to no organisation also has their tokens revoked and sessions ended. People can leave by
+    themselves, or an admin of the organisation removes them. Raises Conflict `last_admin`.
     """
     with transaction.atomic():
         hold_tree()

@@ -1,4 +1,4 @@
-"""Users, and the first set-up of an installation. These run at the console, by whoever runs the machine."""
+"""Users, and the first set-up of an installation. These run at the console, by anyone with access to the host."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,9 @@ FIRST_TOKEN = "bootstrap"  # noqa: S105 - the name of a token, not its secret
 
 @dataclass(frozen=True, slots=True)
 class FirstSetUp:
-    """What stands after a bootstrap; `secret` is a token's and `link` a one-time link's, each empty unless it was made."""
+    """The result of a bootstrap; `secret` is a token's and `link` a one-time link's, each empty unless it
+    was created.
+    """
 
     organisation: Tenant
     user: User
@@ -32,9 +34,9 @@ class FirstSetUp:
 
 
 def ensure_user(email: str, *, display_name: str = "", password: str | None = None) -> User:
-    """The user with this email, made if need be; a password, when given, replaces the present one.
+    """The user with this email, created if necessary; a given password replaces the current one.
 
-    Raises Invalid for an email or password that cannot be.
+    Raises Invalid for an email or password that is not allowed.
     """
     email = email.strip().lower()
     check_email(email)
@@ -55,7 +57,7 @@ def ensure_user(email: str, *, display_name: str = "", password: str | None = No
 
 
 def give_role(user: User, tenant: Tenant, role: Role) -> None:
-    """Binds the role for good unless it is bound so already; the user joins the organisation if need be."""
+    """Binds the role permanently unless it already is; the user joins the organisation if necessary."""
     with transaction.atomic():
         join(SYSTEM, user, Tenant.objects.get(path=tenant.path_prefixes[0]))
         binding, is_new = RoleBinding.objects.get_or_create(tenant=tenant, user=user, role=role)
@@ -85,9 +87,11 @@ def bootstrap(
     wants_token: bool = False,
     wants_link: bool = False,
 ) -> FirstSetUp:
-    """The organisation, and its first admin, who is also an operator of this installation; run again, it changes nothing.
+    """The organisation, and its first admin, who is also an operator of this installation; running it again changes
+    nothing.
 
-    The first run makes a token, and a link to set a password unless there is one; later ones only what is wanted.
+    The first run creates a token, and a link to set a password unless there is one; later runs create only what is
+    requested.
     """
     with transaction.atomic():
         hold_tree()
@@ -108,7 +112,7 @@ def bootstrap(
 
 
 def _operators() -> Group:
-    """The group whose members use the operators' admin in full."""
+    """The group whose members have full access to the operators' admin."""
     group, _ = Group.objects.get_or_create(name=OPERATORS)
     group.permissions.set(Permission.objects.all())
     return group

@@ -1,6 +1,6 @@
-"""Refusals of strangers in the audit trail: the first of a minute and source as an entry, all further ones as a count.
+"""Refusals of strangers in the audit trail: the first per minute and source as an entry, all further ones as a count.
 
-However many there are, a minute leaves at most two entries for each of MOST_SOURCES sources and two for all others.
+Regardless of their number, a minute leaves at most two entries for each of MOST_SOURCES sources and two for all others.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _CLOSE = """
 
 
 def note_stranger_refused(action: str, *, object_kind: str, detail: Mapping[str, Any]) -> None:
-    """Writes down that somebody who is not known was refused: as an entry, or as one more of many."""
+    """Records the refusal of an unknown caller: as an entry, or by incrementing a count."""
     at = now()
     place: dict[str, Any] = {"at": at, "minute": _minute(at), "action": action, "source": current_source.get()}
     with transaction.atomic():
@@ -53,7 +53,7 @@ def note_stranger_refused(action: str, *, object_kind: str, detail: Mapping[str,
 
 
 def tell_counted_refusals() -> None:
-    """Turns the counts of minutes that are over into entries."""
+    """Turns the counts of past minutes into entries."""
     with transaction.atomic():
         _tell_counts(now(), "user")
 

@@ -1,5 +1,5 @@
-"""Budgets of tries to sign in. A try is taken before the password is looked at, so that no number of parallel guesses
-gets more than the budget. They are rows, not cache entries: whoever empties the cache must not make guessing free.
+"""Budgets of attempts to sign in. An attempt is taken before the password is checked, so that parallel guesses cannot
+exceed the budget. Budgets are rows, not cache entries: clearing the cache must not make guessing free.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ _RETURN = "UPDATE tenancy_signintry SET tries = greatest(tries - 1, 0) WHERE key
 
 
 def take_try(budgets: Mapping[str, int]) -> bool:
-    """Takes one try from each budget (its key and how many it has), or in the end from none.
+    """Takes one attempt from each budget (its key and its size), or in the end from none.
 
-    Each is taken by a statement of its own, the narrowest first: a spent one touches no wider one, no two wait for each
-    other, and a crash in between can only leave a try too few.
+    Each is taken by a separate statement, the narrowest first. So an exhausted budget affects no wider one, no two wait
+    for each other, and a crash in between can only lose an attempt.
     """
     at = now()
     taken: list[str] = []
@@ -41,17 +41,17 @@ def take_try(budgets: Mapping[str, int]) -> bool:
 
 
 def return_try(keys: Sequence[str]) -> None:
-    """Gives one try back to each budget: it was no guess."""
+    """Returns one attempt to each budget: it was no guess."""
     for key in keys:
         with connection.cursor() as cursor:
             cursor.execute(_RETURN, [key])
 
 
 def refill(key: str) -> None:
-    """Fills a budget: its owner has proved to be who they say."""
+    """Refills a budget: its owner has proved their identity."""
     SignInTry.objects.filter(key=key).delete()
 
 
 def forget_old_tries() -> int:
-    """Drops budgets that are full again; how many."""
+    """Deletes budgets that are full again; returns their number."""
     return SignInTry.objects.filter(until__lte=now()).delete()[0]

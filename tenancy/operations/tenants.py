@@ -1,4 +1,4 @@
-"""The tenant tree: founding, branching, renaming, moving and removing."""
+"""The tenant tree: creates, renames, moves and removes tenants."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,8 @@ from .audit import record_audit
 
 tenant_moves = Signal()
 """Sent before a tenant changes its parent, in the transaction of the move and under the tree's lock; arguments `tenant`
-and `new_parent`. A room that books on paths refuses the move by raising a Problem."""
+and `new_parent`. A room that records usage by path refuses the move by raising a Problem.
+"""
 
 
 def create_tenant(
@@ -25,7 +26,7 @@ def create_tenant(
 ) -> Tenant:
     """A new tenant below the parent, or a new organisation (operators' staff only) whose founder becomes its admin.
 
-    Raises Conflict `tenant_exists` when the name is taken there, Invalid for a kind or depth that cannot be.
+    Raises Conflict `tenant_exists` if the name is in use there, Invalid for a kind or depth that is not allowed.
     """
     with transaction.atomic():
         if parent_id is None:
@@ -52,10 +53,12 @@ def change_tenant(
     labels: Mapping[str, str] | None = None,
     parent_id: UUID | None = None,
 ) -> Tenant:
-    """The tenant with what was given changed; None leaves as it is. A new parent or name carries everything below along.
+    """The tenant with the given changes; None leaves a value as it is. A new parent or name applies to everything below
+    too.
 
     Moving needs MANAGE_TENANTS at the parent it leaves as well as the one it joins, in the same organisation. Raises
-    Conflict `tenant_exists`, Invalid `tenant_below_itself`, `other_organisation`, and whatever a room that books on paths objects to.
+    Conflict `tenant_exists`, Invalid `tenant_below_itself`, `other_organisation`, and the refusals of rooms that record
+    usage by path.
     """
     with transaction.atomic():
         if name is not None or parent_id is not None:
@@ -77,7 +80,9 @@ def change_tenant(
 
 
 def remove_tenant(actor: Actor, tenant_id: UUID) -> None:
-    """Removes a tenant that nothing hangs on (its role bindings go with it); Conflict `tenant_not_empty` otherwise."""
+    """Removes a tenant that no object refers to (its role bindings are deleted); Conflict
+    `tenant_not_empty` otherwise.
+    """
     with transaction.atomic():
         hold_tree()
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
@@ -145,7 +150,7 @@ def _store(tenant: Tenant) -> None:
 
 
 def _guarded(write: Any, tenant: Tenant) -> None:
-    """Runs the write; a name that is taken is a Conflict."""
+    """Runs the write; a name that is in use becomes a Conflict."""
     try:
         with transaction.atomic():
             write()

@@ -1,4 +1,4 @@
-"""API tokens: made, used, revoked. The secret is shown once; only its SHA-256 digest is kept."""
+"""Creates, uses and revokes API tokens. The secret is shown once; only its SHA-256 digest is stored."""
 
 import hashlib
 import secrets
@@ -27,10 +27,10 @@ SHOWN_PREFIX_LENGTH = 12
 def create_token(
     actor: Actor, *, name: str, scopes: Collection[Scope] = (), expires_at: datetime | None = None
 ) -> tuple[ApiToken, str]:
-    """A new token that acts for the actor's own user, and its secret, which exists nowhere else.
+    """A new token that acts for the actor's own user, and its secret, which is not stored.
 
-    A token makes only tokens that reach no further and last no longer than itself. Raises PermissionDenied
-    `scope_exceeds_own`, Conflict `too_many_tokens`, Invalid for an end that has passed.
+    A token creates only tokens with no wider scope and no longer life than its own. Raises PermissionDenied
+    `scope_exceeds_own`, Conflict `too_many_tokens`, Invalid for an end in the past.
     """
     if expires_at is not None and expires_at <= now():
         raise Invalid.field("expires_at", "in_the_past", "expires_at is in the past")
@@ -50,7 +50,7 @@ def create_token(
 def issue_token(
     user: User, *, name: str, scopes: Collection[Scope] = (), expires_at: datetime | None = None
 ) -> tuple[ApiToken, str]:
-    """The row and the secret of a new token, without asking who wants it (for set-up at the console)."""
+    """The row and the secret of a new token, without checking the actor (for set-up at the console)."""
     secret = f"swy_{secrets.token_urlsafe(SECRET_BYTES)}"
     token = ApiToken.objects.create(
         user=user,
@@ -65,7 +65,7 @@ def issue_token(
 
 
 def revoke_token(actor: Actor, token_id: UUID) -> None:
-    """Ends a token of the actor's own user at once (an operator ends anyone's); revoked already is fine.
+    """Revokes a token of the actor's own user immediately (an operator revokes any); one already revoked is no error.
 
     A token may always revoke itself; to revoke others it needs the scope `admin`.
     """
@@ -82,7 +82,7 @@ def revoke_token(actor: Actor, token_id: UUID) -> None:
 
 
 def note_token_use(token: ApiToken) -> None:
-    """Writes down that the token was just used, at most once a minute."""
+    """Records the use of the token, at most once a minute."""
     at = now()
     due = at - USE_NOTED_EVERY
     if token.last_used_at is None or token.last_used_at < due:

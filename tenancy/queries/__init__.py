@@ -1,4 +1,4 @@
-"""What is asked of this room: who acts and may do what where, and who the people are. Read-only."""
+"""Read-only queries: who acts, what they may do where, and who the people are."""
 
 from .actors import SYSTEM as SYSTEM
 from .actors import Actor as Actor

@@ -1,4 +1,4 @@
-"""Who acts, and what they may see and do. Read-only."""
+"""Actors, and what they may see and do. Read-only."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ MAX_PATH_LENGTH = 1100
 
 
 def _columns(model: type[Model], *wanted: str) -> list[str]:
-    """Those columns in the model's order, which is how `from_db` takes them; the others are fetched if asked for."""
+    """Those columns in the model's order, as `from_db` expects them; the others are loaded on access."""
     return [field.attname for field in model._meta.concrete_fields if field.attname in wanted]  # noqa: SLF001 - Django's documented API
 
 
@@ -51,7 +51,9 @@ _TENANT_AND_ROLES = f"""
     ) AS roles_held
       FROM tenancy_tenant AS tenant WHERE tenant.path = %(path)s
 """  # noqa: S608 - our own column names
-"""As `_bindings_in_force` would ask; by hand, since every submit does and composing it costs more than the answer."""
+"""As the query of `_bindings_in_force`, written by hand: every submit needs it, and composing it costs more than
+running it.
+"""
 _TOKEN_COLUMNS = _columns(
     ApiToken, "id", "user_id", "name", "prefix", "created_at", "expires_at", "last_used_at", "revoked_at"
 )
@@ -63,20 +65,20 @@ _TOKEN_AND_USER = f"""
       FROM tenancy_apitoken AS token JOIN tenancy_user AS person ON person.id = token.user_id
      WHERE token.digest = %s
 """  # noqa: S608 - our own column names
-"""By hand, since every request with a token asks it."""
+"""Written by hand, because every request with a token needs it."""
 ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 EVER = datetime.min.replace(tzinfo=UTC)
-"""No demand on how long a role lasts."""
+"""No requirement on the duration of a role."""
 GOES_ALONG = frozenset({"RoleBinding", "IdempotencyRecord", "Membership", "OneTimeLink"})
-"""What is removed together with its tenant."""
+"""Rows that are removed together with their tenant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks. `scopes` narrow what a token's user may do (empty: no narrowing).
+    """The user or system behind a request. `scopes` restrict what a token's user may do (empty: no restriction).
 
     An operator (`is_operator`) is the platform itself or a superuser: every permission at every tenant. `is_staff` may
-    found organisations and use the operators' admin, and sees no tenant without a role there.
+    create organisations and use the operators' admin, and sees no tenant without a role there.
     """
 
     user_id: UUID | None
@@ -88,16 +90,16 @@ class Actor:
 
     @property
     def reach(self) -> frozenset[Permission]:
-        """The most this actor may do anywhere, by its token's scopes."""
+        """The most that this actor may do anywhere, by its token's scopes."""
         return reach_of(self.scopes)
 
     def may_administer_itself(self) -> bool:
-        """Whether the token, if it is one, reaches far enough to change its user's own affairs (such as tokens)."""
+        """Whether the token, if any, may change its user's own settings (such as tokens)."""
         return not self.scopes or Scope.ADMIN in self.scopes
 
     @property
     def runs_the_installation(self) -> bool:
-        """Whether what concerns every organisation is theirs to do."""
+        """Whether the actor may act on all organisations."""
         return (self.is_operator or self.is_staff) and self.may_administer_itself()
 
 
@@ -113,7 +115,7 @@ class NotAllowedHere(PermissionDenied):
 
 
 def actor_for(user: User, token: ApiToken | None = None) -> Actor:
-    """The user as an actor, narrowed by the token they came with."""
+    """The user as an actor, restricted by the token that they used."""
     return Actor(
         user_id=user.id,
         name=user.email,
@@ -125,7 +127,9 @@ def actor_for(user: User, token: ApiToken | None = None) -> Actor:
 
 
 def token_of(digest: bytes) -> ApiToken | None:
-    """The token with this digest, revoked and expired ones included, with its user; only what a request needs of both."""
+    """The token with this digest, including revoked and expired ones, with its user; only the columns that a request
+    needs.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_TOKEN_AND_USER, [digest])
         row = cursor.fetchone()
@@ -138,7 +142,7 @@ def token_of(digest: bytes) -> ApiToken | None:
 
 
 def tenant_by_path(actor: Actor, path: str, permission: Permission = Permission.VIEW) -> Tenant:
-    """The tenant at `path`; NotFound when the actor may not see it, NotAllowedHere when they may but lack `permission`."""
+    """The tenant at `path`; NotFound if the actor may not see it, NotAllowedHere if they may but lack `permission`."""
     names = path.split("/")
     if not path or len(path) > MAX_PATH_LENGTH or len(names) > MAX_DEPTH or "\x00" in path:
         raise NotFound
@@ -167,16 +171,16 @@ def tenant_by_id(actor: Actor, tenant_id: UUID, permission: Permission = Permiss
 
 
 def tenant_named(actor: Actor, name: str, permission: Permission = Permission.VIEW) -> Tenant:
-    """As `tenant_by_path`, and by id where the name is a UUID."""
+    """As `tenant_by_path`, or by id if the name is a UUID."""
     return (
         tenant_by_id(actor, UUID(name), permission) if ID.fullmatch(name) else tenant_by_path(actor, name, permission)
     )
 
 
 def permissions_at(actor: Actor, tenant: Tenant, *, until: datetime | None = EVER) -> frozenset[Permission]:
-    """What the actor may do at the tenant: roles there and above, narrowed by the token's scopes.
+    """What the actor may do at the tenant: roles there and above, restricted by the token's scopes.
 
-    With `until` only roles that last at least so long count (None: those without an end).
+    With `until`, only roles that last at least to that time count (None: those without an end).
     """
     if actor.is_operator:
         return actor.reach
@@ -188,18 +192,18 @@ def permissions_at(actor: Actor, tenant: Tenant, *, until: datetime | None = EVE
 
 
 def require_operator(actor: Actor, act: str) -> None:
-    """Returns for those who run the installation; otherwise PermissionDenied, which names the act."""
+    """Returns for operators of the installation; otherwise raises PermissionDenied, which names the action."""
     if not actor.runs_the_installation:
         raise PermissionDenied(f"Only operators of this installation can {act}.")
 
 
 def require(actor: Actor, tenant: Tenant, permission: Permission) -> None:
-    """Returns when the actor holds the permission; otherwise NotFound (may not even see it) or NotAllowedHere."""
+    """Returns if the actor has the permission; otherwise raises NotFound (may not even see it) or NotAllowedHere."""
     _judge(tenant, permissions_at(actor, tenant), permission, sees=None)
 
 
 def visible_tenants(actor: Actor, permission: Permission = Permission.VIEW) -> QuerySet[Tenant]:
-    """Tenants where the actor holds `permission`: those bound directly and everything below them."""
+    """Tenants where the actor has `permission`: those bound directly and everything below them."""
     if permission not in actor.reach:
         return Tenant.objects.none()
     if actor.is_operator:
@@ -211,12 +215,12 @@ def visible_tenants(actor: Actor, permission: Permission = Permission.VIEW) -> Q
 
 
 def bindings_of(actor: Actor) -> QuerySet[RoleBinding]:
-    """The actor's bindings in force, with their tenants, by path."""
+    """The actor's current bindings, with their tenants, by path."""
     return _bindings_in_force(actor).select_related("tenant", "group").order_by("tenant__path", "role", "id")
 
 
 def what_hangs_on(tenant: Tenant) -> list[str]:
-    """Names of the kinds of things, of every room, that point at the tenant and keep it from being removed."""
+    """Names of the kinds of rows, in every room, that refer to the tenant and prevent its removal."""
     hanging = []
     for relation in Tenant._meta.related_objects:  # noqa: SLF001 - Django's documented API for models
         kind = relation.related_model
@@ -236,7 +240,7 @@ def tokens_of(actor: Actor) -> QuerySet[ApiToken]:
 
 
 def audit_trail(actor: Actor) -> QuerySet[AuditEntry]:
-    """Entries of tenants where the actor may view the audit trail, and what the actor did that concerns no tenant."""
+    """Entries of tenants whose audit trail the actor may view, and the actor's own actions that concern no tenant."""
     entries = AuditEntry.objects.select_related("link")
     if Permission.VIEW_AUDIT not in actor.reach:
         return entries.none()
@@ -249,7 +253,7 @@ def audit_trail(actor: Actor) -> QuerySet[AuditEntry]:
 def audit_links(*, after: int = 0, most: int | None = None) -> Iterator[LinkSeen]:
     """Links of the audit trail by position, with their entries' columns as the chain hashes them; streamed.
 
-    All of them, or at most so many behind a position.
+    All of them, or a limited number after a position.
     """
     columns = (
         "e.id::text, to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), e.actor_id::text, e.actor_name,"
@@ -265,27 +269,27 @@ def audit_links(*, after: int = 0, most: int | None = None) -> Iterator[LinkSeen
         while rows := cursor.fetchmany(2000):
             for position, digest, entry_id, *texts in rows:
                 *always, source = texts
-                # A source is hashed where there is one: entries from before there were any verify as they did.
+                # A source is hashed only if there is one: entries from before sources were recorded still verify.
                 columns_of_entry = always if source is None else texts
                 seen = None if texts[0] is None else [text or "" for text in columns_of_entry]
                 yield LinkSeen(position, bytes(digest), entry_id, seen)
 
 
 def unchained_entries(*, behind: int = 0) -> list[int]:
-    """Ids of the first entries of the audit trail that no link vouches for; of those added since the link at `behind`."""
+    """Ids of the first entries of the audit trail without a link; only of those added since the link at `behind`."""
     since = AuditLink.objects.filter(position=behind).values_list("entry_id", flat=True).first() or 0
     entries = AuditEntry.objects.filter(id__gt=since, link__isnull=True)
     return list(entries.order_by("id").values_list("id", flat=True)[:20])
 
 
 def audit_head() -> tuple[int, bytes] | None:
-    """Position and hash of the newest link: what is to be known elsewhere to prove later that nothing was cut."""
+    """Position and hash of the newest link: record these elsewhere to prove later that nothing was cut off."""
     link = AuditLink.objects.order_by("-position").first()
     return None if link is None else (link.position, bytes(link.hash))
 
 
 def audit_link_at(position: int) -> Anchor | None:
-    """The link at a position as it stands now; position 0 is the beginning."""
+    """The current link at a position; position 0 is the beginning."""
     if position == 0:
         return BEGINNING
     link = AuditLink.objects.filter(position=position).first()
@@ -293,12 +297,12 @@ def audit_link_at(position: int) -> Anchor | None:
 
 
 def audit_watch() -> AuditWatch:
-    """How far the trail was read again and written down elsewhere, and what was found."""
+    """How far the trail was verified and recorded elsewhere, and the errors found."""
     return AuditWatch.objects.first() or AuditWatch()
 
 
 def _bindings_in_force(actor: Actor) -> QuerySet[RoleBinding]:
-    """Bindings of the user, and of their groups in organisations they belong to, that have not expired.
+    """Bindings that have not expired, of the user and of their groups in organisations that they belong to.
 
     An inactive user has none.
     """
@@ -327,7 +331,7 @@ def _judge(tenant: Tenant, held: frozenset[Permission], permission: Permission, 
 
 
 def _roots_of(bindings: QuerySet[RoleBinding], permission: Permission) -> Sequence[str]:
-    """The topmost paths among those whose bound role grants the permission."""
+    """The topmost paths with a role that grants the permission."""
     granting = [
         path for path, role in bindings.values_list("tenant__path", "role") if permission in permissions_of([role])
     ]

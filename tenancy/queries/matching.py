@@ -1,4 +1,4 @@
-"""What a person means who types a part of a tenant's path, and which tenant a form begins with."""
+"""Which tenants a partly typed path means, and which tenant a form selects by default."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ MOST_SUGGESTED = 500
 class TenantMatch:
     """The tenants that a typed text means, with everything below them.
 
-    `named` are the topmost of them by path, the first MOST_NAMED of `count`; none where the text is a whole path, which
-    `is_exact` says, or empty.
+    `named` are the topmost of them by path, the first MOST_NAMED of `count`. It is empty if the text is empty or a
+    whole path, which `is_exact` says.
     """
 
     typed: str
@@ -29,14 +29,17 @@ class TenantMatch:
 
     @property
     def path(self) -> str:
-        """The one path that stands for the match, as the API takes it; empty if the text is, or if there is no such path."""
+        """The one path that represents the match, as the API takes it; empty if the text is, or if there is no such
+        path.
+        """
         return self.typed.strip("/ ") if self.is_exact else self.named[0] if self.count == 1 else ""
 
 
 def match_tenants(actor: Actor, typed: str) -> TenantMatch:
-    """Of the tenants that the actor may see: that at the path typed, else those whose path contains it; all for no text.
+    """Of the tenants that the actor may see: the one at the typed path, else those whose path contains the text; all
+    for no text.
 
-    Case makes no difference to a part. What matches nothing is no refusal: `count` is 0, and so is `tenants`.
+    A part matches regardless of case. Text without a match is no error: `count` is 0, and `tenants` is empty.
     """
     visible = visible_tenants(actor)
     text = typed.strip("/ ")[:MAX_PATH_LENGTH]
@@ -59,10 +62,10 @@ def topmost(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def first_choice(paths: Sequence[str], *, asked: str = "", last_used: str | None = None) -> str:
-    """The tenant that a form begins with, of the `paths` it offers; empty where a person has to choose.
+    """The tenant that a form selects by default, of the `paths` it offers; empty if the user has to choose.
 
-    What was asked for, by its path or by a part that only one has; else the one used last; else the deepest, if there is
-    only one: nobody charges an organisation because it stands first in the list.
+    It is the requested one, by its path or by a part that only one has; else the last one used; else the deepest, if
+    there is only one. So no cost goes to an organisation just because it is first in the list.
     """
     asked = asked.strip("/ ")
     if asked:
@@ -76,12 +79,12 @@ def first_choice(paths: Sequence[str], *, asked: str = "", last_used: str | None
 
 
 def path_suggestions(actor: Actor) -> tuple[tuple[str, str], ...]:
-    """What a filter by tenant suggests while it is typed in: the first MOST_SUGGESTED paths that the actor may see."""
+    """The suggestions of a filter by tenant: the first MOST_SUGGESTED paths that the actor may see."""
     paths = visible_tenants(actor).order_by("path").values_list("path", flat=True)
     return tuple((path, "") for path in paths[:MOST_SUGGESTED])
 
 
 def tenant_choices(paths: Sequence[str], chosen: str) -> tuple[tuple[str, str], ...]:
-    """The options of a form's tenant, headed by an empty one while none is chosen; none where there are no paths."""
+    """The options of a form's tenant, with an empty one first while none is selected; none if there are no paths."""
     blank = () if chosen in paths or not paths else (("", "Choose a tenant"),)
     return (*blank, *((path, path) for path in paths))

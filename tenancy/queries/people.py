@@ -1,4 +1,4 @@
-"""People: whom an actor may see, for whom they may act, and the links by which people get in. Read-only."""
+"""People: whom an actor may see, for whom they may act, and one-time links. Read-only."""
 
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from .actors import Actor, actor_for, permissions_at, visible_tenants
 
 
 def visible_people(actor: Actor) -> QuerySet[User]:
-    """The actor, and who belongs to an organisation in which the actor binds roles somewhere; for operators everybody."""
+    """The actor, and everyone in an organisation in which the actor binds roles somewhere; for operators everybody."""
     own = Q(pk=actor.user_id)
     if not actor.may_administer_itself():
         return User.objects.filter(own)
@@ -24,7 +24,7 @@ def visible_people(actor: Actor) -> QuerySet[User]:
 
 
 def person_by_id(actor: Actor, person_id: UUID) -> User:
-    """The person; NotFound alike for one that the actor may not see and one that does not exist."""
+    """The person; NotFound both for one that the actor may not see and one that does not exist."""
     person = visible_people(actor).filter(id=person_id).first()
     if person is None:
         raise NotFound
@@ -32,7 +32,7 @@ def person_by_id(actor: Actor, person_id: UUID) -> User:
 
 
 def memberships_known(actor: Actor) -> QuerySet[Membership]:
-    """Who belongs to which organisation, as far as the actor may know."""
+    """Memberships of people in organisations that the actor may see."""
     known = Membership.objects.select_related("organisation").order_by("organisation__path")
     if actor.is_operator or actor.is_staff:
         return known
@@ -40,7 +40,7 @@ def memberships_known(actor: Actor) -> QuerySet[Membership]:
 
 
 def organisations_of(actor: Actor, person: User) -> list[Tenant]:
-    """Organisations that the person belongs to, as far as the actor may know."""
+    """Organisations of the person that the actor may see."""
     return [membership.organisation for membership in memberships_known(actor).filter(user=person)]
 
 
@@ -50,11 +50,12 @@ def administers(actor: Actor, organisation: Tenant) -> bool:
 
 
 def may_help(actor: Actor, person: User) -> bool:
-    """Whether the actor may make a link with which the person sets a password, end their sessions, and edit who they are.
+    """Whether the actor may make a link with which the person sets a password, end their sessions, and edit their
+    details.
 
-    Never for oneself, nor with a narrowed token. A superuser (and the console) may for everybody. Nobody else may for
-    staff and superusers. Other staff may for those who hold no role that allows more than the staff's own roles there; an
-    organisation's admin for those who belong to organisations that this admin administers, and to no others.
+    Never for oneself, nor with a restricted token. A superuser (and the console) may for everybody. Only they may for
+    staff and superusers. Other staff may for people whose roles allow no more than the staff's own roles there. An
+    organisation's admin may for people who belong only to organisations that this admin administers.
     """
     if actor.user_id == person.id or not actor.may_administer_itself():
         return False
@@ -73,13 +74,15 @@ def pending_invitations(tenant: Tenant) -> QuerySet[OneTimeLink]:
 
 
 def live_link(digest: bytes) -> OneTimeLink | None:
-    """The one-time link with this digest, if it was not used, did not end and has not expired."""
+    """The one-time link with this digest, if it was not used or ended and has not expired."""
     live = OneTimeLink.objects.filter(used_at__isnull=True, ended_at__isnull=True, expires_at__gt=now())
     return live.filter(digest=digest).select_related("tenant", "user", "made_by").first()
 
 
 def link_holds(link: OneTimeLink) -> bool:
-    """Whether who made the link could still make it: they, and the one it is for, may have gained or lost since then."""
+    """Whether the link's creator could still create it: their roles, and the recipient's, may have changed
+    since then.
+    """
     if link.user is not None and not link.user.is_active:
         return False
     if link.made_by is None:
@@ -96,13 +99,13 @@ def link_holds(link: OneTimeLink) -> bool:
 
 
 def _organisations_managed(actor: Actor) -> QuerySet[Tenant]:
-    """Organisations in which the actor may bind roles, at whatever depth."""
+    """Organisations in which the actor may bind roles, at any depth."""
     managed = visible_tenants(actor, Permission.MANAGE_TENANTS).values_list("path", flat=True)
     return Tenant.objects.filter(path__in={path.partition("/")[0] for path in managed})
 
 
 def _holds_no_less(actor: Actor, person: User) -> bool:
-    """Whether the actor holds all that the person's roles allow, where they allow it."""
+    """Whether the actor has all permissions of the person's roles, where those apply."""
     unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=now())
     groups = User.groups.through.objects.filter(user_id=person.id).values("group_id")
     theirs = RoleBinding.objects.filter(unexpired).filter(Q(user=person) | Q(group_id__in=groups))

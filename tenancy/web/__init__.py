@@ -1,4 +1,4 @@
-"""The web pages of this room, and the doors that every page of every room goes through."""
+"""The web pages of this room, and the decorators of every room's pages."""
 
 from .actors import actor_of as actor_of
 from .actors import login_required as login_required

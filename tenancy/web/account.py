@@ -1,4 +1,4 @@
-"""One's own account: the password, and the end of sessions elsewhere."""
+"""The user's own account: the password, and the end of other sessions."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class AccountPage:
 @never_cache
 @page
 def account(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """Who one is; posting changes the password, which ends every other session and every token."""
+    """The user's details; posting changes the password, which ends every other session and every token."""
     if request.method != "POST":
         return _show(request, actor, Form())
     values = typed(request)
@@ -59,7 +59,7 @@ def end_own_sessions(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 
 def _change(request: HttpRequest, actor: Actor, values: dict[str, str]) -> int:
-    """Whoever holds a stolen session guesses the password no faster here than at the sign-in."""
+    """Someone with a stolen session cannot guess the password faster here than at the sign-in."""
     if values.get("new_password", "") != values.get("new_password_again", ""):
         raise Invalid.field("new_password_again", "passwords_differ", "the passwords do not match")
     taken = begin_try(request, actor.name)

@@ -1,4 +1,4 @@
-"""What web pages need to know of who is signed in."""
+"""The signed-in user, as web pages need it."""
 
 from django.contrib.auth.decorators import login_required as login_required
 from django.http import HttpRequest
@@ -9,7 +9,7 @@ from tenancy.queries import Actor, actor_for
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """The signed-in user as an actor; NotAuthenticated when nobody is."""
+    """The signed-in user as an actor; NotAuthenticated if no user is signed in."""
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return actor_for(request.user)

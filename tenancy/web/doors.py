@@ -1,5 +1,5 @@
-"""The door of every page: someone is signed in, its address says nothing that the page does not know, and what an
-operation refuses becomes a page that says so.
+"""Checks for every page: the user is signed in and the address has only known parameters. An operation's refusal
+becomes a page with its message.
 """
 
 from collections.abc import Callable, Collection
@@ -25,9 +25,9 @@ def page(view: View[P]) -> Callable[..., HttpResponse]: ...
 @overload
 def page(*, takes: Collection[str]) -> Callable[[View[P]], Callable[..., HttpResponse]]: ...
 def page(view: View[P] | None = None, *, takes: Collection[str] = ()) -> Callable[..., Any]:
-    """A page that may be read and, if it carries a form, posted to. The view is given the actor.
+    """A page that users read and, if it has a form, post to. The view gets the actor.
 
-    `takes` names the parameters of its address, as the API names them where it has the same; any other is refused.
+    `takes` names the parameters of its address, with the API's names where it has the same; any other is refused.
     """
 
     def with_door(view: View[P]) -> Callable[..., HttpResponse]:
@@ -37,7 +37,7 @@ def page(view: View[P] | None = None, *, takes: Collection[str] = ()) -> Callabl
 
 
 def action(view: View[P]) -> Callable[..., HttpResponse]:
-    """Something that is only ever posted to."""
+    """A view that only accepts POST."""
     return _door(view, ["POST"])
 
 
@@ -57,7 +57,7 @@ def _door(view: View[P], methods: list[str], takes: Collection[str] = ()) -> Cal
 
 
 def _to_sign_in(request: HttpRequest) -> HttpResponse:
-    """To the sign-in page and back; a poll whose session ended reloads its page, which then goes there."""
+    """Redirects to the sign-in page and back; a poll whose session ended reloads its page, which then redirects."""
     if is_poll(request):
         return HttpResponse(status=401, headers={"HX-Refresh": "true"})
     return redirect_to_login(request.get_full_path() if request.method == "GET" else "/")

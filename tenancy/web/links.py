@@ -1,8 +1,8 @@
-"""One-time links: what they look like, and the page where one is used.
+"""One-time links: their form, and the page where one is used.
 
-The secret stands behind the `#` of the address, which browsers send to no server and in no Referer: it is in nobody's
-access log. The page's script moves it from there into a form. Looking at a link, as programs do that check links in mail,
-is a GET of a page that is the same for all; only what a person then posts uses it up.
+The secret follows the `#` of the address. Browsers send that part to no server and in no Referer, so it is in no access
+log. The page's script moves it from there into a form. Opening a link, as programs that check links in mail do, is a
+GET of a page that is the same for all; only the user's later POST uses it up.
 """
 
 import os
@@ -38,28 +38,28 @@ from .sign_in import REFUSAL, admit
 
 MAX_LINK_LENGTH = 500
 MISSES_OF_AN_ADDRESS = 20
-"""Links that do not work, in a quarter of an hour."""
+"""Invalid links per quarter of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkPage:
-    """`link` is there once the visitor has shown the secret of one that works."""
+    """`link` is set once the visitor has sent the secret of a working one."""
 
     form: Form
     rules: tuple[str, ...] = ()
     secret: str = ""
     link: OneTimeLink | None = None
     is_theirs: bool = False
-    """Whether the visitor is signed in as the one who is invited."""
+    """Whether the visitor is signed in as the invited user."""
 
 
 def link_to(address: str, secret: str) -> str:
-    """The address to hand over, of the gateway at `address`."""
+    """The address to pass on, of the gateway at `address`."""
     return f"{address.rstrip('/')}{reverse('link')}#{secret}"
 
 
 def own_address() -> str:
-    """Where the gateway answers on this machine."""
+    """Where the gateway is reachable on this host."""
     return f"http://127.0.0.1:{os.environ.get('SWITCHYARD_PORT', '8000')}"
 
 
@@ -68,7 +68,7 @@ def own_address() -> str:
 @csrf_protect
 @never_cache
 def link(request: HttpRequest) -> HttpResponse:
-    """The page of every one-time link. A POST with the secret shows what it is for; one with an answer uses it."""
+    """The page of every one-time link. A POST with the secret shows its purpose; one with the form's fields uses it."""
     if request.method != "POST":
         return show(request, "tenancy/link.html", LinkPage(Form()))
     values = typed(request)
@@ -88,7 +88,7 @@ def link(request: HttpRequest) -> HttpResponse:
 
 
 def _found(request: HttpRequest, secret: str) -> OneTimeLink:
-    """The link. Secrets are 256 random bits, so that counting misses by address only keeps the noise down."""
+    """The link. Secrets are 256 random bits, so counting failures by address only limits noise."""
     budget = _budget_of(request)
     if not take_try({budget: MISSES_OF_AN_ADDRESS}):
         raise RateLimited(
@@ -126,7 +126,8 @@ def _join_as_new(request: HttpRequest, secret: str, _: OneTimeLink, values: dict
     try:
         accept_as_new(secret, _new_password(values))
     except Conflict:
-        # Whoever made the invitation could ask so who has an account here: each time is in the trail, and costs a try.
+        # The invitation's creator could use this to learn who has an account here: each try is in the trail and
+        # counted.
         take_try({_budget_of(request): MISSES_OF_AN_ADDRESS})
         note_stranger_refused("invitation.accept", object_kind="link", detail={"why": "email_has_account"})
         raise
@@ -135,7 +136,7 @@ def _join_as_new(request: HttpRequest, secret: str, _: OneTimeLink, values: dict
 
 
 def _join_with_account(request: HttpRequest, secret: str, found: OneTimeLink, values: dict[str, str]) -> HttpResponse:
-    """Signs in with the invited email; what an unknown email is told is what a wrong password is told."""
+    """Signs in with the invited email; an unknown email gets the same response as a wrong password."""
     admitted = admit(request, found.email, values.get("old_password", ""))
     if admitted is None:
         return _show(request, secret, found, Form(problem=REFUSAL), status=401)

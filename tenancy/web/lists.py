@@ -1,4 +1,4 @@
-"""What the pages of this room show, as frozen values."""
+"""The content of this room's pages, as frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ AUDIT_PAGE_SIZE = "50"
 
 @dataclass(frozen=True, slots=True)
 class TenantRow:
-    """One line of the tree; `indent` counts from the topmost tenant shown."""
+    """One line of the tree; `indent` counts from the topmost tenant displayed."""
 
     id: UUID
     name: str
@@ -43,7 +43,7 @@ class BindingRow:
 
 @dataclass(frozen=True, slots=True)
 class TenantView:
-    """One tenant with everyone who has a role in it, there or above."""
+    """One tenant with everyone who has a role in it, bound there or above."""
 
     id: UUID
     name: str
@@ -54,7 +54,7 @@ class TenantView:
     children: tuple[TenantRow, ...]
     bindings: tuple[BindingRow, ...]
     above: tuple[tuple[str, UUID | None], ...]
-    """Names from the root down, with the id of those the actor may open."""
+    """Names from the root down, with the id of those that the actor may open."""
     permissions: frozenset[str]
 
 
@@ -95,7 +95,7 @@ class AuditPage:
 
 
 def tenant_tree(actor: Actor) -> tuple[TenantRow, ...]:
-    """Every tenant the actor may see, parents before children, with the actor's own roles."""
+    """Every tenant that the actor may see, parents before children, with the actor's own roles."""
     tenants = list(visible_tenants(actor).annotate(children_count=Count("children")))
     tenants.sort(key=lambda tenant: tenant.path.split("/"))
     roles: dict[str, list[str]] = {}
@@ -106,7 +106,7 @@ def tenant_tree(actor: Actor) -> tuple[TenantRow, ...]:
 
 
 def tenant_view(actor: Actor, tenant: Tenant) -> TenantView:
-    """The page of one tenant, which the actor is known to see."""
+    """The page of one tenant; the caller has checked that the actor may see it."""
     at = now()
     bindings = (
         RoleBinding.objects.filter(tenant__path__in=tenant.path_prefixes)
@@ -229,6 +229,6 @@ def _text(value: Any) -> str:
 
 
 def live_tokens_of(user: User) -> int:
-    """How many tokens act for the user now."""
+    """The number of tokens that act for the user now."""
     unexpired = Q(expires_at__isnull=True) | Q(expires_at__gt=now())
     return ApiToken.objects.filter(unexpired, user=user, revoked_at__isnull=True).count()

@@ -1,8 +1,8 @@
-"""Who may try a password: budgets by account and address, and at most so many passwords looked at at once.
+"""Limits on passwords: budgets of attempts by account and address, and a limit on concurrent checks of passwords.
 
-An account is guessed at from an address at most five times in a quarter of an hour, and an address may fail sixty times.
-A browser that its owner signed in with before carries a signed cookie and has a budget of its own: whoever guesses, from
-the same address even, cannot lock the owner out. Emails that nobody has are counted and answered like any other.
+From one address, an account allows at most five attempts in a quarter of an hour, and an address may fail sixty times.
+A browser in which the owner signed in before carries a signed cookie and has its own budget. So an attacker, even at
+the same address, cannot lock the owner out. Unknown emails are counted and answered like any other.
 """
 
 import hashlib
@@ -31,32 +31,33 @@ MOST_INSIDE = 3
 _at_work = threading.BoundedSemaphore(1)
 _inside: set[str] = set()
 _inside_lock = threading.Lock()
-"""Looking at a password takes both cores for a moment and 100 MiB: one at a time, two may wait, the other threads are for
-those who are signed in. No address has more than one of these places, so that no flood keeps others out."""
+"""Checking a password takes both cores for a moment and 100 MiB. One runs at a time and two may wait; the other threads
+serve signed-in users. No address has more than one of these places, so that no flood keeps others out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try that was taken from these budgets."""
+    """One attempt that was taken from these budgets."""
 
     account: str
     device: str
     budgets: dict[str, int]
 
     def succeed(self) -> None:
-        """It was no guess: its own budgets are full again, those shared with others get it back."""
+        """It was no guess: refills its own budgets and returns the attempt to those shared with others."""
         own = [key for key in self.budgets if key.startswith(("device|", "pair|"))]
         for key in own:
             refill(key)
         return_try([key for key in self.budgets if key not in own])
 
     def undo(self) -> None:
-        """The password was not looked at."""
+        """The password was not checked."""
         return_try(list(self.budgets))
 
 
 def begin_try(request: HttpRequest, email: str) -> Try | None:
-    """Takes a try for this account from where the request comes; None when there is none left."""
+    """Takes an attempt for this account from this request's address; None if none is left."""
     account = hashlib.sha256(email.encode()).hexdigest()
     device = _device(request, account)
     source = request.META.get("REMOTE_ADDR", "")
@@ -73,7 +74,9 @@ def begin_try(request: HttpRequest, email: str) -> Try | None:
 
 
 def remember_device(response: HttpResponse, taken: Try) -> None:
-    """Marks the browser as one that the account's owner has signed in with. It opens nothing; it only may try."""
+    """Marks the browser as one in which the account's owner has signed in. It grants no access, only a budget of
+    attempts.
+    """
     response.set_cookie(
         COOKIE,
         signing.dumps([taken.account, taken.device], salt=COOKIE),
@@ -87,7 +90,7 @@ def remember_device(response: HttpResponse, taken: Try) -> None:
 
 @contextmanager
 def password_look(taken: Try) -> Iterator[None]:
-    """A turn at looking at a password; Overloaded when too many want one, or one from the same place does already."""
+    """A turn to check a password; Overloaded if too many wait for one, or if one from the same address already does."""
     place = next(key for key in taken.budgets if key.startswith(("device|", "source|")))
     with _inside_lock:
         if place in _inside or len(_inside) >= MOST_INSIDE:

@@ -42,7 +42,7 @@ class TenantPage:
 
 @dataclass(frozen=True, slots=True)
 class TokensPage:
-    """`secret` is there only in the answer to the request that made it."""
+    """`secret` is set only in the response to the request that created it."""
 
     tokens: tuple[TokenRow, ...]
     form: Form
@@ -61,7 +61,7 @@ class TrailPage:
 
 @page
 def tenants(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """The tree of everything the viewer may see."""
+    """The tree of everything that the viewer may see."""
     return show(request, "tenancy/tenants.html", TenantsPage(tenant_tree(actor)))
 
 
@@ -74,7 +74,7 @@ def tenant(request: HttpRequest, actor: Actor, tenant_id: UUID) -> HttpResponse:
 @never_cache
 @page
 def tokens(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """The viewer's own tokens; making one shows its secret, this once."""
+    """The viewer's own tokens; creating one shows its secret once."""
     if request.method != "POST":
         return show(request, "tenancy/tokens.html", TokensPage(tokens_of(actor), Form(values=DEFAULTS)))
     values = typed(request)
@@ -91,7 +91,7 @@ def tokens(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @action
 def revoke(request: HttpRequest, actor: Actor, token_id: UUID) -> HttpResponse:
-    """Ends a token of the viewer at once."""
+    """Revokes a token of the viewer immediately."""
     revoke_token(actor, token_id)
     messages.success(request, "The token is revoked and no longer works.")
     return redirect("tokens")

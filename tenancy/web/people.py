@@ -1,4 +1,4 @@
-"""The people of an organisation: who they are, who is invited, and what may be done for one of them."""
+"""The people of an organisation: members, invitations, and the actions for one of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class PeoplePage:
-    """`link` is there only in the answer to the request that made it."""
+    """`link` is set only in the response to the request that created it."""
 
     tenant: Tenant
     organisation: Tenant
@@ -64,7 +64,7 @@ class PeoplePage:
 
 @dataclass(frozen=True, slots=True)
 class PersonPage:
-    """`link` is there only in the answer to the request that made it."""
+    """`link` is set only in the response to the request that created it."""
 
     person: User
     organisations: tuple[Tenant, ...]
@@ -78,7 +78,7 @@ class PersonPage:
 @never_cache
 @page
 def people(request: HttpRequest, actor: Actor, tenant_id: UUID) -> HttpResponse:
-    """Members and pending invitations; posting invites somebody and shows the link, this once."""
+    """Members and pending invitations; posting invites a person and shows the link once."""
     tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
     if request.method != "POST":
         return _show_people(request, actor, tenant, Form())
@@ -94,7 +94,7 @@ def people(request: HttpRequest, actor: Actor, tenant_id: UUID) -> HttpResponse:
 
 @action
 def withdraw(request: HttpRequest, actor: Actor, tenant_id: UUID, invitation_id: UUID) -> HttpResponse:
-    """Ends an invitation at once."""
+    """Ends an invitation immediately."""
     withdraw_invitation(actor, tenant_id, invitation_id)
     messages.success(request, "The invitation is withdrawn; its link no longer works.")
     return redirect("people", tenant_id)
@@ -102,7 +102,7 @@ def withdraw(request: HttpRequest, actor: Actor, tenant_id: UUID, invitation_id:
 
 @action
 def remove(request: HttpRequest, actor: Actor, tenant_id: UUID, person_id: UUID) -> HttpResponse:
-    """Takes somebody out of the organisation."""
+    """Removes a person from the organisation."""
     remove_member(actor, tenant_id, person_id)
     messages.success(request, "They are no longer a member of the organisation and have no roles in it.")
     return redirect("tenants") if person_id == actor.user_id else redirect("people", tenant_id)
@@ -117,7 +117,7 @@ def person(request: HttpRequest, actor: Actor, person_id: UUID) -> HttpResponse:
 @never_cache
 @action
 def link_for_person(request: HttpRequest, actor: Actor, person_id: UUID) -> HttpResponse:
-    """Makes a one-time link to set a password, and shows it, this once."""
+    """Creates a one-time link to set a password, and shows it once."""
     _, secret = make_link(actor, person_id)
     return _show_person(request, actor, person_by_id(actor, person_id), link=_address(request, secret))
 
@@ -175,7 +175,7 @@ def _show_people(  # noqa: PLR0913 - what the page shows
 
 
 def _members(organisation: Tenant) -> tuple[MemberRow, ...]:
-    """One more than are shown, so that the page can say that there are more."""
+    """One more than displayed, so that the page can say that there are more."""
     users = User.objects.filter(memberships__organisation=organisation).order_by("email")[: MOST_SHOWN + 1]
     roles: dict[UUID, list[tuple[str, str]]] = {}
     bindings = RoleBinding.objects.filter(organisation=organisation, user__in=[user.id for user in users])

@@ -1,4 +1,4 @@
-"""Signing in and out. Wrong email, wrong password and too many tries all get the same answer."""
+"""Signing in and out. A wrong email, a wrong password and too many attempts all get the same response."""
 
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class SignInPage:
 @csrf_protect
 @never_cache
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """The sign-in form; on success back to where the visitor came from, if that is ours."""
+    """The sign-in form; on success it redirects to the visitor's previous page, if that is ours."""
     onward = _onward(request, request.POST.get("next") or request.GET.get("next") or "")
     if request.user.is_authenticated:
         return redirect(onward)
@@ -75,7 +75,9 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 
 
 def admit(request: HttpRequest, email: str, password: str) -> tuple[User, Try] | None:
-    """The user and the try it took, or None after counting the failure. A spent budget has no password looked at."""
+    """The user and the attempt it took, or None after counting the failure. If a budget is exhausted, no password is
+    checked.
+    """
     email = email.strip().lower()
     if len(email) > MAX_EMAIL_LENGTH or len(password) > MAX_PASSWORD_LENGTH:
         _note_refusal(email[:MAX_EMAIL_LENGTH], "too_many_failures")
@@ -106,6 +108,6 @@ def _onward(request: HttpRequest, wanted: str) -> str:
 
 
 def _note_refusal(email: str, why: str) -> None:
-    """Writes the failure down; what does not look like an address may be a password typed into the wrong field."""
+    """Records the failure; text that is not like an address may be a password typed into the wrong field."""
     detail = {"email": email if "@" in email else "", "why": why}
     note_stranger_refused("session.start", object_kind="user", detail=detail)

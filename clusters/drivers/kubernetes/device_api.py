@@ -1,4 +1,4 @@
-"""Kubernetes' API of dynamic resource allocation, in whichever version a cluster serves; many serve none."""
+"""Kubernetes' API of dynamic resource allocation, in the version that a cluster serves; many clusters serve none."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -17,7 +17,7 @@ from .wire import Wire, decode
 
 GROUP = "resource.k8s.io"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""Those that we can read, best first."""
+"""The versions that this driver reads, preferred first."""
 ALIVE_SECONDS = 15.0
 MOST_SLICES = 20_000
 MOST_CLAIMS = 200_000
@@ -41,13 +41,13 @@ _claim_decoder = msgspec.json.Decoder(Claim)
 
 
 class DeviceApi:
-    """What one API server says of devices that are claimed."""
+    """Reads one API server's resources of dynamic resource allocation."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     async def folder(self) -> str:
-        """The path of the best version that is served; empty where none is."""
+        """The path of the preferred version that is served; empty if none is."""
         try:
             group = decode(_group_decoder, await self._wire.call("GET", f"/apis/{GROUP}"))
         except NotThere:
@@ -68,7 +68,7 @@ class DeviceApi:
         return frozenset(found.metadata.name for found in items)
 
     async def claim_template(self, manifest: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """Where this ResourceClaimTemplate of `v1` belongs, and how the version that is served says it."""
+        """The path for this ResourceClaimTemplate of `v1`, and the manifest in the version that is served."""
         folder = await self.folder()
         if not folder:
             raise Refused("the cluster serves no version of resource.k8s.io that the gateway supports", status=404)
@@ -109,7 +109,7 @@ class DeviceApi:
         )
 
     async def _events(self, kind_in: Callable[[str], Kind[Any]]) -> AsyncIterator[WatchEvent]:
-        """List and watch, or nothing at all for as long as the API is not served."""
+        """Lists and watches; yields nothing while the API is not served."""
         gone = ""
         while True:
             folder = await self.folder()
@@ -118,7 +118,7 @@ class DeviceApi:
                     async for event in Reflector(self._wire, kind_in(folder)).events():
                         yield event
                 except NotThere:
-                    # an upgrade took this version away, or it is served without this resource: is there another?
+                    # an upgrade removed this version, or it is served without this resource: look for another version
                     gone = folder
                     continue
             gone = ""
@@ -130,7 +130,9 @@ class DeviceApi:
 
 
 def _flattened(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A template's spec as v1beta1 has it, where a request holds what `exactly` holds later."""
+    """A template's spec in the shape of v1beta1, where a request has the fields that `exactly` has in later
+    versions.
+    """
     devices = spec["spec"]["devices"]
     requests = [{"name": request["name"], **request["exactly"]} for request in devices["requests"]]
     return {**spec, "spec": {"devices": {**devices, "requests": requests}}}

@@ -1,6 +1,6 @@
-"""The few fields that we read of what dynamic resource allocation keeps: ResourceSlices, ResourceClaims, DeviceClasses.
+"""The fields that the gateway reads of dynamic resource allocation: ResourceSlices, ResourceClaims, DeviceClasses.
 
-One set of shapes for every version that is read: v1beta1 has a device's members one step deeper, under `basic`.
+One set of shapes serves every version: v1beta1 has a device's fields one level deeper, under `basic`.
 """
 
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ class Claim(Struct):
 
 
 def slice_seen(found: Slice) -> SliceSeen:
-    """The port's view of a ResourceSlice. The devices of drivers that we do not know are left out."""
+    """The port's view of a ResourceSlice. It omits the devices of unknown drivers."""
     spec = found.spec
     is_known = spec.driver in DRIVERS
     return SliceSeen(
@@ -115,7 +115,7 @@ def slice_seen(found: Slice) -> SliceSeen:
 
 
 def claim_seen(found: Claim) -> ClaimSeen:
-    """The port's view of a ResourceClaim. A stranger's labels are left out."""
+    """The port's view of a ResourceClaim. It omits the labels of foreign claims."""
     labels = found.metadata.labels or _NO_LABELS
     allocation = found.status.allocation
     results = (allocation.devices.results if allocation else None) or ()
@@ -147,7 +147,7 @@ def _device(driver: str, device: _Device) -> DeviceSeen:
 
 
 def _own(driver: str, members: Mapping[str, Value] | None) -> dict[str, Value]:
-    """The driver's own members by plain name: a name without a domain means the driver's."""
+    """The driver's own attributes by plain name: a name without a domain belongs to the driver."""
     prefix = f"{driver}/"
     plain = {key.removeprefix(prefix): value for key, value in (members or {}).items()}
     return {key: value for key, value in plain.items() if "/" not in key}

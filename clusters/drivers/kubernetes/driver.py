@@ -93,7 +93,7 @@ _pod_decoder = msgspec.json.Decoder(Pod)
 MOST_NODES = 10_000
 MOST_PODS = 200_000
 MOST_JOBS = 100_000
-"""Kubernetes is made for 5,000 nodes and 150,000 pods."""
+"""Kubernetes supports up to 5,000 nodes and 150,000 pods."""
 
 
 class KubernetesDriver:
@@ -129,7 +129,7 @@ class KubernetesDriver:
         return checked_identity(said.metadata.uid)
 
     async def clock_skew_ms(self) -> int:
-        """The smallest difference of clocks that explains the Date header, which is in whole seconds; 0 if none is needed."""
+        """The smallest clock difference that explains the Date header, which has whole seconds; 0 if none is needed."""
         before = clock.now()
         _, header = await self._wire.call_for_date("/version")
         after = clock.now()
@@ -142,7 +142,7 @@ class KubernetesDriver:
         return 0 if least <= 0 <= most else round(least if least > 0 else most)
 
     async def rules(self, namespace: str) -> RulesSeen:
-        """What our credential may do in `namespace`."""
+        """The rights of our credential in `namespace`."""
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectRulesReview",
@@ -172,7 +172,7 @@ class KubernetesDriver:
         return frozenset(group.name for group in groups)
 
     async def rehearse(self, rehearsal: Rehearsal) -> Answered:
-        """What the server answers to a dry run."""
+        """The server's response to a dry run."""
         return await self._dry_runs.rehearse(rehearsal)
 
     async def any_pod(self, namespace: str) -> str:
@@ -182,9 +182,10 @@ class KubernetesDriver:
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Makes the namespace, or makes sure that the one of that name is ours, enforces `restricted` and has the policies.
+        """Creates the namespace, or checks that an existing one is ours, enforces `restricted` and has the policies.
 
-        It is remembered for a while, or until the namespace turns out to be gone, and then costs no request.
+        The driver remembers it for a while, or until the namespace proves to be gone; meanwhile a call costs no
+        request.
         """
         asked = (labels, policies)
         if not self._ensured.stands(name, asked):
@@ -196,7 +197,7 @@ class KubernetesDriver:
                     self._ensured.remember(name, asked)
 
     async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
-        """Creates the NetworkPolicy or makes the one of that name say this, by server-side apply."""
+        """Creates the NetworkPolicy or updates the existing one to this manifest, by server-side apply."""
         metadata = manifest["metadata"]
         folder = f"/apis/networking.k8s.io/v1/namespaces/{_safe(str(metadata['namespace']))}/networkpolicies"
         await self._wire.call(
@@ -204,7 +205,9 @@ class KubernetesDriver:
         )
 
     async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
-        """Makes sure that the ResourceClaimTemplate stands, by server-side apply; remembered as a namespace is."""
+        """Ensures that the ResourceClaimTemplate exists, by server-side apply; the driver remembers it as it does a
+        namespace.
+        """
         namespace, name = (_safe(str(manifest["metadata"][key])) for key in ("namespace", "name"))
         path = f"{namespace}/{name}"
         if not self._ensured.stands(path, manifest):
@@ -245,7 +248,9 @@ class KubernetesDriver:
         return uid
 
     async def _in_namespace(self, namespace: str, call: Awaitable[bytes]) -> bytes:
-        """The answer of a call that makes something in a namespace, which is forgotten if it turns out to be gone."""
+        """The response to a call that creates an object in a namespace. If the namespace is gone, the driver forgets
+        it.
+        """
         try:
             return await call
         except NotThere:
@@ -257,13 +262,13 @@ class KubernetesDriver:
         return job_seen(decode(_job_decoder, await self._wire.call("GET", _job_path(namespace, name))))
 
     async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
-        """Unsuspends the Job with this uid. The uid rides in the patch: on another object it is an immutable field."""
+        """Unsuspends the Job with this uid. The patch includes the uid: on another object it is an immutable field."""
         spec = {"suspend": False, "template": template_patch} if template_patch else {"suspend": False}
         patch = {"metadata": {"uid": uid}, "spec": spec}
         await self._wire.call("PATCH", f"{_job_path(namespace, name)}?{_WRITER}", patch, _MERGE)
 
     async def delete_job(self, namespace: str, name: str, uid: str) -> None:
-        """Deletes the Job with this uid, its pods first: once the Job is gone, so are they."""
+        """Deletes the Job with this uid, its pods first: once the Job is gone, so are its pods."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -293,7 +298,7 @@ class KubernetesDriver:
     async def open_gate(
         self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Takes our gate alone from the pod with this uid, and gives it the wishes in the same patch."""
+        """Removes only our gate from the pod with this uid, and sets its node preferences in the same patch."""
         spec: dict[str, Any] = {"schedulingGates": [{"name": gate, "$patch": "delete"}]}
         if wishes:
             preferred = {"preferredDuringSchedulingIgnoredDuringExecution": list(wishes)}
@@ -302,7 +307,7 @@ class KubernetesDriver:
         await self._wire.call("PATCH", path, {"metadata": {"uid": uid}, "spec": spec}, _STRATEGIC)
 
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
-        """The end of a pod's log, at most `limit_bytes` of it."""
+        """The end of a pod's log, at most `limit_bytes`."""
         path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}/log"
         raw = await self._wire.call(
             "GET",
@@ -341,7 +346,7 @@ class KubernetesDriver:
         await self._wire.close()
 
     async def _listed(self, kind: Kind[Any]) -> list[Any]:
-        """A whole list; begun once more if it went stale while being read."""
+        """A whole list; reads it once more if its continue token expired."""
         try:
             objects, _ = await list_all(self._wire, kind)
         except Expired:
@@ -358,7 +363,7 @@ def _job_path(namespace: str, name: str) -> str:
 
 
 def _safe(name: str) -> str:
-    """A name fit for a path. Ours always are; this is the wall behind them."""
+    """A name that is safe in a path. Our names always are; this is the second check."""
     if _NAME.fullmatch(name) is None:
         raise NotThere(f"{quote(name[:60])} is not a valid object name")
     return name

@@ -1,4 +1,4 @@
-"""Asking an API server what it would do, and reading its no apart from every other answer."""
+"""Dry runs on an API server. They distinguish a refusal from every other response."""
 
 from typing import Any
 
@@ -17,20 +17,21 @@ _pods = msgspec.json.Decoder(Page[Bare])
 
 
 class DryRuns:
-    """What one API server would do, and does not."""
+    """Dry runs on one API server, which changes nothing."""
 
     def __init__(self, wire: Wire, devices: DeviceApi) -> None:
         self._wire = wire
         self._devices = devices
 
     async def rehearse(self, rehearsal: Rehearsal) -> Answered:
-        """Its answer to one. Only a plain `Forbidden` is a no; what is wrong with a write in another way, and a server
-        that is in trouble, leaves open what becomes of the next one. Raises DriverError when it cannot be asked at all.
+        """The response to one rehearsal. Only a plain `Forbidden` is a refusal. A write that is wrong in another way,
+        or a server in trouble, leaves open what happens to the next write. Raises DriverError if the request cannot be
+        sent.
         """
         try:
             await self._ask(rehearsal)
         except AlreadyExists:
-            # names are looked for last, when everything else has agreed
+            # the server looks up names last, after all other checks have passed
             return Answered(rehearsal, would=True)
         except (Refused, Ambiguous) as error:
             return Answered(rehearsal, would=False if error.status == _FORBIDDEN else None, reason=error.reason)

@@ -1,10 +1,10 @@
-"""List-then-watch as client-go's reflector does it, for one kind of object.
+"""List-then-watch as in client-go's reflector, for one kind of object.
 
-A paged LIST, then a WATCH from the list's version with bookmarks. The watch ends after a few minutes and everything is
-listed anew, so a change that was missed for whatever reason shows within that time. A 410 (as status or as ERROR event),
-a junk line, a silence longer than bookmarks allow, and a resourceVersion that moves backwards (etcd was restored) all
-lead to a fresh list. A stream that merely ended early is taken up where it stood, once the server has shown that its
-version has not moved backwards.
+The reflector reads a paged LIST, then a WATCH with bookmarks from the list's version. The watch ends after a few
+minutes and the reflector lists everything again, so a missed change appears within that time. These also cause a new
+list: a 410 (as status or as ERROR event), an invalid line, a silence longer than the interval of bookmarks, and a
+resourceVersion that moves backwards (etcd was restored). If a stream merely ends early, the reflector resumes at the
+same version, once the server has shown that its version has not moved backwards.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class _Restored(Ambiguous):
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[Item]):
-    """What to reflect: its path, an optional label selector, and how to read it."""
+    """What to reflect: its path, an optional label selector, and a decoder."""
 
     path: str
     selector: str
@@ -72,7 +72,7 @@ class Kind(Generic[Item]):
     version_of: Callable[[Item], str]
     most_items: int
     weight_of: Callable[[Any], int]
-    """What one of them weighs while it is kept, in estimated bytes."""
+    """The memory that one object takes while it is kept, in estimated bytes."""
 
     def target(self, **query: str | int) -> str:
         """The path with its query."""
@@ -81,8 +81,8 @@ class Kind(Generic[Item]):
 
 
 async def list_all(wire: Wire, kind: Kind[Item]) -> tuple[list[Seen], str]:
-    """Everything there is and the version it is from. Raises Expired if the list went stale while it was being read, and
-    TooMuch where it has more than we take of one cluster.
+    """All objects and the version of the list. Raises Expired if the list expired while being read, and TooMuch if it
+    has more than the gateway accepts from one cluster.
     """
     listing = _Listing(wire, kind)
     try:
@@ -99,7 +99,7 @@ async def list_all(wire: Wire, kind: Kind[Item]) -> tuple[list[Seen], str]:
 
 
 class _Listing(Generic[Item]):
-    """A list as it is read page by page."""
+    """A list that is read page by page."""
 
     def __init__(self, wire: Wire, kind: Kind[Item]) -> None:
         self._wire, self._kind = wire, kind
@@ -112,7 +112,7 @@ class _Listing(Generic[Item]):
         self._tokens: set[int] = set()
 
     async def read_page(self) -> bool:
-        """Whether that was the last page."""
+        """Reads a page and returns whether it was the last."""
         raw = await self._fetch()
         self._bytes += len(raw)
         if self._bytes > self._wire.limits.list_bytes:
@@ -131,7 +131,7 @@ class _Listing(Generic[Item]):
         return False
 
     async def _fetch(self) -> bytes:
-        """The next page; one that is too long is asked for again with half as many items."""
+        """The next page; if it is too long, requests it again with half the number of items."""
         while True:
             query: dict[str, str | int] = {"limit": self._page_items}
             if self._following:
@@ -166,10 +166,12 @@ class Reflector(Generic[Item]):
         self._failures = 0
         self._pace = Pace(wire.limits.burst_events, wire.limits.events_per_second)
         self._restarts = 0
-        """Fresh lists since a watch last brought anything: a server that lists well and watches badly is asked ever less."""
+        """New lists since a watch last returned anything. If a server lists well but watches badly, the reflector asks
+        it less and less often.
+        """
 
     async def events(self) -> AsyncIterator[WatchEvent]:
-        """Lists and watches until cancelled. Raises the last DriverError after a few failures in a row."""
+        """Lists and watches until cancelled. Raises the last DriverError after several failures in a row."""
         while True:
             try:
                 if monotonic() >= self._relist_at:
@@ -193,7 +195,7 @@ class Reflector(Generic[Item]):
                 await self._start_over(error)
 
     async def _start_over(self, error: DriverError | None) -> None:
-        """The next round lists; pauses first, the longer the more rounds have failed in a row."""
+        """Makes the next round list; pauses first, longer with each failed round in a row."""
         self._relist_at = 0.0
         self._failures += 1
         self._restarts += 1
@@ -237,7 +239,9 @@ class Reflector(Generic[Item]):
         return WatchEvent(kind, (self._kind.seen(item),))
 
     def _advance(self, version: str) -> None:
-        """Versions are opaque by contract but grow in practice; where both are numbers, going back means a restore."""
+        """Versions are opaque by contract but grow in practice. If both are numbers, a decrease means that etcd was
+        restored.
+        """
         if version.isdigit() and self._version.isdigit() and int(version) < int(self._version):
             raise _Restored("the server's resourceVersion moved backwards")
         self._version = version or self._version
@@ -247,7 +251,9 @@ _KINDS: dict[str, Literal["changed", "deleted"]] = {"ADDED": "changed", "MODIFIE
 
 
 async def _lines(chunks: AsyncIterator[bytes], most_bytes: int, large: asyncio.Lock) -> AsyncIterator[bytes]:
-    """Whole lines of a stream. A line that was cut off at the end of the stream is dropped: the next list shows it."""
+    """Whole lines of a stream. It drops a line that the end of the stream cut off: the next list contains
+    the change.
+    """
     try:
         async for line in _pieces(chunks, most_bytes, large):
             yield line

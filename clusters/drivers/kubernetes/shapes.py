@@ -1,6 +1,6 @@
-"""The few fields of Kubernetes' objects that we read, decoded straight into small structs, and their way to the port's values.
+"""The fields of Kubernetes' objects that the gateway reads, and their conversion to the port's values.
 
-What is not named here (managedFields, specs, annotations) is skipped by the decoder and never becomes a Python object.
+The decoder skips all other fields (managedFields, specs, annotations), which never become Python objects.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ _MOST_DIGITS = 9
 Requests = Mapping[str, str]
 
 
-# What Kubernetes itself never exceeds. A list in which anything does comes from something else, and is refused whole.
+# Limits that Kubernetes itself never exceeds. A list that exceeds one is not from Kubernetes and is refused whole.
 Name = Annotated[str, msgspec.Meta(max_length=253)]
 Uid = Annotated[str, msgspec.Meta(max_length=64)]
 Key = Annotated[str, msgspec.Meta(max_length=317)]
@@ -38,7 +38,7 @@ LONGEST_REASON = 300
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
-    """Structs of plain values: the garbage collector need not look at them."""
+    """Structs of plain values: the garbage collector need not track them."""
 
 
 class _Owner(Struct):
@@ -62,19 +62,19 @@ class _OwnMeta(Struct):
 
 
 class WhoItIs(Struct):
-    """The namespace kube-system, whatever its uid looks like: that is judged in words of its own."""
+    """The namespace kube-system with any uid: the driver checks the uid later and reports it separately."""
 
     metadata: _OwnMeta
 
 
 class _PodMeta(Meta):
-    """Owners are decoded for our own pods alone."""
+    """Decodes owners only for our own pods."""
 
     owner_references: msgspec.Raw = msgspec.Raw()
 
 
 class Bare(Struct):
-    """Any object by its metadata alone: bookmarks, namespaces, created jobs."""
+    """Any object by its metadata only: bookmarks, namespaces, created jobs."""
 
     metadata: Meta
 
@@ -213,7 +213,7 @@ def node_seen(node: Node) -> NodeSeen:
 
 
 def job_seen(job: Job) -> JobSeen:
-    """The port's view of a Job. Only Complete and Failed end it; their forerunners (SuccessCriteriaMet) do not."""
+    """The port's view of a Job. Only Complete and Failed end it; their precursors (SuccessCriteriaMet) do not."""
     outcome: Literal["", "succeeded", "failed"] = ""
     ended: Condition | None = None
     for condition in job.status.conditions or ():
@@ -236,7 +236,7 @@ def job_seen(job: Job) -> JobSeen:
 
 
 def pod_seen(pod: Pod) -> PodSeen:
-    """The port's view of a Pod. A stranger's labels are left out: nobody reads them, and there may be 100,000 of them."""
+    """The port's view of a Pod. It omits foreign pods' labels: no code reads them, and there may be 100,000 of them."""
     labels = pod.metadata.labels or _NO_LABELS
     is_known = INSTALL_LABEL in labels
     finished_at, exit_code = _ending(pod.status)
@@ -264,7 +264,7 @@ _owners_decoder = msgspec.json.Decoder(list[_Owner] | None)
 
 
 def _controlling_job(metadata: _PodMeta) -> str:
-    """The uid of the Job that controls the pod: the API server lets an object have one controller at most."""
+    """The uid of the Job that controls the pod: the API server allows one controller per object."""
     said = metadata.owner_references
     for owner in (decode(_owners_decoder, said) if bytes(said) else None) or ():
         if owner.controller:
@@ -278,7 +278,9 @@ def _index(metadata: _PodMeta) -> int | None:
 
 
 def _reason(status: _PodStatus) -> str:
-    """Why the pod is as it is: its own word, or while it does not run, what its container or the scheduler waits for."""
+    """The reason for the pod's state: its own reason, or before it runs, what its container or the
+    scheduler waits for.
+    """
     if status.reason or status.phase != "Pending":
         return _line(status.reason, 100)
     states = [container.state for container in status.container_statuses or () if container.state]
@@ -292,19 +294,21 @@ def _reason(status: _PodStatus) -> str:
 
 
 def _disruption(status: _PodStatus) -> str:
-    """Who takes the pod from its node, where somebody does."""
+    """What removes the pod from its node; empty if nothing does."""
     told = (c for c in status.conditions or () if (c.type, c.status) == ("DisruptionTarget", "True"))
     return next((_line(condition.reason, 60) or "Unknown" for condition in told), "")
 
 
 def _line(text: str, longest: int) -> str:
-    """Words from a cluster as one printable line; programs may write anything into them."""
+    """Text from a cluster as one printable line; programs may write anything into it."""
     cut = text[:longest]
     return cut if cut.isprintable() else "".join(letter if letter.isprintable() else " " for letter in cut)
 
 
 def _ending(status: _PodStatus) -> tuple[datetime | None, int | None]:
-    """When the pod's last container ended and with what; a pod ended without container states (evicted) has no code."""
+    """When the pod's last container ended, and its exit code; a pod that ended without container states (evicted) has
+    none.
+    """
     terminated = [
         container.state.terminated if container.state else None for container in status.container_statuses or ()
     ]
@@ -345,9 +349,9 @@ def _of(container: _Container) -> dict[str, str]:
 
 
 def effective_requests(containers: Sequence[Requests], init: Iterable[tuple[Requests, bool]]) -> dict[str, str]:
-    """What a pod asks for as the scheduler counts it: containers and sidecars together, or the largest start-up step.
+    """A pod's requests as the scheduler counts them: containers and sidecars together, or the largest start-up step.
 
-    `init` is (requests, is a sidecar) in order. A sidecar stays, so each later step runs beside it.
+    `init` is (requests, is a sidecar) in order. A sidecar keeps running, so each later step runs beside it.
     """
     sidecars: list[Requests] = []
     steps: list[dict[str, str]] = []
@@ -370,7 +374,7 @@ def _sum(parts: Sequence[Requests]) -> dict[str, str]:
 
 
 def _added(total: Fraction | str, text: str) -> Fraction | str:
-    """Junk stays junk, so that whoever reads the sum sees it."""
+    """Invalid text remains invalid, so that the reader of the sum sees it."""
     try:
         return total if isinstance(total, str) else total + parse(text)
     except Implausible:

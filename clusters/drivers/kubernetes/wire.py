@@ -1,7 +1,7 @@
 """Requests to one API server: pinned address, verified name, no redirects, no proxies, limits on time and size.
 
-aiohttp parses HTTP in C, which halves what a request costs here. Everything it would do of its own accord (redirects,
-cookies, proxies from the environment, decompression) is switched off.
+aiohttp parses HTTP in C, which halves the cost of a request here. Its automatic features (redirects, cookies, proxies
+from the environment, decompression) are switched off.
 """
 
 import asyncio
@@ -42,24 +42,24 @@ _READ_BYTES = 64 * 1024
 
 
 class Expired(Refused):
-    """The version or the continue token asked for is no longer kept (410): list anew."""
+    """The requested version or continue token is no longer kept (410): list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long and how much we take from one API server."""
+    """Limits of time and size for one API server."""
 
     connect_seconds: float = 3.0
     read_seconds: float = 10.0
     whole_request_seconds: float = 15.0
     whole_list_seconds: float = 120.0
     watch_silence_seconds: float = 90.0
-    """Bookmarks come about once a minute, so a watch that is silent for longer has stalled."""
+    """Bookmarks arrive about once a minute, so a watch that is silent for longer has stalled."""
     relist_seconds: float = 300.0
     answer_bytes: int = 3 * 1024 * 1024
-    """One object: etcd takes 1.5 MiB, which JSON may write twice as long."""
+    """One object: etcd accepts 1.5 MiB, which can take twice as much in JSON."""
     body_bytes: int = 4 * 1024 * 1024
-    """A page of a list. One that is longer is asked for again with half as many items."""
+    """A page of a list. The driver requests a longer one again with half the number of items."""
     list_bytes: int = 2 * 1024 * 1024 * 1024
     error_bytes: int = 64 * 1024
     line_bytes: int = 3 * 1024 * 1024
@@ -68,17 +68,17 @@ class Limits:
     connections: int = 16
     grace_seconds: float = 3.0
     least_bytes_per_second: int = 512 * 1024
-    """How fast a large answer has to come after a moment's grace: it keeps others from theirs."""
+    """The minimum speed of a large response after a short grace period: it blocks others meanwhile."""
     burst_bytes: int = 512 * 1024 * 1024
     bytes_per_second: int = 8 * 1024 * 1024
-    """What a cluster may send beyond its burst, in all lists and watches together; more is read later."""
+    """The rate beyond a cluster's burst, over all lists and watches; the driver reads the excess later."""
     burst_events: int = 20_000
     events_per_second: int = 2_000
-    """Of each watch. A long event counts as one for each 8 KiB."""
+    """For each watch. A long event counts as one for each 8 KiB."""
 
 
 class Pace:
-    """How fast something may come in: a burst, and so much a second in the long run."""
+    """A rate limit: a burst, and a sustained amount per second."""
 
     def __init__(self, burst: int, per_second: int) -> None:
         self._burst = float(burst)
@@ -87,7 +87,7 @@ class Pace:
         self._counted_at = monotonic()
 
     async def spend(self, amount: int) -> None:
-        """Returns when so much more may come in."""
+        """Returns once this amount may be read."""
         now = monotonic()
         self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second) - amount
         self._counted_at = now
@@ -104,7 +104,7 @@ class _StatusDetails(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """What the API server answers when it refuses."""
+    """The API server's body of a refusal."""
 
     message: str = ""
     reason: str = ""
@@ -120,7 +120,7 @@ T = TypeVar("T")
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
-    """The decoded body. Raises Ambiguous when the server answered with something else than was asked for."""
+    """The decoded body. Raises Ambiguous if the server's response has another shape than requested."""
     try:
         return decoder.decode(body)
     except _JSON_MISTAKES:
@@ -128,7 +128,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw) -> T:
 
 
 class Wire:
-    """One API server as a place to send requests to."""
+    """Sends requests to one API server."""
 
     def __init__(self, address: ClusterAddress, limits: Limits) -> None:
         host, port = address.host, urlsplit(address.server).port or 443
@@ -149,7 +149,7 @@ class Wire:
         self._tls = _tls_context(address.ca_pem, address.credential)
         self._calls = asyncio.Semaphore(limits.connections)
         self.large = asyncio.Lock()
-        """Held while something large is read: a cluster never has more than one of the process' turns."""
+        """Locked while something large is read: a cluster never occupies more than one of the process' turns."""
         self.account = Account()
         self.pace = Pace(limits.burst_bytes, limits.bytes_per_second)
         self._session: aiohttp.ClientSession | None = None
@@ -171,9 +171,10 @@ class Wire:
         most_bytes: int = 0,
         is_cut: bool = False,
     ) -> bytes:
-        """The body of a 2xx answer. Everything else is raised as one of the port's errors.
+        """The body of a 2xx response. Everything else raises one of the port's errors.
 
-        It is at most one object long, or `most_bytes`; what is longer is TooMuch, or with `is_cut` is cut there.
+        The body is at most one object long, or `most_bytes`. A longer one raises TooMuch, or with `is_cut` is truncated
+        there.
         """
         content = b"" if body is None else msgspec.json.encode(body)
         answer, raw = await self._exchange(
@@ -184,7 +185,7 @@ class Wire:
         raise self.refusal(answer.status, raw, answer.headers.get("Retry-After", ""))
 
     async def call_for_date(self, target: str) -> tuple[bytes, str]:
-        """The body of a 2xx answer to a GET, and its Date header."""
+        """The body of a 2xx response to a GET, and its Date header."""
         answer, raw = await self._exchange("GET", target, b"", "", self.limits.answer_bytes)
         if answer.status == 200:  # noqa: PLR2004 - HTTP success
             return raw, answer.headers.get("Date", "")
@@ -192,7 +193,7 @@ class Wire:
 
     @asynccontextmanager
     async def stream(self, target: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The chunks of a long answer, each within `watch_silence_seconds` of the one before."""
+        """The chunks of a long response, each within `watch_silence_seconds` of the previous one."""
         async with self._request("GET", target, b"", "", self.limits.watch_silence_seconds) as answer:
             if answer.status != 200:  # noqa: PLR2004 - HTTP success
                 async with asyncio.timeout(self.limits.whole_request_seconds):
@@ -202,7 +203,7 @@ class Wire:
             yield answer.content.iter_any()
 
     def refusal(self, status: int, raw: bytes, retry_after: str) -> DriverError:
-        """The port's error for an answer that is not a success. Never holds the credential, whatever the server said."""
+        """The port's error for an unsuccessful response. It never contains the credential, whatever the server sent."""
         try:
             said = _status_decoder.decode(raw)
         except _JSON_MISTAKES:
@@ -210,7 +211,7 @@ class Wire:
         return self.status_error(status, said, retry_after)
 
     def status_error(self, status: int, said: Status, retry_after: str = "") -> DriverError:
-        """The port's error for a Status object, whether it came as an answer or inside a watch."""
+        """The port's error for a Status object, from a response or from inside a watch."""
         reason = self._safe(said.message) or f"the server answered {status}"
         if status == 429:  # noqa: PLR2004 - HTTP
             seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 1.0
@@ -241,7 +242,7 @@ class Wire:
     async def _request(
         self, method: str, target: str, content: bytes, content_type: str, silence_seconds: float
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer's head; leaving the block gives its connection back, or closes it when its body was not read."""
+        """The response's head. Leaving the block returns its connection, or closes it if its body was not read."""
         headers = {**self._headers, "Content-Type": content_type} if content else self._headers
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.limits.connect_seconds, sock_read=silence_seconds)
         async with self._one_of_few():
@@ -261,7 +262,7 @@ class Wire:
 
     @asynccontextmanager
     async def _one_of_few(self) -> AsyncIterator[None]:
-        """A connection's place. Raises Unreachable when none becomes free in time."""
+        """A slot for a connection. Raises Unreachable if none becomes free in time."""
         if self._calls.locked():
             try:
                 await asyncio.wait_for(self._calls.acquire(), self.limits.read_seconds)
@@ -275,7 +276,7 @@ class Wire:
             self._calls.release()
 
     def _open_session(self) -> aiohttp.ClientSession:
-        """Made on the first call, since it belongs to the loop that then runs."""
+        """Created on the first call, because it belongs to the loop that then runs."""
         if self._session is None:
             self._connector = _Connector(ssl=self._tls, limit=0, keepalive_timeout=_IDLE_SECONDS)
             self._session = aiohttp.ClientSession(
@@ -313,14 +314,14 @@ class Wire:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _safe(self, message: str) -> str:
-        """The server's own words, without our credential, without control characters, cut to a line."""
+        """The server's own message, without our credential and control characters, cut to one line."""
         if self._secret and self._secret in message:
             message = message.replace(self._secret, "***")
         return "".join(letter if letter.isprintable() else " " for letter in message[:_LONGEST_REASON])
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Knows its connections, also those that a broken request has left to say goodbye in TLS for half a minute."""
+    """Tracks its connections, including those that a broken request leaves in the TLS shutdown for half a minute."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -333,9 +334,9 @@ class _Connector(aiohttp.TCPConnector):
         return connection
 
     async def abort(self) -> None:
-        """Closes them all without a goodbye; their sockets go in the loop's next turns."""
+        """Closes all connections without a TLS shutdown; their sockets close in the loop's next turns."""
         for transport in list(self._made):
-            with suppress(AttributeError):  # Python before 3.11.4 raises it where the connection is gone already
+            with suppress(AttributeError):  # Python before 3.11.4 raises it if the connection is already gone
                 transport.abort()
         for _ in range(3):
             await asyncio.sleep(0)
@@ -352,13 +353,13 @@ _REFUSALS: dict[tuple[int, str], type[DriverError]] = {
 
 
 def _blames_identity(said: Status) -> bool:
-    """A patch that carries another object's uid is refused as a change of an immutable field (422)."""
+    """A server refuses a patch with another object's uid as a change of an immutable field (422)."""
     causes = (said.details.causes if said.details else None) or []
     return any(cause.field == "metadata.uid" for cause in causes)
 
 
 def _translated(error: aiohttp.ClientError | OSError) -> DriverError:
-    """Before a connection stands nothing was sent; after that anything may have happened."""
+    """Before a connection exists, nothing was sent; after that, the request may have taken effect."""
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLError() as cause):
             return TlsFailed(f"TLS failed: {getattr(cause, 'verify_message', '') or cause.reason or 'no handshake'}")
@@ -374,7 +375,7 @@ def _translated(error: aiohttp.ClientError | OSError) -> DriverError:
 
 
 def _tls_context(ca_pem: str, credential: Credential) -> ssl.SSLContext:
-    """Verifies the host name against this cluster's authority alone, or the system's where it has none of its own."""
+    """Verifies the host name against this cluster's authority only, or the system's if the cluster has none."""
     context = ssl.create_default_context(cadata=ca_pem or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Cluster authorities made by older installers lack extensions that strict checking (Python 3.13's default) demands.

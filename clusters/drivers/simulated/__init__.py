@@ -1,4 +1,6 @@
-"""Simulated clusters, for the demo, replay and tests: one file each, seen alike by every process that opens it."""
+"""Simulated clusters for the demo, replay and tests: one file each. Every process that opens the file sees the same
+state.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -39,7 +41,7 @@ __all__ = [
 
 
 def path_of(home: Path, server: str) -> Path:
-    """Where the cluster behind `simulated://NAME` is kept, under the gateway's data folder."""
+    """Where the cluster behind `simulated://NAME` is stored, under the gateway's data folder."""
     parts = urlsplit(server)
     name = parts.hostname or ""
     if parts.scheme != SCHEME or not name.replace("-", "").isalnum():
@@ -48,7 +50,7 @@ def path_of(home: Path, server: str) -> Path:
 
 
 def found_cluster(path: Path, nodes: Sequence[Node] = (), *, identity: str = "") -> str:
-    """Makes the cluster with these nodes unless it exists already; returns its identity."""
+    """Creates the cluster with these nodes unless it exists already; returns its identity."""
     store = Store(path)
     try:
         with store.write():
@@ -94,7 +96,7 @@ def put_node(path: Path, node: Node) -> None:
 
 
 def remove_node(path: Path, name: str) -> None:
-    """Takes the node away; its pods stay as they are."""
+    """Removes the node; its pods do not change."""
     store = Store(path)
     with store.write():
         for node in store.nodes():
@@ -113,7 +115,7 @@ def put_slice(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def remove_slice(path: Path, name: str) -> None:
-    """Takes the ResourceSlice away."""
+    """Removes the ResourceSlice."""
     store = Store(path)
     with store.write():
         for found in store.slices():
@@ -123,7 +125,7 @@ def remove_slice(path: Path, name: str) -> None:
 
 
 def add_foreign_claim(path: Path, name: str, devices: Sequence[tuple[str, str, str]]) -> None:
-    """A stranger's ResourceClaim that holds these devices (driver, pool, name) until the cluster ends."""
+    """A foreign ResourceClaim with these devices (driver, pool, name) allocated until the cluster ends."""
     store = Store(path)
     with store.write():
         store.put(Claim("default", name, str(uuid4()), {}, tuple(devices)))
@@ -131,12 +133,12 @@ def add_foreign_claim(path: Path, name: str, devices: Sequence[tuple[str, str, s
 
 
 def begin_trouble(path: Path, kind: Trouble, since: datetime) -> None:
-    """Puts the cluster in this trouble from that time on, for the demo and for tests. Only `end_trouble` ends it."""
+    """Puts the cluster into this trouble from `since` on, for the demo and for tests. Only `end_trouble` ends it."""
     _set_facts(path, {"trouble": kind, "trouble_since": str(since.timestamp())})
 
 
 def end_trouble(path: Path) -> None:
-    """The cluster is well again."""
+    """Ends the cluster's trouble."""
     _set_facts(path, {"trouble": ""})
 
 
@@ -151,7 +153,7 @@ def _set_facts(path: Path, facts: Mapping[str, str]) -> None:
 
 
 def add_foreign_pod(path: Path, node: str, requests: Mapping[str, str], *, name: str = "") -> None:
-    """A stranger's pod, running on the node until the cluster ends."""
+    """A foreign pod, running on the node until the cluster ends."""
     store = Store(path)
     uid = str(uuid4())
     with store.write():

@@ -1,4 +1,6 @@
-"""A simulated cluster's allocator of devices that are claimed. It reads expressions of the one form that the gateway writes."""
+"""A simulated cluster's allocator of claimable devices. It reads expressions only in the form that the
+gateway writes.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -33,7 +35,7 @@ def check_template(manifest: Mapping[str, Any]) -> None:
 
 
 def claims_on(store: Store, pod: Pod, node: str) -> list[Claim] | None:
-    """The claims that the pod would have on the node, allocated; None while there are too few devices or no template."""
+    """The claims that the pod would have on the node, allocated; None if there are too few devices or no template."""
     wanted = [entry["resourceClaimTemplateName"] for entry in pod.spec.get("resourceClaims", [])]
     if not wanted:
         return []
@@ -58,7 +60,7 @@ def claims_on(store: Store, pod: Pod, node: str) -> list[Claim] | None:
 
 
 def free(store: Store, pod: Pod) -> None:
-    """Takes away the claims that were made for a pod."""
+    """Removes the claims that were made for a pod."""
     if pod.spec.get("resourceClaims"):
         for claim in store.claims_of(pod.uid):
             store.remove(claim)
@@ -91,7 +93,7 @@ def _matches(request: Mapping[str, Any], driver: str, seen: DeviceSeen) -> bool:
 
 
 def _tests(expression: str) -> Iterator[tuple[str, str]]:
-    """(attribute, value) pairs that must hold; without an attribute it is the driver's name."""
+    """(attribute, value) pairs that must match; the driver's name has no attribute."""
     for part in expression.split(" && "):
         found = _TEST.fullmatch(part)
         if found is None:

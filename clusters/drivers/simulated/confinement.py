@@ -1,4 +1,4 @@
-"""What the published admission policies would say to a rehearsed write, as far as rehearsals go."""
+"""How the published admission policies would respond to a rehearsed write, as far as rehearsals need it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ _OPENS_A_POD = ("hostPID", "hostNetwork", "volumes", "serviceAccountName", "tole
 
 
 def why_not(rehearsal: Rehearsal) -> str:
-    """Why it is refused; empty where it is not."""
+    """Why it is refused; empty if it is accepted."""
     if not (rehearsal.namespace or rehearsal.name).startswith(PREFIX):
         return "Switchyard writes only to namespaces whose names start with swy-."
     manifest = rehearsal.manifest

@@ -32,7 +32,7 @@ from .store import KindName, Object, Store
 VERSION = "v1.36.2-simulated"
 Thing = TypeVar("Thing", Pod, Job)
 Trouble = Literal["unreachable", "unwatched"]
-"""What may be wrong with a simulated cluster: it answers nothing, or it answers and its watches bring nothing."""
+"""The trouble of a simulated cluster: it responds to nothing, or it responds and its watches return nothing."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _POLL_SECONDS = 0.1
 _ALIVE_SECONDS = 15.0
@@ -61,11 +61,11 @@ class SimulatedDriver:
         return self._store().fact("identity")
 
     async def clock_skew_ms(self) -> int:
-        """0: it goes by our own clock."""
+        """Always 0: it uses our own clock."""
         return 0
 
     async def rules(self, namespace: str) -> RulesSeen:  # noqa: ARG002 - the port's signature
-        """The published role, everywhere."""
+        """The published role, in every namespace."""
         return RulesSeen(
             [
                 {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
@@ -74,16 +74,16 @@ class SimulatedDriver:
         )
 
     async def may(self, right: Right, namespace: str = "") -> bool:  # noqa: ARG002 - the port's signature
-        """Whether the published role has it."""
+        """Whether the published role has this right."""
         return right in ROLE
 
     async def api_groups(self) -> frozenset[str]:
-        """Those of the objects that can be made in it."""
+        """The API groups of the objects that it can store."""
         self._store()
         return frozenset({"batch", "networking.k8s.io", "resource.k8s.io"})
 
     async def rehearse(self, rehearsal: Rehearsal) -> Answered:
-        """What the published admission policies would say."""
+        """The response of the published admission policies."""
         self._store()
         why_not = confinement.why_not(rehearsal)
         return Answered(rehearsal, would=not why_not, reason=why_not)
@@ -95,7 +95,7 @@ class SimulatedDriver:
     async def ensure_namespace(
         self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Makes the namespace, or makes sure that the one of that name is ours, and stores the policies."""
+        """Creates the namespace, or checks that an existing one is ours, and stores the policies."""
         store = self._store()
         with store.write():
             present = store.namespace_labels(name)
@@ -107,7 +107,7 @@ class SimulatedDriver:
             await self.put_network_policy(manifest)
 
     async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
-        """Stores the policy, which has no effect: simulated pods speak to nobody."""
+        """Stores the policy, which has no effect: simulated pods use no network."""
         namespace = str(manifest["metadata"]["namespace"])
         store = self._store()
         with store.write():
@@ -116,7 +116,7 @@ class SimulatedDriver:
             store.put_policy(namespace, manifest)
 
     async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
-        """Stores the template, whose spec nobody can change."""
+        """Stores the template, whose spec is immutable."""
         namespace, name = str(manifest["metadata"]["namespace"]), str(manifest["metadata"]["name"])
         store = self._store()
         with store.write():
@@ -184,7 +184,7 @@ class SimulatedDriver:
     async def open_gate(
         self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """Takes the gate from the pod with this uid and gives it the wishes."""
+        """Removes the gate from the pod with this uid and sets its node preferences."""
         store = self._store()
         with store.write():
             at = self._pass_time(store)
@@ -199,7 +199,7 @@ class SimulatedDriver:
             life.bind(store, at)
 
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
-        """What a simulated pod has to say: when it started, and when and how it ended."""
+        """The log of a simulated pod: when it started, and when and how it ended."""
         found = _found(self._looked().pod(namespace, pod), namespace, pod)
         if found.started_at is None:
             raise Refused(f"pod {pod} is waiting to start", status=400)
@@ -221,7 +221,7 @@ class SimulatedDriver:
         return self._watch("job")
 
     async def device_classes(self) -> frozenset[str]:
-        """Those of every driver that we know."""
+        """The DeviceClasses of every known driver."""
         return allocation.DEVICE_CLASSES
 
     def watch_slices(self) -> AsyncIterator[WatchEvent]:
@@ -239,7 +239,7 @@ class SimulatedDriver:
             self._opened = None
 
     async def _watch(self, kind: KindName) -> AsyncIterator[WatchEvent]:
-        """Polls the file's revision; a watcher that fell behind the kept deletions lists anew."""
+        """Polls the file's revision; a watcher that missed discarded deletions lists again."""
         seen = -1
         spoke_at = clock.monotonic()
         while True:
@@ -283,7 +283,7 @@ class SimulatedDriver:
         return job
 
     def _looked(self) -> Store:
-        """The store with everything that is due by now having happened."""
+        """The store after everything scheduled until now has happened."""
         store = self._store()
         due = store.next_due()
         if due is not None and due[0] <= self._now().timestamp():

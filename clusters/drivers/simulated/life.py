@@ -1,7 +1,7 @@
-"""What a simulated cluster does by itself: its Job controller, its scheduler (best fit) and its kubelets.
+"""The controllers of a simulated cluster: its Job controller, its scheduler (best fit) and its kubelets.
 
-Nothing runs in the background. Whoever opens the cluster first lets pass what was due since someone last looked, event by
-event in order of time, so the outcome does not depend on who looks or how often.
+Nothing runs in the background. The first process that opens the cluster performs the events scheduled since the last
+access, in order of time. So the outcome does not depend on who reads or how often.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ Amounts = dict[str, Fraction]
 
 
 def let_time_pass(store: Store, now: float) -> None:
-    """Lets happen everything that was due up to `now`. Call inside `store.write()`."""
+    """Performs every event scheduled up to `now`. Call inside `store.write()`."""
     while (due := store.next_due()) is not None and due[0] <= now:
         at, thing = due
         if isinstance(thing, Pod):
@@ -33,7 +33,7 @@ def let_time_pass(store: Store, now: float) -> None:
 
 
 def run_job(store: Store, job: Job, at: float) -> None:
-    """The Job controller's step: makes the pods that should run and judges those that have ended."""
+    """The Job controller's step: creates the pods that should run and evaluates those that have ended."""
     if job.suspended or job.outcome:
         return
     job.started_at = at if job.started_at is None else job.started_at
@@ -64,7 +64,7 @@ def remove_job(store: Store, job: Job, at: float) -> None:
 
 
 def bind(store: Store, at: float) -> None:
-    """The scheduler's step: pending pods, oldest first, each to the fitting node that has least to spare."""
+    """The scheduler's step: assigns pending pods, oldest first, to the fitting node with the least spare capacity."""
     pending = [pod for pod in store.pods_in("Pending") if not pod.gates]
     if not pending:
         return
@@ -90,7 +90,7 @@ def bind(store: Store, at: float) -> None:
 
 
 def requests_of(spec: Mapping[str, Any]) -> dict[str, str]:
-    """What the containers of a pod spec ask for together. Raises Implausible for what is no quantity."""
+    """The sum of the requests of a pod spec's containers. Raises Implausible for text that is not a quantity."""
     asked = [container.get("resources", {}).get("requests", {}) for container in spec.get("containers", [])]
     if len(asked) == 1:
         _amounts(asked[0])
@@ -188,7 +188,7 @@ def _take(free: Amounts, wanted: Amounts) -> None:
 
 
 def _spare(free: Amounts) -> tuple[Fraction, Fraction]:
-    """Devices left first, then CPU: the less, the tighter the fit."""
+    """Remaining devices first, then CPU: the less, the tighter the fit."""
     devices = sum((amount for resource, amount in free.items() if "/" in resource), Fraction(0))
     return devices, free.get("cpu", Fraction(0))
 
@@ -218,7 +218,7 @@ def _node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _preference(wishes: Sequence[Mapping[str, Any]], node: Node) -> int:
-    """The weights of all wishes that the node fulfils."""
+    """The sum of the weights of all preferences that the node satisfies."""
     return sum(int(wish["weight"]) for wish in wishes if _matches(wish["preference"], node))
 
 

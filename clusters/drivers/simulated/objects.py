@@ -1,4 +1,4 @@
-"""What a simulated cluster is made of: its stored objects, and their way to the port's values."""
+"""The stored objects of a simulated cluster, and their conversion to the port's values."""
 
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
 
 class Node(msgspec.Struct):
-    """A node; `pods` in `allocatable` limits how many it takes."""
+    """A node; `pods` in `allocatable` limits its number of pods."""
 
     name: str
     uid: str
@@ -28,7 +28,7 @@ class Node(msgspec.Struct):
 
 
 class Pod(msgspec.Struct):
-    """A pod. Instants are seconds since 1970; a pod without `ends_at` runs until it is deleted."""
+    """A pod. Times are seconds since 1970; a pod without `ends_at` runs until it is deleted."""
 
     namespace: str
     name: str
@@ -50,7 +50,7 @@ class Pod(msgspec.Struct):
 
     @property
     def is_ended(self) -> bool:
-        """It has run to its end."""
+        """Whether it has run to its end."""
         return self.phase in {"Succeeded", "Failed"}
 
     def seen(self) -> PodSeen:
@@ -75,7 +75,7 @@ class Pod(msgspec.Struct):
 
     @property
     def gates(self) -> tuple[str, ...]:
-        """What keeps it from being scheduled."""
+        """The gates that keep it from being scheduled."""
         return tuple(gate["name"] for gate in self.spec.get("schedulingGates", ()))
 
 
@@ -102,7 +102,7 @@ class Job(msgspec.Struct):
 
     @property
     def due_at(self) -> float | None:
-        """When its deadline ends it, if nothing else does first."""
+        """When its deadline ends it, unless it ends earlier."""
         if self.outcome or self.started_at is None or self.deadline_seconds is None:
             return None
         return self.started_at + self.deadline_seconds
@@ -126,7 +126,7 @@ class Job(msgspec.Struct):
 
 
 class Slice(msgspec.Struct):
-    """A ResourceSlice; `published` is what it says."""
+    """A ResourceSlice; `published` is its content."""
 
     name: str
     uid: str
@@ -138,7 +138,7 @@ class Slice(msgspec.Struct):
 
 
 class Claim(msgspec.Struct):
-    """A ResourceClaim with the devices that it was allocated; one made for a pod goes with it."""
+    """A ResourceClaim with its allocated devices; one made for a pod is deleted with the pod."""
 
     namespace: str
     name: str

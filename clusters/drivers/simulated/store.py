@@ -1,6 +1,6 @@
-"""A simulated cluster's etcd: one SQLite file that every process opens. Changes are numbered, deletions leave a trace.
+"""A simulated cluster's etcd: one SQLite file that every process opens. Changes are numbered, deletions leave a record.
 
-A write is one SQLite transaction (WAL), so a process killed at any point leaves the cluster as it was before or after.
+A write is one SQLite transaction (WAL), so killing a process at any point leaves the cluster as it was before or after.
 """
 
 import sqlite3
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS deletions (revision INTEGER PRIMARY KEY, kind TEXT NO
 
 
 class Store:
-    """One open file. Not shared between threads at the same time."""
+    """One open file. Threads must not use it at the same time."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """One change of the cluster: all of it or nothing."""
+        """One change of the cluster, atomic."""
         try:
             self._file.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:
@@ -104,7 +104,7 @@ class Store:
         return None if row is None else msgspec.json.decode(row[0], type=dict[str, str])
 
     def add_namespace(self, name: str, labels: dict[str, str]) -> None:
-        """Makes a namespace."""
+        """Creates a namespace."""
         self._file.execute("INSERT INTO namespaces VALUES (?, ?)", (name, msgspec.json.encode(labels)))
 
     def put_policy(self, namespace: str, manifest: Mapping[str, Any]) -> None:
@@ -133,7 +133,9 @@ class Store:
         return None if row is None else msgspec.json.decode(row[0], type=dict[str, Any])
 
     def disown(self, namespace: str, uid: str) -> None:
-        """The garbage collector's step: takes one owner from the policies it has, and those away that have no other."""
+        """The garbage collector's step: removes one owner from its policies, and deletes those without
+        another owner.
+        """
         owned = "namespace = ? AND instr(owners, ?) > 0"
         update = f"UPDATE policies SET owners = trim(replace(owners, ?, '')) WHERE {owned}"  # noqa: S608 - written above
         if self._file.execute(update, (uid, namespace, uid)).rowcount:
@@ -148,7 +150,9 @@ class Store:
         )
 
     def remove(self, thing: Object) -> None:
-        """Deletes an object, leaving a trace for watchers. The oldest traces go; watchers behind them list anew."""
+        """Deletes an object and records it for watchers. The oldest records are discarded; watchers behind them list
+        again.
+        """
         kind, namespace, *_ = _columns(thing)
         self._file.execute(
             "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (kind, namespace, thing.name)
@@ -188,7 +192,7 @@ class Store:
         return self._select(Pod, "kind = 'pod' AND owner = ? ORDER BY name", job_uid)
 
     def pods_in(self, phase: str) -> list[Pod]:
-        """Pods in a phase, in the order in which they came to it."""
+        """Pods in a phase, in the order in which they entered it."""
         return self._select(Pod, "kind = 'pod' AND state = ? ORDER BY revision", phase)
 
     def slices(self) -> list[Slice]:
@@ -204,7 +208,7 @@ class Store:
         return self._select(Claim, "kind = 'claim' AND owner = ? ORDER BY name", pod_uid)
 
     def next_due(self) -> tuple[float, Object] | None:
-        """The next instant at which something happens by itself, and to what."""
+        """The time of the next scheduled event, and its object."""
         row = self._file.execute(
             "SELECT due_at, kind, body FROM objects WHERE due_at IS NOT NULL ORDER BY due_at, kind, name LIMIT 1"
         ).fetchone()
@@ -221,7 +225,7 @@ class Store:
         return [(int(row[0]), bool(row[1]), decoder.decode(row[2])) for row in rows]
 
     def horizon(self) -> int:
-        """Deletions up to here are forgotten."""
+        """Records of deletions up to this revision are discarded."""
         return int(self.fact("horizon") or 0)
 
     def _select(self, kept: type[Kept], where: str, *values: str) -> list[Kept]:
@@ -236,7 +240,7 @@ class Store:
 
 
 def _columns(thing: Object) -> tuple[KindName, str, str, str, float | None]:
-    """(kind, namespace, owner's uid, state, when it next changes by itself)."""
+    """(kind, namespace, owner's uid, state, time of its next scheduled event)"""
     if isinstance(thing, Node):
         return "node", "", "", "", None
     if isinstance(thing, Pod):

@@ -19,7 +19,7 @@ class Command(BaseCommand):
     help = "Triggers the gateway's routines on announcements and on schedule, and runs them itself while no worker answers."
 
     def handle(self, **options: Any) -> None:
-        # The key ring: while no worker answers, the bell itself visits clusters (ADR 3).
+        # The key ring: while no worker responds, the bell itself calls clusters (ADR 3).
         demand("beat", "REDIS_URL", "KEY_RING")
         demand_sessions()
         routines: dict[str, dict[str, Any]] = settings.ROUTINES
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         serve_metrics("beat")
         self.stdout.write(f"beat: ringing {', '.join(routines)}")
         if not bell.run():
-            # What still waits for a cluster ends here: its claims expire, and whoever is there goes on.
+            # Calls that still wait for a cluster end here: their claims expire, and another process continues.
             self.stdout.write("beat: stopped before a cluster had answered")
             self.stdout.flush()
             os._exit(0)

@@ -26,7 +26,7 @@ class Command(BaseCommand):
         try:
             ages = _ages(wanted)
         except OperationalError:
-            # A probe must not restart a process for the database's absence.
+            # A probe must not restart a process because the database is unavailable.
             self.stdout.write("the database does not answer: the routines cannot be checked")
             return
         silent = []
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 def _ages(names: list[str]) -> dict[str, float]:
     with connection.cursor() as cursor:
         cursor.execute(
-            # Whoever is in the middle of a turn shows that it is there.
+            # A worker in the middle of a turn shows its presence.
             "SELECT name, EXTRACT(EPOCH FROM clock_timestamp() - GREATEST(started_at, beat_at))::float8"
             " FROM foundation_routine WHERE name = ANY(%s) AND COALESCE(started_at, beat_at) IS NOT NULL",
             [names],

@@ -1,9 +1,9 @@
-"""`manage.py collectstatic`: Django's own, done once for the same sources and never half done.
+"""`manage.py collectstatic`: Django's own, run once for the same sources and never half done.
 
-Files are collected, hashed and compressed in a folder of their own, then moved into STATIC_ROOT one by one, the manifest
-last: whoever starts meanwhile finds all files of the old manifest or all of the new one. Files of earlier manifests stay,
-because processes that started with those still serve them. The stamp beside STATIC_ROOT says what was collected; it is
-written when all is there, so a run that was killed is done again.
+It collects, hashes and compresses files in a separate folder, then moves them into STATIC_ROOT one by one, the manifest
+last. So a process that starts meanwhile finds all files of the old manifest or all of the new one. Files of earlier
+manifests remain, because processes that started with those still serve them. The stamp next to STATIC_ROOT records what
+was collected. It is written last, so a run that was killed is repeated.
 """
 
 import fcntl
@@ -27,14 +27,14 @@ from foundation.files import write_whole
 
 STAMP, LOCK, UNDER_WAY = "stamp", "lock", "collecting-"
 MADE_WITH = ("django", "whitenoise", "brotli")
-"""Packages that decide what is made of a source."""
+"""Packages that affect the result of collecting."""
 
 
 class Command(collectstatic.Command):
     help = f"{collectstatic.Command.help} Does nothing where that was done for the same sources."
 
     def handle(self, **options: Any) -> str | None:
-        """With `--dry-run`, `--link` or `--clear` as Django does it."""
+        """Passes `--dry-run`, `--link` or `--clear` to Django's own command."""
         options["ignore_patterns"] = [*options["ignore_patterns"], *settings.STATIC_NOT_SERVED]
         if options["dry_run"] or options["link"] or options["clear"]:
             return super().handle(**options)
@@ -57,7 +57,7 @@ class Command(collectstatic.Command):
 
 
 def digest_of_sources(ignore_patterns: list[str]) -> str:
-    """What there is to collect and with what, as a hash: the same for the same result."""
+    """A hash of the sources and tools: equal hashes give equal results."""
     told = hashlib.sha256(repr((settings.STORAGES["staticfiles"], ignore_patterns)).encode())
     for package in MADE_WITH:
         told.update(f"{package} {version(package)}\n".encode())
@@ -70,7 +70,7 @@ def digest_of_sources(ignore_patterns: list[str]) -> str:
 
 
 def _stamp_of(root: Path) -> str:
-    """What lies in STATIC_ROOT; nothing if it was never filled, or emptied by hand."""
+    """The files in STATIC_ROOT; none if it was never filled, or emptied by hand."""
     try:
         return (root.parent / STAMP).read_text(encoding="utf-8") if any(root.iterdir()) else ""
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def _stamp_of(root: Path) -> str:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """While no other process collects there; what one left that was killed is removed."""
+    """Excludes other processes that collect there, and removes what a killed one left."""
     with (folder / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for left in folder.glob(f"{UNDER_WAY}*"):

@@ -1,7 +1,7 @@
-"""`manage.py migrate`: Django's own, as the owner of the tables, and then the rights of the role the processes run as.
+"""`manage.py migrate`: Django's own, as the owner of the tables; then sets the rights of the processes' role.
 
-Its time limits are its own. It waits for a lock only briefly, since every other query on that table queues up behind the
-one that waits, and then tries again. A statement may take long: building an index is not a request.
+It has its own time limits. It waits only briefly for a lock, because every other query on that table queues behind it,
+and then retries. A statement may take long: building an index is not a request.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Command(migrate.Command):
     help = f"{migrate.Command.help} Connects with SWITCHYARD_OWNER_DATABASE_URL if it is set."
 
     def execute(self, *args: Any, **options: Any) -> str | None:
-        """From the first look at the database on as the owner, and for this command alone."""
+        """Connects as the owner from the first database access on, for this command only."""
         connection = connections[options["database"]]
         self.processes = {name: connection.settings_dict[name] for name in settings.OWNER_DATABASE}
         if not settings.OWNER_DATABASE:
@@ -41,7 +41,7 @@ class Command(migrate.Command):
             connection.settings_dict.update(self.processes)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Migrates, again and again while a lock is not available: what was done so far stays, the rest is repeated."""
+        """Migrates, with retries while a lock is not available: completed migrations remain, the rest is repeated."""
         give_up_at = monotonic() + settings.MIGRATE_RETRY_SECONDS
         while True:
             try:
@@ -52,7 +52,7 @@ class Command(migrate.Command):
             sleep(PAUSE_SECONDS)
 
     def _judge(self, error: OperationalError, left_seconds: float) -> None:
-        """Returns if it is worth trying again."""
+        """Returns if a retry is worthwhile."""
         code = getattr(error.__cause__, "sqlstate", "")
         if code == TOO_LONG:
             raise CommandError(
@@ -84,7 +84,7 @@ class Command(migrate.Command):
 
 @contextmanager
 def _time_limits(connection: BaseDatabaseWrapper) -> Iterator[None]:
-    """The session's limits for migrations, in place of those that the processes work with."""
+    """The session's time limits for migrations, in place of the processes' limits."""
     limits = {"lock_timeout": settings.MIGRATE_LOCK_SECONDS, "statement_timeout": settings.MIGRATE_STATEMENT_SECONDS}
     with connection.cursor() as cursor:
         for name, seconds in limits.items():
@@ -92,7 +92,7 @@ def _time_limits(connection: BaseDatabaseWrapper) -> Iterator[None]:
     try:
         yield
     finally:
-        # A session that was lost has no limits to take back.
+        # A lost session has no limits to reset.
         with suppress(DatabaseError), connection.cursor() as cursor:
             for name in limits:
                 cursor.execute(f"RESET {name}")

@@ -1,4 +1,4 @@
-"""`manage.py add_user`: a further user, with roles."""
+"""`manage.py add_user`: adds a user, with roles."""
 
 import json
 import sys

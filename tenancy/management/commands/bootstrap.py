@@ -1,4 +1,4 @@
-"""`manage.py bootstrap`: the first organisation and its admin."""
+"""`manage.py bootstrap`: creates the first organisation and its admin."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`manage.py verify_audit`: proves that no entry of the audit trail was edited, deleted, cut or put out of order."""
+"""`manage.py verify_audit`: proves that no entry of the audit trail was edited, deleted, cut off or reordered."""
 
 import itertools
 import re
@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
 
 def _anchors(given: str | None, file: str | None) -> tuple[list[Anchor], list[str]]:
-    """All anchors by position, from the command line and from the file, and what is wrong with the file."""
+    """All anchors by position, from the command line and from the file, and the file's errors."""
     path = file or settings.AUDIT_ANCHORS
     anchors, faults = anchors_in(Path(path)) if path else ([], [])
     if file and not Path(file).is_file():
