@@ -1,9 +1,9 @@
-"""What the admission policies of the published manifest cost an API server: `make bench-admission`.
+"""The cost of the published manifest's admission policies for an API server: `make bench-admission`.
 
-One real control plane without nodes. In turn it has no policies at all, those of an earlier manifest (EARLIER=file names another
-one), and the published ones; each time the same Jobs are created suspended and released with the published account's token,
-and the API server's own processor time is read until every pod exists. The turns repeat, so a machine that grows slower
-meanwhile slows each alike; what counts is the ratio.
+One real control plane without nodes. In turn it has no policies at all, those of an earlier manifest (EARLIER=file
+names another one), and the published ones; each time the same Jobs are created suspended and released with the
+published account's token, and the API server's own CPU time is read until every pod exists. The turns repeat, so a host
+that becomes slower slows each turn equally; the ratio is the result.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ def _measure(plane: ControlPlane) -> dict[str, list[float]]:
 
 
 def _put(plane: ControlPlane, path: Path | None) -> None:
-    """The policies of this file, and no others."""
+    """Installs the policies of this file, and no others."""
     with client(plane) as http:
         for kind in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
             for found in http.get(f"{ADMISSION}/{kind}").raise_for_status().json()["items"]:
@@ -111,7 +111,7 @@ async def _turn(plane: ControlPlane, token: str, policies: str) -> float:
 
 
 async def _heeded(driver: KubernetesDriver, policies: str) -> None:
-    """Until the API server goes by these policies: how many of the escapes it refuses tells them apart."""
+    """Waits until the API server applies these policies; the number of refused escapes identifies them."""
     expected = {"none": 0, "earlier": 4, "published": len(escapes((), "bench"))}[policies]
     while True:
         answers = [await driver.rehearse(each) for each in escapes((), "bench")]
@@ -130,7 +130,7 @@ async def _job(driver: KubernetesDriver, number: int) -> str:
 
 
 async def _until_pods(plane: ControlPlane, count: int) -> None:
-    """Asks seldom and for names alone, since asking costs the API server too."""
+    """Waits for the pods. It asks rarely and only for names, because requests cost the API server too."""
     names = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
     with client(plane) as http:
         while True:
@@ -172,7 +172,7 @@ HINTS = {
 
 
 def _cpu_seconds(plane: ControlPlane) -> float:
-    """What the API server's process has used so far, in user and kernel mode."""
+    """The CPU seconds of the API server's process so far, in user and kernel mode."""
     fields = Path(f"/proc/{plane.pid('kube-apiserver')}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,9 +1,9 @@
-"""Single submits accepted over HTTP: how many a second, and how long each takes. Also one bulk submit.
+"""The rate and latency of single submits over HTTP, and of one bulk submit.
 
-The whole gateway runs on this machine, and so does the client: plain keep-alive connections in a process of their own,
-each sending its next job when the last was acknowledged. No cluster is registered, so what is measured is intake:
-authentication, validation, the transaction with audit and outbox, and the answer. In the same run, in turn, the same client
-submits to a bare peer (`bare_peer`): what remains is what this machine, gunicorn, Django and PostgreSQL cost anyway.
+The whole gateway runs on this host. So does the client: plain keep-alive connections in a separate process, each
+sending its next job when the last was acknowledged. No cluster is registered, so it measures intake: authentication,
+validation, the transaction with audit and outbox, and the answer. In the same run, in turn, the same client submits to
+a bare peer (`bare_peer`), which shows the base cost of this host, gunicorn, Django and PostgreSQL.
 """
 
 import argparse
@@ -29,7 +29,7 @@ BULK = 5000
 
 
 def spec(number: int) -> dict[str, Any]:
-    """A GPU job as a pipeline would send it."""
+    """A GPU job as a pipeline sends it."""
     pods = {"name": "main", "count": 1, "image": "registry.example/train:1", "command": ["python", "train.py"],
             "env": {"EPOCHS": "3"}, "cpu": "4", "memory": "16Gi", "gpu": {"count": 1, "models": ["H100-80GB"]}}  # fmt: skip
     return {"tenant": ORGANISATION, "name": f"bench-{number}", "pod_sets": [pods], "labels": {"run": str(number)}}
@@ -38,7 +38,7 @@ def spec(number: int) -> dict[str, Any]:
 def send(url: str, token: str, numbers: range, results: Any, due: Sequence[float] = ()) -> None:
     """Submits one after the other on one connection; puts each latency in milliseconds.
 
-    With `due`, each job waits for its instant of the monotonic clock, and its latency counts from there.
+    With `due`, each job waits for its time of the monotonic clock, and its latency counts from then.
     """
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -58,7 +58,7 @@ def send(url: str, token: str, numbers: range, results: Any, due: Sequence[float
 
 
 def burst(gateway: Gateway, jobs: int, connections: int, url: str = "") -> tuple[float, list[float]]:
-    """Accepted a second over all connections, and every latency, by the gateway or by what answers at `url`."""
+    """Accepted jobs per second over all connections, and every latency, of the gateway or of the server at `url`."""
     results: Any = multiprocessing.Queue()
     shares = [range(jobs * n // connections, jobs * (n + 1) // connections) for n in range(connections)]
     senders = [
@@ -76,7 +76,7 @@ def burst(gateway: Gateway, jobs: int, connections: int, url: str = "") -> tuple
 
 
 def paced(gateway: Gateway, rate: int, seconds: int) -> list[float]:
-    """Latencies of submits at a fixed rate, over as many connections as do not have to wait for each other."""
+    """Latencies of submits at a fixed rate, over enough connections that none has to wait for another."""
     results: Any = multiprocessing.Queue()
     began = time.monotonic() + 0.5
     due = [began + n / rate for n in range(rate * seconds)]

@@ -1,6 +1,6 @@
-"""What `bench-api` compares with: one Django view that inserts one row, under the same gunicorn and PostgreSQL.
+"""The reference of `bench-api`: one Django view that inserts one row, under the same gunicorn and PostgreSQL.
 
-Nothing of the gateway is in it: no authentication, no validation, no audit, no outbox.
+It has no part of the gateway: no authentication, no validation, no audit, no outbox.
 """
 
 import json
@@ -40,7 +40,7 @@ urlpatterns = [path(PATH, insert_one)]
 
 
 def application_of(url: str) -> object:
-    """The WSGI application; gunicorn calls it in a process of its own."""
+    """The WSGI application; gunicorn calls it in a separate process."""
     found = psycopg.conninfo.conninfo_to_dict(url)
     database = {
         "ENGINE": "django.db.backends.postgresql",
@@ -58,7 +58,7 @@ def application_of(url: str) -> object:
 
 @contextmanager
 def bare_peer(gateway: Gateway) -> Iterator[str]:
-    """Its address, beside this gateway's web processes, as many processes and threads as they are."""
+    """Its address; it runs beside this gateway's web processes, with equal numbers of processes and threads."""
     url, port = gateway.environment["DATABASE_URL"], free_port()
     with psycopg.connect(owner_url(gateway.home, url), autocommit=True) as owner:
         owner.execute(

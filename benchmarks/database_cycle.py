@@ -1,4 +1,6 @@
-"""The gateway's own cycle on real PostgreSQL, for `benchmarks.placement`: snapshot, decisions, quota holds, attempts, commits."""
+"""The gateway's own cycle on real PostgreSQL, for `benchmarks.placement`: snapshot, decisions, quota holds, attempts,
+commits.
+"""
 
 import random
 import time
@@ -12,7 +14,8 @@ MODELS = ("A100-80GB", "H100-80GB", "L40S-48GB", "MI300X-192GB")
 
 
 def placed_per_second(*, clusters: int, nodes: int, gpus: int, tenants: Sequence[str], jobs: int) -> float:
-    """Jobs placed a second of wall time by `run_scheduling_cycle`, every job held at three levels and two limits each.
+    """Jobs placed per second of wall time by `run_scheduling_cycle`, each with holds at three levels and two limits per
+    level.
 
     The first round, which reads the fleet and fills the caches as after a start, is not counted.
     """

@@ -3,8 +3,8 @@
 Three control planes of etcd and kube-apiserver only; nothing runs, so what is measured is the gateway and the API.
 (a) one sequential HTTP client submits jobs; the clock runs from the first submit to the last job released on its
 cluster, as the API servers' own watches tell it. (b) a backlog of queued jobs is drained. (c) in the same run, a bare
-asyncio client sends the same creates and patches, each job's patch after its create as the gateway must: the ceiling of
-this machine, its rates counted as in (b). Creates alone and patches alone are measured too.
+asyncio client sends the same creates and patches, each job's patch after its create as the gateway must: the limit of
+this host, with rates counted as in (b). Creates alone and patches alone are measured too.
 """
 
 import argparse
@@ -36,7 +36,9 @@ DONE_SECONDS = 300
 
 @dataclass(slots=True)
 class Sightings:
-    """When each Job was first seen created and first seen released, by the gateway's job id, on this process's clock."""
+    """When each Job was first seen created and first seen released, by the gateway's job id, on
+    this process's clock.
+    """
 
     created: dict[str, float] = field(default_factory=dict)
     released: dict[str, float] = field(default_factory=dict)
@@ -69,7 +71,7 @@ class Watch(threading.Thread):
 
 
 def spec(number: int) -> dict[str, Any]:
-    """A small CPU job; all alike but for their name."""
+    """A small CPU job; all are equal except for their name."""
     pods = {"name": "main", "count": 1, "image": "registry.example/job:1", "cpu": "100m", "memory": "64Mi"}
     return {"tenant": ORGANISATION, "name": f"bench-{number}", "strategy": "spread", "pod_sets": [pods]}
 
@@ -113,7 +115,9 @@ class Meterings:
 
 
 def plain_client(gateway: Gateway) -> Callable[[dict[str, Any]], str]:
-    """Submits a job over one kept connection and returns its id. The client's own CPU time should not be the news."""
+    """Submits a job over one persistent connection and returns its id. The client's own CPU time should not affect the
+    result.
+    """
     connection = http.client.HTTPConnection(urlsplit(gateway.url).netloc)
     headers = {"Authorization": f"Bearer {gateway.token}", "Content-Type": "application/json"}
 
@@ -236,7 +240,9 @@ def _template(plane: ControlPlane) -> dict[str, Any] | None:
 async def _drive(
     server: httpx.AsyncClient, queue: Sequence[int], template: dict[str, Any], run: str, last: dict[str, float]
 ) -> None:
-    """Sends the calls that `last` names for each job of the queue, and notes there when the last of each was answered."""
+    """Sends the calls that `last` names for each job of the queue, and notes there when the last of
+    each was answered.
+    """
     namespace = template["metadata"]["namespace"]
     path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
     numbers = iter(queue)

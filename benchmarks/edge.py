@@ -1,14 +1,15 @@
-"""What an attack from outside costs those who work: submits and health beside idle, slow and refused peers.
+"""The cost of an external attack for users: submits and health beside idle, slow and refused peers.
 
-One gateway with gunicorn's own threads before its processes and one with the edge, in one run: both without an attack, in
-turn, and the edge under each attack, with a quiet measurement before and after. Attackers are processes of their own on
-127.0.0.2, bounded in number and time; everything stays on loopback, on the same cores as the gateway. `make bench-edge`.
+One gateway with gunicorn's own threads before its processes and one with the edge, in one run: both without an attack,
+in turn, and the edge under each attack, with a quiet measurement before and after. Attackers are processes of their own
+on 127.0.0.2, bounded in number and time; everything stays on loopback, on the same cores as the gateway.
+`make bench-edge`.
 
-Under refused sign-ins, submits come at fixed rates, whether the last was answered or not, and each is timed from when it was
-due. Eight connections that send as fast as they can would fill both cores. The guesser takes its part of the same two cores,
-which on a machine of its own it would not, so submits are timed in three states in turn: without a guesser, while the
-guesser asks a bystander that answers 429 at once, and while it asks the gateway. The last against the second is what the
-gateway's refusals cost; the last against the first is that and the guesser's own work.
+Under refused sign-ins, submits come at fixed rates, whether the last was answered or not, and each is timed from when
+it was due. Eight connections that send as fast as they can would fill both cores. The guesser uses a part of the same
+two cores, which it would not on a separate host. So submits are timed in three states in turn: without a guesser, while
+the guesser asks a bystander that immediately answers 429, and while it asks the gateway. The last against the second is
+the cost of the gateway's refusals; the last against the first also includes the guesser's own work.
 """
 
 import argparse
@@ -48,16 +49,16 @@ MOST_SECONDS = 120
 SIGN_INS_A_SECOND = 200
 GUESSERS = 8
 PACES = (10, 20, 40)
-"""Submits a second, while sign-ins are refused."""
+"""Submits per second, while sign-ins are refused."""
 PACED_SECONDS = 15
 ROUNDS = 4
-"""The states in turn, so that all meet the same hours of the machine."""
+"""The states in turn, so that all have the same conditions of the host."""
 QUIET, ELSEWHERE, FLOODED = "edge, no attack", "edge, 200/s sign-ins at a bystander", "edge, 200/s refused sign-ins"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 def hold(port: int, kind: str, count: int, ready: Any, stop: Any) -> None:
-    """Keeps `count` connections of this kind open, each again when it was closed, until told to stop."""
+    """Keeps `count` connections of this kind open, and reopens closed ones, until `stop` is set."""
     sockets: dict[int, socket.socket] = {}
     until = time.monotonic() + MOST_SECONDS
     while not stop.is_set() and time.monotonic() < until:
@@ -124,7 +125,7 @@ def guess(port: int, form: tuple[str, str], ready: Any, stop: Any, answers: Any)
 
 
 def _guess_once(port: int, form: tuple[str, str], email: str) -> int:
-    """As `sign_in`, for as little of the machine as it can be had: the guesser's work is not the gateway's."""
+    """As `sign_in`, at the least cost: the guesser's work is not the gateway's."""
     body = urlencode({"email": email, "password": "wrong", "csrfmiddlewaretoken": form[0]})
     head = (
         f"POST /login/ HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-For: {VISITOR}\r\nCookie: {form[1]}\r\n"
@@ -136,7 +137,7 @@ def _guess_once(port: int, form: tuple[str, str], email: str) -> int:
 
 
 def stand_by(listener: socket.socket) -> None:
-    """Answers 429 to whoever connects, for as little of the machine as it can be had."""
+    """Answers 429 to every connection, at the least cost."""
     while True:
         sock, _ = listener.accept()
         with sock, suppress(OSError):
@@ -146,7 +147,7 @@ def stand_by(listener: socket.socket) -> None:
 
 @contextmanager
 def bystander() -> Iterator[int]:
-    """A listener that is not the gateway, in a process of its own; hands out its port."""
+    """A listener that is not the gateway, in a separate process; yields its port."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         process = multiprocessing.Process(target=stand_by, args=[listener], daemon=True)
         process.start()
@@ -181,7 +182,7 @@ def sign_in(port: int, client: str, form: tuple[str, str], email: str, password:
 
 @contextmanager
 def attack(work: Callable[..., None], *arguments: Any) -> Iterator[None]:
-    """The attacker at work in a process of its own."""
+    """The attacker, running in a separate process."""
     ready, stop = multiprocessing.Event(), multiprocessing.Event()
     attacker = multiprocessing.Process(target=work, args=[*arguments, ready, stop])
     attacker.start()
@@ -194,7 +195,7 @@ def attack(work: Callable[..., None], *arguments: Any) -> Iterator[None]:
 
 
 def measure(gateway: Gateway, name: str, jobs: int) -> dict[str, Any]:
-    """Submits by eight connections, and meanwhile how long health takes to answer at most."""
+    """Submits over eight connections, and the longest response time of health meanwhile."""
     stop, slowest = threading.Event(), [0.0, 0]
     port = gateway.environment.get("SWITCHYARD_HEALTH_PORT") or urlsplit(gateway.url).port
 
@@ -301,7 +302,7 @@ def _flooded(edge: Gateway, rows: list[dict[str, Any]]) -> dict[str, Any]:
             with _guesser(elsewhere, form):
                 time_submits(ELSEWHERE)
             with _guesser(port, form) as told:
-                time.sleep(10)  # the tries that the guesser had saved up are spent
+                time.sleep(10)  # the guesser's saved attempts to sign in are used up
                 time_submits(FLOODED)
                 person = sign_in(port, "203.0.113.7", form, "me@acme.example", "a long enough one")
             rate, counts = told.get(timeout=60)
@@ -325,7 +326,7 @@ def _flooded(edge: Gateway, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 @contextmanager
 def _guesser(port: int, form: tuple[str, str]) -> Iterator[Any]:
-    """Somebody tries passwords there; hands out the queue that holds their rate and answers afterwards."""
+    """Guesses passwords there; yields the queue that contains its rate and answers afterwards."""
     ready, stop = multiprocessing.Event(), multiprocessing.Event()
     answers: Any = multiprocessing.Queue()
     attacker = multiprocessing.Process(target=guess, args=[port, form, ready, stop, answers])
@@ -348,7 +349,7 @@ def _paced_row(name: str, pace: int, latencies: Sequence[float]) -> dict[str, An
 
 
 def _ratios(flooded: dict[int, list[float]], other: dict[int, list[float]], part: float) -> dict[int | str, float]:
-    """This percentile of the flooded to that of the others, by pace and of all together."""
+    """The ratio of this percentile under attack to that of the others, by pace and in total."""
 
     def ratio(one: Sequence[float], two: Sequence[float]) -> float:
         return report.percentile(one, part) / report.percentile(two, part)

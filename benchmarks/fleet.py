@@ -1,9 +1,9 @@
 """A large fleet, some of it hanging, with a long history behind it: `make bench-fleet`.
 
-Simulated members, a tenth of them answering everything but writes, which they leave without an answer. Real processes of the
-gateway (one bell, one observer, so many workers) on a PostgreSQL and a Valkey of their own dispatch a backlog; then jobs
-arrive evenly, without and with the members that hang. Last the routines are timed before and after a history is loaded
-that has long ended. Simulated members live in the processes that ask them, and their CPU is counted there.
+A tenth of the simulated members never answer writes, but answer everything else. Real processes of the gateway (one
+bell, one observer, some workers) on their own PostgreSQL and Valkey dispatch a backlog. Then jobs arrive evenly,
+without and with the members that hang. Last, the routines are timed before and after loading a history that has long
+ended. Simulated members run in the processes that ask them, and their CPU is counted there.
 """
 
 import argparse
@@ -34,7 +34,7 @@ PASSES = 5
 
 @dataclass(slots=True)
 class Size:
-    """How much of everything."""
+    """The sizes of a run."""
 
     members: int
     hanging: int
@@ -51,14 +51,14 @@ QUICK = Size(40, 4, 600, 100_000, 15, (1, 2), 60)
 
 @dataclass(slots=True)
 class Fleet:
-    """Members and a placed attempt of which all others are copies."""
+    """Members, and a placed attempt; all others are copies of it."""
 
     healthy: "Sequence[Cluster]"
     hanging: "Sequence[Cluster]"
     pattern: "Attempt"
 
     def backlog(self, jobs: int) -> float:
-        """Jobs a second that are created and released on the members that answer, beside a backlog on those that hang."""
+        """Jobs per second created and released on the members that answer, beside a backlog on those that hang."""
         from tests.backlog import left_to_release, pile_up  # noqa: PLC0415 - models come after django.setup()
 
         self._forget()
@@ -70,7 +70,7 @@ class Fleet:
         return jobs // len(self.healthy) * len(self.healthy) / (time.perf_counter() - began)
 
     def _forget(self) -> None:
-        """Takes the last phase's attempts away; what the observer writes of one meanwhile has it tried again."""
+        """Deletes the last phase's attempts, with a retry if the observer writes to one of them meanwhile."""
         from federation.models import Attempt  # noqa: PLC0415 - models come after django.setup()
 
         while True:
@@ -86,7 +86,7 @@ class Fleet:
         self._forget()
         if hanging:
             pile_up(self.pattern, hanging, 50)
-        time.sleep(10)  # what hangs for the first time has been met
+        time.sleep(10)  # every hanging member has been visited once
         began = time.monotonic()
         for number in range(seconds * ARRIVALS_A_SECOND):
             time.sleep(max(0.0, began + number / ARRIVALS_A_SECOND - time.monotonic()))
@@ -99,7 +99,7 @@ class Fleet:
 
 @contextmanager
 def fleet_of(size: Size) -> Iterator[Fleet]:
-    """Registered members, with one attempt that is placed and never dispatched."""
+    """Registered members, with one attempt that is placed but never dispatched."""
     from clusters.drivers import NodeSeen  # noqa: PLC0415 - models come after django.setup()
     from clusters.drivers.simulated import Node  # noqa: PLC0415 - likewise
     from clusters.operations import record_contact, record_inventory, register_simulated  # noqa: PLC0415 - likewise
@@ -136,7 +136,7 @@ def fleet_of(size: Size) -> Iterator[Fleet]:
 
 
 class _HangsOnWrites(dict[str, Any]):
-    """Tells who it is and what it has, and never answers what touches a namespace of ours."""
+    """Reports its identity and inventory, and never answers requests for one of our namespaces."""
 
     def __init__(self, namespace: str) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ async def _never(_: object) -> None:
 
 
 def passes() -> dict[str, float]:
-    """Seconds of a pass of each routine, the least of some: other work on the machine only ever adds to it."""
+    """The seconds of a pass of each routine: the least of several, because other work on the host only adds to it."""
     from federation import operations  # noqa: PLC0415 - models come after django.setup()
 
     works: Mapping[str, Callable[[], Any]] = {
@@ -221,7 +221,7 @@ def measure(size: Size, home: Path) -> dict[str, Any]:
 
 
 def _cpu(gateway: Gateway, seconds: int) -> dict[str, float]:
-    """CPU a second of the observer while nothing but its members' pulse goes on, and of a comparison of all clusters."""
+    """CPU per second of the observer with only its members' pulse, and of a comparison of all clusters."""
     from federation import operations  # noqa: PLC0415 - models come after django.setup()
 
     before, began = gateway.cpu_seconds("observer"), time.monotonic()

@@ -1,7 +1,7 @@
-"""How many quota holds a second are taken and ended: `make bench-holds`.
+"""The number of quota holds per second that are taken and ended: `make bench-holds`.
 
-Batches of 500, each hold at three levels of the tree for two resources, with real commits, on a PostgreSQL and a database
-of the benchmark's own. The books are proved right at the end.
+Batches of 500, each hold at three levels of the tree for two resources, with real commits, on the benchmark's own
+PostgreSQL and database. A proof of the ledger runs at the end.
 """
 
 import time

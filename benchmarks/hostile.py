@@ -1,7 +1,7 @@
-"""How fast a change on an honest member is seen, alone and beside members that lie: `make bench-hostile`.
+"""How fast the observer sees a change on an honest member, alone and beside hostile members: `make bench-hostile`.
 
-One observer process follows them all. A node's label changes on the honest member, and the change is timed until it is in
-the database; the memory is the observer's peak.
+One observer process follows them all. A node's label changes on the honest member, and the time until the change is in
+the database is measured; the memory is the observer's peak.
 """
 
 import json

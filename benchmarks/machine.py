@@ -1,6 +1,6 @@
-"""How fast this machine is, apart from the gateway, so that a figure from one machine can be read on another.
+"""The speed of this host, apart from the gateway, so that figures from different hosts can be compared.
 
-Four fixed pieces of work, each repeated, of which the fastest counts: other work on the machine only ever adds to it.
+Four fixed pieces of work, each repeated; the fastest repeat counts, because other work on the host only adds to it.
 """
 
 import ssl
@@ -86,11 +86,11 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(b"ok")
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Discards the message."""
 
 
 def _tls_request_ms() -> float:
-    """A GET over a TLS connection that is kept, answered by a thread of this process."""
+    """A GET over a persistent TLS connection, answered by a thread of this process."""
     certificate, key = make_certificate("127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="switchyard-bench-") as folder:
         pem = Path(folder) / "server.pem"

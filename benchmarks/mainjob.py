@@ -47,7 +47,7 @@ PRODUCTS = {
 MODELS = {"V100M16": "V100-16GB", "V100M32": "V100-32GB", "P100": "P100-16GB"}
 DONE_SECONDS = 900
 CUT_OFF_SECONDS = 1.0
-"""Kubernetes tells starts in whole seconds, cut off: each is counted as late as it may have been."""
+"""Kubernetes truncates starts to whole seconds: each counts as the latest possible time."""
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -151,7 +151,7 @@ def submit(gateway: Gateway, arrivals: Iterable[tuple[float, dict[str, Any]]]) -
 
 
 def finish(gateway: Gateway, accepted: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Each job as the gateway tells it in the end, attempts included."""
+    """Each job as the gateway reports it at the end, attempts included."""
     wanted, deadline = set(accepted), time.monotonic() + DONE_SECONDS
     while True:
         told = {job["id"]: job for job in gateway.items("/jobs") if job["id"] in wanted}
@@ -171,7 +171,9 @@ def seconds_between(start: str, end: str) -> float:
 
 
 def utilisation(witness: Witness, nodes: Mapping[str, int]) -> float:
-    """GPU-seconds of pods, in units of their flavor, over what the clusters' devices had from first start to last end."""
+    """GPU-seconds of pods, in units of their flavor, over what the clusters' devices had from first
+    start to last end.
+    """
     starts = [pod.started_at for pod in witness.pods.values() if pod.gpus and pod.started_at]
     ends = [pod.finished_at for pod in witness.pods.values() if pod.gpus and pod.finished_at]
     if not (starts and ends):
@@ -226,7 +228,7 @@ def main() -> None:
 def show(
     told: Mapping[str, Any], refused: Counter[str], verdict: Verdict, usage: Mapping[str, Any], used_percent: float
 ) -> None:
-    """Placement, waiting, utilisation, cost, and the oracle's word."""
+    """Prints placement, waiting, utilisation, cost, and the oracle's verdict."""
     places: dict[tuple[str, str], int] = defaultdict(int)
     for job in told.values():
         places[job["attempts"][-1]["cluster"], job["attempts"][-1]["placement"]["flavor"]] += 1

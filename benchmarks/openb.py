@@ -1,12 +1,12 @@
 """GPUs allocated at saturation on Alibaba's openb trace: `make bench-openb` (PODS=file NODES=file SEEDS=10
 PROCESSES=all cores).
 
-The protocol of the FGD paper: pods arrive in random order until they ask for 130 % of all GPUs; one that fits nowhere is
-dropped; nothing departs. Equal scores go to the first node in the run's fixed random order, as in the paper's own
-scheduler. Baselines schedule all nodes at once. Ours chooses among clusters dealt at random, with the engine's `pack`
-strategy as it stands; the clusters' own schedulers then spread pods over CPU and memory as kube-scheduler does, except in
-the last row, where they follow the engine's node hints. Every placement is carried out and checked on a plain model of the
-nodes that shares no code with the engine.
+The protocol of the FGD paper: pods arrive in random order until they ask for 130 % of all GPUs; one that fits nowhere
+is dropped; nothing departs. Equal scores go to the first node in the run's fixed random order, as in the paper's own
+scheduler. Baselines schedule over all nodes together. Ours chooses among clusters dealt at random, with the engine's
+unchanged `pack` strategy; the clusters' own schedulers then spread pods over CPU and memory as kube-scheduler does,
+except in the last row, where they follow the engine's node hints. Every placement is carried out and checked on a plain
+model of the nodes that shares no code with the engine.
 """
 
 import argparse
@@ -59,7 +59,7 @@ PUBLISHED = {
     "openb_pod_list_gpushare40": {"random": 86.00, "bestfit": 91.69, "fgd": 94.15},
     "openb_pod_list_gpuspec33": {"random": 86.46, "bestfit": 93.09, "fgd": 94.55},
 }
-"""Mean allocated % at 130 % over ten seeds, by pod list."""
+"""The mean allocated % at 130 % over ten seeds, by pod list."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A PostgreSQL and a database of a benchmark's own, with the gateway's schema, gone afterwards."""
+"""A benchmark's own PostgreSQL and database, with the gateway's schema, deleted afterwards."""
 
 import os
 from collections.abc import Iterator

@@ -1,11 +1,11 @@
 """How fast the engine decides: `make bench-placement`.
 
-100 clusters of 100 nodes of 8 GPUs; a queue of singles or of 8 x 8 gangs in 10 or 1,000 shapes. One process, one core, no
-database. Every figure is of whole cycles: from the snapshot's values to the decisions, with arrays built the first time.
-Rates count only what was placed; a cycle also says of every other job why it waits.
+100 clusters of 100 nodes of 8 GPUs; a queue of singles or of 8 x 8 gangs in 10 or 1,000 shapes. One process, one core,
+no database. Every figure is of whole cycles: from the snapshot's values to the decisions, with arrays built the first
+time. Rates count only placed jobs; a cycle also returns why every other job waits.
 
-The last figure is of the gateway's own cycle on real PostgreSQL, by the clock on the wall: it reads queue and fleet,
-decides, takes quota holds, stores attempts and commits.
+The last figure is of the gateway's own cycle on real PostgreSQL, in wall time: it reads queue and fleet, decides, takes
+quota holds, stores attempts and commits.
 """
 
 import argparse
@@ -184,7 +184,7 @@ def _with_free(cluster: FleetCluster, free: dict[int, int]) -> FleetCluster:
 
 
 def choice_times(repeats: int) -> list[float]:
-    """One job, fleet known: the time from its arrival to its cluster, quota looked at."""
+    """One job with a known fleet: the time from its arrival to its cluster, quota included."""
     rng = random.Random(7)
     clusters, index, book = fleet(rng), FleetIndex(), limits()
     jobs = queue(repeats, 1000, "singles", rng)

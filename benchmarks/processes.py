@@ -1,4 +1,4 @@
-"""Processes of the gateway on a benchmark's own database: started, watched while they run, and ended."""
+"""Starts, watches and ends processes of the gateway on a benchmark's own database."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 @dataclass(slots=True)
 class Gateway:
-    """Processes of the gateway on the benchmark's database, and what they took at most."""
+    """Processes of the gateway on the benchmark's database, and their peak usage."""
 
     home: Path
     processes: list[tuple[str, psutil.Process]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Gateway:
 
     @contextmanager
     def running(self, workers: int) -> Iterator[None]:
-        """With so many workers; ends when they are ready to work."""
+        """Runs it with this number of workers; enters when they are ready to work."""
         with ExitStack() as stack:
             for name in ("beat", "observer", *["worker"] * workers):
                 stack.enter_context(self._process(name))
@@ -110,7 +110,7 @@ def _peak_mib(pid: int) -> int:
 
 
 def _has_a_worker(count: int) -> bool:
-    """Whether so many workers have connected to the broker and one has had a turn."""
+    """Whether `count` workers have connected to the broker and one has had a turn."""
     announce_dispatch()
     with connection.cursor() as cursor:
         cursor.execute(
@@ -130,7 +130,7 @@ def announce_dispatch() -> None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Raises SystemExit, which names what was waited for, when the time is over."""
+    """Waits; raises SystemExit, which names `what`, after the time has passed."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,8 +1,9 @@
-"""How long `manage.py prove_ledger` takes over a large ledger, and what the nightly proof of what changed takes: `make bench-proof`.
+"""How long `manage.py prove_ledger` takes over a large ledger, and the nightly proof over its changes:
+`make bench-proof`.
 
-The ledger is written with SQL past its triggers, which would judge each row, into a PostgreSQL of the benchmark's own: attempts of
-two pods that ran for an hour each, ten segments a pod, and a hold that took and gave back at three limits; and attempts that run.
-It is right, and both proofs must find nothing. ARGS="--segments 10000000" sets the size.
+The ledger is written with SQL past its triggers, which would judge each row, into a PostgreSQL of the benchmark's own:
+attempts of two pods that ran for an hour each, ten segments a pod, and a hold that took and gave back at three limits;
+and attempts that run. It is right, and both proofs must find nothing. ARGS="--segments 10000000" sets the size.
 """
 
 import threading
@@ -24,7 +25,7 @@ SEGMENTS = 10
 TEAMS = 1_000
 RUNNING = 10_000
 STEP = 50_000
-"""Attempts a statement."""
+"""Attempts per statement."""
 SAMPLE_SECONDS = 0.05
 
 
@@ -105,7 +106,9 @@ def _measure() -> dict[str, float]:
 
 @contextmanager
 def _watched() -> Iterator[dict[str, float]]:
-    """Filled at the end: seconds, the most memory of its own that the server process had, and what it wrote into files."""
+    """Filled at the end: seconds, the most memory of its own that the server process had, and what
+    it wrote into files.
+    """
     seen: dict[str, float] = {}
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")

@@ -1,14 +1,14 @@
 """Waiting, utilisation and cost in virtual time: `make bench-replay` (TRACES=folder).
 
-Gang-heavy job lists derived from Microsoft's Philly trace arrive at ten clusters of 8-GPU nodes hung on a real topology tree
-and priced as ten clouds price an A100-80GB; jobs depart when they have run. The true engine plays against three plain
-gateways in the product's own simulator (`manage.py replay`). All clusters run the same scheduler, which spreads pods over its
-nodes as kube-scheduler does and follows node hints; the plain gateways give none. Each job carries an estimate of its run
-time as users give them: too long by a factor between one and five (the f-model of Mu'alem and Feitelson, IEEE TPDS 12(6),
-2001), the same for all gateways; only `switchyard` orders its queue by it; `switchyard_submitted`
-(SWITCHYARD_QUEUE_ORDER=submitted) is the engine without. With --packed
-a second table takes the hints away and lets every cluster pack, so that nothing but the gateways' choices differ. Then
-25,000 GPUs under a queue that does not run dry, on which a node fails every 2.5 hours.
+Gang-heavy job lists derived from Microsoft's Philly trace arrive at ten clusters of 8-GPU nodes hung on a real topology
+tree and priced as ten clouds price an A100-80GB; jobs depart when they have run. The true engine plays against three
+plain gateways in the product's own simulator (`manage.py replay`). All clusters run the same scheduler, which spreads
+pods over its nodes as kube-scheduler does and follows node hints; the plain gateways give none. Each job carries an
+estimate of its run time as users give them: too long by a factor between one and five (the f-model of Mu'alem and
+Feitelson, IEEE TPDS 12(6), 2001), the same for all gateways; only `switchyard` orders its queue by it;
+`switchyard_submitted` (SWITCHYARD_QUEUE_ORDER=submitted) is the engine without. With --packed a second table takes the
+hints away and lets every cluster pack, so that nothing but the gateways' choices differ. Then 25,000 GPUs under a queue
+that does not run dry, on which a node fails every 2.5 hours.
 """
 
 import argparse
@@ -46,14 +46,14 @@ from .report import conditions, last_line, table
 CLUSTERS = 10
 GPUS = 8
 SHARES = ("utilisation", "fragmentation", "racks_per_gang")
-"""Figures of which the first digit says little."""
+"""Figures whose first digit has little meaning."""
 LOAD = 1.0
 NODES = 160
 """Submissions are compressed in time until this many nodes are offered `LOAD`; run times stay as they are."""
 MODEL = "A100-80GB"
 LARGE_FLEET_GPUS = 25_000
 SCALE = 16
-"""The jobs on the large fleet are the trace's, so many times as large: gangs of up to 512 GPUs."""
+"""The factor by which jobs on the large fleet are larger than the trace's: gangs of up to 512 GPUs."""
 FAILURES = Failures(every_seconds=2.5 * HOUR, repair_seconds=12 * HOUR)
 CHECKPOINT_SECONDS = 3600
 MOST_TOO_LONG = 5.0
@@ -81,7 +81,7 @@ def jobs_of(traces: Path, name: str) -> tuple[TraceJob, ...]:
 
 
 def prices_of(path: Path, count: int) -> list[Decimal]:
-    """What `count` clouds ask per hour for one A100 with 80 GB, each its own lowest on-demand price."""
+    """The hourly price of `count` clouds for one A100 with 80 GB: the lowest on-demand price of each."""
     lowest: dict[str, Decimal] = {}
     for row in rows(path):
         if row["GPU Type"].startswith("A100 (80") and row["Per-GPU"]:
@@ -92,7 +92,7 @@ def prices_of(path: Path, count: int) -> list[Decimal]:
 
 
 def clusters_of(nodes: int, traces: Path, member: Member = "spread", *, hints: bool = True) -> list[ClusterPlan]:
-    """So many nodes in all, dealt over the clusters in the order of the topology tree."""
+    """The clusters with `nodes` nodes in total, dealt in the order of the topology tree."""
     places = [(f"{row['DSW']}-{row['PSW']}", row["ASW"]) for row in rows(traces / "topology" / "topo.csv.zst")]
     places.sort()
     prices = prices_of(traces / "prices" / "cloud-gpus_fsdl_2025-03.csv.zst", CLUSTERS)
@@ -111,7 +111,9 @@ def clusters_of(nodes: int, traces: Path, member: Member = "spread", *, hints: b
 
 
 def fitting(jobs: Sequence[TraceJob]) -> tuple[TraceJob, ...]:
-    """The jobs that a cluster of the smaller fleet can hold, pressed together to the load, with their users' estimates."""
+    """The jobs that a cluster of the smaller fleet can hold, pressed together to the load, with
+    their users' estimates.
+    """
     held = [job for job in jobs if job.pods <= NODES // CLUSTERS]
     return compressed([with_estimate(job, number) for number, job in enumerate(held)], NODES * GPUS, LOAD)
 

@@ -12,7 +12,7 @@ from benchmarks import machine
 
 
 def conditions(**more: object) -> None:
-    """Machine, its own speed and versions, so that a figure is never quoted without them."""
+    """Prints the host, its speed and versions, so that no figure is quoted without them."""
     with open("/proc/meminfo", encoding="ascii") as lines:  # noqa: PTH123 - a kernel file
         memory_gib = int(next(lines).split()[1]) / 2**20
     revision = subprocess.run(
@@ -32,7 +32,7 @@ def conditions(**more: object) -> None:
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> None:
-    """Rows under their keys, columns as wide as they must be."""
+    """Prints rows under their keys, with the narrowest columns."""
     if not rows:
         return
     columns = list(rows[0])

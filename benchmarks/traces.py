@@ -1,4 +1,6 @@
-"""The openb trace as values, and the FGD comparison's arrivals (Weng et al., "Beware of Fragmentation", USENIX ATC 2023)."""
+"""The openb trace as values, and the FGD comparison's arrivals (Weng et al., "Beware of Fragmentation", USENIX ATC
+2023).
+"""
 
 import csv
 import io
@@ -26,7 +28,7 @@ class TraceNode:
 
 @dataclass(frozen=True, slots=True)
 class TracePod:
-    """A kind of pod. `models` is empty where any will do."""
+    """A kind of pod. `models` is empty if any model is accepted."""
 
     cpu_milli: int
     memory_mib: int
@@ -72,7 +74,9 @@ def read_nodes(path: Path) -> list[TraceNode]:
 
 
 def read_pods(path: Path) -> list[TracePod]:
-    """Pods of a file in the format of `openb_pod_list_*`, by name. Column `gpu_spec` may be missing: any model will do."""
+    """Pods of a file in the format of `openb_pod_list_*`, by name. Column `gpu_spec` may be missing: then any model is
+    accepted.
+    """
     named = []
     for line, row in enumerate(_rows(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")), 2):
         gpus = _integer(path, line, row, "num_gpu")

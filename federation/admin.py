@@ -1,4 +1,4 @@
-"""Jobs and what became of them, for operators to look at. Nothing is changed here: operations are the only writers."""
+"""Jobs and their attempts, read-only for operators: operations are the only writers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ else:
 
 
 class ReadOnly(Base):
-    """Lists and shows; adds, changes and deletes nothing."""
+    """Lists and shows rows; does not add, change or delete them."""
 
     show_full_result_count = False
     list_per_page = 50

@@ -8,7 +8,7 @@ class FederationConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Queries can be imported only now, when every room's models are there."""
+        """Imports queries only now, when every room's models are loaded."""
         from billing.queries.progress import run_sources  # noqa: PLC0415 - see above
 
         from .queries.metering import unsettled_runs  # noqa: PLC0415 - see above

@@ -1,5 +1,6 @@
-"""The only lock takers of this room. One order everywhere: advisory, jobs by id, attempts by id, then quotas.locks' tenants,
-holds and limits. A transaction that writes several rows locks them all first: an UPDATE takes them in whatever order it likes.
+"""The only lock takers of this room. One order everywhere: advisory, jobs by id, attempts by id, then quotas.locks'
+tenants, holds and limits. A transaction that writes several rows locks them all first, because an UPDATE locks in any
+order.
 """
 
 from collections.abc import Collection
@@ -12,7 +13,7 @@ from django.db import connection
 from .models import LIVE_ATTEMPT_STATES, Attempt, Job, PodRun
 
 CLAIM_SECONDS = 20
-"""Longer than a round of calls may take. A worker that dies delays its attempts by so much; one that is late is fenced."""
+"""Longer than a round of calls. A worker that dies delays its attempts by this time; a late worker is fenced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,14 @@ def lock_job(job_id: UUID) -> Job | None:
 
 
 class QueuedJob(NamedTuple):
-    """A job that waits, as far as placing it needs."""
+    """A waiting job, with what placing it needs."""
 
     id: UUID
     tenant_id: UUID
     tenant_path: str
     attempts_made: int
     spec: str
-    """As PostgreSQL writes it: equal for equal specs."""
+    """The spec as PostgreSQL formats it: equal for equal specs."""
 
 
 LOCK_QUEUED = """
@@ -93,7 +94,7 @@ SELECT job.id, job.tenant_id, tenant.path, job.attempts_made, job.spec::text
 
 
 def lock_queued_jobs(job_ids: Collection[UUID]) -> dict[UUID, QueuedJob]:
-    """Those of the jobs that still wait, locked in id order; jobs that someone else holds are skipped."""
+    """The jobs that still wait, locked in id order; jobs locked by another transaction are skipped."""
     with connection.cursor() as cursor:
         cursor.execute(LOCK_QUEUED, [list(job_ids)])
         return {job.id: job for job in map(QueuedJob._make, cursor.fetchall())}
@@ -110,12 +111,12 @@ SELECT * FROM federation_job
  WHERE id = ANY(ARRAY(SELECT job_id FROM federation_attempt WHERE id = ANY(%s)))
  ORDER BY id FOR NO KEY UPDATE
 """
-"""The array is made once. With a join instead, a job that changes while it is waited for can be missing from the answer."""
+"""The array is computed once. With a join instead, a job that changes during the wait for its lock could be missing."""
 
 
 def lock_to_settle(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
-    """The attempts with their jobs and all their pods, so that nobody writes down another pod of them until the transaction
-    ends. Pods first, as whoever writes pods does.
+    """The attempts with their jobs and all their pods, so that no other transaction records a pod of them until this
+    one ends. Pods come first, in the same order as for writers of pods.
     """
     pods = PodRun.objects.select_for_update(no_key=True).filter(attempt_id__any_of=attempt_ids)
     list(pods.order_by("id").values_list("id", flat=True))
@@ -130,7 +131,7 @@ SELECT id, settled_at IS NOT NULL FROM federation_attempt WHERE id = ANY(%s) ORD
 
 
 def keep_from_being_settled(attempt_ids: Collection[UUID]) -> list[UUID]:
-    """Keeps settlement, and nobody else, from these attempts until the transaction ends; those that are settled already."""
+    """Blocks only settlement of these attempts until the transaction ends; returns those that are already settled."""
     if not attempt_ids:
         return []
     with connection.cursor() as cursor:
@@ -153,7 +154,9 @@ def lock_with_jobs(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
 
 
 def keep_attempts(attempt_ids: Collection[UUID]) -> None:
-    """Locks the attempts in id order and reads nothing: one may do it in a pipeline, ahead of several statements on them."""
+    """Locks the attempts in id order and reads nothing, so it can run in a pipeline before several
+    statements on them.
+    """
     with connection.cursor() as cursor:
         cursor.execute(KEEP_ATTEMPTS, [list(attempt_ids)])
 
@@ -165,7 +168,9 @@ RESERVATIONS_LOCK = 0x53575952  # "SWYR"
 
 
 def read_reservations() -> None:
-    """Keeps reservations as they are until commit; any number of readers go on together. To be taken before any row."""
+    """Prevents changes of reservations until commit; any number of readers may do so at the same time. Take it before
+    any row.
+    """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock_shared(%s)", [RESERVATIONS_LOCK])
 

@@ -1,4 +1,6 @@
-"""Celery's doors. A message only says "look now": tasks carry nothing, claim rows by themselves, and may run twice."""
+"""Celery's entry points. A message only says "work now": tasks have no arguments, claim rows themselves, and may run
+twice.
+"""
 
 from celery import shared_task
 
@@ -15,41 +17,41 @@ def run_scheduling_cycle() -> None:
 
 @shared_task(queue="bill")
 def expect_starts() -> None:
-    """Tells those who wait when they may expect to start."""
+    """Computes when waiting jobs are expected to start."""
     run_exclusively("expect", operations.expect_starts)
 
 
 @shared_task(queue="dispatch")
 def dispatch_attempts() -> None:
-    """Visits clusters for attempts that are due, beside other workers."""
+    """Visits clusters with due attempts, together with other workers."""
     run_in_turns("dispatch", operations.dispatch_attempts)
 
 
 @shared_task(queue="observe")
 def settle_attempts() -> None:
-    """Turns what ran into usage and ends holds."""
+    """Posts the usage of ended attempts and ends their holds."""
     run_exclusively("settle", operations.settle_attempts)
 
 
 @shared_task(queue="observe")
 def reconcile_clusters() -> None:
-    """Compares rows with those clusters that are due for it, beside other workers."""
+    """Compares due clusters with the rows, together with other workers."""
     run_in_turns("reconcile", operations.compare_clusters)
 
 
 @shared_task(queue="observe")
 def sweep() -> None:
-    """Follows clusters that fell silent or came back, and attempts that do not start."""
+    """Handles clusters that stopped answering or reconnected, and attempts that do not start."""
     run_exclusively("sweep", operations.sweep)
 
 
 @shared_task(queue="bill")
 def accrue_running() -> None:
-    """Brings the usage of long jobs up to date."""
+    """Updates the usage of long jobs."""
     run_exclusively("accrue", operations.accrue_running)
 
 
 @shared_task(queue="notify", time_limit=7200, soft_time_limit=7000)
 def prove_books() -> None:
-    """Works the books out again, as far as they have changed since the last proof."""
+    """Recomputes the part of the ledger that has changed since the last proof."""
     run_exclusively("prove", operations.prove_books)

@@ -1,1 +1,3 @@
-"""Which job runs where and when, and why not elsewhere. Pure: the standard library and numpy, frozen values, time is an argument."""
+"""Which job runs where and when, and why not elsewhere. Pure: standard library and numpy, frozen values, time is an
+argument.
+"""

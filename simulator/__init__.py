@@ -1,4 +1,5 @@
-"""The true engine in virtual time: a fleet, a trace of jobs and a gateway give what waiting, use and money would have been.
+"""The real engine in virtual time: from a fleet, a trace of jobs and a gateway it computes waiting, utilisation and
+cost.
 
-Nothing here asks for the time, touches a file or a database, or draws a random number: the same input gives the same figures.
+The simulator reads no clock, file or database, and draws no random numbers: equal input gives equal figures.
 """

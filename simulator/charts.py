@@ -26,7 +26,7 @@ def lines(title: str, series: Mapping[str, Points], tell_x: Tell, tell_y: Tell, 
 
 
 def distribution(title: str, series: Mapping[str, Sequence[float]], tell: Tell) -> str:
-    """Which part of the values is at most so large, on a logarithmic scale that begins at 1."""
+    """The cumulative distribution of the values, on a logarithmic scale that begins at 1."""
     largest = max((value for values in series.values() for value in values), default=1.0)
     decades = max(1, math.ceil(math.log10(max(10.0, largest))))
     marks = [(10.0**n, n / decades) for n in range(decades + 1)]

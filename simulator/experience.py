@@ -1,4 +1,4 @@
-"""What the runs of a replay teach about run times, by the product's own rules (`placement.ranking.runtimes`)."""
+"""Run times learned from the runs of a replay, by the product's own rules (`placement.ranking.runtimes`)."""
 
 from placement.ranking.runtimes import LONGEST_SECONDS, MOST_KEPT, Groups, RunHistory, predict
 from placement.values.model import Runtime
@@ -7,7 +7,7 @@ from .values import TraceJob
 
 
 def groups_of(job: TraceJob) -> Groups:
-    """The groups of a trace's job: those of its kind where the trace tells one, and that of its pods."""
+    """The groups of a trace's job: those of its kind, if the trace has one, and that of its pods."""
     pods = f"{job.pods}x{job.gpus}x{job.gpu_milli}:{job.cpu_millicores}:{job.memory_mib}:{job.models}"
     kind = f"{job.tenant}|{job.kind}" if job.kind else ""
     return Groups(
@@ -16,7 +16,7 @@ def groups_of(job: TraceJob) -> Groups:
 
 
 def kind_of(groups: Groups) -> str:
-    """Equal for jobs whose runs are alike."""
+    """Equal for jobs with similar runs."""
     return groups.job or groups.pods
 
 
@@ -28,14 +28,14 @@ class Experience:
         self._predicted: dict[Groups, tuple[tuple[int, ...], Runtime | None]] = {}
 
     def remember(self, job: TraceJob, seconds: float) -> None:
-        """A run of the job has succeeded after so long."""
+        """Adds a successful run of the job, with its duration."""
         took = round(min(max(0.0, seconds), LONGEST_SECONDS))
         for key in filter(None, groups_of(job)):
             known = self._histories.get(key, RunHistory((), 0))
             self._histories[key] = RunHistory((took, *known.recent_seconds[: MOST_KEPT - 1]), known.runs + 1)
 
     def of(self, groups: Groups) -> Runtime | None:
-        """What they say of the next run; None if there were none like it."""
+        """The predicted next run time; None without similar runs."""
         runs = tuple(history.runs if (history := self._histories.get(key)) else 0 for key in groups)
         known = self._predicted.get(groups)
         if known is None or known[0] != runs:

@@ -1,4 +1,4 @@
-"""A replay's figures as text: a table to print, JSON, and one CSV row a job that can itself be replayed."""
+"""A replay's figures as text: a table to print, JSON, and one CSV row per job that can itself be replayed."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ OUTCOME_COLUMNS = (
 
 
 def table(replays: Sequence[Figures]) -> str:
-    """The figures for people: a row per figure, a column per gateway."""
+    """The figures for users: a row per figure, a column per gateway."""
     rows = [(title, [tell(figures) for figures in replays]) for title, tell in ROWS]
     widths = [max(len(one.gateway), *(len(cells[n]) for _, cells in rows)) for n, one in enumerate(replays)]
     first = max(len(title) for title, _ in rows)
@@ -90,7 +90,7 @@ def json_text(replays: Sequence[Figures], conditions: Mapping[str, Any]) -> byte
 
 
 def csv_text(replays: Sequence[Figures]) -> bytes:
-    """One row a job and gateway."""
+    """One row per job and gateway."""
     out = io.StringIO(newline="")
     writer = csv.DictWriter(out, [*COLUMNS, *OUTCOME_COLUMNS], lineterminator="\n")
     writer.writeheader()

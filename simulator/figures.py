@@ -1,4 +1,4 @@
-"""The figures of a replay, and what they mean; `docs/howto/replay.md` says the same for users."""
+"""The figures of a replay and their meaning; `docs/howto/replay.md` is the description for users."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """What became of one job."""
+    """The outcome of one job."""
 
     job: TraceJob
     cluster: str
@@ -45,14 +45,14 @@ class JobLine:
 
 @dataclass(slots=True)
 class Curve:
-    """How many GPUs were allocated and how many jobs waited, over stretches of time."""
+    """The numbers of allocated GPUs and of waiting jobs, over periods of time."""
 
     samples: int
     stretches: list[tuple[float, float, float, int]] = field(default_factory=list)
     """(from, to, GPUs, jobs)."""
 
     def add(self, start: float, end: float, gpus: float, queued: int) -> None:
-        """A stretch in which nothing changed."""
+        """Adds a period without changes."""
         if self.stretches and self.stretches[-1][2:] == (gpus, queued):
             start = self.stretches.pop()[0]
         self.stretches.append((start, end, gpus, queued))
@@ -88,28 +88,28 @@ class ClusterFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of a replay. Shares are parts of 1, lost work of the window's GPU time; waits and slowdowns are of the
-    jobs submitted in the window that started (ended). Cost is of everything that ran, whenever it ran.
+    """The result of a replay. Shares are parts of 1; lost work is a part of the window's GPU time. Waits and slowdowns
+    are of the jobs submitted in the window that started (ended). Cost is of everything that ran, at any time.
     """
 
     gateway: str
     gpus: int
     seconds: float
-    """Virtual time until the last job was through."""
+    """Virtual time until the last job was finished."""
     jobs: int
     finished: int
     never_started: int
     unplaceable: int
-    """Jobs that no cluster could hold even when empty; they are left out of everything else."""
+    """Jobs that no cluster could hold even when empty; all other figures exclude them."""
     utilisation: float
-    """GPU time that led somewhere: allocated, less lost work."""
+    """Useful GPU time: allocated, less lost work."""
     allocation: float
     wait_seconds: dict[str, float]
     slowdown: dict[str, float]
     cost: Decimal
     unpriced_gpu_hours: float
     fragmentation: float
-    """Mean part of all GPUs that was idle and of no use to the pods that usually come."""
+    """Mean part of all GPUs that was idle and unusable for the usual pods."""
     gangs: int
     racks_per_gang: float
     gangs_in_one_rack: float
@@ -119,9 +119,9 @@ class Figures:
     down_share: float
     node_failures: int
     interruptions: int
-    """Spot nodes that were taken back."""
+    """The number of times a spot node was reclaimed."""
     preemptions: int
-    """Runs that were cut short because a node of theirs failed or was taken back."""
+    """Runs that were interrupted because one of their nodes failed or was reclaimed."""
     interrupted_jobs: int
     late_starts: int
     """Jobs sent to a cluster that had less room than the gateway believed, and waited there."""
@@ -172,7 +172,7 @@ def _mean(values: Sequence[float]) -> float:
 def figures_of(
     gateway: str, tally: "Tally", lines: tuple[JobLine, ...], unplaceable: tuple[JobLine, ...], now: float
 ) -> Figures:
-    """All figures of the books and the jobs."""
+    """All figures, from the tally and the jobs."""
     layout = tally.layout
     window = max(1e-9, tally.until - tally.since)
     capacity = max(1e-9, layout.capacity * window)

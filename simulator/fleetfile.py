@@ -12,10 +12,10 @@
         price_changes:
           - {at_hours: 24, flavor: A100-80GB, price: "1.80"}
 
-A spot node is taken back `interruptions_per_hour` times an hour (0.05 unless told), by chance but equal for equal seeds.
-Nodes of a group are told apart by number; `{rack}` counts up every `nodes_per_rack` of them. A flavor is the GPU model, with
-`-spot` behind it on spot nodes, and `cpu` for nodes without GPUs; `flavor` names it otherwise. Prices are per GPU and hour (per
-core, without GPUs).
+A spot node is reclaimed `interruptions_per_hour` times an hour (default 0.05), at random but equal for equal seeds.
+Nodes of a group differ by number; `{rack}` increases after every `nodes_per_rack` nodes. The default flavor is the GPU
+model, with the suffix `-spot` on spot nodes, and `cpu` for nodes without GPUs; `flavor` sets another name. Prices are
+per GPU and hour (per core, without GPUs).
 """
 
 from collections.abc import Callable, Iterator
@@ -40,12 +40,12 @@ GROUP_FIELDS = frozenset(
 CHANGE_FIELDS = frozenset(["at_hours", "flavor", "price"])
 MOST = 10**9
 USUAL_INTERRUPTIONS = 0.05
-"""An hour; what a gateway assumes of spot capacity of which nothing else is known."""
+"""Per hour; the gateway's default for spot capacity."""
 MOST_INTERRUPTIONS = 100
 
 
 class _File:
-    """Makes errors of places in the file."""
+    """Makes errors with positions in the file."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -120,7 +120,7 @@ class _Fields:
 
 
 def read_fleet(name: str, text: str) -> tuple[ClusterPlan, ...]:
-    """The clusters of a fleet file, in its order. `name` is what errors call the file."""
+    """The clusters of a fleet file, in its order. `name` is the file's name in errors."""
     file = _File(name)
     fields = _Fields(file, _parsed(file, text), frozenset(["clusters"]), "fleet file")
     plans = [_cluster(file, node) for node in fields.items("clusters")]
@@ -153,7 +153,7 @@ def _parsed(file: _File, text: str) -> Any:
 
 
 def _refuse_aliases(file: _File, root: Any) -> None:
-    """The same node twice is an alias: read plainly, a few of them could stand for a file without end."""
+    """Refuses aliases (the same YAML node twice): expanded, a few of them could produce an endless file."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:

@@ -1,6 +1,6 @@
 """The fragmentation measure of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023).
 
-It counts idle GPUs that the pods which usually come could not use where they are.
+It counts idle GPUs that the usual pods could not use where they are.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from .values import WHOLE, TraceJob
 from .world import Layout, Shelves
 
 COVERED = 0.95
-"""The kinds of pods that come most often, until they are so many of all."""
+"""The share of all pods that the most frequent kinds together reach."""
 
 
 class Fragments:
@@ -39,7 +39,9 @@ class Fragments:
         self._weight: Floats = np.array([counted[kind] / max(1, covered) for kind in kept])
 
     def of(self, nodes: Ints, devices: Ints, cpu: Ints) -> Floats:
-        """Per node (a row of `devices` each) the idle thousandths without use, if these devices and cores are free there."""
+        """Per node (a row of `devices` each) the unusable idle thousandths, if these devices and
+        cores are free there.
+        """
         if not len(self._weight):
             return np.zeros(len(nodes))
         large = devices[None, :, :] >= np.maximum(self._milli, 1)[:, :, None]
@@ -49,7 +51,7 @@ class Fragments:
         return lost
 
     def share(self, shelves: Shelves) -> float:
-        """The part of all the fleet's GPUs that is idle and without use now."""
+        """The part of all the fleet's GPUs that is idle and unusable now."""
         up = np.flatnonzero(~shelves.is_down)
         lost = float(self.of(up, shelves.devices[up], shelves.cpu[up]).sum())
         return lost / WHOLE / max(1, shelves.layout.capacity)

@@ -1,11 +1,11 @@
-"""Who decides which cluster a job goes to: the engine itself, or a plain rule to compare it with. All see the same.
+"""The gateways that choose a job's cluster: the engine itself, or a plain rule as a comparison. All get the same input.
 
     switchyard        the engine's own cycle, with one strategy for all jobs
     fifo_first_fit    the first cluster that holds the job; nobody overtakes
     cheapest_first    the cheapest cluster that holds the job; what does not fit is passed over
     emptiest_first    the cluster with the largest free share of GPUs that holds the job; what does not fit is passed over
 
-The plain rules know what the engine knows: what is free on every node, and how each cluster's own scheduler would fill it.
+The plain rules have the engine's knowledge: what is free on every node, and how each cluster's own scheduler fills it.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ from .world import Layout, Shelves
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A job that is in a cluster: the node of each pod, and when it started; None if it has not been seen to."""
+    """A job in a cluster: the node of each pod, and its start; None if its start has not been seen."""
 
     job: TraceJob
     nodes: tuple[int, ...]
@@ -54,33 +54,35 @@ class Running:
 
 
 class Known:
-    """What the gateway knows: what it believes to be free, and the prices of now."""
+    """The gateway's knowledge: the assumed free capacity, and the current prices."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.shelves = Shelves(layout)
         self.versions: Ints = np.zeros(len(layout.machines), dtype=np.int64)
-        """Per node, counted up with every change."""
+        """Per node, increased with every change."""
         self.prices: list[dict[str, Decimal]] = [dict(plan.prices) for plan in layout.plans]
         self.running: list[dict[int, Running]] = [{} for _ in layout.plans]
-        """By cluster, what it has been given that has not been heard to end, by number."""
+        """By cluster, its dispatched jobs without a reported end, by number."""
         self.experience = Experience()
 
     def price(self, cluster: int, flavor: str) -> Decimal | None:
-        """What a unit costs an hour now."""
+        """The current hourly price of a unit."""
         return self.prices[cluster].get(flavor)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A job's cluster, the nodes that the gateway assumes (one entry a pod), and whether the cluster gets them as hints."""
+    """A job's cluster, the nodes that the gateway assumes (one entry per pod), and whether the cluster gets them as
+    hints.
+    """
 
     number: int
     cluster: int
     assumed: tuple[int, ...]
     is_hinted: bool = False
     is_pinned: bool = False
-    """Its pods must land on the hinted nodes."""
+    """Whether its pods must land on the hinted nodes."""
 
 
 class Gateway(Protocol):
@@ -130,7 +132,7 @@ class EngineGateway:
         if self._patience_seconds is not None:
             snapshot = replace(snapshot, patience_seconds=self._patience_seconds)
         since = at - timedelta(seconds=snapshot.patience_seconds)
-        # as on the gateway: only then does time enter a cycle's decisions
+        # as on the gateway: only then do a cycle's decisions depend on time
         if any(job.submitted_at is not None and job.submitted_at < since for job in requests) or are_interrupted(
             snapshot.clusters
         ):
@@ -138,13 +140,13 @@ class EngineGateway:
         return [self._choice(placement, known) for placement in decide(snapshot, self._index).placements]
 
     def _runtimes(self, queue: Sequence[tuple[int, TraceJob]], known: Known) -> dict[str, Runtime]:
-        """What the runs so far tell of those that wait, by kind."""
+        """The run times of waiting jobs learned from the runs so far, by kind."""
         groups = {self._groups[number] for number, _ in queue}
         found = ((kind_of(one), known.experience.of(one)) for one in groups)
         return {kind: runtime for kind, runtime in found if runtime is not None}
 
     def _releases(self, known: Known, at: datetime) -> tuple[Release, ...]:
-        """When what runs is expected to end; what has not been seen to start counts from now."""
+        """When running jobs are expected to end; jobs without a seen start count from now."""
         found = []
         for cluster, jobs in enumerate(known.running):
             for number, run in jobs.items():
@@ -188,7 +190,7 @@ class EngineGateway:
 
 
 class _View:
-    """The engine's values of what is known; what did not change are the identical objects."""
+    """The gateway's knowledge as the engine's values; unchanged parts are the identical objects."""
 
     def __init__(self, known: Known, *, is_divisible: bool) -> None:
         self.is_divisible = is_divisible

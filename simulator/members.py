@@ -1,4 +1,4 @@
-"""How clusters' own schedulers pick nodes, pod by pod, once the gateway has chosen the cluster.
+"""How clusters' own schedulers pick nodes, pod by pod, after the gateway has chosen the cluster.
 
     spread     kube-scheduler's LeastAllocated: most CPU and memory left, in whole percents of the node
     bestfit    least CPU and GPU left, as the BestFit of Weng et al. (USENIX ATC 2023)
@@ -21,7 +21,7 @@ NEVER = -np.inf
 HINTED = 1e12
 """More than any score."""
 LARGE_CPU, LARGE_GPU = 128_000, 8 * WHOLE
-"""What BestFit measures leftovers against: the largest node of the published traces."""
+"""The reference of BestFit's leftovers: the largest node of the published traces."""
 
 
 def settle(
@@ -64,7 +64,7 @@ def _fill(shelves: Shelves, job: TraceJob, nodes: slice, room: Ints, bonus: Floa
 
 
 def spread_score(shelves: Shelves, job: TraceJob, nodes: slice, taken: Ints) -> Floats:
-    """LeastAllocated over CPU and memory, 0 to 100, if one more pod came beside `taken` others."""
+    """LeastAllocated over CPU and memory, 0 to 100, with one more pod beside `taken` others."""
     layout, more = shelves.layout, taken + 1
     cpu = (shelves.cpu[nodes] - more * job.cpu_millicores) * 100 // np.maximum(layout.cpu[nodes], 1)
     memory = (shelves.memory[nodes] - more * job.memory_mib) * 100 // np.maximum(layout.memory[nodes], 1)
@@ -73,7 +73,7 @@ def spread_score(shelves: Shelves, job: TraceJob, nodes: slice, taken: Ints) -> 
 
 
 def bestfit_score(shelves: Shelves, job: TraceJob, nodes: slice, taken: Ints) -> Floats:
-    """BestFit, before it is stretched to 0 to 100 over the nodes that fit."""
+    """BestFit, before it is scaled to 0 to 100 over the nodes that fit."""
     more = taken + 1
     cpu_left = (shelves.cpu[nodes] - more * job.cpu_millicores) / LARGE_CPU
     gpu_left = (shelves.devices[nodes].sum(axis=1) - more * job.gpus * job.gpu_milli) / LARGE_GPU

@@ -1,4 +1,4 @@
-"""A replay as one HTML page that needs nothing else: figures, curves over time, waits, and money by cluster."""
+"""A replay as one self-contained HTML page: figures, curves over time, waits, and cost by cluster."""
 
 from collections.abc import Mapping, Sequence
 from html import escape

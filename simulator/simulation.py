@@ -1,4 +1,6 @@
-"""The events of a replay in order of time: jobs come, start, end and are hit by failing nodes; the gateway decides between."""
+"""The events of a replay in order of time: jobs arrive, start, end and lose failing nodes; the gateway decides in
+between.
+"""
 
 import heapq
 from bisect import insort
@@ -16,17 +18,17 @@ from .values import HOUR, ClusterPlan, Conditions, TraceJob
 from .world import Layout, Shelves
 
 Progress: TypeAlias = Callable[[int, int, float], None]
-"""Is told now and then: jobs that are through, all jobs, and the instant."""
+"""Called from time to time with the number of finished jobs, the number of all jobs, and the time."""
 STRIDE = 0.6180339887
-"""Failures strike nodes in this part of the fleet after one another: spread evenly and never at random."""
+"""The stride of successive failures, as a part of the fleet: spread evenly and never at random."""
 TELL_EVERY = 256
 ROUTINE = frozenset({"summary", "cycle"})
-"""Events that come by themselves for ever."""
+"""Events that recur automatically without end."""
 
 
 @dataclass(slots=True)
 class JobRun:
-    """A job on its way through the replay."""
+    """A job in the replay."""
 
     number: int
     job: TraceJob
@@ -44,7 +46,7 @@ class JobRun:
     tries: int = 0
     lost_seconds: float = 0.0
     choice: Choice | None = None
-    """While it waits in its cluster for room that the gateway believed it had."""
+    """Whether it waits in its cluster for room that the gateway assumed."""
 
 
 class Simulation:
@@ -72,13 +74,13 @@ class Simulation:
         self._events: list[tuple[float, int, str, Any]] = []
         self._count = self._hits = self._through = 0
         self._coming = self._in_vain = 0
-        """Events to come that are not routine; and how often the gateway has decided in vain since there were any."""
+        """Future events that are not routine, and the number of decisions without effect since the last of them."""
         self._queue: list[tuple[int, float, int]] = []
-        """Waiting jobs by falling priority, then submission, then number."""
+        """Waiting jobs by descending priority, then submission, then number."""
         self._held: list[list[JobRun]] = [[] for _ in plans]
         """By cluster, jobs that its own scheduler has no room for yet."""
         self._stale: set[int] = set()
-        """Clusters that the gateway will hear of before it decides."""
+        """Clusters whose state the gateway reads before it decides."""
         self._is_due = False
         self._next_cycle: float | None = None
 
@@ -107,7 +109,7 @@ class Simulation:
         heapq.heappush(self._events, (instant, self._count, kind, what))
 
     def run(self, progress: Progress | None = None) -> Figures:
-        """Plays all events and gives the figures."""
+        """Plays all events and returns the figures."""
         self._by_number = {run.number: run for run in self.runs}
         self._begin()
         now = told = 0.0
@@ -137,7 +139,7 @@ class Simulation:
         return self.tally.figures(self._gateway.name, self.runs, self.unplaceable, now)
 
     def _is_stuck(self) -> bool:
-        """True if nothing will ever change: all that is left are jobs that the gateway would not place on idle clusters."""
+        """True if nothing will ever change: only jobs are left that the gateway does not place on idle clusters."""
         self._in_vain = 0 if self._coming else self._in_vain + 1
         return self._in_vain > 2 * len(self.layout.plans) + 2
 
@@ -149,7 +151,7 @@ class Simulation:
                 self._at(change.at, "price", (number, change))
             every = self._age(number)
             if every:
-                # clusters do not all tell at the same instant
+                # clusters do not all report at the same time
                 self._at(every * (number + 1) / len(self.layout.plans), "summary", (number, every))
         if self.conditions.failures is not None:
             self._at(self.conditions.since + self.conditions.failures.every_seconds, "fail")
@@ -193,7 +195,7 @@ class Simulation:
         self._next_cycle = None
 
     def _decide(self, now: float) -> None:
-        """Lets the gateway decide if something has happened and it is time."""
+        """Lets the gateway decide if something has happened and the interval has passed."""
         if not self._is_due:
             return
         every = self.conditions.cycle_seconds
@@ -211,7 +213,7 @@ class Simulation:
             self._send(choice, now)
 
     def _hear(self) -> None:
-        """Brings what the gateway knows of the stale clusters up to date: what is free there, less what is on its way."""
+        """Updates the gateway's knowledge of the stale clusters: what is free there, less dispatched jobs that wait."""
         known = self.known
         for cluster in sorted(self._stale):
             nodes = self.layout.slice(cluster)
@@ -245,7 +247,7 @@ class Simulation:
             self.tally.late += 1
 
     def _changed(self, cluster: int, *, is_news: bool = True) -> None:
-        """The gateway hears of it at once unless it depends on summaries; its own doing is no news to it."""
+        """Notifies the gateway immediately, unless it depends on summaries; its own actions do not count as news."""
         if not self._age(cluster):
             self._stale.add(cluster)
             self._is_due = self._is_due or is_news
@@ -284,7 +286,7 @@ class Simulation:
             self._through += 1
 
     def _stop(self, run: JobRun, now: float) -> None:
-        """Gives back what the job held, and lets jobs that the cluster kept waiting have it."""
+        """Frees the job's devices, and starts jobs that wait for them in the cluster."""
         for node, devices in run.places:
             self.truth.give_back(node, run.job, devices)
         run.places, run.started = [], None
@@ -301,7 +303,7 @@ class Simulation:
         failures = self.conditions.failures
         assert failures is not None
         if now + failures.every_seconds <= self.until:
-            # what fails for ever would keep a long job without checkpoints from its end for ever
+            # endless failures would prevent a long job without checkpoints from ever ending
             self._at(now + failures.every_seconds, "fail")
         self._hits += 1
         node = int(self._hits * STRIDE % 1 * len(self.layout.machines))
@@ -309,14 +311,14 @@ class Simulation:
             self.tally.failures += 1
 
     def _draw_interruption(self, node: int, now: float) -> None:
-        """When the node will be taken back, unless that is after the figures' window (see `_fail`)."""
+        """Draws when the node is reclaimed, unless that is after the figures' window (see `_fail`)."""
         chance, mean_seconds = self._chances[node]
         instant = now + float(chance.exponential(mean_seconds))
         if instant <= self.until:
             self._at(instant, "interrupt", node)
 
     def _interrupt(self, node: int, now: float) -> None:
-        """A spot node is taken back."""
+        """A spot node is reclaimed."""
         self._draw_interruption(node, now)
         if self._lose_node(node, now, self.conditions.reclaimed_seconds):
             self.tally.interruptions += 1

@@ -1,4 +1,4 @@
-"""Keeps count while a replay runs: GPU time, money, lost work, and how full the fleet and the queue were over time."""
+"""The counters of a replay: GPU time, cost, lost work, and the load of the fleet and the queue over time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,23 +28,23 @@ class _Meter:
 
 @dataclass(slots=True)
 class Sums:
-    """What a cluster has done so far. GPU time in seconds within the window, money over the whole replay."""
+    """A cluster's sums so far: GPU time in seconds within the window, cost over the whole replay."""
 
     held: float = 0.0
     cost: Decimal = field(default_factory=Decimal)
     unpriced: float = 0.0
-    """GPU seconds for which there was no price."""
+    """GPU seconds without a price."""
     starts: int = 0
 
 
 class Tally:
-    """The books of one replay."""
+    """The counters of one replay."""
 
     def __init__(self, layout: Layout, since: float, until: float, samples: int) -> None:
         self.layout, self.since, self.until = layout, since, until
         self.sums = [Sums() for _ in layout.plans]
         self.lost = 0.0
-        """GPU seconds of work within the window that had to be done again."""
+        """GPU seconds of work within the window that had to be repeated."""
         self.failures = self.interruptions = self.preemptions = self.late = 0
         self.down = 0.0
         """GPU seconds within the window of nodes that were down."""
@@ -58,11 +58,11 @@ class Tally:
         self._fragments: Fragments | None = None
 
     def expect(self, jobs: Sequence[TraceJob]) -> None:
-        """Tells which pods usually come."""
+        """Sets the usual pods."""
         self._fragments = Fragments(self.layout, jobs)
 
     def advance(self, now: float, truth: Shelves, queued: int) -> None:
-        """Time has passed since the last call, and nothing else."""
+        """Accounts for the time since the last call, in which nothing else happened."""
         if now > self._now:
             self.curve.add(self._now, now, self._allocated / WHOLE, queued)
             seconds = self._inside(self._now, now)
@@ -84,7 +84,7 @@ class Tally:
         self.sums[cluster].starts += 1
 
     def charge_to(self, number: int, now: float) -> None:
-        """Writes a running job's bill up to now."""
+        """Charges a running job up to now."""
         meter = self._meters[number]
         sums = self.sums[meter.cluster]
         if meter.price is None:
@@ -94,25 +94,25 @@ class Tally:
         meter.since = now
 
     def reprice(self, number: int, price: Decimal) -> None:
-        """From now on the running job costs so much per GPU and hour."""
+        """Sets the running job's price per GPU and hour from now on."""
         self._meters[number].price = price
 
     def stop(self, number: int, now: float) -> None:
-        """A job gives its GPUs back."""
+        """A job frees its GPUs."""
         self.charge_to(number, now)
         meter = self._meters.pop(number)
         self._allocated -= meter.milli
         self.sums[meter.cluster].held += self._inside(meter.started, now) * meter.milli / WHOLE
 
     def lose(self, job: TraceJob, start: float, end: float) -> None:
-        """A run was cut short: what it did between these instants has to be done again."""
+        """A run was interrupted: its work between these times must be repeated."""
         self.preemptions += 1
         self.lost += self._inside(start, end) * job.milli / WHOLE
 
     def figures(
         self, gateway: str, runs: Sequence["JobRun"], unplaceable: Sequence["JobRun"], now: float
     ) -> Figures:  # fmt: skip
-        """All that is told of the replay."""
+        """All figures of the replay."""
         lines = tuple(_line(run, self.layout) for run in runs)
         never = tuple(_line(run, self.layout) for run in unplaceable)
         return figures_of(gateway, self, lines, never, now)

@@ -1,4 +1,4 @@
-"""Traces of jobs as CSV, in three formats that are told apart by their header.
+"""Traces of jobs as CSV, in three formats, which differ by their header.
 
     our own      job, submitted_at (seconds, or an instant with its offset), seconds (empty = to the end), pods, gpus (per pod)
                  and as wanted gpu_milli, cpu_millicores, memory_mib, models (joined by |), priority, tenant, estimated_seconds,
@@ -7,7 +7,7 @@
                  scheduled_time (seconds): one pod each. Without times a pod comes every second and none departs
     Philly       job_id, num_gpu, submit_time, duration (milliseconds): more GPUs than a node has are a gang of whole nodes
 
-Other columns are passed over. Every error names file, line and column.
+Other columns are ignored. Every error names file, line and column.
 """
 
 import csv
@@ -31,7 +31,7 @@ MILLISECONDS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """What to assume where a trace does not tell: Philly's jobs have only GPUs."""
+    """Assumptions for values that a trace does not have: Philly's jobs have only GPUs."""
 
     gpus_per_node: int = 8
     millicores_per_gpu: int = 6_000
@@ -72,7 +72,7 @@ class _Row:
         return int(value)
 
     def instant(self, column: str) -> float:
-        """Seconds; of an instant, since 1970."""
+        """Seconds; for a time with an offset, since 1970."""
         text = self.text(column)
         if "T" not in text.upper():
             return self.number(column)
@@ -86,7 +86,7 @@ class _Row:
 
 
 def read_trace(name: str, text: str, shaping: Shaping | None = None) -> tuple[TraceJob, ...]:
-    """The jobs in order of submission, the first at second 0. `name` is what errors call the file."""
+    """The jobs in order of submission, the first at second 0. `name` is the file's name in errors."""
     rows = _rows(name, text)
     header, first = rows
     read = _reader(name, header)
@@ -120,7 +120,7 @@ def _rows(name: str, text: str) -> tuple[dict[str, int], _Lines]:
 
 
 def compressed(jobs: Sequence[TraceJob], gpus: int, load: float) -> tuple[TraceJob, ...]:
-    """The jobs with submissions pressed together or stretched until they ask for this share of the GPUs' time."""
+    """The jobs with submissions compressed or stretched until they request this share of the GPUs' time."""
     asked = sum(job.milli / WHOLE * job.seconds for job in jobs if job.seconds is not None)
     last = max((job.submitted for job in jobs), default=0.0)
     if not (asked and last and gpus and load):
@@ -217,7 +217,7 @@ COLUMNS = (
     *OWN, "gpu_milli", "cpu_millicores", "memory_mib", "models", "priority", "tenant", "estimated_seconds",
     "checkpoint_seconds", "kind",
 )  # fmt: skip
-"""Of our own format, in the order in which it is written."""
+"""The columns of our own format, in the order of the output."""
 
 
 def own_row(job: TraceJob) -> dict[str, Any]:

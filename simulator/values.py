@@ -1,4 +1,4 @@
-"""What a replay is made of. Instants and durations are seconds of virtual time, GPUs are counted whole or in thousandths."""
+"""The values of a replay. Times and durations are seconds of virtual time; GPUs are counted whole or in thousandths."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Literal, TypeAlias
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-"""Where the engine sees virtual time begin."""
+"""The start of virtual time for the engine."""
 WHOLE = 1000
 HOUR = 3600.0
 
@@ -21,7 +21,7 @@ class ReplayError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node. `flavor` names what its GPUs are (its cores, if it has none) in the cluster's prices."""
+    """A node. `flavor` is the name of its GPUs (its cores, if it has none) in the cluster's prices."""
 
     name: str
     flavor: str
@@ -38,7 +38,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """From this second on a unit of the flavor costs so much an hour."""
+    """The hourly price of a unit of the flavor from this second on."""
 
     at: float
     flavor: str
@@ -47,9 +47,9 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """A cluster: its nodes, what a unit of each flavor costs an hour, and how its own scheduler picks nodes.
+    """A cluster: its nodes, the hourly price of a unit of each flavor, and how its own scheduler picks nodes.
 
-    With `hints` it follows the nodes that the gateway names, if the gateway names some.
+    With `hints` it follows the nodes that the gateway names, if any.
     """
 
     name: str
@@ -60,14 +60,16 @@ class ClusterPlan:
     hints: bool = True
     region: str = ""
     summary_seconds: float | None = None
-    """How often the gateway learns what is free here; None = as the whole replay."""
+    """The interval at which the gateway learns what is free here; None = the replay's default."""
     interruptions: Mapping[str, float] = field(default_factory=dict)
-    """How often an hour a node of a spot flavor is taken back; nodes of flavors that are not named never are."""
+    """How many times an hour a node of a spot flavor is reclaimed; nodes of other flavors never are."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A gang of `pods` equal pods. `seconds` is how long it runs once it has started; None = to the end of the replay."""
+    """A gang of `pods` equal pods. `seconds` is how long it runs once it has started; None = to the
+    end of the replay.
+    """
 
     name: str
     submitted: float
@@ -76,28 +78,28 @@ class TraceJob:
     gpus: int
     """Devices per pod."""
     gpu_milli: int = WHOLE
-    """What it takes of each; less than a whole only with one device."""
+    """What it uses of each device; less than a whole only with one device."""
     cpu_millicores: int = 0
     memory_mib: int = 0
     models: tuple[str, ...] = ()
     priority: int = 0
     tenant: str = "trace"
     estimated_seconds: int | None = None
-    """What its user says it will take."""
+    """The user's estimate of its run time."""
     checkpoint_seconds: int | None = None
-    """How much work at most it loses when it is cut short; None: all of its run."""
+    """The most work that an interruption loses; None: its whole run."""
     kind: str = ""
-    """Equal for jobs whose runs are alike; empty if the trace does not tell."""
+    """Equal for jobs with similar runs; empty if the trace does not have it."""
 
     @property
     def milli(self) -> int:
-        """All that the gang takes, in thousandths of a GPU."""
+        """The total use of the gang, in thousandths of a GPU."""
         return self.pods * self.gpus * self.gpu_milli
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """A node fails every so often, in turn by a fixed stride, and comes back repaired after a while."""
+    """Nodes fail at a fixed interval, one after the other by a fixed stride, and return repaired after a while."""
 
     every_seconds: float
     repair_seconds: float
@@ -108,20 +110,21 @@ class Conditions:
     """How a replay is run."""
 
     summary_seconds: float = 0.0
-    """How old what the gateway knows of a cluster may get; 0 = it sees everything at once."""
+    """The largest age of the gateway's knowledge of a cluster; 0 = it sees everything immediately."""
     cycle_seconds: float = 0.0
-    """How far apart decisions are at least; 0 = whenever something has happened."""
+    """The shortest interval between decisions; 0 = whenever something has happened."""
     failures: Failures | None = None
     seed: int = 1
-    """Of the draws that decide when spot nodes are taken back: the same instants whoever decides."""
+    """The seed of the draws of spot reclaims: the same times for every gateway."""
     reclaimed_seconds: float = 600.0
-    """How long a spot node that was taken back stays away."""
+    """How long a reclaimed spot node is absent."""
     checkpoint_seconds: int | None = None
-    """Of jobs that do not tell their own. Jobs on a node that goes wait again, and go on from their last checkpoint."""
+    """The default for jobs without their own. Jobs on a lost node wait again, and continue from their last
+    checkpoint."""
     since: float = 0.0
     until: float | None = None
-    """Figures count between these instants; without an end, until the last job was submitted. Jobs then run on to their
-    ends, unless `stops` is set."""
+    """Figures count between these times; without an end, until the last job was submitted. Jobs then run to their ends,
+    unless `stops` is set."""
     stops: bool = False
     samples: int = 240
     """Points of the curves over time."""

@@ -1,4 +1,4 @@
-"""Nodes in virtual time: what is free on each, device by device. Knows nothing of the engine."""
+"""Nodes in virtual time: what is free on each, device by device. Independent of the engine."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from .values import WHOLE, ClusterPlan, Machine, TraceJob
 
 
 class Layout:
-    """The nodes of all clusters in one row of numbers; what never changes about them."""
+    """The constant properties of the nodes of all clusters, which are numbered in one sequence."""
 
     def __init__(self, plans: Sequence[ClusterPlan]) -> None:
         self.plans = tuple(plans)
@@ -32,7 +32,7 @@ class Layout:
 
     @property
     def capacity(self) -> int:
-        """GPUs in all."""
+        """The total number of GPUs."""
         return int(self.gpus.sum())
 
     def slice(self, cluster: int) -> slice:
@@ -49,7 +49,7 @@ class Layout:
 
 
 class Shelves:
-    """What is free on the nodes: as it is, or as somebody believes it to be."""
+    """What is free on the nodes: the real state, or a gateway's view of it."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -58,17 +58,17 @@ class Shelves:
         self.is_down: Mask = np.zeros(len(layout.machines), dtype=np.bool_)
 
     def copy_cluster(self, other: "Shelves", nodes: slice) -> None:
-        """Makes these nodes what they are in the other."""
+        """Copies the state of these nodes from the other."""
         for name in ("cpu", "memory", "pods", "devices", "is_down"):
             getattr(self, name)[nodes] = getattr(other, name)[nodes]
 
     def extract(self, nodes: slice) -> Ints:
-        """All that is known of these nodes, a row each."""
+        """The state of these nodes, a row each."""
         columns = (self.cpu, self.memory, self.pods, self.is_down)
         return np.column_stack([self.devices[nodes], *(column[nodes] for column in columns)])
 
     def room(self, job: TraceJob, nodes: slice) -> Ints:
-        """How many of the job's pods each of these nodes has room for now."""
+        """The number of the job's pods that each of these nodes has room for now."""
         room: Ints = np.where(self.is_down[nodes], 0, self.pods[nodes])
         for asked, free in ((job.cpu_millicores, self.cpu), (job.memory_mib, self.memory)):
             if asked:
@@ -89,9 +89,9 @@ class Shelves:
         return idle
 
     def take(self, node: int, job: TraceJob, *, is_believed: bool = False) -> list[int]:
-        """One pod's place on a node: whole devices are the first free ones, a part is of the tightest device that has it.
+        """Takes one pod's devices on a node: the first free whole ones, or a part of the tightest device that has it.
 
-        What is only believed may go below nothing; in truth it may not.
+        A gateway's view may go below zero; the real state may not.
         """
         self.cpu[node] -= job.cpu_millicores
         self.memory[node] -= job.memory_mib

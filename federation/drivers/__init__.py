@@ -1,1 +1,1 @@
-"""What this room calls outside of clusters: the installation's policy hooks."""
+"""External calls of this room besides clusters: the installation's policy hooks."""

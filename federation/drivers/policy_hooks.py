@@ -1,8 +1,9 @@
-"""The installation's own rules at submission: Python entry points of the group `switchyard.policies`, and one HTTP hook.
+"""The installation's own rules at submission: Python entry points of the group `switchyard.policies`, and one HTTP
+hook.
 
-The URL is the administrator's and still goes through the egress guard: its name is resolved and judged for every
-request, and connections go to the address that was judged. Redirects are not followed, proxies not used, answers are
-capped, and the time for it all is limited.
+The administrator's URL also goes through the egress guard: its name is resolved and checked for every request, and
+connections use the checked address. Redirects and proxies are not used, answers are capped, and the total time is
+limited.
 """
 
 import asyncio
@@ -40,29 +41,29 @@ GROUP = "switchyard.policies"
 MAX_ANSWER_BYTES = 64 * 1024
 CONCURRENT_QUESTIONS = 8
 MANY_SECONDS = 20.0
-"""For all jobs of one request together: well within what a web worker may take."""
+"""The time limit for all jobs of one request together: well within a web worker's limit."""
 GRACE_SECONDS = 1.0
 OK = 200
 
 
 def has_hooks() -> bool:
-    """Whether there is anybody to ask. Costs next to nothing."""
+    """Whether any hook is configured. Costs next to nothing."""
     return bool(settings.POLICY_URL) or bool(installed_hooks())
 
 
 @lru_cache(maxsize=1)
 def installed_hooks() -> tuple[EntryPoint, ...]:
-    """The entry points that this process has, by name; looked for once."""
+    """The entry points of this process, by name; searched once."""
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)))
 
 
 def ask_installed(hook: EntryPoint, question: Question) -> Said:
-    """What an entry point says. It runs in this process, so nothing limits its time but itself."""
+    """The answer of an entry point. It runs in this process, so only it can limit its time."""
     try:
         answer = hook.load()(spec_json(question.spec), question.asker)
         if not isinstance(answer, dict):
             return HookFailed(f"{hook.name} answered with {type(answer).__name__} instead of a dict")
-        # Once through JSON: whatever classes it used, what is read afterwards is plain.
+        # Once through JSON: whatever its classes, the values are plain afterwards.
         fields: dict[str, Any] = loads(encode(answer))
         return {**dict.fromkeys(JOB_FIELDS), **fields}
     except PolicyRefused as refused:
@@ -73,7 +74,7 @@ def ask_installed(hook: EntryPoint, question: Question) -> Said:
 
 
 def ask_server(questions: Sequence[Question]) -> list[Said]:
-    """What the HTTP hook says of each, in order. One question takes POLICY_SECONDS at most, all of them MANY_SECONDS."""
+    """The answers of the HTTP hook, in order. One question takes at most POLICY_SECONDS, all of them MANY_SECONDS."""
     each = float(settings.POLICY_SECONDS)
     whole = each if len(questions) == 1 else max(each, MANY_SECONDS)
     said: list[Said] = [HookNotAsked("there was no time left to ask") for _ in questions]
@@ -88,7 +89,7 @@ def ask_server(questions: Sequence[Question]) -> list[Said]:
 async def _ask_all(
     hook: HookServer, questions: Sequence[Question], said: list[Said], seconds: tuple[float, float]
 ) -> None:
-    """Fills `said` as answers come. Raises DriverError when the hook's address cannot be had."""
+    """Fills `said` as answers arrive. Raises DriverError if the hook's address is not available."""
     each, whole = seconds
     end = asyncio.get_running_loop().time() + whole
     try:
@@ -142,7 +143,7 @@ async def _exchange(session: aiohttp.ClientSession, hook: HookServer, address: s
         headers=_headers(hook),
         server_hostname=None if hook.is_plain else hook.server.host,
         allow_redirects=False,
-        timeout=aiohttp.ClientTimeout(total=None),  # the caller's is the only one
+        timeout=aiohttp.ClientTimeout(total=None),  # only the caller's timeout applies
     ) as answer:
         if answer.status != OK:
             raise HookFailed(f"it answered {answer.status}")
@@ -174,7 +175,7 @@ def _headers(hook: HookServer) -> Mapping[str, str]:
 
 
 def _address_of(hook: HookServer) -> str:
-    """The address to connect to, judged now. Raises DriverError."""
+    """The address to connect to, checked now. Raises DriverError."""
     address = checked_address(hook.server)
     if hook.is_plain and not ip_address(address).is_loopback:
         raise DriverError("without TLS, only a hook on this host is allowed")
@@ -188,7 +189,7 @@ def _hook_server(url: str) -> HookServer:
 
 @lru_cache(maxsize=4)
 def _tls(ca_pem: str) -> ssl.SSLContext:
-    """Reading the system's authorities takes longer than a whole question, so it is done once."""
+    """The TLS context, made once because reading the system's authorities takes longer than a whole question."""
     context = ssl.create_default_context(cadata=ca_pem or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context

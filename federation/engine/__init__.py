@@ -1,1 +1,3 @@
-"""Pure decisions on a job's life, from what a user writes to the objects on a cluster. Which job runs where: placement."""
+"""Pure decisions on a job's life, from the user's input to the objects on a cluster. `placement` decides which job runs
+where.
+"""

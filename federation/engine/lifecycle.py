@@ -1,15 +1,15 @@
-"""The states of jobs and attempts, and which may follow which (reference: docs/reference/states.md).
+"""The states of jobs and attempts, and their allowed transitions (reference: docs/reference/states.md).
 
     job      queued → dispatching → running → succeeded | failed
              queued, dispatching, running → cancelling → cancelled
-             dispatching, running → queued   (the attempt came to nothing, and the job may run again)
+             dispatching, running → queued   (the attempt ended without a result, and the job may run again)
     attempt  reserved → created → starting → running → succeeded | failed | cancelled | preempted
              reserved, created → abandoned   (never started)
-             starting, running ⇄ unknown   (the cluster is lost);   unknown → lost   (somebody attests that it is dead)
+             starting, running ⇄ unknown   (the cluster is lost);   unknown → lost   (attested as dead)
 
 Terminal states absorb. A queued job that is cancelled passes through `cancelling` too, in the same transaction.
-A fast job may be seen to end before it was ever seen to run, so `dispatching` and `starting` lead to the ends as well.
-Each move has a writer (`operations.transitions`) and a test that makes it (tests/rooms/federation/test_transitions.py).
+The gateway may see a fast job end before it sees it run, so `dispatching` and `starting` also lead to terminal states.
+Each transition has a writer (`operations.transitions`) and a test (tests/rooms/federation/test_transitions.py).
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ JOB_MOVES = _moves(
     failed="",
     cancelled="",
 )
-"""`cancelling` leads to `cancelled` only: cancel wins and sticks, whatever the cluster still reports."""
+"""`cancelling` leads only to `cancelled`: cancellation is final, whatever the cluster still reports."""
 
 ATTEMPT_MOVES = _moves(
     reserved="created abandoned",

@@ -1,4 +1,4 @@
-"""Names on the cluster and the grammars of names that users may choose."""
+"""Names on the cluster, and the grammars of names that users choose."""
 
 import base64
 import re
@@ -18,7 +18,7 @@ SIMULATED_EXIT_CODE = "sim.switchyard.dev/exit-code"
 RESERVED_LABEL_DOMAINS = ("kubernetes.io", "k8s.io", "kueue.x-k8s.io", "switchyard.dev")
 
 dns_label = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?").fullmatch
-"""Matches an RFC 1123 label: what jobs, pod sets and clusters are called."""
+"""Matches an RFC 1123 label: the names of jobs, pod sets and clusters."""
 gpu_model = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}").fullmatch
 mig_profile = re.compile(r"[1-9]g\.[1-9][0-9]{0,2}gb([.+]me)?").fullmatch
 region_pattern = re.compile(r"[a-z0-9*]([a-z0-9*-]{0,62})").fullmatch
@@ -51,14 +51,16 @@ def object_name(attempt_id: UUID, position: int) -> str:
 
 
 def namespace_of(tenant_path: str, tenant_id: UUID) -> str:
-    """A tenant's namespace: `swy-{its name, cut}-{the last 8 hex of its id}` (the first 8 are a time, shared by siblings)."""
+    """A tenant's namespace: `swy-{its name, cut}-{the last 8 hex of its id}` (the first 8 are a time, shared by
+    siblings).
+    """
     tail = f"-{tenant_id.hex[-8:]}"
     slug = tenant_path.rpartition("/")[2][: MAX_LABEL - len(PREFIX) - len(tail)].rstrip("-")
     return f"{PREFIX}{slug}{tail}"
 
 
 def label_key_fault(key: str, *, allow_simulation: bool) -> tuple[str, str] | None:
-    """What is wrong with a label key that a user chose, as code and detail."""
+    """The fault of a label key that a user chose, as code and detail."""
     domain, slash, name = key.rpartition("/")
     if not _label_name(name) or (slash and (len(domain) > MAX_DNS_NAME or not _domain(domain))):
         return (
@@ -73,7 +75,7 @@ def label_key_fault(key: str, *, allow_simulation: bool) -> tuple[str, str] | No
 
 
 def environment_fault(name: str) -> tuple[str, str] | None:
-    """What is wrong with an environment variable's name that a user chose."""
+    """The fault of an environment variable's name that a user chose."""
     if not environment_name(name):
         return "bad_format", "letters, digits and '_', not starting with a digit, at most 128"
     if name in _ENVIRONMENT_REFUSED or name.startswith(_ENVIRONMENT_PREFIXES_REFUSED):
@@ -82,7 +84,7 @@ def environment_fault(name: str) -> tuple[str, str] | None:
 
 
 def id_in(labels: Mapping[str, str], key: str) -> UUID | None:
-    """The id that a label of ours holds; None where there is none that could be one."""
+    """The id in a label of ours; None if the label is missing or is not an id."""
     try:
         return UUID(labels.get(key, ""))
     except ValueError:
@@ -90,7 +92,7 @@ def id_in(labels: Mapping[str, str], key: str) -> UUID | None:
 
 
 def image_fault(image: str, *, require_digest: bool) -> tuple[str, str] | None:
-    """What is wrong with an image reference: grammar, a registry named by number or loopback, or no digest."""
+    """The fault of an image reference: grammar, a registry given by IP address or loopback name, or no digest."""
     parts = _image(image)
     if parts is None:
         return "bad_format", "write the image as registry/path:tag or registry/path@sha256:digest"

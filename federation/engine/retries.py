@@ -1,7 +1,7 @@
-"""Why an attempt failed, and whether its job goes on: by cause, as often as its spec allows.
+"""Why an attempt failed, and whether its job is retried: by cause, up to the number that its spec allows.
 
-What a cluster does to a pod is written on the pod (the condition DisruptionTarget, whose reason says who did it) and, where a
-pod is gone before anybody saw that, in the words of its Job. All else is the program's own doing.
+If the cluster interrupts a pod, the pod has the condition DisruptionTarget, whose reason names the actor. If the pod is
+gone before the gateway sees that, the Job's failure message says so. Every other failure is the program's own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,22 +17,22 @@ LEAST_PAUSE_SECONDS = 60
 MOST_PAUSE_SECONDS = 600
 SPOT = "spot"
 _SHUTDOWN = frozenset({"Terminated", "NodeShutdown", "Shutdown"})
-"""Why a kubelet ends pods as its node goes down in good order."""
+"""The reason with which a kubelet ends pods in a graceful shutdown of its node."""
 
 
 class Cause(StrEnum):
-    """Why an attempt came to nothing; also the reason that it ends with."""
+    """Why an attempt failed; also the reason that it ends with."""
 
     PREEMPTED = ReasonCode.PREEMPTED.value
-    """Its place was taken from it: by a pod of more weight, or by somebody who emptied the node."""
+    """A pod of higher priority or a drain of the node took its place."""
     NODE_LOST = ReasonCode.NODE_LOST.value
-    """Its node is gone, or was given up."""
+    """Its node is gone, or was declared lost."""
     SPOT = ReasonCode.SPOT.value
     """The same on spot capacity: it was reclaimed."""
     INFRASTRUCTURE = ReasonCode.INFRASTRUCTURE.value
-    """The node could not go on with it, or the cluster does not say what happened."""
+    """The node could not continue it, or the cluster does not report what happened."""
     PROGRAM = ReasonCode.PROGRAM_FAILED.value
-    """Nobody did anything to it."""
+    """The program failed on its own."""
 
 
 _BY_REASON: Mapping[str, Cause] = {
@@ -42,13 +42,13 @@ _BY_REASON: Mapping[str, Cause] = {
     "DeletionByPodGC": Cause.NODE_LOST,
 }
 _RECLAIMED = frozenset({"EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"})
-"""What the end of a spot node looks like; a pod of more weight takes a place there as anywhere."""
+"""The causes that mean the end of a spot node; preemption by a pod of higher priority is the same as on other nodes."""
 INTERRUPTIONS = frozenset(Cause) - {Cause.PROGRAM}
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a job goes on after an attempt failed, by cause. The program's own failure counts only when asked."""
+    """The number of retries after failed attempts, by cause. The program's own failure is retried only on request."""
 
     preempted: int = USUAL_RETRIES
     node_lost: int = USUAL_RETRIES
@@ -57,7 +57,7 @@ class Retries:
     program: int = 0
 
     def of(self, cause: Cause) -> int:
-        """How many retries this cause has."""
+        """The number of retries for this cause."""
         return int(getattr(self, "program" if cause == Cause.PROGRAM else cause.value))
 
 
@@ -66,12 +66,12 @@ RETRY_FIELDS = frozenset(field.name for field in fields(Retries))
 
 
 def retries_json(retries: Retries) -> dict[str, int]:
-    """The normal form, as it is stored and shown."""
+    """The normal form, as stored and shown."""
     return asdict(retries)
 
 
 def retries_of(stored: Mapping[str, Any]) -> Retries:
-    """What a stored spec says of retries."""
+    """The retries in a stored spec."""
     return Retries(**stored["retries"]) if "retries" in stored else NO_WISHES
 
 
@@ -86,7 +86,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is known of a failed attempt: its pods, what its Jobs say of their failure, and the capacity it ran on."""
+    """What is known of a failed attempt: its pods, its Jobs' failure messages, and the capacity it ran on."""
 
     pods: Sequence[Told]
     words: Sequence[str] = ()
@@ -94,7 +94,7 @@ class Failure:
 
 
 def cause_of(failure: Failure) -> Cause:
-    """Why it failed. Where a pod was disrupted, its peers fail for want of it, whatever code they end with."""
+    """Why it failed. If a pod was disrupted, its peers fail because they miss it, whatever their exit code."""
     causes = {_cause_of_pod(pod) for pod in failure.pods if pod.disruption}
     if causes:
         return next(cause for cause in Cause if cause in causes)
@@ -113,10 +113,10 @@ def _cause_of_pod(pod: Told) -> Cause:
 
 
 def may_go_on(retries: Retries, cause: Cause, ends: Iterable[str]) -> bool:
-    """Whether one more attempt is allowed. `ends` are the reasons of all attempts that have ended, this one among them."""
+    """Whether one more attempt is allowed. `ends` are the reasons of all ended attempts, including this one."""
     return sum(end == cause for end in ends) <= retries.of(cause)
 
 
 def pause_seconds(times: int) -> int:
-    """How long a job keeps away from a cluster that has interrupted it so many times lately."""
+    """The number of seconds for which a job avoids a cluster that has recently interrupted it `times` times."""
     return min(LEAST_PAUSE_SECONDS << min(times - 1, 10), MOST_PAUSE_SECONDS)

@@ -1,7 +1,7 @@
-"""Which reported pods count: those of objects that we made, where we made them, and never more than we asked for.
+"""Which reported pods count: those of objects that we made, where we made them, and never more than we requested.
 
-An object's pods have `places`: as many as run at the same time. A pod takes one for its index, and no two pods have one
-place at the same moment. Where a Job has more indices than places, a pod takes any that is free.
+An object has a place for each pod that may run at the same time. A pod takes the place of its index, and no two pods
+have the same place at the same time. If a Job has more indices than places, a pod takes any free place.
 """
 
 import re
@@ -16,15 +16,15 @@ from clusters.engine.clocks import Era, on_our_clock
 from .names import LABEL_ATTEMPT, LABEL_INSTALL, LABEL_JOB, LABEL_SPEC_HASH
 
 TOLERANCE = timedelta(seconds=2)
-"""Kubernetes writes whole seconds, and clocks differ a little: instants this far outside our own bounds are believed."""
+"""The tolerance for times outside our own bounds: Kubernetes writes whole seconds, and clocks differ a little."""
 LATE_NEWS = timedelta(minutes=1)
-"""How old a sighting of a running pod may be when it is written down. A pod that is said to have ended longer before it was
-last seen to run ended when it was.
+"""How old a sighting of a running pod may be when it is recorded. If the reported end is earlier than the last sighting
+of the running pod by more than this, the last sighting counts as the end.
 """
 LATE_PODS = timedelta(days=7)
-"""A pod that is over and was never seen counts for so long after its attempt was settled; one that runs always counts."""
+"""An ended pod that was never seen counts for this long after its attempt was settled; a running pod always counts."""
 MOST_RUNS = 100
-"""Pods that one index may have had: where Kueue takes quota back, a Job's pods are made anew."""
+"""The most pods that one index may have had: when Kueue reclaims quota, a Job's pods are created again."""
 PHASES = frozenset({"Pending", "Running", "Succeeded", "Failed", "Unknown"})
 LONGEST_REASON = 300
 LONGEST_DISRUPTION = 60
@@ -56,7 +56,7 @@ TOLD: Mapping[str, str] = {
     ALREADY_ANOTHERS: "pods that had another index before",
     WRONG_JOB: "ended Jobs with the uid of a Switchyard Job and another name or namespace",
 }
-"""What reports that do not count are of, by fault."""
+"""The subject of reports that do not count, by fault."""
 
 
 class Pod(Protocol):
@@ -91,7 +91,7 @@ class Pod(Protocol):
 
 
 class Spell(Protocol):
-    """From when to when something ran, as its cluster tells it."""
+    """The period in which something ran, as its cluster reports it."""
 
     @property
     def started_at(self) -> datetime | None: ...
@@ -108,7 +108,7 @@ class EndedJob(Spell, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An object of ours as we asked for it: `indices` pods in all, `places` of them at the same time."""
+    """An object of ours as we requested it: `indices` pods in total, `places` of them at the same time."""
 
     object_id: int
     attempt_id: UUID
@@ -127,8 +127,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A pod that counts, or counted. `until_at` is when nobody sees it run any more, None while it runs; `running_at` is when
-    it was last seen to run.
+    """A pod that counts, or counted. `until_at` is the end of its sightings, None while it runs; `running_at` is the
+    last time it was seen running.
     """
 
     uid: str
@@ -141,8 +141,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What is written down of a pod that counts. `is_estimated`: its instants are not those that the cluster told.
-    `is_back`: it was taken to be gone, and runs.
+    """What is recorded of a pod that counts. `is_estimated`: its times are not those that the cluster reported.
+    `is_back`: it was considered gone, and runs.
     """
 
     uid: str
@@ -162,12 +162,12 @@ class Sighting:
 
 
 def is_uid(text: str) -> bool:
-    """Whether this can be an object's uid; anything else must not even be looked for."""
+    """Whether this can be an object's uid; anything else must not be looked up."""
     return _UID(text) is not None
 
 
 def fault_of(pod: Pod, asked: Asked | None, install: str) -> str:
-    """Why the pod is none of that object, whatever else is known; empty if it is one."""
+    """Why the pod does not belong to that object, independently of other pods; empty if it does."""
     if asked is None:
         return UNKNOWN_OWNER
     if _NAME(pod.name) is None or _UID(pod.uid) is None or (pod.node and _NAME(pod.node) is None):
@@ -190,10 +190,10 @@ def fault_of(pod: Pod, asked: Asked | None, install: str) -> str:
 def admit(
     asked: Asked, pods: Sequence[Pod], runs: Sequence[Run], now: datetime, gone: Collection[str] = ()
 ) -> tuple[list[Sighting], list[str]]:
-    """What is written down of an object's pods (of which none has a fault), and why the others do not count.
+    """What is recorded of an object's pods (none of which has a fault), and why the others do not count.
 
-    `runs` are those already known of the pods' indices, and of all indices where there are more of them than places. `gone`
-    are uids of pods whose last state it is.
+    `runs` are the known runs of the pods' indices, or of all indices if there are more indices than places. `gone` are
+    the uids of pods for which this is the last state.
     """
     known = {run.uid: run for run in runs}
     so_far = list(runs)
@@ -236,7 +236,9 @@ def _order(pod: Pod) -> tuple[bool, float, str]:
 
 
 def _is_back(pod: Pod, run: Run, runs: Sequence[Run]) -> bool:
-    """Whether a pod that a list lacked is there all the same, and nothing took its place meanwhile: nobody makes it anew."""
+    """Whether a pod that was missing in a list exists after all, and no other pod took its place: a uid is never
+    reused.
+    """
     if not run.is_gone or run.until_at is None or pod.phase != "Running" or pod.finished_at is not None:
         return False
     others = (each for each in runs if each is not run and each.place == run.place)
@@ -244,7 +246,9 @@ def _is_back(pod: Pod, run: Run, runs: Sequence[Run]) -> bool:
 
 
 def _witnessed(run: Run, seen: Sighting) -> Sighting:
-    """A pod that we saw run has not ended long before that, whatever its cluster's clock says."""
+    """The sighting, corrected: a pod that we saw running did not end long before that, whatever its cluster's clock
+    says.
+    """
     if seen.finished_at is None or run.running_at is None or seen.finished_at >= run.running_at - LATE_NEWS:
         return seen
     return replace(seen, finished_at=run.running_at, is_estimated=True)
@@ -267,7 +271,7 @@ def _place_for(asked: Asked, pod: Pod, runs: Sequence[Run], now: datetime) -> in
 
 
 def _free_since(runs: Sequence[Run], index: int, place: int) -> datetime | None:
-    """When the last pod there, and the last of that index, was seen to be over."""
+    """When both the last pod there and the last pod of that index were seen to have ended."""
     return max(
         (run.until_at for run in runs if run.until_at and (run.place == place or run.index == index)), default=None
     )
@@ -295,7 +299,7 @@ def _sighting(
 
 
 def tally(asked: Asked, job: EndedJob, now: datetime) -> tuple[datetime, datetime, int]:
-    """When an ended Job began and ended, on our clock and within what we witnessed, and how many of its pods have ended."""
+    """When an ended Job started and ended, on our clock and within our own bounds, and the number of its ended pods."""
     began_at, over_at, _ = believable(asked, None, job, now)
     began_at = began_at or asked.committed_at or now
     return began_at, max(began_at, over_at or now), max(0, min(job.ended_pods, asked.indices))
@@ -304,10 +308,11 @@ def tally(asked: Asked, job: EndedJob, now: datetime) -> tuple[datetime, datetim
 def believable(
     asked: Asked, free_since: datetime | None, pod: Spell, now: datetime
 ) -> tuple[datetime | None, datetime | None, bool]:
-    """The pod's instants on our clock, clamped to between our release and now, and whether they are not those it told.
+    """The pod's times on our clock, clamped to between our release and now, and whether they differ from the reported
+    ones.
 
-    A cluster with a wrong clock, or one that lies, can bill neither the past nor the future. What replaces a pod counts
-    from when that one was seen to be over, for until then its place was metered.
+    A cluster with a wrong clock, or with false reports, can bill neither the past nor the future. A replacement counts
+    from the time at which the earlier pod was seen to have ended, because its place was metered until then.
     """
     latest = now + TOLERANCE
     earliest = (asked.committed_at or now) - TOLERANCE

@@ -1,4 +1,4 @@
-"""Pods that will not run however long one waits: what the kubelet says of their containers."""
+"""Detects pods that will never run, from the kubelet's reasons for their containers."""
 
 from datetime import timedelta
 
@@ -16,9 +16,9 @@ HOPELESS = frozenset(
     }
 )
 PATIENCE = timedelta(minutes=5)
-"""A registry may be away for a moment, and the kubelet asks it again."""
+"""The wait before such a pod counts as stuck: a registry may fail briefly, and the kubelet retries."""
 
 
 def is_stuck(phase: str, reason: str) -> bool:
-    """Whether a pod with this phase and reason waits for what nothing there will bring."""
+    """Whether a pod with this phase and reason waits for something that will not happen on its cluster."""
     return phase == "Pending" and reason.partition(":")[0] in HOPELESS

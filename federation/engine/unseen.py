@@ -1,7 +1,7 @@
-"""Pods that began and were gone before anybody saw them run: what their ended Job says of them, as estimates.
+"""Estimates the runs of pods that started and were gone before the observer saw them, from their ended Job.
 
-A Job's controller counts each pod that has ended, and the count outlives the pods. Where it exceeds the pods that were seen to
-begin, the others are taken to have run from the Job's start to its end. No pod can have run for longer.
+A Job's controller counts each ended pod, and the count outlives the pods. If it exceeds the pods that were seen to
+start, the others are assumed to have run from the Job's start to its end. No pod can have run longer.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 LONGEST_WAITED = timedelta(minutes=10)
-"""A pod that was last seen waiting, perhaps long ago, is taken to have run for no longer than this."""
+"""The longest assumed run of a pod that was last seen waiting, perhaps long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A pod that was seen. `held_from` and `held_until` are when it had its place: None if it was not seen to begin.
-    `last_seen_at` is when it was, if nobody saw its end.
+    """A pod that was seen. It had its place from `held_from` until `held_until`: None if it was not seen to start.
+    `last_seen_at` is the last sighting, if its end was not seen.
     """
 
     uid: str
@@ -39,7 +39,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A pod as it is taken to have run; `uid` is empty if it was never seen at all."""
+    """A pod with its assumed run; `uid` is empty if it was never seen."""
 
     uid: str
     index: int
@@ -50,7 +50,7 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """Time in which nothing is known to have held a place."""
+    """A period in which no pod is known to have had a place."""
 
     place: int
     since: datetime
@@ -62,7 +62,7 @@ class _Gap:
 
 
 def unseen_runs(job: Tally, pods: Sequence[Known]) -> list[Unseen]:
-    """The pods that must have run unseen: first those that were last seen waiting, then those that were never seen."""
+    """The pods that must have run unseen: first those last seen waiting, then those never seen."""
     seen_to_end = sum(1 for pod in pods if pod.held_from is not None or pod.last_seen_at is None)
     missing = min(job.pods_over, job.indices) - seen_to_end
     if missing <= 0:
@@ -100,7 +100,7 @@ def _gaps(job: Tally, pods: Iterable[Known]) -> list[_Gap]:
 
 
 def _take_longest(gaps: list[_Gap], places: Collection[int]) -> _Gap | None:
-    """The longest gap of these places, which is no gap any more."""
+    """Removes and returns the longest gap of these places."""
     found = max((gap for gap in gaps if gap.place in places), key=lambda gap: gap.length, default=None)
     if found is not None:
         gaps.remove(found)

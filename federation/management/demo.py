@@ -1,6 +1,6 @@
-"""What the demo consists of: an organisation, its people, a simulated fleet, prices, quotas, and months of work.
+"""The contents of the demo: an organisation, its people, a simulated fleet, prices, quotas, and months of work.
 
-Everything here is made up. Prices resemble what clouds ask for; nothing is drawn from any real organisation.
+All data is invented. Prices resemble those of clouds; nothing comes from a real organisation.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,13 +36,13 @@ class ClusterPlan:
     provider: str
     groups: Sequence[NodeGroup]
     strangers: int = 0
-    """Devices that pods of others hold, so that not all is ours."""
+    """Devices that foreign pods use, so that not all are ours."""
     is_cordoned: bool = False
     trouble: Trouble | None = None
 
 
 def nvidia(product: str, memory_mib: int, count: int = 8) -> dict[str, str]:
-    """What GPU feature discovery says of a node."""
+    """The labels that GPU feature discovery sets on a node."""
     return {
         "nvidia.com/gpu.present": "true",
         "nvidia.com/gpu.product": product,
@@ -91,7 +91,7 @@ SICK, STALE = "ashburn", "toronto"
 
 
 def _sites() -> Iterator[ClusterPlan]:
-    """The many clusters beside the first five: one kind of node each, in different numbers."""
+    """The clusters besides the first five: one kind of node each, in different numbers."""
     kinds = {
         "h100": ({GPU: 8}, H100, 192, 2048),
         "h200": ({GPU: 8}, H200, 192, 2048),
@@ -204,7 +204,7 @@ LIMITS = (  # tenant, resource, amount in base units, clusters
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A kind of job that someone runs, and what it asks for."""
+    """A kind of job that a user runs, and its requests."""
 
     name: str
     tenant: str
@@ -289,7 +289,7 @@ STRANDED = Work(
     ("torchrun", "train.py", "--config", "3b.yaml"), 2, 8, ("H100-80GB",), cpu="96", memory="1Ti", minutes=(120, 240),
     labels={"model": "3b", "stage": "pretrain"}, more={"constraints": {"clusters": [SICK]}},
 )  # fmt: skip
-"""Runs where soon nothing answers, so that there is a job of which nobody knows how it is."""
+"""Runs on a cluster that soon stops answering, so that one job's state is unknown."""
 WAITING = (
     Work(
         "pretrain-70b", "research/language/pretraining", "tomasz", "registry.example/llm/train:2.3",

@@ -1,4 +1,4 @@
-"""State and constraints of this room: jobs and what became of them, tenants' placement policies, advance reservations."""
+"""State and constraints of this room: jobs and their attempts, tenants' placement policies, advance reservations."""
 
 from .jobs import ATTEMPT_LIFECYCLE as ATTEMPT_LIFECYCLE
 from .jobs import JOB_LIFECYCLE as JOB_LIFECYCLE

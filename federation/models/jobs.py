@@ -1,4 +1,4 @@
-"""Jobs, their attempts, the objects those made on clusters, the pods seen there, and what happened when."""
+"""Jobs, their attempts, the attempts' objects on clusters, the pods seen there, and the jobs' timelines."""
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import ArrayField, BigIntegerRangeField, DateTimeRangeField, RangeOperators
@@ -20,7 +20,7 @@ TERMINAL_JOB_STATES = sorted(JOB_LIFECYCLE.terminal)
 
 
 class Job(models.Model):
-    """What a user submitted. `spec` is the validated normal form; `shape` groups jobs that ask for exactly the same."""
+    """A user's submission. `spec` is the validated normal form; `shape` groups jobs with equal requests."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")
@@ -64,7 +64,7 @@ class Job(models.Model):
 
 
 class Attempt(models.Model):
-    """One try to run a job on one cluster. `claim_token` fences workers: a write names the token it was claimed with."""
+    """One run of a job on one cluster. `claim_token` fences workers: a write names the token of its claim."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="attempts")
@@ -179,7 +179,9 @@ class Attempt(models.Model):
 
 
 class RemoteObject(models.Model):
-    """One Kubernetes object of an attempt: one per pod set. The name comes from the attempt, so it can exist only once."""
+    """One Kubernetes object of an attempt: one per pod set. The name comes from the attempt, so it
+    can exist only once.
+    """
 
     id = models.BigAutoField(primary_key=True)
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="remote_objects")
@@ -242,12 +244,14 @@ class RemoteObject(models.Model):
 
 
 def _only(field: str) -> Func:
-    """A whole number as a range of one, so that GiST can compare it for equality without an extension."""
+    """An integer as a range of one value, so that GiST can compare it for equality without an extension."""
     return Func(F(field), F(field), Value("[]"), function="int8range", output_field=BigIntegerRangeField())
 
 
 def _held() -> Func:
-    """While a pod has its place: from its start until it was seen to be over, which its end may have been long before."""
+    """The period in which a pod has its place: from its start until its end was seen, which may be
+    long after the end.
+    """
     over_at = Case(
         When(finished_at__isnull=False, then=Greatest("started_at", "finished_at", "observed_at")),
         When(is_gone=True, then=Greatest("started_at", "observed_at")),
@@ -256,12 +260,12 @@ def _held() -> Func:
 
 
 class PodRun(models.Model):
-    """A pod of an attempt as observed, and counted (`engine.sightings`). Instants are the cluster's on our clock, clamped to
-    [released, observed]; `is_estimated` where they had to be. What it is, and whose, never changes, nor an instant that is
-    known (trigger).
+    """A pod of an attempt as observed and counted (`engine.sightings`). Times are the cluster's on our clock, clamped
+    to [released, observed]; `is_estimated` if clamping changed them. Its identity, its owner and known times never
+    change (trigger).
 
-    A meter that is closed stays closed. A pod that was taken to be over and runs on is counted from `resumed_at` by
-    another, its `part`.
+    A closed meter remains closed. A pod that was considered ended but runs is counted from `resumed_at` by another
+    meter, its `part`.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -324,12 +328,12 @@ class PodRun(models.Model):
 
     @property
     def meter_uid(self) -> str:
-        """By what the meter that counts it now is known."""
+        """The id of the meter that counts it now."""
         return f"{self.uid}~{self.part}" if self.part else self.uid
 
 
 class JobEvent(models.Model):
-    """One line of a job's timeline. Append-only."""
+    """One event of a job's timeline. Append-only."""
 
     id = models.BigAutoField(primary_key=True)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
@@ -346,7 +350,9 @@ class JobEvent(models.Model):
 
 
 class RunGroup(models.Model):
-    """How long the last runs of a kind took (`placement.ranking.runtimes`). One that succeeds is added as it ends, oldest ones fall out."""
+    """The run times of the last runs of a kind (`placement.ranking.runtimes`). A successful run is added at its end,
+    and the oldest are dropped.
+    """
 
     class Level(models.TextChoices):
         JOB = "job", "job"

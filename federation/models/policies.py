@@ -1,4 +1,4 @@
-"""What tenants say about the placement of their jobs."""
+"""Tenants' policies for the placement of their jobs."""
 
 from functools import reduce
 from operator import or_
@@ -19,7 +19,7 @@ def _names(most: int, length: int = 253) -> "ArrayField[list[str], list[str]]":
 
 
 class PlacementPolicy(models.Model):
-    """What a tenant says about the placement of its jobs and of all below it; empty says nothing about that."""
+    """A tenant's policy for the placement of its jobs and of all tenants below it; an empty field sets no rule."""
 
     tenant = models.OneToOneField(Tenant, primary_key=True, on_delete=models.PROTECT, related_name="placement_policy")
     default_strategy = models.CharField(max_length=20, blank=True)
@@ -57,7 +57,7 @@ class PlacementPolicy(models.Model):
 
 
 class PolicyWeight(models.Model):
-    """One term of a strategy as a tenant's policy weighs it."""
+    """The weight of one term of a strategy in a tenant's policy."""
 
     id = models.BigAutoField(primary_key=True)
     policy = models.ForeignKey(PlacementPolicy, on_delete=models.CASCADE, related_name="weights")

@@ -1,4 +1,4 @@
-"""What the nightly proof of the books found."""
+"""The results of the nightly proof of the ledger."""
 
 from django.db import models
 from django.db.models import Q
@@ -6,7 +6,7 @@ from django.db.models.functions import Now
 
 
 class BookProof(models.Model):
-    """One proof: of all that was written, or of what was written since the last one that found nothing."""
+    """One proof: of all rows, or of the rows written since the last proof without findings."""
 
     id = models.BigAutoField(primary_key=True)
     began_at = models.DateTimeField(help_text="By the database's clock: what was written before is proven.")

@@ -1,4 +1,4 @@
-"""Nodes that tenants have reserved ahead of time."""
+"""Nodes that tenants have reserved in advance."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -10,9 +10,9 @@ from tenancy.models import NAME_PATTERN, Tenant, User
 
 
 class Reservation(models.Model):
-    """Nodes of a cluster that a tenant has to itself from `starts_at` until `until_at` (`placement.values.advance`).
+    """Nodes of a cluster that a tenant uses exclusively from `starts_at` until `until_at` (`placement.values.advance`).
 
-    What was asked for and when stays as it was; only the end may come nearer, never into time that has passed (trigger).
+    The request and its times do not change; the end may only become earlier, and never a time in the past (trigger).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -58,7 +58,7 @@ class Reservation(models.Model):
 
 
 class ReservedNode(models.Model):
-    """A node of a reservation, with the reservation's times, which it follows; no node is reserved twice at a time (SQL)."""
+    """A node of a reservation, with a copy of its times; no node is reserved twice at the same time (SQL)."""
 
     id = models.BigAutoField(primary_key=True)
     reservation = models.ForeignKey(Reservation, on_delete=models.PROTECT, related_name="reserved_nodes")

@@ -1,4 +1,4 @@
-"""Times in which nothing is placed or dispatched: a restored database has to find out first what already runs."""
+"""Periods in which nothing is placed or dispatched: after a restore, the gateway must first find out what runs."""
 
 from django.db import models
 from django.db.models import Q
@@ -8,7 +8,9 @@ from clusters.models import Cluster
 
 
 class Standstill(models.Model):
-    """From when to when, and why. While one is open no attempt is made, claimed or committed to (SQL in locks and transitions)."""
+    """A standstill's period and reason. While one is open, no attempt is made, claimed or committed (SQL in locks and
+    transitions).
+    """
 
     id = models.BigAutoField(primary_key=True)
     began_at = models.DateTimeField(db_default=Now())
@@ -32,7 +34,7 @@ class Standstill(models.Model):
 
 
 class ComparedCluster(models.Model):
-    """What the last comparison of a cluster in a standstill has left to people."""
+    """What the last comparison of a cluster in a standstill has left for operators."""
 
     id = models.BigAutoField(primary_key=True)
     standstill = models.ForeignKey(Standstill, on_delete=models.CASCADE, related_name="compared")

@@ -1,4 +1,4 @@
-"""What is due on a cluster besides its attempts."""
+"""The schedule of a cluster besides its attempts."""
 
 from django.db import models
 from django.db.models.functions import Now
@@ -7,9 +7,9 @@ from clusters.models import Cluster
 
 
 class ClusterUpkeep(models.Model):
-    """When a cluster is to be compared with our rows next, and until when it counts as slow for each kind of visit.
+    """When a cluster is next compared with our rows, and until when it counts as slow for each kind of visit.
 
-    A row is made when it is first needed. All instants are the database's.
+    A row is made when it is first needed. All times are by the database's clock.
     """
 
     cluster = models.OneToOneField(Cluster, primary_key=True, on_delete=models.CASCADE, related_name="+")

@@ -1,1 +1,3 @@
-"""The observer: one asyncio process that follows every cluster it holds the lease for, and records what it sees."""
+"""The observer: an asyncio process that follows every cluster for which it holds the lease, and
+records what it sees.
+"""

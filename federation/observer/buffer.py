@@ -1,4 +1,4 @@
-"""What a cluster reported and was not recorded yet: the newest state of each object, and what is gone."""
+"""A cluster's reports that are not recorded yet: the newest state of each object, and the objects that are gone."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,9 @@ from federation.operations import Observations
 
 
 class Buffer:
-    """Folds watch events of our own jobs and pods. Bounded by the number of live objects, not of events."""
+    """Merges watch events of our own jobs and pods. Its size is bounded by the number of live
+    objects, not of events.
+    """
 
     def __init__(self, install: str) -> None:
         self._install = install
@@ -25,26 +27,26 @@ class Buffer:
 
     @property
     def weight(self) -> int:
-        """Estimated bytes of all that is kept."""
+        """The estimated size of the contents, in bytes."""
         uids = len(self._known_jobs) + len(self._known_pods) + len(self._gone_jobs) + len(self._gone_pods)
         return KNOWN_UID * uids + 2 * OBJECT * (len(self._jobs) + len(self._pods))
 
     def add_jobs(self, event: WatchEvent) -> None:
-        """Takes one step of `watch_jobs`."""
+        """Adds one event of `watch_jobs`."""
         jobs = [job for job in event.objects if isinstance(job, JobSeen)]
         uids = {job.uid for job in jobs}
         if event.kind == "deleted":
             self._forget(uids, self._known_jobs, self._jobs, self._gone_jobs)
             return
         if event.kind == "listed":
-            # What a list lacks is not gone for that: reconciliation, which every new list wakes, asks for each by its uid.
+            # Absence from a list is not evidence: every new list wakes reconciliation, which requests each by uid.
             self._known_jobs.clear()
         self._known_jobs |= uids
-        # Until a Job has ended, what it says of itself is what we told it.
+        # Until a Job has ended, its fields are only those that we sent.
         self._jobs.update((job.uid, job) for job in jobs if job.outcome)
 
     def add_pods(self, event: WatchEvent) -> None:
-        """Takes one step of `watch_pods`; strangers' pods are none of its business."""
+        """Adds one event of `watch_pods`; ignores foreign pods."""
         pods = [
             pod for pod in event.objects if isinstance(pod, PodSeen) and pod.labels.get(LABEL_INSTALL) == self._install
         ]
@@ -55,7 +57,7 @@ class Buffer:
             self._known_pods |= uids
             self._pods.update((pod.uid, pod) for pod in pods)
             return
-        # The last state of a deleted pod still tells how it ended, so it is kept beside the news that it is gone.
+        # The last state of a deleted pod still shows how it ended, so it is kept beside the report that it is gone.
         self._pods.update((pod.uid, pod) for pod in pods)
         self._forget(uids, self._known_pods, {}, self._gone_pods)
 
@@ -67,7 +69,7 @@ class Buffer:
             gone.add(uid)
 
     def take(self) -> Observations:
-        """All of it; the buffer is empty afterwards."""
+        """Removes and returns the contents."""
         taken = Observations(
             jobs=list(self._jobs.values()),
             pods=list(self._pods.values()),
@@ -78,7 +80,7 @@ class Buffer:
         return taken
 
     def give_back(self, taken: Observations) -> None:
-        """Puts back what could not be recorded, without overwriting newer news."""
+        """Puts back what could not be recorded, without overwriting newer reports."""
         self._jobs = {job.uid: job for job in taken.jobs} | self._jobs
         self._pods = {pod.uid: pod for pod in taken.pods} | self._pods
         self._gone_jobs.update(taken.gone_jobs)

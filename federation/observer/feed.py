@@ -1,4 +1,4 @@
-"""Following one cluster: its watches fill a buffer and an inventory, recorders empty them, a pulse proves contact."""
+"""Follows one cluster: its watches fill a buffer and an inventory, recorders empty them, and a pulse proves contact."""
 
 import asyncio
 import logging
@@ -48,11 +48,13 @@ FORBIDDEN = 403
 
 
 class ClusterChanged(Exception):  # noqa: N818 - what happened
-    """Another cluster answers at this address: nothing it says may be believed."""
+    """Another cluster answers at this address: its reports must be ignored."""
 
 
 class Feed:
-    """Follows one cluster until cancelled. What it cannot record, the database or its lease being away, it keeps."""
+    """Follows one cluster until cancelled. It keeps what it cannot record while the database or its lease is
+    unavailable.
+    """
 
     def __init__(
         self, cluster_id: UUID, identity: str, driver: ClusterDriver, database: DatabaseThreads, tenure: Tenure
@@ -71,12 +73,12 @@ class Feed:
         self._account = Account()
         self._writing = asyncio.Lock()
         self._is_too_large: bool | None = None
-        """Whether it was told that the cluster is; None while nobody knows what an observer before told."""
+        """Whether the overflow of the cluster was reported; None while the report of an earlier observer is unknown."""
         self._alive_at: dict[str, datetime] = {}
-        """When each watch that the inventory is made from last brought anything or proved that it lives."""
+        """When each watch of the inventory last delivered an event or proved that it is alive."""
 
     async def run(self) -> None:
-        """Watches, records and keeps the pulse, each restarted by itself when the cluster or the database fails it."""
+        """Watches, records and keeps the pulse; each restarts separately when the cluster or the database fails."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in (
@@ -101,7 +103,7 @@ class Feed:
             try:
                 await work()
             except LeaseLost:
-                # What was seen is kept: once the database is back the lease may go on, or the observer ends this feed.
+                # Reports are kept: when the database recovers, the lease may continue, or the observer ends this feed.
                 logger.info("cluster %s: the lease is not held now", self._cluster_id)
             except TooMuch as error:
                 await self._let_go(error.reason)
@@ -130,7 +132,9 @@ class Feed:
         self._account.hold(self._inventory.weight + self._buffer.weight)
 
     async def _let_go(self, reason: str) -> None:
-        """Nothing that the cluster says is kept, nor placed on, until it says less. What runs there is followed on."""
+        """Discards the cluster's reports and stops placement there until it reports less. What runs there is still
+        followed.
+        """
         self._inventory = ClusterInventory(settings.INSTALL_ID)
         if self._buffer.weight > CLUSTER_BYTES // 4:
             self._buffer = Buffer(settings.INSTALL_ID)
@@ -143,7 +147,9 @@ class Feed:
             logger.exception("cluster %s is too large, which could not be recorded", self._cluster_id)
 
     async def _follow_devices(self, events: AsyncIterator[WatchEvent], take: Callable[[WatchEvent], None]) -> None:
-        """What may be claimed. Where we may not look, none of it counts, and everything else goes on."""
+        """Follows the devices that may be claimed. Without permission to read them, none counts, and everything else
+        continues.
+        """
         await self._check_identity()
         try:
             async for event in events:
@@ -203,14 +209,14 @@ class Feed:
         self._is_listed_anew |= event.kind == "listed"
 
     async def _record(self) -> None:
-        """Writes what is new, at most every 50 ms: many changes at once cost little more than one."""
+        """Writes new reports, at most every 50 ms: many changes together cost little more than one."""
         took = 0.0
         while True:
             await self._news.wait()
             await asyncio.sleep(max(RECORD_SECONDS, took))
             self._news.clear()
             if self._is_listed_anew:
-                # What vanished while nobody watched is in no event: rows and cluster must be compared.
+                # Objects that vanished while no watch was open have no event: rows and cluster must be compared.
                 await self._in_database(operations.ask_for_reconciliation, self._cluster_id)
                 self._is_listed_anew = False
             if not self._buffer:
@@ -225,7 +231,7 @@ class Feed:
                 raise
 
     async def _record_inventory(self) -> None:
-        """Writes the inventory where it has changed, at most every second, and for a tenth of the time."""
+        """Writes the inventory if it has changed, at most every second, and for at most a tenth of the time."""
         took = 0.0
         while True:
             await asyncio.sleep(max(INVENTORY_SECONDS, 9 * took))
@@ -236,7 +242,7 @@ class Feed:
             took = clock.monotonic() - began
 
     async def _write_inventory(self) -> None:
-        """Only what is used on some nodes where nothing else has changed."""
+        """Writes the inventory; if only the usage of some nodes has changed, it writes only that."""
         use = self._inventory.changed_use()
         try:
             if use is not None:
@@ -283,12 +289,14 @@ class Feed:
         )
 
     async def _in_database(self, work: Callable[..., Result], *args: Any) -> Result:
-        """One thing at a time: a cluster never has more than one of the threads that all clusters share."""
+        """Runs one piece of work at a time: a cluster never uses more than one of the threads that
+        all clusters share.
+        """
         async with self._writing:
             return await asyncio.wrap_future(self._database.submit(self._fenced, work, args))
 
     def _fenced(self, work: Callable[..., Result], args: Sequence[Any]) -> Result:
-        """Everything that is recorded is, while the lease is held: what an observer writes late is not written."""
+        """Runs the work only while the lease is held, so that late writes of an observer are dropped."""
         with self._tenure.fence():
             return work(*args)
 

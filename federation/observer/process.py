@@ -1,4 +1,4 @@
-"""The observer's main loop: holds the leases of its share of the clusters, and follows those."""
+"""The observer's main loop: holds the leases of its share of the clusters, and follows these clusters."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ PRESENT = "observer:"
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """What a feed is made for: when any of it changes, a new one is."""
+    """The parameters of a feed: if any of them changes, a new feed is made."""
 
     cluster_id: UUID
     tenure: Tenure
@@ -40,12 +40,12 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What this observer holds: its own presence, and the leases of clusters, token by name."""
+    """The observer's own presence, and its leases of clusters, token by name."""
 
     presence: int | None = None
     tokens: Mapping[str, int] = field(default_factory=dict)
     surplus: Mapping[str, int] = field(default_factory=dict)
-    """More than its share, to be given back as soon as nothing is followed under them."""
+    """Leases beyond its share, which are returned as soon as nothing is followed under them."""
     clusters: frozenset[_Followed] = frozenset()
 
 
@@ -60,7 +60,7 @@ class Observer:
         self._followed: dict[_Followed, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """One round every two seconds: renew, take or give back leases, start and stop feeds accordingly."""
+        """One round every two seconds: renews, takes or returns leases, and starts and stops feeds accordingly."""
         try:
             while True:
                 try:
@@ -72,7 +72,7 @@ class Observer:
             await self._leave()
 
     async def _round(self) -> None:
-        # Only one at a time, and never lost: what it has taken must be given back.
+        # Only one at a time, and never lost: the leases that it has taken must be returned.
         held = self._held
         self._asking = asyncio.ensure_future(self._in_database(lambda: self._hold(held)))
         self._held = await asyncio.shield(self._asking)
@@ -95,7 +95,7 @@ class Observer:
         self._followed[key] = asyncio.create_task(feed.run())
 
     def _hold(self, before: _Held) -> _Held:
-        """The leases that are ours now: those of before that could be renewed, no more than our share, and new ones up to it."""
+        """The leases that we hold now: renewed earlier ones, at most our share, and new ones up to it."""
         presence = self._be_present(before.presence)
         rows = Cluster.objects.order_by("id").values_list("id", "identity", "server", "credential__updated_at")
         standing = {
@@ -123,7 +123,7 @@ class Observer:
         return leases.acquire(name, self._holder, ttl_seconds=LEASE_SECONDS)
 
     async def _leave(self) -> None:
-        """Stops following and gives everything back, also what a round under way has just taken."""
+        """Stops following and returns all leases, also those that a round in progress has just taken."""
         await self._stop(set(self._followed))
         if self._asking is not None:
             [held] = await asyncio.gather(self._asking, return_exceptions=True)

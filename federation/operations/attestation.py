@@ -1,9 +1,9 @@
-"""What an administrator attests where no cluster can tell: that a cluster is destroyed, a run dead, or what vanished gone for good.
+"""Attestations of what no cluster can report: that a cluster is destroyed, a run is dead, or vanished objects are gone.
 
-Nothing ends because it was not seen; here somebody answers for it, with their name and how they know (ADR 18). What may
-have run becomes `lost`: its job goes back to the queue (or is cancelled, if it was being cancelled), and its usage counts up to the
-last sighting, estimated. A lost attempt is the tombstone: an object of it that turns up again is deleted by its uid
-(`reconciliation`), and its pods are never metered again, since it is settled.
+The gateway ends an attempt only on evidence; here an administrator gives it, with name and source (ADR 18). An attempt
+that may have run becomes `lost`. Its job returns to the queue (or is cancelled, if it was being cancelled), and its
+usage is estimated up to the last sighting. A lost attempt is the tombstone: if one of its objects appears again, it is
+deleted by its uid (`reconciliation`). Its pods are never metered again, because it is settled.
 """
 
 from collections.abc import Collection
@@ -39,11 +39,11 @@ MOST_NOTE_BYTES = 500
 
 
 def attest_cluster(actor: Actor, cluster_id: UUID, body: object) -> int:
-    """The number of attempts that ended by `{"what": "destroyed" | "vanished", "note": how one knows}`.
+    """The number of attempts ended by `{"what": "destroyed" | "vanished", "note": the evidence}`.
 
     `destroyed`: nothing runs there any more, or ever will. Refused (409 `cluster_answers`) while the cluster answers.
-    `vanished`: released objects that it does not list are gone for good, however many; the next comparison asks for each and
-    ends those that are not there, so none has ended yet.
+    `vanished`: released objects that it does not list are gone permanently, whatever their number. The next comparison
+    asks for each of them and ends those that are absent, so none has ended yet.
     """
     cluster = cluster_by_id(actor, cluster_id)
     require_at_owner(actor, cluster)
@@ -78,10 +78,10 @@ def _attest_destroyed(actor: Actor, cluster: Cluster, note: str) -> int:
 
 @retried
 def attest_run(actor: Actor, attempt_id: UUID, body: object) -> Attempt:
-    """The attempt, `lost` now, of `{"note": how one knows that nothing of it runs any more}`.
+    """The attempt, now `lost`, after `{"note": the evidence that nothing of it runs any more}`.
 
-    Attesting it twice is harmless. Raises Conflict `state_conflict` for one that was never released (cancel its job instead)
-    or has ended otherwise.
+    A second attestation is harmless. Raises Conflict `state_conflict` for an attempt that was never released (cancel
+    its job instead) or has ended otherwise.
     """
     attempt = Attempt.objects.filter(id=attempt_id, cluster__in=visible_clusters(actor)).first()
     if attempt is None:
@@ -106,15 +106,15 @@ def attest_run(actor: Actor, attempt_id: UUID, body: object) -> Attempt:
 
 
 def end_as_lost(attempts: Collection[Attempt], cluster: Cluster, reason: ReasonCode, words: str) -> int:
-    """How many of the locked attempts ended: those that may have run as `lost`, the others as `abandoned`.
+    """The number of the locked attempts that ended: as `lost` if they may have run, else as `abandoned`.
 
-    Their pods were there when the cluster's watch last showed life, and nothing later is known of them, nor asked for.
+    Their pods existed when the cluster's watch was last alive. Nothing later is known of them, or requested.
     """
     lost = transitions.give_up(attempts)
     unended = PodRun.objects.filter(attempt_id__any_of=lost, finished_at=None, is_gone=False)
     last_seen = F("observed_at") if cluster.observed_at is None else Greatest("observed_at", Value(cluster.observed_at))
     unended.update(is_gone=True, observed_at=last_seen)
-    Attempt.objects.filter(id__any_of=lost).update(pods_told_at=Now())  # nobody else will tell
+    Attempt.objects.filter(id__any_of=lost).update(pods_told_at=Now())  # no cluster will report them
     state_of = {one.id: AttemptState.LOST if one.id in set(lost) else AttemptState.ABANDONED for one in attempts}
     return end_attempts(Ending(id_, state, reason, words) for id_, state in state_of.items())
 

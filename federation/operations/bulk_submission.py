@@ -1,4 +1,4 @@
-"""Taking many jobs in at once: every item is judged by itself, and all that are accepted are stored in one transaction."""
+"""Bulk submission: each item is checked separately, and all accepted items are stored in one transaction."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ FIND_KEYS = """
 
 @dataclass(slots=True)
 class _Item:
-    """One job of the request on its way: refused, replayed, or to be stored."""
+    """One job of the request: refused, replayed, or to be stored."""
 
     index: int
     tenant: Tenant | None = None
@@ -68,12 +68,12 @@ class _Item:
 
     @property
     def slot(self) -> tuple[UUID, str]:
-        """Where its key counts."""
+        """The scope of its key."""
         assert self.tenant is not None
         return self.tenant.id, self.key
 
     def settle(self, digest: bytes, answer: str) -> None:
-        """Takes the first answer to its key, or the refusal for another body."""
+        """Sets the first answer to its key, or the refusal of another body."""
         if digest == self.digest:
             self.replayed = json.loads(answer)
         else:
@@ -92,9 +92,9 @@ def submit_jobs(
 ) -> Answer:
     """200 and one answer per item of `{"tenant": path?, "jobs": […]}`, in order.
 
-    An item is `{"index", "status", "job"}` with the new job as `show` puts it, or `{"index", "status", "problem"}` with
-    the refusal as `tell` puts it. An item may carry an `idempotency_key` of its own. Raises Invalid for the list itself.
-    Policy hooks are asked before the transaction, and never about what a key has an answer to.
+    An item is `{"index", "status", "job"}` with the new job as rendered by `show`, or `{"index", "status", "problem"}`
+    with the refusal as rendered by `tell`. An item may have its own `idempotency_key`. Raises Invalid for the list
+    itself. Policy hooks are called before the transaction, and never for an item whose key has an answer.
     """
     faults = Faults()
     top = Fields(body, "", faults, frozenset(["tenant", "jobs"]))
@@ -128,7 +128,7 @@ def submit_jobs(
 
 
 class _Batch:
-    """Judges items one by one and remembers what it has learned about tenants and shapes."""
+    """Checks items one by one, and caches what it learns about tenants and shapes."""
 
     def __init__(self, actor: Actor, default_tenant: str) -> None:
         self.actor, self.submitter = actor, submitter_of(actor)
@@ -138,7 +138,7 @@ class _Batch:
         self.verdicts: dict[tuple[UUID, str], Problem | None] = {}
 
     def read_all(self, values: Sequence[object]) -> list[_Item]:
-        """The items as far as they can be understood, completed by their tenants' policies."""
+        """The items as far as they are valid, completed by their tenants' policies."""
         return [self._read(index, value) for index, value in enumerate(values)]
 
     def _read(self, index: int, value: object) -> _Item:
@@ -156,7 +156,7 @@ class _Batch:
         return item
 
     def review(self, items: Sequence[_Item]) -> None:
-        """Asks the policy hooks about all that are new."""
+        """Calls the policy hooks for all new items."""
         keyed = [item for item in items if item.key and item.reviewed]
         kept = _kept_answers(self.actor, [item.slot for item in keyed]) if keyed else {}
         for item in keyed:
@@ -175,7 +175,7 @@ class _Batch:
                 item.reviewed = outcome
 
     def judge_all(self, items: Sequence[_Item]) -> None:
-        """Makes jobs of those that could run some day."""
+        """Makes jobs of the items that could ever run."""
         at = clock.now()
         admitted: Counter[UUID] = Counter()
         for item in items:
@@ -250,7 +250,7 @@ def _settle_keys(actor: Actor, items: Sequence[_Item], show: Callable[[Job], dic
 
 
 def _kept_answers(actor: Actor, slots: Sequence[tuple[UUID, str]]) -> dict[tuple[UUID, str], tuple[bytes, str]]:
-    """By tenant and key: the digest of the body that the key came with first, and its answer."""
+    """By tenant and key: the digest of the first body with the key, and its answer."""
     with connection.cursor() as cursor:
         given = [tenant_id for tenant_id, _ in slots], [key for _, key in slots]
         cursor.execute(FIND_KEYS, [*given, actor.user_id, ROUTE])

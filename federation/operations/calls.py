@@ -1,6 +1,6 @@
-"""What is said to a cluster for one attempt, and what its answer means. Asynchronous, without any database.
+"""The calls to a cluster for attempts, and the meaning of its answers. Asynchronous, without a database.
 
-Each function answers with outcomes, one an attempt, and never raises for what a cluster may do.
+Each function returns one outcome per attempt, and never raises because of what a cluster does.
 """
 
 import asyncio
@@ -36,22 +36,23 @@ from .evidence import Standing, pods_of, require_same_cluster, standing_of, star
 CALLS_SECONDS = 18.0
 MOST_DIGITS = 9
 AT_ONCE = 16
-"""Pods of one gang that are let through at the same time, in the order of their indices."""
+"""The number of pods of one gang whose gates are opened at the same time, in the order of their indices."""
 PATCH_PODS = Right("", "pods", "patch")
 RECALLS = frozenset({ReasonCode.DID_NOT_START, ReasonCode.CLUSTER_DRAINING})
-"""Reasons to stop an attempt that hold only as long as none of its pods has started."""
+"""Reasons to stop an attempt that apply only while none of its pods has started."""
 ENDS_BY_STOP: Mapping[str, AttemptState] = {
     ReasonCode.CANCELLED: AttemptState.CANCELLED,
     OBJECT_DELETED: AttemptState.FAILED,
     Cause.PROGRAM: AttemptState.FAILED,
 }
-"""How an attempt ends that was stopped for this reason; for any other it is preempted, and its job may run again."""
+"""The final state of an attempt stopped for this reason; for any other reason it is preempted, and its job may run
+again."""
 FORBIDDEN = 403
 MOST_TIMES_FORBIDDEN = 8
-"""With growing pauses, about two minutes."""
+"""With growing pauses, this is about two minutes."""
 MOST_TIMES_FAILED = 8
 MOST_TIMES_THROTTLED = 16
-"""A cluster that asks for patience gets about six minutes of it."""
+"""For a cluster that asks the gateway to wait, this is about six minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,14 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """None of the attempt's pods is kept from being scheduled any more."""
+    """All gates of the attempt's pods are open."""
 
     attempt_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Some of its pods do not exist yet: look again."""
+    """Some of its pods do not exist yet: check again."""
 
     attempt_id: UUID
     tries: int
@@ -87,8 +88,8 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Deletion was accepted; its objects are not gone yet. `pods` are those there were before: what ran is known from them even
-    if no observer watches now.
+    """Deletion was accepted; its objects are not gone yet. `pods` are the pods before the deletion, so that their runs
+    are known even if no observer watches now.
     """
 
     attempt_id: UUID
@@ -97,7 +98,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The attempt is over in `state`."""
+    """The attempt has ended in `state`."""
 
     attempt_id: UUID
     state: AttemptState
@@ -107,7 +108,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """It cannot go on there: what exists of it is taken back first, and only then does it end, as `stop_reason` says."""
+    """The attempt cannot continue there: its objects are removed first, and only then it ends with `stop_reason`."""
 
     attempt_id: UUID
     stop_reason: str
@@ -116,7 +117,7 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class Underway:
-    """It was asked back because it did not seem to start; it has, as these pods show."""
+    """It was recalled because it did not seem to start, but these pods show that it has started."""
 
     attempt_id: UUID
     stop_reason: str
@@ -125,7 +126,7 @@ class Underway:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The cluster could not be asked, or its answer left things open: visit again."""
+    """The cluster did not answer, or its answer was inconclusive: visit again."""
 
     attempt_id: UUID
     error: DriverError
@@ -136,7 +137,9 @@ Call = Callable[[ClusterDriver, ClaimedAttempt], Awaitable[Outcome]]
 
 
 def create_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-    """Creates every object of every attempt, suspended. What fails again and again is given up: nothing of it can run."""
+    """Creates every object of every attempt, suspended. After repeated failures an attempt is given up: nothing of it
+    can run.
+    """
     return _each(driver, attempts, _create_or_give_up)
 
 
@@ -146,12 +149,12 @@ def release_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> li
 
 
 def order_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-    """Tells every pod of every attempt, as far as they exist, where its index should stand, and lets it be scheduled."""
+    """Gives every existing pod of every attempt the preference for its index's node, and opens its gate."""
     return _each(driver, attempts, _order)
 
 
 def stop_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-    """Deletes whatever exists of the attempts."""
+    """Deletes all existing objects of the attempts."""
     return _each(driver, attempts, _stop)
 
 
@@ -188,7 +191,7 @@ async def _create(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
             return _abandoned(attempt, ReasonCode.FLAVOR_GONE, message)
     uids = {}
     try:
-        # without the right to open it again, no gate: the pods then stand in any order
+        # without the permission to open it, no gate: the pods are then scheduled in any order
         is_gated = attempt.is_ordered and await driver.may(PATCH_PODS, attempt.namespace)
         for item in attempt.objects:
             uids[item.id] = item.uid or await _create_or_adopt(driver, attempt, item, is_gated=is_gated)
@@ -204,14 +207,16 @@ async def _create(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
 
 
 def _may_pass(attempt: ClaimedAttempt, error: Refused) -> bool:
-    """An API server that has just started forbids everything for a moment, and a full object quota empties again."""
+    """Whether the error may pass: a starting API server forbids everything briefly, and a full object quota becomes
+    free.
+    """
     return error.status == FORBIDDEN and attempt.tries < MOST_TIMES_FORBIDDEN
 
 
 async def _create_or_adopt(
     driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject, *, is_gated: bool
 ) -> str:
-    """The uid of our object: made now, or found where an earlier try of this very attempt has left it."""
+    """The uid of our object: created now, or found because an earlier call for this attempt created it."""
     try:
         return await _create_in_namespace(driver, attempt, item, is_gated=is_gated)
     except AlreadyExists:
@@ -232,13 +237,13 @@ async def _create_in_namespace(
         await _prepare_namespace(driver, attempt, item)
         return await driver.create_job(manifest)
     except NotThere:
-        # somebody deleted it since
+        # it was deleted since
         await _prepare_namespace(driver, attempt, item)
         return await driver.create_job(manifest)
 
 
 async def _prepare_namespace(driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject) -> None:
-    """No Job comes to stand in a namespace before the policies that its pods must obey do, and what they claim by."""
+    """Creates the namespace with the policies and claim templates that pods need, before any Job exists in it."""
     labels = namespace_labels(attempt.identity.install, str(attempt.identity.tenant_id))
     await driver.ensure_namespace(attempt.namespace, labels, attempt.network_policies)
     for template in attempt.resource_claim_templates(item):
@@ -246,13 +251,15 @@ async def _prepare_namespace(driver: ClusterDriver, attempt: ClaimedAttempt, ite
 
 
 def _is_ours(attempt: ClaimedAttempt, seen: JobSeen) -> bool:
-    """Every label agrees, so an earlier try of this very attempt has made it."""
+    """Whether every label agrees, so that an earlier call for this attempt created it."""
     labels = attempt.identity.labels
     return not seen.is_terminating and all(seen.labels.get(key) == value for key, value in labels.items())
 
 
 async def _release(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
-    """A refused or repeated release is judged by what the object is now: what runs already is left to run."""
+    """Releases the attempt. After a refused or repeated release, the object's current state decides: what runs
+    continues.
+    """
     may_have_run = attempt.may_have_run
     for item in attempt.objects:
         try:
@@ -283,7 +290,9 @@ async def _order(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
 
 
 async def _let_through(driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject) -> bool:
-    """Opens the gates of the pods there are; whether these are all. Those that an earlier try opened are left alone."""
+    """Opens the gates of the existing pods; returns whether these are all. Gates that an earlier call opened do not
+    change.
+    """
     found = await pods_of(driver, attempt.namespace, item.name, item.uid)
     pods = [pod for pod in found if not pod.is_terminating]
     gated = sorted((pod for pod in pods if GATE in pod.gates), key=_index)
@@ -294,7 +303,7 @@ async def _let_through(driver: ClusterDriver, attempt: ClaimedAttempt, item: Cla
 
 
 async def _open_gate(driver: ClusterDriver, item: ClaimedObject, pod: PodSeen) -> None:
-    """Where the cluster does not take the wishes, the pod goes without them."""
+    """Opens the gate with the preferences; without them if the cluster refuses them."""
     try:
         try:
             await driver.open_gate(pod.namespace, pod.name, pod.uid, GATE, wishes_of(item.stretches, _index(pod)))
@@ -303,17 +312,19 @@ async def _open_gate(driver: ClusterDriver, item: ClaimedObject, pod: PodSeen) -
         except Refused:
             await driver.open_gate(pod.namespace, pod.name, pod.uid, GATE)
     except (NotThere, Stale):
-        return  # it is gone, and its Job has failed
+        return  # the pod is gone, and its Job has failed
 
 
 def _index(pod: PodSeen) -> int:
-    """The pod's index in its Job; far behind all others where the cluster does not tell."""
+    """The pod's index in its Job; behind all others if the cluster does not report it."""
     text = pod.labels.get(INDEX_LABEL, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else 10**MOST_DIGITS
 
 
 def _vanished(attempt: ClaimedAttempt, error: Refused, *, may_have_run: bool) -> Outcome:
-    """Someone deleted the object. If any of the attempt may have run, it is not run again, and the rest is stopped first."""
+    """The outcome if the object was deleted. If any part of the attempt may have run, it is not rerun, and the rest
+    stops first.
+    """
     if not may_have_run:
         message = f"Its object was deleted before it ran: {error.reason}"
         return Stopped(attempt.id, AttemptState.PREEMPTED, OBJECT_DELETED, message)
@@ -338,7 +349,7 @@ async def _stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
 
 
 async def _started(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
-    """Pods of the attempt that run or have run, whatever was observed of them."""
+    """Pods of the attempt that run or have run, whatever the observer has seen."""
     found: list[PodSeen] = []
     for item in attempt.objects:
         if item.uid:
@@ -347,7 +358,7 @@ async def _started(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[P
 
 
 async def _last_look(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
-    """The pods that began, before they are deleted. A cluster that does not show them is asked to delete them all the same."""
+    """The started pods, before their deletion. If the cluster does not show them, they are deleted anyway."""
     try:
         return await _started(driver, attempt)
     except DriverError:
@@ -355,7 +366,7 @@ async def _last_look(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence
 
 
 async def _unstuck(driver: ClusterDriver, attempt: ClaimedAttempt) -> list[PodSeen]:
-    """The pods of the attempt, if there are any and none of them is stuck any more."""
+    """The pods of the attempt, if there are any and none is stuck any more; else an empty list."""
     found: list[PodSeen] = []
     for item in attempt.objects:
         if item.uid:
@@ -364,7 +375,7 @@ async def _unstuck(driver: ClusterDriver, attempt: ClaimedAttempt) -> list[PodSe
 
 
 async def _delete_objects(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
-    """Whether nothing of the attempt exists any more. Objects that are not ours are never touched."""
+    """Whether nothing of the attempt exists any more. Objects that are not ours are never deleted."""
     gone, missing = True, False
     for item in attempt.objects:
         try:

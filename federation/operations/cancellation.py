@@ -1,4 +1,4 @@
-"""Cancelling a job: a durable tombstone first, the cluster afterwards. Cancel wins and sticks."""
+"""Cancels a job: first a durable tombstone, then the cluster. Cancellation is final."""
 
 from uuid import UUID
 
@@ -18,9 +18,10 @@ from . import transitions
 
 @retried
 def request_cancellation(actor: Actor, job_id: UUID) -> Job:
-    """The job, `cancelled` if nothing of it had been sent anywhere, else `cancelling` until its cluster has confirmed.
+    """The job: `cancelled` if nothing of it was sent to a cluster, else `cancelling` until its cluster has confirmed.
 
-    Asking twice is harmless, and has its cluster visited at once. A job that has ended otherwise cannot be cancelled any more (409 `state_conflict`).
+    A second request is harmless and causes an immediate visit to its cluster. A job that has ended otherwise cannot be
+    cancelled (409 `state_conflict`).
     """
     with transaction.atomic():
         job = lock_job(job_id)
@@ -29,7 +30,7 @@ def request_cancellation(actor: Actor, job_id: UUID) -> Job:
         owns = job.created_by_id == actor.user_id
         require(actor, job.tenant, Permission.SUBMIT if owns else Permission.MANAGE_JOBS)
         if job.state in (JobState.CANCELLING, JobState.CANCELLED):
-            # Whatever became of the wake-up of the first request, there is one now.
+            # Sends a wake-up again, in case that of the first request was lost.
             live = Attempt.objects.filter(job=job, finished_at=None, stop_requested_at__isnull=False)
             transitions.visit_again(live.values_list("id", flat=True))
             return job

@@ -1,8 +1,9 @@
-"""Clusters that fall silent and come back: hold by default, never a blind rerun.
+"""Clusters that stop answering and reconnect: the default is to wait, never to rerun blindly.
 
-A silent cluster cannot be told from a dead one. What may run there becomes `unknown` and keeps its hold; what was
-certainly never released is abandoned and placed anew (its leftover is inert). When the cluster answers again, its
-attempts go on as what they were, and the next look at its objects says what became of them.
+A silent cluster cannot be distinguished from a dead one. An attempt that may run there becomes `unknown` and keeps its
+hold. An attempt that was certainly never released is abandoned and its job placed again (its leftover is inert). When
+the cluster answers again, its attempts return to their earlier states, and the next comparison of its objects shows
+their outcome.
 """
 
 from datetime import timedelta
@@ -29,11 +30,13 @@ NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]
 START_PATIENCE = timedelta(minutes=15)
 TRIES_UNTOLD = 3
-"""A cluster that fails once or twice is nobody's news."""
+"""One or two failures of a cluster are not reported."""
 
 
 def sweep() -> None:
-    """One round: lose and regain sight of clusters, ask back what does not start, say what pods wait for."""
+    """One round: marks attempts on silent clusters, restores those on recovered ones, recalls attempts that do not
+    start, and explains what pods wait for.
+    """
     lose_sight()
     regain_sight()
     recall_unstarted()
@@ -43,7 +46,7 @@ def sweep() -> None:
 
 
 def lose_sight() -> int:
-    """The number of attempts that may run on clusters which have been silent for too long: they are `unknown` now."""
+    """The number of attempts that are now `unknown`: they may run on clusters that have been silent for too long."""
     lost_since = Now() - timedelta(seconds=settings.CLUSTER_LOST_SECONDS)
     silent = list(Cluster.objects.filter(silent_since__lt=lost_since).values_list("id", "name"))
     return sum(_lose(cluster_id, name) for cluster_id, name in silent)
@@ -67,7 +70,7 @@ def _lose(cluster_id: UUID, name: str) -> int:
 
 @retried
 def regain_sight() -> int:
-    """The number of unknown attempts whose cluster answers again: they go on as what they were."""
+    """The number of unknown attempts that return to their earlier states, because their cluster answers again."""
     back = Attempt.objects.filter(state=AttemptState.UNKNOWN, cluster__silent_since=None)
     with transaction.atomic():
         attempts = lock_with_jobs(back.values_list("id", flat=True))
@@ -75,25 +78,26 @@ def regain_sight() -> int:
 
 
 def recall_unstarted() -> int:
-    """How many attempts were asked back: released long ago without a pod seen to start, or on a draining cluster.
+    """The number of recalled attempts: released long ago without a started pod, or on a draining cluster.
 
-    Not having seen a pod proves nothing: dispatch asks the cluster for the pods before it takes anything back.
+    An unseen pod proves nothing: dispatch asks the cluster for the pods before it removes anything.
     """
     released = Attempt.objects.filter(
         state__in=[*NEVER_RELEASED, AttemptState.STARTING], stop_requested_at=None, pods__started_at=None
     )
     never_ran = released.exclude(pods__started_at__isnull=False)
     since = Now() - START_PATIENCE
-    # Committed to, and never known to be released: the cluster fails to do it, or to say so.
+    # Committed, but not known to be released: the cluster fails to release it, or to confirm it.
     late = never_ran.filter(Q(released_at__lt=since) | Q(released_at=None, starting_at__lt=since))
     draining = never_ran.filter(cluster__wish=Cluster.Wish.DRAINING)
     return _recall(late, ReasonCode.DID_NOT_START) + _recall(draining, ReasonCode.CLUSTER_DRAINING)
 
 
 def recall_stuck() -> int:
-    """How many attempts were asked back because the kubelet cannot start a container of theirs, in its words.
+    """The number of attempts recalled because the kubelet cannot start one of their containers, with its own message.
 
-    They hold devices and get nowhere; elsewhere the image may be had. Dispatch looks at the pods before it takes them back.
+    They occupy devices without progress; on another cluster the image may be available. Dispatch checks the pods before
+    it removes them.
     """
     waiting = PodRun.objects.filter(
         attempt__state__in=MAY_RUN, attempt__stop_requested_at=None, phase="Pending", finished_at=None, is_gone=False
@@ -118,7 +122,7 @@ def _recall(attempts: QuerySet[Attempt], reason: str) -> int:
 
 
 def explain_unsent() -> int:
-    """How many jobs got a new text because their cluster answers and does not take them, in its words."""
+    """The number of jobs with a new text because their cluster answers but refuses them, with its own message."""
     failing = Attempt.objects.filter(state__in=NEVER_RELEASED, tries__gte=TRIES_UNTOLD).exclude(end_message="")
     told = 0
     for attempt in failing.select_related("cluster")[:500]:
@@ -129,7 +133,7 @@ def explain_unsent() -> int:
 
 
 def explain_unstarted() -> int:
-    """How many jobs got a new text because their pods wait on the cluster, in the cluster's own words."""
+    """The number of jobs with a new text because their pods wait on the cluster, with its own message."""
     waiting = Attempt.objects.filter(state=AttemptState.STARTING, released_at__lt=Now() - timedelta(seconds=20))
     told = 0
     for attempt in waiting.exclude(pods__started_at__isnull=False).prefetch_related("pods")[:500]:

@@ -1,7 +1,7 @@
-"""One scheduling round: load a snapshot, let the engine decide, apply its decisions in short transactions.
+"""One scheduling round: it loads a snapshot, lets the engine decide, and applies the decisions in short transactions.
 
-Only one round runs at a time (the caller holds the exclusive right); the database still judges every step, since jobs
-are cancelled and limits are cut while the engine thinks.
+Only one round runs at a time (the caller holds the exclusive right). The database still checks every step, because
+users cancel jobs and lower limits while the engine decides.
 """
 
 from collections import defaultdict
@@ -52,7 +52,7 @@ from quotas.operations import HoldRefusal, HoldRequest
 
 APPLY_BATCH = 500
 REASON_FRESH = timedelta(seconds=10)
-"""A waiting job's text is rewritten at most this often while its reason stays the same."""
+"""The shortest interval between updates of a waiting job's text while its reason does not change."""
 
 _fleet_index = FleetIndex()
 """The fleet's arrays, kept between rounds; rounds never overlap (`run_exclusively`)."""
@@ -60,7 +60,7 @@ _fleet_index = FleetIndex()
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did."""
+    """The result of one round."""
 
     considered: int
     placed: int
@@ -68,7 +68,7 @@ class Round:
 
 
 def run_scheduling_cycle() -> Round:
-    """Considers the queue once, first the most urgent and oldest."""
+    """Considers the queue once, the most urgent and oldest jobs first."""
     with figures.CYCLE_SECONDS.time():
         done = _run(load_snapshot(database_now(), QUEUE_DEPTH))
     figures.DECISIONS.labels("placed").inc(done.placed)
@@ -90,7 +90,7 @@ def _run(snapshot: Snapshot) -> Round:
 
 
 class _Lookup:
-    """What the snapshot knew of jobs and flavors, by id, and how the clusters' labels select their domains."""
+    """The snapshot's jobs and flavors by id, and how the clusters' labels select their domains."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -102,12 +102,12 @@ class _Lookup:
         self._estimates: dict[object, dict[str, Any]] = {}
 
     def know_runtimes(self, placements: Sequence[Placement]) -> None:
-        """Looks up how long the placed jobs run, where the decisions did not need it."""
+        """Looks up the run times of the placed jobs, if the decisions did not need them."""
         if not self._runtimes:
             self._runtimes = runtimes_of_kinds({self.requests[placed.job_id].kind for placed in placements})
 
     def estimate(self, placed: Placement) -> dict[str, Any]:
-        """What the run is expected to take and cost, as its attempt keeps it; worked out once for runs alike."""
+        """The expected duration and cost of the run, as its attempt stores them; computed once for equal runs."""
         job = self.requests[placed.job_id]
         runtime = runtime_of(job, self._runtimes, placed.pace)
         flavors = tuple([one.flavor for one in placed.pod_sets])
@@ -118,7 +118,9 @@ class _Lookup:
         return self._estimates[alike]
 
     def still_lawful(self, placements: Sequence[Placement]) -> Sequence[Placement]:
-        """Those that keep to the reservations as they stand now: some may have been made or ended while the engine thought."""
+        """The placements that respect the current reservations: some may have been made or ended while the engine
+        decided.
+        """
         reservations = load_reservations(self.snapshot.now)
         if reservations == self.snapshot.reservations:
             return placements
@@ -130,9 +132,9 @@ class _Lookup:
         return clusters.queries.domains()
 
     def domain_selectors(self, cluster_id: UUID, topology: Topology, placed: PodSetPlacement) -> list[dict[str, str]]:
-        """What selects the domain that the pods of a set must keep to (or should, if nothing is required of them).
+        """Label selectors of the domain that the pods of a set must keep to (or should, if nothing is required).
 
-        What is required is the level that the job asked for, or the next narrower one of which the cluster's labels tell.
+        The required level is the one that the job requested, or the next narrower one that the cluster's labels name.
         """
         levels = kept_levels(topology, placed.level)
         if not levels or cluster_id not in self._domains:
@@ -142,7 +144,7 @@ class _Lookup:
         return [dict(selector) for selector in next((selectors for selectors in found if selectors), ())]
 
     def stretches(self, cluster_id: UUID, placed: PodSetPlacement) -> list[Stretch]:
-        """In which order the pods of a set stand on its nodes; empty if they share a domain of every level that is known."""
+        """The order of a set's pods on its nodes; empty if they share a domain of every known level."""
         own = self._domains.get(cluster_id)
         if own is None or placed.level == "node":
             return []
@@ -152,7 +154,7 @@ class _Lookup:
         return stretches_of(placed.nodes, paths, lambda level, node: own.selectors(levels[level], node))
 
     def topology_label(self, cluster_id: UUID, topology: Topology, placed: PodSetPlacement) -> str:
-        """The label by which the chosen nodes tell the level that the job asked for."""
+        """The label of the chosen nodes for the level that the job requested."""
         if topology.level == "cluster" or cluster_id not in self._domains:
             return ""
         return self._domains[cluster_id].label(topology.level, next(iter(placed.nodes)))
@@ -160,7 +162,7 @@ class _Lookup:
 
 @retried
 def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
-    """The number of placements that became attempts; each with its hold, its objects and a wake-up, or not at all."""
+    """The number of placements that became attempts; each with its hold, its objects and a wake-up, or none of them."""
     with transaction.atomic():
         read_reservations()
         placements = lookup.still_lawful(placements)
@@ -175,7 +177,7 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
 
 
 class _Draft:
-    """A placement on its way to become an attempt."""
+    """A placement that is about to become an attempt."""
 
     def __init__(self, job: QueuedJob, placement: Placement, lookup: _Lookup) -> None:
         self.job = job
@@ -210,7 +212,7 @@ class _Draft:
         }
 
     def objects(self) -> list[dict[str, object]]:
-        """The row of one object a pod set, named after the attempt."""
+        """The rows of the objects, one per pod set, named after the attempt."""
         pod_sets = self.lookup.requests[self.job.id].pod_sets
         return [self._object(index, asked, self.placement.pod_sets[index]) for index, asked in enumerate(pod_sets)]
 
@@ -237,7 +239,7 @@ class _Draft:
         }
 
     def event(self) -> dict[str, object]:
-        """The row of the line in the job's timeline."""
+        """The row of the event in the job's timeline."""
         return {"job_id": self.job.id, "attempt_id": self.attempt_id, "message": self._sentence()}
 
     def _sentence(self) -> str:
@@ -252,7 +254,7 @@ class _Draft:
         return f"{message} ({'; '.join(told)})." if told else f"{message}."
 
     def _stretches(self, asked: PodSetRequest, placed: PodSetPlacement) -> list[Stretch]:
-        """Only where all pods stand at the same time: which node a later one will find free, nobody can tell."""
+        """The order of the pods, only if all run at the same time: the node of a later pod cannot be predicted."""
         found = self.lookup.stretches(self.placement.cluster_id, placed) if asked.count > 1 else []
         return found if found and json.decode(self.job.spec)["completions"] in (None, asked.count) else []
 
@@ -270,7 +272,9 @@ def _money(amount: Decimal) -> str:
 
 
 def _tell_refused(refused: Sequence[tuple[UUID, HoldRefusal]]) -> None:
-    """A limit was used up between snapshot and hold: the job waits for it, in words that name the limit."""
+    """Explains refused holds: a limit was used up between snapshot and hold, and the job waits for it. The text names
+    the limit.
+    """
     for job_id, refusal in refused:
         Job.objects.filter(id=job_id).update(
             reason_code=ReasonCode.WAITING_FOR_QUOTA, reason_message=refusal.message, reason_at=Now()
@@ -278,8 +282,8 @@ def _tell_refused(refused: Sequence[tuple[UUID, HoldRefusal]]) -> None:
 
 
 def _explain(waits: Sequence[Wait]) -> None:
-    """Writes why jobs wait, one statement a distinct verdict, and only where that is news."""
-    # by identity first: jobs of one shape share the tuple, and a reason per cluster is much to hash for each of them
+    """Writes why jobs wait, with one statement per distinct verdict, and only where it has changed."""
+    # by identity first: jobs of one shape share the tuple, and hashing a reason per cluster for each of them is expensive
     same: dict[tuple[str, str, int], list[Wait]] = defaultdict(list)
     for wait in waits:
         same[wait.code, wait.message, id(wait.per_cluster)].append(wait)

@@ -1,14 +1,14 @@
-"""Taking attempts to their cluster and stopping them there: the only code that creates, releases or deletes objects.
+"""Dispatches attempts to their cluster and stops them there: the only code that creates, releases or deletes objects.
 
-A start is two-phased, so that every ambiguous reply is harmless (ADR 5):
+A start has two phases, so that every ambiguous reply is harmless (ADR 5):
 
     claim (token, sent_at)  →  create suspended  →  store uids, commit `starting`  →  unsuspend by uid  →  `released_at`
 
-A gang whose pods are to stand in an order (`engine.objects.ranks`) is visited on until all of them have been let through.
+A gang whose pods need an order (`engine.objects.ranks`) is visited until the gates of all its pods are open.
 
-A worker may die between any two of these steps. The next one finds the object by its name (which comes from the
-attempt), adopts it if every label agrees, and goes on. Nothing runs before `starting` is committed, and a stop that
-was requested before then wins. No transaction is open while a cluster is spoken to.
+A worker may die between any two of these steps. The next worker finds the object by its name (which comes from the
+attempt), adopts it if every label agrees, and continues. Nothing runs before `starting` is committed, and a stop that
+was requested earlier wins. No transaction is open during calls to a cluster.
 """
 
 from collections import Counter
@@ -59,17 +59,17 @@ BATCH = 48
 MAX_BACKOFF_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 1.0
 ORDER_SECONDS = 0.25
-"""After its release a gang's pods are looked for so soon, and then twice as seldom each time."""
+"""The delay after its release until a gang's pods are first checked; it doubles each time."""
 MOST_ORDER_SECONDS = 5.0
 
 
 def dispatch_attempts(turn: Turn | None = None) -> int:
-    """The number of attempts visited. While one cluster hangs the others are served on (`rounds`)."""
+    """The number of attempts visited. While one cluster hangs, the others are still served (`rounds`)."""
     return ROUNDS.go(turn or endless_turn())
 
 
 def _dispatch_to_cluster(cluster_id: UUID) -> Brought:
-    """One claim's worth of attempts. When the cluster does not answer, the rest of its queue is left for later."""
+    """Visits the attempts of one claim. If the cluster does not answer, the rest of its queue waits."""
     with transaction.atomic():
         claim = claim_due_attempts(cluster_id, BATCH)
     if not claim.attempt_ids:
@@ -82,7 +82,7 @@ ROUNDS = Rounds("dispatch", due_clusters, _dispatch_to_cluster, is_being_visited
 
 
 def _visit(cluster_id: UUID, claim: Claim) -> bool:
-    """Whether the cluster answered at all; if not, the rest of its queue is left for later."""
+    """Whether the cluster answered at all; if not, the rest of its queue waits."""
     attempts = claimed_attempts(claim.attempt_ids)
     stops = [attempt for attempt in attempts if attempt.must_stop]
     starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
@@ -92,7 +92,7 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
         outcomes = stop_all(driver, stops) + order_all(driver, ordered)
         outcomes += create_all(driver, [attempt for attempt in starts if attempt.state == AttemptState.RESERVED])
         crash_point("created")
-        # Before they are left to run: a sweep that has not seen these pods would ask them back again.
+        # Before they continue: a sweep that has not seen these pods would recall them again.
         if pods := [pod for outcome in outcomes if isinstance(outcome, Underway | Stopping) for pod in outcome.pods]:
             record_observations(cluster_id, Observations(pods=pods))
         _note_creates(cluster_id, starts, outcomes)
@@ -113,7 +113,9 @@ def _visit(cluster_id: UUID, claim: Claim) -> bool:
 
 
 def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: Sequence[Outcome]) -> None:
-    """Whether creating works there counts for the cluster's health, once it was given up for a job or works again."""
+    """Records in the cluster's health whether creating works there: after it was given up for a job, or when it works
+    again.
+    """
     given_up = (one.message for one in outcomes if isinstance(one, Stopped) and one.reason == ReasonCode.CREATE_FAILED)
     words = next(given_up, "")
     works_again = any(attempt.creates_fail for attempt in starts) and any(isinstance(one, Created) for one in outcomes)
@@ -124,8 +126,8 @@ def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: 
 def _commit(
     cluster_id: UUID, claim: Claim, outcomes: Sequence[Outcome], starts: Sequence[ClaimedAttempt]
 ) -> dict[UUID, dict[int, str]]:
-    """Writes what creating brought, and commits to what may start. A cluster that answers with the uid of another object of
-    its own has not started anything that we could tell from that one: its attempts are taken elsewhere.
+    """Writes the results of creation, and commits attempts that may start. If a cluster answers with the uid of another
+    object of its own, the two cannot be distinguished: its attempts are placed elsewhere.
     """
     ids = [attempt.id for attempt in starts]
     try:
@@ -135,7 +137,7 @@ def _commit(
 
 
 def _without_lies(cluster_id: UUID, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The outcomes, with those refused that tell uids which are taken, or the same as another."""
+    """The outcomes; those with a uid that is taken or repeated become refusals."""
     created = {outcome.attempt_id: outcome for outcome in outcomes if isinstance(outcome, Created)}
     told = Counter(uid for outcome in created.values() for uid in outcome.uids.values())
     others = RemoteObject.objects.filter(cluster_id=cluster_id, uid__any_of=list(told)).exclude(
@@ -157,9 +159,9 @@ def _without_lies(cluster_id: UUID, outcomes: Sequence[Outcome]) -> list[Outcome
 
 
 def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
-    """Writes what a round of calls brought, fenced by the claim's token, in the caller's transaction.
+    """Writes the results of a round of calls, fenced by the claim's token, in the caller's transaction.
 
-    The jobs of those that end are locked first, then all attempts of the claim, in the order that everybody keeps to.
+    It locks the jobs of attempts that end first, then all attempts of the claim, in the common lock order.
     """
     endings = _endings(claim, outcomes)
     if endings:
@@ -222,7 +224,9 @@ def _mark_released(claim: Claim, released: Sequence[Released]) -> None:
 
 
 def _look_again(claim: Claim, attempt_ids: Sequence[UUID]) -> None:
-    """The cluster is deleting these; the observer will say when they are gone, and so will a second look."""
+    """Schedules another visit: the cluster is deleting these, and the observer or this visit finds out when they are
+    gone.
+    """
     if attempt_ids:
         Attempt.objects.filter(id__any_of=attempt_ids, claim_token=claim.token).update(
             next_action_at=_seconds_from_now(LOOK_AGAIN_SECONDS), claim_expires_at=None
@@ -230,7 +234,7 @@ def _look_again(claim: Claim, attempt_ids: Sequence[UUID]) -> None:
 
 
 def _note_order(claim: Claim, outcomes: Sequence[Outcome]) -> None:
-    """Gangs whose pods have all been let through need no further visit; the others get one."""
+    """Schedules another visit for gangs with closed gates; gangs whose gates are all open need none."""
     ours = Attempt.objects.filter(claim_token=claim.token, stop_requested_at=None)
     done = [outcome.attempt_id for outcome in outcomes if isinstance(outcome, Ordered)]
     if done:
@@ -242,7 +246,7 @@ def _note_order(claim: Claim, outcomes: Sequence[Outcome]) -> None:
 
 
 def _withdraw(claim: Claim, withdrawn: Sequence[Withdrawn]) -> None:
-    """They are to stop before anything else: their next visit is due at once."""
+    """They must stop first: their next visit is due immediately."""
     for outcome in withdrawn:
         ours = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_requested_at=None)
         if ours.update(claim_expires_at=None):
@@ -250,7 +254,7 @@ def _withdraw(claim: Claim, withdrawn: Sequence[Withdrawn]) -> None:
 
 
 def _let_run(claim: Claim, underway: Sequence[Underway]) -> None:
-    """Takes back that they were asked back; a cancel that came meanwhile stands."""
+    """Revokes their recall; a cancellation that was requested meanwhile remains."""
     for outcome in underway:
         Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_reason=outcome.stop_reason).update(
             stop_requested_at=None, stop_reason="", stop_message="", next_action_at=None, claim_expires_at=None
@@ -270,7 +274,7 @@ def _seconds_from_now(seconds: float) -> CombinedExpression:
 
 
 def _postpone(claim: Claim, outcome: Failed) -> None:
-    """Nothing is known or nothing was done: the same visit again later, more and more seldom."""
+    """The result is unknown or nothing was done: repeats the same visit later, with growing pauses."""
     row = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token)
     tries = row.values_list("tries", flat=True).first() or 1
     seconds = min(0.25 * 2 ** min(tries, 10), MAX_BACKOFF_SECONDS)

@@ -1,9 +1,10 @@
-"""How attempts end, and what that means for their jobs: the one way into every terminal state (`transitions` writes it).
+"""How attempts end, and the consequences for their jobs: the only way into every terminal state (`transitions` writes
+it).
 
-Callers hold a transaction. What an ended attempt means for its job:
+Callers hold a transaction. The consequence of an ended attempt for its job:
 
-    the job is being cancelled      → cancelled, whatever the cluster says (cancel wins and sticks)
-    interrupted, and it may go on   → back to the queue, as its retries say (`engine.retries`)
+    the job is being cancelled      → cancelled, whatever the cluster reports (cancellation is final)
+    interrupted, with retries left  → back to the queue, by its retries (`engine.retries`)
     succeeded, failed               → the job ends the same way
     anything else                   → back to the queue, unless clusters refused it too often
 """
@@ -24,8 +25,8 @@ from .learning import remember_runs
 from .transitions import Consequence, Ended, Ending
 
 MOST_REFUSALS = 3
-"""A job that this many clusters' API servers have refused for good, or whose containers could not be started so often, fails
-instead of wandering on.
+"""After this number of permanent refusals by clusters' API servers, or of failed container starts, a job fails instead
+of trying further clusters.
 """
 REFUSED = ReasonCode.REFUSED_BY_CLUSTER
 GIVEN_UP = frozenset({REFUSED, ReasonCode.CANNOT_START})
@@ -34,7 +35,7 @@ _CAUSES = frozenset(Cause)
 
 
 def end_attempts(endings: Iterable[Ending]) -> int:
-    """The number of attempts that ended now. Those that had ended before, or were claimed anew, are left alone."""
+    """The number of attempts that ended now. Those that had ended before, or were claimed again, do not change."""
     wanted = {ending.attempt_id: ending for ending in endings}
     if not wanted:
         return 0
@@ -64,7 +65,7 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
     if ending.state == AttemptState.SUCCEEDED:
         return Consequence(JobState.SUCCEEDED, exit_code=ending.exit_code or 0)
     if ending.reason in _CAUSES and ending.reason == attempt.stop_reason:
-        # It was cleared away so that the job may go on (`failures`).
+        # It was removed so that the job may be retried (`failures`).
         message = (
             f"Attempt {attempt.number} was interrupted: {ending.message or ending.reason}. Waiting for a new placement."
         )
@@ -79,12 +80,14 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
 
 
 def _ends_before(job: Job, reason: str) -> int:
-    """How many of its attempts have ended for this reason before."""
+    """The number of its earlier attempts that ended for this reason."""
     return Attempt.objects.filter(job=job, end_reason=reason).count()
 
 
 def _void_unstarted(ended: Sequence[Ended]) -> None:
-    """What never started has nothing to meter: its hold ends here. All else is settled when its usage is known."""
+    """Ends the holds of attempts that never started, because they have no usage. All others are settled when usage is
+    known.
+    """
     ids = [
         one.attempt.id
         for one in ended

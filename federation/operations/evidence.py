@@ -1,7 +1,7 @@
-"""What a cluster says of one object when it is asked for it: the evidence without which nothing is ended.
+"""What a cluster reports of one object on request: the evidence that is required to end an attempt.
 
-Absence is no evidence. A list without an object, pods that were never seen, a refused or lost reply: before an attempt is ended,
-asked back or deleted for such a reason, the very object is asked for by its uid, and the cluster for who it is.
+Absence from a list, unseen pods, and a refused or lost reply are not evidence. Before an attempt is ended, recalled or
+deleted for such a reason, the gateway requests the object itself by its uid, and checks the cluster's identity.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,17 @@ class Standing(StrEnum):
     """What became of an object."""
 
     SUSPENDED = "suspended"
-    """It is there and nothing of it runs."""
+    """It exists and nothing of it runs."""
     RELEASED = "released"
-    """It is there and was unsuspended: it may run, or has."""
+    """It exists and was unsuspended: it may run, or has run."""
     GONE = "gone"
-    """The cluster that we registered has no such object."""
+    """The registered cluster has no such object."""
 
 
 async def standing_of(driver: ClusterDriver, identity: str, namespace: str, name: str, uid: str) -> Standing:
-    """What the cluster says of the object with this uid. Raises DriverError where it does not answer, or another answers."""
+    """The state of the object with this uid. Raises DriverError if the cluster does not answer, or
+    another one answers.
+    """
     try:
         seen = await driver.get_job(namespace, name)
     except NotThere:
@@ -34,16 +36,16 @@ async def standing_of(driver: ClusterDriver, identity: str, namespace: str, name
 
 
 async def require_same_cluster(driver: ClusterDriver, identity: str) -> None:
-    """Raises Ambiguous when another cluster than the registered one answers at this address."""
+    """Raises Ambiguous if a cluster other than the registered one answers at this address."""
     if await driver.identity() != identity:
         raise Ambiguous("another cluster answers at this address, so missing objects prove nothing")
 
 
 async def pods_of(driver: ClusterDriver, namespace: str, name: str, uid: str) -> Sequence[PodSeen]:
-    """All pods of the Job with this uid. Raises DriverError where they cannot be looked at."""
+    """All pods of the Job with this uid. Raises DriverError if they cannot be read."""
     return [pod for pod in await driver.list_pods(namespace, name) if pod.owner == uid]
 
 
 async def started_pods(driver: ClusterDriver, namespace: str, name: str, uid: str) -> Sequence[PodSeen]:
-    """The pods of the Job with this uid that have started. Raises DriverError where they cannot be looked at."""
+    """The started pods of the Job with this uid. Raises DriverError if they cannot be read."""
     return [pod for pod in await pods_of(driver, namespace, name, uid) if pod.started_at is not None]

@@ -1,7 +1,7 @@
-"""Telling those who wait when they may expect to start.
+"""Computes when waiting jobs are expected to start.
 
-A routine of its own, so that rounds cost what they did: it goes through the queue as the next round would, and looks on from
-there. It takes at most a tenth of a process's time. Nothing is decided here.
+It is a separate routine, so that rounds do not become slower. It goes through the queue as the next round would, and
+looks ahead from there. It uses at most a tenth of a process's time. It decides nothing.
 """
 
 import json
@@ -26,7 +26,7 @@ from placement.values.model import Snapshot
 REST = 10
 KEEP_SECONDS = 5.0
 
-# One row a statement: holding several, it could meet a round that locks them in another order.
+# One row per statement: with several locks, it could deadlock with a round that locks them in another order.
 TELL = """
 UPDATE federation_job SET explanation = explanation || %s::jsonb
  WHERE id = %s AND state = 'queued' AND NOT explanation @> %s::jsonb
@@ -42,11 +42,11 @@ class _Pace:
 
 _pace = _Pace()
 _fleet_index = FleetIndex()
-"""The fleet's arrays, kept between looks; looks never overlap (`run_exclusively`)."""
+"""The fleet's arrays, kept between runs; runs never overlap (`run_exclusively`)."""
 
 
 def expect_starts() -> int:
-    """For how many of the waiting jobs a start is expected and written beside the reasons why they wait."""
+    """The number of waiting jobs with an expected start, which is written beside the reasons why they wait."""
     began = monotonic()
     if began < _pace.next_at:
         return 0
@@ -62,7 +62,7 @@ def expect_starts() -> int:
 
 
 def look_again() -> None:
-    """The next look is taken, however soon it comes."""
+    """Makes the next run compute again, however soon it comes."""
     _pace.next_at = 0.0
 
 

@@ -1,7 +1,7 @@
-"""What follows from the failure of a Job: the end of its job, or another attempt once nothing is left of this one.
+"""The consequences of a Job's failure: the end of its job, or another attempt after nothing is left of this one.
 
-A new attempt starts only when the cluster has confirmed that all objects of the failed one are gone, pods included: beside a pod
-that still runs, or whose node is merely out of sight, nothing is begun again.
+A new attempt starts only after the cluster has confirmed that all objects of the failed one are gone, pods included. No
+attempt starts while a pod of the failed one still runs, or its node is merely unreachable.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ _CAUSES = frozenset(Cause)
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A failed attempt after which its job goes on."""
+    """A failed attempt whose job is retried."""
 
     attempt_id: UUID
     cause: Cause
@@ -36,7 +36,9 @@ class Again:
 def judge_failures(
     attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]
 ) -> tuple[Sequence[Ending], Sequence[Again]]:
-    """What follows for attempts of which a Job has failed, in these words. Those that are being stopped for it are left alone."""
+    """The consequences for attempts with a failed Job, with its failure message. Attempts already being stopped for it
+    are skipped.
+    """
     if not attempt_ids:
         return [], []
     rows = list(Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None).select_related("job"))
@@ -116,7 +118,8 @@ def _what_happened(pods: Sequence[PodRun]) -> str:
 
 
 def stop_for_another(again: Sequence[Again]) -> None:
-    """Has dispatch remove what is left of these attempts; then they end for their cause, and their jobs are queued again.
+    """Makes dispatch remove the rest of these attempts; then they end with their cause, and their jobs are queued
+    again.
 
     The caller holds the locks of their jobs.
     """
@@ -144,7 +147,9 @@ RETURNING attempt.id, CASE WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN r
 
 
 def note_lost_work(attempt_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
-    """From when on interrupted attempts lost their work: since their last checkpoint, or in all. Their jobs do it again."""
+    """The time from which on interrupted attempts lost their work: their last checkpoint, or their start. Their jobs
+    repeat it.
+    """
     with connection.cursor() as cursor:
         cursor.execute(NOTE_LOST_WORK, [list(attempt_ids), sorted(INTERRUPTIONS)])
         return dict(cursor.fetchall())

@@ -1,4 +1,4 @@
-"""What operations count and time as they work, for `/metrics` of the process in which they work (`foundation.figures`)."""
+"""Counters and timings of operations, for `/metrics` of the process in which they run (`foundation.figures`)."""
 
 from prometheus_client import Counter, Histogram
 

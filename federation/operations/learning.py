@@ -1,6 +1,6 @@
-"""Remembering how long runs took, in the transaction in which they end.
+"""Stores how long runs took, in the transaction in which they end.
 
-Only runs that succeeded teach: when a program fails says nothing about how long it takes.
+Only successful runs count: the time of a failure says nothing about the run time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,9 +28,10 @@ ON CONFLICT (key) DO UPDATE
 
 
 def remember_runs(ended: Iterable[tuple[Job, Attempt]]) -> None:
-    """Adds the runs of attempts that just succeeded to the history of their kinds; those nobody saw start teach nothing.
+    """Adds the runs of attempts that just succeeded to the history of their kinds; runs without an observed start do
+    not count.
 
-    A job that tells how fast GPU models are is remembered with what its run would have taken on the slowest of them.
+    If a job gives its throughput on GPU models, the history stores its run time on the slowest of them.
     """
     seen = [(job, attempt) for job, attempt in ended if attempt.started_at is not None]
     if not seen:
@@ -45,7 +46,7 @@ def remember_runs(ended: Iterable[tuple[Job, Attempt]]) -> None:
 
 
 def _pods_ends(attempt_ids: Sequence[UUID]) -> dict[UUID, datetime]:
-    """When the last pod of each attempt was seen to end; news of it may come later than it happened."""
+    """When the last pod of each attempt ended; the report may arrive later."""
     rows = PodRun.objects.filter(attempt_id__in=attempt_ids, finished_at__isnull=False).values("attempt_id")
     return dict(rows.annotate(end=Max("finished_at")).values_list("attempt_id", "end"))
 

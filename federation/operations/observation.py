@@ -1,7 +1,7 @@
-"""What clusters report, turned into guarded moves. A cluster speaks only for attempts that it was given.
+"""Turns clusters' reports into guarded transitions. A cluster can report only on attempts that were dispatched to it.
 
-An observation counts when the object's uid is the one we stored for an attempt on that very cluster; labels alone
-prove nothing. Observations may come late, twice and in any order: terminal states absorb, instants are kept once known.
+An observation counts only if the object's uid is the one stored for an attempt on that cluster; labels alone prove
+nothing. Observations may arrive late, twice and in any order: terminal states absorb, and known times are kept.
 """
 
 from collections import Counter, defaultdict
@@ -47,22 +47,22 @@ from .transitions import Ending
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What one cluster reported since last time: objects as they are, and uids of those that are gone."""
+    """What one cluster reported since the last time: current objects, and uids of objects that are gone."""
 
     jobs: Sequence[JobSeen] = ()
     pods: Sequence[PodSeen] = ()
     gone_jobs: Sequence[str] = ()
     gone_pods: Sequence[str] = ()
     vanished_pods: Sequence[str] = ()
-    """Those of the gone that a list lacked: nobody saw their end."""
+    """The gone objects that were missing in a list: their end was not seen."""
 
 
 def record_observations(cluster_id: UUID, seen: Observations) -> int:
-    """The number of attempts concerned. What does not count is told as an event of security."""
+    """The number of attempts concerned. Reports that do not count are logged as security events."""
     try:
         return _record(cluster_id, seen)
     except IntegrityError:
-        # Somebody else wrote down a pod for the same place meanwhile: what is known of it now decides.
+        # Another writer recorded a pod for the same place meanwhile: its current state decides.
         return _record(cluster_id, seen)
 
 
@@ -161,8 +161,8 @@ RETURNING pod.attempt_id, pod.uid, pod.started_at IS NOT NULL AND NOT pod.is_gon
 def _record_pods(
     cluster_id: UUID, known: Mapping[str, Asked], seen: Observations, at: datetime
 ) -> tuple[Counter[str], list[Changed]]:
-    """Writes down the pods that count, and says why the others do not, and which that have begun were not known so before.
-    One seen to have ended is never changed again.
+    """Records the pods that count. Returns why the others do not, and which started pods were not known to have
+    started. A pod that was seen to have ended never changes again.
     """
     refused: Counter[str] = Counter()
     by_object: dict[Asked, dict[str, PodSeen]] = defaultdict(dict)
@@ -172,7 +172,7 @@ def _record_pods(
         if fault or asked is None:
             refused[fault] += 1
         elif asked.is_lost:
-            continue  # somebody answered for its end: it is deleted, and counts no more
+            continue  # its end was attested: it is deleted, and counts no more
         else:
             by_object[asked][pod.uid] = pod
     if not by_object:
@@ -187,7 +187,7 @@ def _record_pods(
     changed: list[Changed] = []
     if counted:
         _bring_back(cluster_id, [sighting.uid for _, sighting in counted if sighting.is_back])
-        # A pod's end comes before the start of the one that takes its place; else in one order, against deadlocks.
+        # A pod's end precedes the start of the pod that takes its place; otherwise one order, to prevent deadlocks.
         counted.sort(key=lambda each: (each[1].is_new, each[1].uid))
         rows = [_row(asked, sighting, is_gone=sighting.uid in gone) for asked, sighting in counted]
         with connection.cursor() as cursor:
@@ -197,7 +197,7 @@ def _record_pods(
 
 
 def _bring_back(cluster_id: UUID, uids: Sequence[str]) -> None:
-    """Pods that a list lacked, and that are there: nothing makes a pod of the same uid anew."""
+    """Restores pods that were missing in a list but exist: no new pod gets the same uid."""
     if uids:
         PodRun.objects.filter(cluster_id=cluster_id, uid__any_of=list(uids), finished_at=None).update(
             is_gone=False, last_seen_at=None
@@ -205,7 +205,7 @@ def _bring_back(cluster_id: UUID, uids: Sequence[str]) -> None:
 
 
 def _known_runs(by_object: Mapping[Asked, Mapping[str, PodSeen]]) -> dict[int, list[Run]]:
-    """What is known of these pods' indices, or of all pods of an object that has more indices than places."""
+    """The known runs of these pods' indices, or of all pods of an object that has more indices than places."""
     wanted = {
         (asked.attempt_id, asked.position, None if asked.indices > asked.places else pod.index)
         for asked, pods in by_object.items()
@@ -228,7 +228,7 @@ def _row(asked: Asked, pod: Sighting, *, is_gone: bool) -> tuple[Any, ...]:
 
 
 def _mark_gone(cluster_id: UUID, uids: Sequence[str], at: datetime) -> None:
-    """A pod that vanished without having been seen to end: its end is unknown, the latest moment it can be is now."""
+    """Marks pods that vanished without a seen end: their end is unknown, and now is the latest possible time."""
     named = [uid for uid in uids if is_uid(uid)]
     if named:
         there = PodRun.objects.filter(cluster_id=cluster_id, uid__any_of=named, is_gone=False)
@@ -258,7 +258,7 @@ UPDATE federation_remoteobject AS object
 
 
 def _record_outcomes(known: Mapping[str, Asked], jobs: Sequence[JobSeen], at: datetime) -> Counter[str]:
-    """Outcomes count for the object that has this uid, where we made it and as we named it."""
+    """Records outcomes. They count only for the object with this uid, in its namespace and with its name."""
     refused: Counter[str] = Counter()
     rows: dict[int, tuple[Any, ...]] = {}
     for job in jobs:
@@ -276,14 +276,14 @@ def _record_outcomes(known: Mapping[str, Asked], jobs: Sequence[JobSeen], at: da
 
 
 def _begun(attempt_ids: set[UUID]) -> list[UUID]:
-    """Attempts of which a pod has been seen to run, and which are not yet known to."""
+    """Attempts with a pod that was seen running, which are not yet marked as running."""
     waiting = ATTEMPT_LIFECYCLE.sources(AttemptState.RUNNING)
     rows = Attempt.objects.filter(id__any_of=attempt_ids, state__in=waiting, pods__started_at__isnull=False)
     return list(rows.distinct().values_list("id", flat=True))
 
 
 def _words(known: Mapping[str, Asked], jobs: Sequence[JobSeen]) -> Mapping[UUID, list[str]]:
-    """What failed Jobs say of their failure, by attempt."""
+    """The failure messages of failed Jobs, by attempt."""
     said: dict[UUID, list[str]] = defaultdict(list)
     for job in jobs:
         if job.outcome == "failed" and job.uid in known:
@@ -292,7 +292,7 @@ def _words(known: Mapping[str, Asked], jobs: Sequence[JobSeen]) -> Mapping[UUID,
 
 
 def _finished(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> tuple[Sequence[Ending], Sequence[Again]]:
-    """What follows for attempts of which one object failed or all succeeded."""
+    """The consequences for attempts of which one object failed or all succeeded."""
     by_attempt: dict[UUID, list[str]] = defaultdict(list)
     rows = RemoteObject.objects.filter(attempt_id__any_of=attempt_ids, attempt__finished_at=None)
     for attempt_id, outcome in rows.values_list("attempt_id", "outcome"):
@@ -304,15 +304,16 @@ def _finished(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> tu
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """What follows for attempts of which an object is gone."""
+    """The consequences for attempts of which an object is gone."""
 
     endings: Sequence[Ending]
     broken: Sequence[UUID]
-    """Attempts with further objects: those are stopped first, and the attempt ends when all are confirmed to be gone."""
+    """Attempts with further objects: these are stopped first, and the attempt ends when all are confirmed to be
+    gone."""
 
 
 def what_vanished(attempt_ids: set[UUID]) -> Vanished:
-    """Attempts of which an object was deleted: what we asked for, or somebody's hand."""
+    """Attempts of which an object was deleted, by our request or by another client."""
     endings, broken = [], []
     rows = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None)
     columns = rows.values_list(

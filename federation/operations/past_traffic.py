@@ -1,7 +1,7 @@
-"""Jobs that ended before this installation began to watch: written whole, as they would stand had it watched.
+"""Writes jobs that ended before this installation started, as if it had observed them.
 
-For the demo's seeded history. Such a job has its attempt, objects, pods, timeline and usage; quota is not touched, since
-what has ended holds none.
+Used for the demo's seeded history. Such a job has its attempt, objects, pods, timeline and usage. Quota does not
+change, because ended attempts hold none.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from placement.values.reason_codes import ReasonCode
 from tenancy.models import Tenant, User
 
 HANDED_OVER = timedelta(seconds=2)
-"""From placement to the first pod's start."""
+"""The time from placement to the first pod's start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PastJob:
 
     @property
     def outcome(self) -> str:
-        """How job and attempt ended; the two share these words."""
+        """The final state of job and attempt, which have the same names."""
         if self.is_cancelled:
             return JobState.CANCELLED
         return JobState.FAILED if self.exit_code else JobState.SUCCEEDED
@@ -62,7 +62,7 @@ class PastJob:
 
 
 def record_past_jobs(past: Sequence[PastJob]) -> None:
-    """Writes these jobs with all that belongs to them and their usage, in one transaction."""
+    """Writes these jobs with all their rows and their usage, in one transaction."""
     jobs = [_job(one) for one in past]
     attempts = [_attempt(one, job) for one, job in zip(past, jobs, strict=True)]
     remotes = [_remote(one, attempt) for one, attempt in zip(past, attempts, strict=True)]

@@ -1,4 +1,4 @@
-"""Setting and removing a tenant's placement policy; the next round decides by it."""
+"""Sets and removes a tenant's placement policy; the next round uses it."""
 
 from decimal import Decimal
 from typing import Any
@@ -23,9 +23,9 @@ from tenancy.queries import Actor
 
 
 def put_policy(actor: Actor, tenant_id: UUID, body: object) -> PolicyView:
-    """The policies as they now stand. Those who manage the tenant set it; what is above it holds all the same.
+    """The current policies after the change. Managers of the tenant set it; the policies above it still apply.
 
-    Raises NotFound, NotAllowedHere, Invalid with every field at fault.
+    Raises NotFound, NotAllowedHere, or Invalid with every field at fault.
     """
     with transaction.atomic():
         before = policy_of(actor, tenant_id, Permission.MANAGE_TENANTS)
@@ -36,7 +36,9 @@ def put_policy(actor: Actor, tenant_id: UUID, body: object) -> PolicyView:
 
 
 def remove_policy(actor: Actor, tenant_id: UUID) -> None:
-    """Leaves the tenant to the policies above it. Raises NotFound, also when it has none of its own."""
+    """Removes the tenant's own policy; those above it still apply. Raises NotFound, also if the tenant has no own
+    policy.
+    """
     with transaction.atomic():
         before = policy_of(actor, tenant_id, Permission.MANAGE_TENANTS)
         removed, _ = PlacementPolicy.objects.filter(tenant_id=tenant_id).delete()
@@ -53,7 +55,7 @@ def _read(body: object, tenant_path: str) -> TenantPolicy:
 
 
 def _store(tenant: Tenant, policy: TenantPolicy) -> None:
-    """Whoever comes second waits for the row, or for the key of it."""
+    """Stores the policy. A concurrent writer waits for the row, or for its key."""
     row, _ = PlacementPolicy.objects.update_or_create(
         tenant=tenant,
         defaults={

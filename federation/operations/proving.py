@@ -1,4 +1,4 @@
-"""The nightly proof of the books: everything is worked out again, and what does not agree is told to people."""
+"""The nightly proof of the ledger: everything is recomputed, and findings are reported to operators."""
 
 import logging
 from datetime import timedelta
@@ -12,13 +12,13 @@ from foundation.clock import database_now
 log = logging.getLogger(__name__)
 OVERLAP = timedelta(hours=1)
 OVERLAP_ROWS = 100_000
-"""Instants and numbers are given before a row is committed: so much of what was proven is proven again."""
+"""The overlap of two proofs: rows get their times and numbers before they are committed."""
 MOST_TOLD = 100
 MOST_KEPT = 100
 
 
 def prove_books(*, full: bool = False) -> BookProof:
-    """The proof, written down: of what changed since the last that found nothing, or of everything that ever was."""
+    """The stored proof: of the changes since the last proof without findings, or, with `full`, of everything."""
     clean = None if full else BookProof.objects.filter(found=0).order_by("-id").first()
     began_at, place = database_now(), billing.queries.newest_place()
     if clean is None:
@@ -41,12 +41,12 @@ def prove_books(*, full: bool = False) -> BookProof:
 
 
 def _from(proof: BookProof) -> Place:
-    """From there on, a little earlier. Never zero, which means everything."""
+    """The start of the next proof, a little earlier than the end of this one. Never zero, which means everything."""
     return Place(*(max(1, last - OVERLAP_ROWS) for last in (proof.meter, proof.segment, proof.movement)))
 
 
 def _forget_old() -> None:
-    """The last that found nothing is kept, however long ago: the next begins there."""
+    """Deletes old proofs. The last proof without findings is kept, whatever its age: the next one starts there."""
     newest_first = BookProof.objects.order_by("-id").values_list("id", flat=True)
     kept = {*newest_first[:MOST_KEPT], *newest_first.filter(found=0)[:1]}
     BookProof.objects.exclude(id__in=kept).delete()

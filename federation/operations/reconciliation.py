@@ -1,6 +1,6 @@
-"""Rows against clusters, both ways: leftovers are removed, zombies too, and what vanished is noticed.
+"""Compares rows with clusters in both directions: it removes leftovers and zombies, and detects vanished objects.
 
-Nothing without our install label is ever looked at, and every deletion names the uid that was seen.
+It never reads objects without our install label, and every deletion names the uid that was seen.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ MOST_ORPHANS_SHARE = 0.05
 MOST_VANISHED = 3
 MOST_VANISHED_SHARE = 0.05
 KEPT = {AttemptState.SUCCEEDED, AttemptState.FAILED}
-"""Ends whose objects stay for a while, so that people can read logs; all others are removed at once."""
+"""Final states whose objects are kept for a while, so that users can read logs; all others are removed immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class _Row:
 
 
 def reconcile_clusters() -> int:
-    """The number of clusters compared: all that can be listed, whenever they are due."""
+    """The number of clusters compared: all that can be listed, due or not."""
     ask_for_reconciliation()
     return compare_clusters()
 
 
 def compare_clusters(turn: Turn | None = None) -> int:
-    """The number of clusters compared of those that are due. One that cannot be listed is left for the next time."""
+    """The number of due clusters compared. A cluster that cannot be listed waits for the next time."""
     return ROUNDS.go(turn or endless_turn())
 
 
@@ -100,7 +100,7 @@ def _is_claimed(cluster_id: UUID) -> bool:
 
 
 def _compare(cluster_id: UUID) -> Brought:
-    """A new list that comes meanwhile makes the cluster due again."""
+    """Compares one cluster. A new list that arrives meanwhile makes the cluster due again."""
     with connection.cursor() as cursor:
         cursor.execute(CLAIM, [cluster_id, PERIOD_SECONDS, CLAIM_SECONDS])
         if not cursor.rowcount:
@@ -137,7 +137,7 @@ def _reconcile(cluster_id: UUID) -> None:
 
 
 async def _list(driver: ClusterDriver, identity: str) -> Sequence[JobSeen]:
-    """All our Jobs there. Raises Ambiguous where another cluster answers: what it lacks says nothing about ours."""
+    """All our Jobs there. Raises Ambiguous if another cluster answers: its missing objects say nothing about ours."""
     await require_same_cluster(driver, identity)
     return await driver.list_jobs()
 
@@ -160,7 +160,9 @@ def _rows(seen: Sequence[JobSeen]) -> Mapping[UUID, _Row]:
 
 
 def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row], at: datetime) -> list[JobSeen]:
-    """What must go: objects of ended attempts whose time is up, zombies, and orphans (unless suspiciously many)."""
+    """The objects to delete: those of ended attempts after their retention, zombies, and orphans (unless suspiciously
+    many).
+    """
     leftovers, orphans = [], []
     running = _runs_of_a_lost_future(cluster_id, seen, rows)
     for job in seen:
@@ -184,7 +186,7 @@ def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Ro
 
 
 def _runs_of_a_lost_future(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row]) -> set[str]:
-    """Uids of running objects of unknown attempts of jobs that are known. Only a database that lost commits makes them."""
+    """Uids of running objects of unknown attempts of known jobs. They exist only if the database lost commits."""
     strange = {
         job.uid: job_id
         for job in seen
@@ -232,14 +234,15 @@ async def _delete_all(driver: ClusterDriver, jobs: Sequence[JobSeen]) -> None:
 def _notice_vanished(
     cluster_id: UUID, driver: ClusterDriver, identity: str, seen: Sequence[JobSeen], listed_at: datetime
 ) -> None:
-    """Ends attempts that were released before the list was made, are absent from it, and whose object is gone when asked for.
+    """Ends attempts that were released before the list was made, are absent from it, and whose object is confirmed to
+    be gone.
 
-    When suspiciously many are absent (a control plane restored from a backup), none is ended unless somebody answers for it.
+    If suspiciously many are absent (a control plane restored from a backup), it ends none without an attestation.
     """
     uids = {job.uid for job in seen}
     released = RemoteObject.objects.filter(
         attempt__cluster_id=cluster_id,
-        attempt__state__in=LIVE_ATTEMPT_STATES,  # which is what its index holds: ended attempts cost nothing
+        attempt__state__in=LIVE_ATTEMPT_STATES,  # the condition of the partial index: ended attempts cost nothing
         attempt__released_at__lt=listed_at,
         outcome="",
     ).exclude(uid="")
@@ -263,7 +266,7 @@ def _notice_vanished(
 
 @retried
 def _end_vanished(cluster_id: UUID, gone: set[UUID], word: Word | None) -> None:
-    """Ends them for their deleted object, or as lost where somebody answers for so many."""
+    """Ends them for their deleted object, or as lost if an attestation covers them."""
     with transaction.atomic():
         attempts = lock_with_jobs(gone)
         vanished = what_vanished(gone)
@@ -276,7 +279,7 @@ def _end_vanished(cluster_id: UUID, gone: set[UUID], word: Word | None) -> None:
 
 
 async def _gone(driver: ClusterDriver, identity: str, absent: Sequence[tuple[UUID, str, str, str]]) -> set[UUID]:
-    """Attempts of which the cluster confirms that an object does not exist."""
+    """Attempts with an object that, as the cluster confirms, does not exist."""
     standings = await asyncio.gather(
         *(standing_of(driver, identity, namespace, name, uid) for _, namespace, name, uid in absent)
     )

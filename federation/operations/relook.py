@@ -1,8 +1,8 @@
-"""Fresh looks at the pods of ended attempts on their clusters, when the watch has left something open.
+"""Reads the pods of ended attempts from their clusters again, if the watch left something open.
 
-A cluster tells what is and what is not only while it is the one that was registered: it is asked who it is in the same pass,
-and for the pods by the uid of their Job. All clusters are asked at once, each within its own bounds, so that one that hangs
-holds up no other.
+A cluster's answer counts only if it is the registered cluster: the same pass checks its identity, and requests the pods
+by the uid of their Job. All clusters are asked concurrently, each within its own bounds, so that one that hangs does
+not delay the others.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from .setting_aside import in_parts
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 5.0
-"""How long one cluster may take for all that it is asked in a round; what it has told by then counts."""
+"""The time limit per cluster for all requests of a round; the answers received until then count."""
 AT_ONCE = 8
 SOON, LATE = timedelta(seconds=2), timedelta(minutes=5)
-"""How soon an attempt is looked at again: after a quarter of the time since its end, within these."""
+"""The bounds of the delay until an attempt is checked again, which is a quarter of the time since its end."""
 
 Told = dict[UUID, list[PodSeen]]
 
@@ -47,7 +47,7 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A cluster that is asked."""
+    """A cluster with the attempts to ask about."""
 
     cluster_id: UUID
     identity: str
@@ -56,7 +56,7 @@ class _Place:
 
 
 def look_at_pods(unsettled: Sequence[Unsettled]) -> list[UUID]:
-    """Those of the attempts whose pods their cluster told now; what it told is written down."""
+    """The attempts whose pods their cluster reported now; the reports are recorded."""
     if not unsettled:
         return []
     _look_later([one.attempt_id for one in unsettled])
@@ -70,7 +70,9 @@ def look_at_pods(unsettled: Sequence[Unsettled]) -> list[UUID]:
 
 
 def _look_later(attempt_ids: Sequence[UUID]) -> None:
-    """More and more seldom. Written before anybody is asked, so that a crash in between asks nobody at once again."""
+    """Schedules the next check, with growing pauses. It is written before any request, so that a crash causes no
+    immediate retry.
+    """
     age = Func(F("finished_at"), template="(now() - %(expressions)s) / 4", output_field=DurationField())
     pause = Least(Greatest(age, Value(SOON)), Value(LATE), output_field=DurationField())
     later = ExpressionWrapper(Now() + pause, output_field=DateTimeField())
@@ -104,7 +106,7 @@ async def _ask(places: Sequence[_Place]) -> list[Told]:
 
 
 async def _ask_one(place: _Place) -> Told:
-    """What the cluster told within its time. An attempt is in there with all its pods, or not at all."""
+    """What the cluster reported in time. It has an attempt with all its pods, or not at all."""
     told: Told = {}
     turns = asyncio.Semaphore(AT_ONCE)
 
@@ -154,7 +156,7 @@ def _write_down_each(cluster_id: UUID, told: Told) -> list[UUID]:
 
 
 def _write_down(cluster_id: UUID, told: Mapping[UUID, Sequence[PodSeen]]) -> None:
-    """The pods as they are; those that are not there any more are gone, and those that run were seen to run now."""
+    """Records the current pods: missing ones are gone, and running ones were seen running now."""
     pods = [pod for of_attempt in told.values() for pod in of_attempt]
     there = {pod.uid for pod in pods}
     open_pods = PodRun.objects.filter(attempt_id__in=told, finished_at=None, is_gone=False)

@@ -1,6 +1,7 @@
-"""Attempts that were settled, and of which a pod runs or has run after all: they are opened again, so that it is metered.
+"""Reopens settled attempts of which a pod runs or has run after all, so that it is metered.
 
-Their holds have ended and stay so. A meter that was closed stays closed too: what it does not count gets one of its own.
+Their holds have ended and remain ended. A closed meter remains closed too: usage that it does not count gets a new
+meter.
 """
 
 from collections.abc import Sequence
@@ -22,15 +23,15 @@ MOST_PARTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A pod that has begun and of which something new is known."""
+    """A started pod with new information."""
 
     attempt_id: UUID
     uid: str
 
 
 def reopen_settled(cluster_id: UUID, changed: Sequence[Changed]) -> None:
-    """Opens those attempts again whose usage the changed pods add to. In the transaction that wrote the pods down, which
-    settlement waits for, or has been waited for by: either it sees them or they see that it was there.
+    """Reopens the attempts whose usage the changed pods add to, in the transaction that recorded the pods. Settlement
+    and this transaction exclude each other: either settlement sees the pods, or this transaction sees the settlement.
     """
     settled = set(keep_from_being_settled({change.attempt_id for change in changed}))
     if not settled:

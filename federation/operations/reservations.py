@@ -1,4 +1,4 @@
-"""Making, shortening and cancelling advance reservations. Placement takes no node while one is being made."""
+"""Makes, shortens and cancels advance reservations. Placement uses no node while a reservation is being made."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ from .submission import submitter_of
 
 ROUTE = "reservations"
 MOST_OPEN = 200
-"""A tenant may have so many that are not over."""
+"""The most reservations of a tenant that have not ended."""
 MOST_TOLD = 10
 
 
@@ -51,11 +51,11 @@ class NodesNotFree(Conflict):
 def make_reservation(
     actor: Actor, body: object, *, show: Callable[[Reservation], dict[str, Any]], key: str = "", raw: bytes = b""
 ) -> Answer:
-    """201 and the new reservation as `show` puts it, or the first answer to this key again.
+    """201 and the new reservation as rendered by `show`, or the first answer to this key again.
 
-    Its nodes are chosen now, and stay the ones. Raises Invalid with every field at fault, NotFound or NotAllowedHere for
-    the tenant, NeverFits and QuotaExceededForGood for what could never be honoured, and NodesNotFree with what is missing
-    on each cluster and who holds it, as far as the actor may know.
+    Its nodes are chosen now and do not change. Raises Invalid with every field at fault, NotFound or NotAllowedHere for
+    the tenant, NeverFits and QuotaExceededForGood for a request that could never be honoured, and NodesNotFree with
+    what is missing on each cluster and who uses it, as far as the actor may see that.
     """
     now = clock.database_now()
     wanted = _read(body, now)
@@ -91,14 +91,14 @@ def _refuse_taken(tenant: Tenant, wanted: Wanted, now: datetime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is wanted, in the terms of placement."""
+    """The request, in the terms of placement."""
 
     shape: JobRequest
     copies: int
     policy: Policy
 
     def on(self, clusters: Sequence[FleetCluster]) -> Booking | tuple[Reason, ...]:
-        """The nodes to take of these clusters, or why none holds it."""
+        """The nodes to reserve on these clusters, or why none holds it."""
         return book(self.shape, self.copies, clusters, self.policy)
 
     def together(self, cluster: str) -> JobRequest:
@@ -125,7 +125,9 @@ def _shape_request(tenant: Tenant, wanted: Wanted) -> JobRequest:
 
 
 def _refusal(actor: Actor, asked: _Asked, free: Vacancies, reasons: Sequence[Reason]) -> Problem:
-    """Why no cluster could hold it at all, or why none is free to; with those who are in the way."""
+    """Why no cluster could ever hold it, or why none has enough free nodes, with the reservations
+    and jobs in conflict.
+    """
     hopeless = asked.on(wholes())
     if not isinstance(hopeless, Booking):
         return NeverFits(
@@ -179,9 +181,9 @@ def _shape_json(wanted: Wanted) -> dict[str, Any]:
 
 
 def shorten_reservation(actor: Actor, reservation_id: UUID, body: object) -> Reservation:
-    """The reservation with its end moved nearer: `{"ends_at": …}`. Jobs that run past that go on where they are.
+    """The reservation with an earlier end: `{"ends_at": …}`. Jobs that run beyond it continue where they are.
 
-    Raises NotFound, NotAllowedHere, Invalid, and Conflict when it is over.
+    Raises NotFound, NotAllowedHere, Invalid, and Conflict if it has ended.
     """
     ends_at = _read_end(body)
     with transaction.atomic():
@@ -203,9 +205,9 @@ def _shorten(actor: Actor, reservation_id: UUID, ends_at: datetime) -> Reservati
 
 
 def cancel_reservation(actor: Actor, reservation_id: UUID) -> None:
-    """Gives its nodes back at once; the row stays as history. Jobs that run there go on.
+    """Frees its nodes immediately; the row remains as history. Jobs that run there continue.
 
-    Raises NotFound, NotAllowedHere, and Conflict when it is over.
+    Raises NotFound, NotAllowedHere, and Conflict if it has ended.
     """
     with transaction.atomic():
         rewrite_reservations()

@@ -1,9 +1,10 @@
-"""After a database was restored, or promoted with its last commits lost: first find out what runs, then dispatch (ADR 19).
+"""After a database was restored, or promoted without its last commits: first find out what runs, then dispatch (ADR
+19).
 
-Somebody begins a standstill: nothing is placed, claimed or committed to. Each cluster is listed, and its objects are compared with
-the rows. What runs and fits a waiting job in every label is taken in as its attempt; an attempt whose object is further than its
-row catches up; what is suspended and unknown is removed; anything else that may run is left, and counted. Somebody opens dispatch
-again by hand, once nothing is left or when they answer for what is.
+An operator begins a standstill: nothing is placed, claimed or committed. The gateway lists each cluster and compares
+its objects with the rows. An object that runs and fits a waiting job in every label is adopted as its attempt. An
+attempt whose object is further than its row catches up. Suspended unknown objects are removed. Anything else that may
+run is left and counted. An operator opens dispatch again by hand, when nothing is left or with a note on what is.
 """
 
 from collections import defaultdict
@@ -46,7 +47,7 @@ UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
 
 
 def begin_standstill(actor: Actor, reason: str) -> Standstill:
-    """The standstill that holds from now on; the one that there is, should there be one."""
+    """The standstill that begins now, or the open one if there is one."""
     with transaction.atomic():
         standing = open_standstill()
         if standing is not None:
@@ -58,7 +59,9 @@ def begin_standstill(actor: Actor, reason: str) -> Standstill:
 
 
 def open_dispatch(actor: Actor, note: str = "") -> None:
-    """Ends the standstill. Raises Conflict `standstill` while something is left, unless a note says why that does not matter."""
+    """Ends the standstill. Raises Conflict `standstill` while something is left, unless a note says why it does not
+    matter.
+    """
     with transaction.atomic():
         standing = open_standstill()
         if standing is None:
@@ -82,7 +85,7 @@ def close_on_request(actor: Actor, body: object) -> None:
 
 
 def open_on_request(actor: Actor, body: object) -> None:
-    """`open_dispatch` by an operator's `{"note": …}`, which may be left out."""
+    """`open_dispatch` by an operator's `{"note": …}`, which is optional."""
     require_operator(actor, "resume dispatch")
     open_dispatch(actor, _text_of(body, "note", default=""))
 
@@ -98,7 +101,7 @@ def _text_of(body: object, name: str, default: str | None = None) -> str:
 
 
 def take_in(standstill: Standstill, cluster_id: UUID, seen: Sequence[JobSeen]) -> list[JobSeen]:
-    """Those of the cluster's objects that nothing knows and that do not run: they may go. All others are taken in or counted."""
+    """The cluster's unknown objects that do not run and may be deleted. All others are adopted or counted."""
     by_attempt: dict[UUID | None, list[JobSeen]] = defaultdict(list)
     for job in seen:
         by_attempt[names.id_in(job.labels, names.LABEL_ATTEMPT)].append(job)
@@ -132,7 +135,9 @@ def _catch_up(attempt_id: UUID, jobs: Sequence[JobSeen]) -> None:
 
 @retried
 def _adopt(cluster_id: UUID, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
-    """Whether the objects became the attempt of a waiting job: every label, name and quota has to fit, and all must be there."""
+    """Whether the objects became the attempt of a waiting job: every label, name and quota must fit, and none may be
+    missing.
+    """
     job_id = names.id_in(jobs[0].labels, names.LABEL_JOB)
     flavors = next((one.flavors for one in load_fleet(clock.database_now()) if one.id == cluster_id), None)
     if job_id is None or flavors is None:
@@ -146,7 +151,7 @@ def _adopt(cluster_id: UUID, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
             serving = _serving(request, flavors)
             return serving is not None and _take(cluster_id, attempt_id, job, request, serving, jobs)
     except IntegrityError:
-        return False  # a uid of another object's, or an attempt of the job's that lives elsewhere
+        return False  # the uid of another object, or a live attempt of the job elsewhere
 
 
 def _fits(job: Job, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
@@ -164,7 +169,7 @@ def _fits(job: Job, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
 
 
 def _serving(request: JobRequest, flavors: Mapping[str, FleetFlavor]) -> dict[str, FleetFlavor] | None:
-    """By pod set the cluster's first flavor that serves it; which it was, only the lost rows knew."""
+    """By pod set, the cluster's first flavor that serves it; only the lost rows had the real one."""
     found = {
         pod_set.name: next((f for _, f in sorted(flavors.items()) if units_per_pod(pod_set.gpu, f) is not None), None)
         for pod_set in request.pod_sets
@@ -226,5 +231,5 @@ def _take(
 
 
 def _made_at(attempt_id: UUID, now: datetime) -> datetime:
-    """When an id of ours was made (UUIDv7), at the latest now: a cluster may tell any id."""
+    """When an id of ours was made (UUIDv7), now at the latest: a cluster may report any id."""
     return datetime.fromtimestamp(min((attempt_id.int >> 80) / 1000, now.timestamp()), UTC)

@@ -1,9 +1,9 @@
-"""Going round clusters, several at a time: one that hangs costs the others nothing.
+"""Visits clusters, several at a time: one that hangs does not delay the others.
 
-Each visit has a thread of its own, and a right to its cluster that one visitor has at a time, so that workers who go round
-at once add up. So many visits are made side by side; one that takes long does not count among them any more, and its
-cluster is remembered for a while: further visits to it come out of a small number of their own. The right only saves
-work. What a visitor may write is decided by claims, so when whoever has the right is found to hold none, it is passed over.
+Each visit has its own thread and an exclusive right to its cluster, so that concurrent workers share the work. A
+limited number of visits run side by side. A slow visit stops counting among them, and its cluster is remembered for a
+while: further visits to it use a small separate limit. The right only saves work; claims decide what a visitor may
+write. So a right whose holder has no valid claim is ignored.
 """
 
 import logging
@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 8
 SLOW_AT_ONCE = 4
 MOST_THREADS = 32
-"""Those that hang at the same time, and `AT_ONCE` besides."""
+"""Visits that hang at the same time, plus `AT_ONCE`."""
 SLOW_AFTER_SECONDS = 3.0
 SLOW_FOR_SECONDS = 60.0
 LOOK_AROUND_SECONDS = 0.1
 PAUSE_SECONDS = 1.0
-"""A cluster whose right somebody else has, or that does not answer, is tried again so much later."""
+"""The delay before another visit to a cluster whose right another visitor has, or that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What one visit brought: how much was done, and whether the cluster answered."""
+    """The result of one visit: the amount of work done, and whether the cluster answered."""
 
     count: int
     is_answering: bool
@@ -43,7 +43,7 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """A kind of visit. `is_claimed`: whether somebody has a claim on the cluster that still holds."""
+    """A kind of visit. `is_claimed`: whether the cluster has a valid claim."""
 
     kind: str
     due: Callable[[], Sequence[DueCluster]]
@@ -51,14 +51,14 @@ class Rounds:
     is_claimed: Callable[[UUID], bool]
 
     def go(self, turn: Turn) -> int:
-        """The sum of what the visits brought, one after the other for as long as the turn lasts and there is something due.
+        """The sum of the visits' counts. Visits begin while the turn lasts and something is due.
 
-        Visits that hang are left to their threads at the end, unless the turn is endless.
+        At the end, visits that hang are left to their threads, unless the turn is endless.
         """
         return _Round(self, turn, kept_threads(self.kind, MOST_THREADS)).go()
 
     def visit_with_right(self, under_way: "_UnderWay") -> Brought | None:
-        """What the visit brought; None when somebody else is at it."""
+        """The result of the visit; None if another visitor has the right."""
         under_way.began = monotonic()
         try:
             with advisory.held(advisory.Kind.VISITS, f"{self.kind}:{under_way.cluster_id}") as is_ours:
@@ -111,12 +111,12 @@ class _Round:
         at = monotonic()
         underway = {one.cluster_id for one in self._visits.values()}
         due = [one for one in self.rounds.due() if one.id not in underway and self._not_before.get(one.id, 0.0) <= at]
-        # By chance, and then whoever was visited least lately: none waits for others that always have more.
+        # At random, then the least recently visited: no cluster waits for others that always have more work.
         random.shuffle(due)
         return sorted(due, key=lambda one: self._visited_at.get(one.id, 0.0))
 
     def _begin(self) -> list[DueCluster]:
-        """Begins what may be begun; those of the clusters that answer for which there is no room."""
+        """Begins the visits that the limits allow; returns the answering clusters for which there is no room."""
         left = {False: AT_ONCE, True: SLOW_AT_ONCE}
         for one in self._visits.values():
             if one.was_slow or not one.is_slow:
@@ -138,7 +138,7 @@ class _Round:
             if future.cancelled():
                 continue
             if error := future.exception():
-                # One cluster's trouble is not that of the others.
+                # One cluster's failure must not affect the others.
                 logger.error("cluster %s: %s failed", one.cluster_id, self.rounds.kind, exc_info=error)
             brought = None if error else future.result()
             if brought is None or not brought.is_answering:
@@ -163,7 +163,7 @@ class _Round:
 
 
 def _remember(kind: str, cluster_id: UUID, seconds: float) -> None:
-    """That the cluster is slow for so long; for no time at all = not any more."""
+    """Marks the cluster as slow for `seconds`; 0 means not any more."""
     column = f"slow_{kind}_until"
     with connection.cursor() as cursor:
         cursor.execute(

@@ -1,7 +1,8 @@
-"""Work on many rows at once of which one must not hold up the others: a part that fails is halved until the bad row is alone.
+"""Processes many rows together so that one bad row does not block the others: a failing part is halved until it is
+alone.
 
-It is set aside where people see it: on the attempt, as an event of its job, in the log and in a figure. It is tried again now
-and then, and as soon as its trouble is over it goes the way of all others.
+The bad row is set aside visibly: on the attempt, as an event of its job, in the log and in a metric. It is retried from
+time to time, and processed like all others when its cause is gone.
 """
 
 import logging
@@ -34,9 +35,10 @@ def in_parts(
     *,
     attempts_of: Callable[[Collection[Row]], Sequence[UUID]],
 ) -> int:
-    """The sum of what `work` returned over the rows that it could do together, each part in a transaction of its own.
+    """The sum of the results of `work` over the rows that it could process, each part in its own transaction.
 
-    A failure of the database itself (gone, busy, deadlock) is nobody's: it is raised, and everything is tried again.
+    A failure of the database itself (gone, busy, deadlock) is not caused by a row: it is raised, and everything is
+    retried.
     """
     if not rows:
         return 0
@@ -65,5 +67,5 @@ def _set_aside(step: str, attempt_ids: Collection[UUID], error: Exception) -> No
 
 
 def note_healed(attempt_ids: Collection[UUID]) -> None:
-    """These were metered: what kept them from it is over."""
+    """These were metered: what prevented it is gone."""
     Attempt.objects.filter(id__in=attempt_ids).exclude(settle_error="").update(settle_error=Value(""), settle_at=None)

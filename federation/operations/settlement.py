@@ -1,8 +1,10 @@
-"""Settling ended attempts: what ran becomes usage, the hold ends, both once and as soon as nothing of them runs any more.
+"""Settles ended attempts: their runs become usage and their hold ends, both once, as soon as nothing of them runs any
+more.
 
-What may have run is settled when its pods are known: each was seen to be over, and their number is what was asked for or the
-cluster, asked after the end, told of no others. A cluster that does not answer is waited for as long as `PATIENCE`; then
-what was last seen counts, as estimated. A pod that turns up later opens its attempt again (`reopening`).
+An attempt that may have run is settled when its pods are known: each was seen to have ended, and either their number is
+the requested one, or the cluster, asked after the end, reported no others. For a cluster that does not answer,
+settlement waits for `PATIENCE`; then the last sightings count, as estimated. A pod that appears later reopens its
+attempt (`reopening`).
 """
 
 from collections.abc import Collection, Sequence
@@ -30,11 +32,14 @@ from .unseen import write_down_unseen
 
 BATCH = 500
 CERTAIN_AFTER = timedelta(minutes=2)
-"""What was metered cannot be taken back, and the news that a pod has ended may be on its way."""
+"""Running usage is metered with this delay: metered usage cannot be revoked, and the report of a pod's end may be under
+way."""
 
 
 def settle_attempts() -> int:
-    """The number of attempts settled now. One that cannot be, or a cluster that hangs, holds up no other."""
+    """The number of attempts settled now. An attempt that cannot be settled, or a cluster that hangs, does not delay
+    others.
+    """
     due = unsettled_attempts(BATCH)
     settled = _settle([one.attempt_id for one in due if one.is_known])
     told = look_at_pods([one for one in due if not (one.is_known or one.is_silent)])
@@ -48,7 +53,7 @@ def _settle(attempt_ids: Sequence[UUID]) -> int:
 
 @retried
 def _settle_together(attempt_ids: Sequence[UUID]) -> int:
-    """Weighed again under the locks: what was written down of their pods since counts."""
+    """Checks the attempts again under the locks, because their pods may have changed since, and settles them."""
     with transaction.atomic():
         lock_to_settle(attempt_ids)
         standing = weighed_again(attempt_ids)
@@ -83,13 +88,13 @@ UPDATE federation_job AS job SET started_at = attempts.at FROM attempts
 
 
 def _fill_in_starts(attempt_ids: Sequence[UUID]) -> None:
-    """A pod may be seen for the first time after its Job was seen to have ended: when it began is known only now."""
+    """Fills in the starts of attempts: a pod may be seen for the first time after its Job was seen to have ended."""
     with connection.cursor() as cursor:
         cursor.execute(FILL_IN_STARTS, [list(attempt_ids)])
 
 
 def accrue_running() -> int:
-    """The number of running pods whose usage was brought up to date, so that reports do not wait for long jobs."""
+    """The number of running pods whose usage was updated, so that reports do not wait for long jobs."""
     until = (clock.database_now() - CERTAIN_AFTER).replace(microsecond=0)
     pods = running_pods(until)
     work = partial(_accrue_together, until)

@@ -1,7 +1,7 @@
-"""Taking jobs in: one transaction holds the job, its first event, the answer to its key, the audit entry and the wake-up.
+"""Submission: one transaction stores the job, its first event, the answer to its key, the audit entry and the wake-up.
 
-The reply goes out after commit, so an acknowledged job is never lost. What could never run is refused here, with the
-reasons; everything else is queued, and the cycle says why it waits.
+The reply is sent after the commit, so an acknowledged job is never lost. A job that could never run is refused here,
+with the reasons. Every other job is queued, and the cycle explains why it waits.
 """
 
 from collections.abc import Callable
@@ -51,11 +51,12 @@ INSERT_JOB = f"""
 def submit_job(
     actor: Actor, body: object, *, show: Callable[[Job], dict[str, Any]], key: str = "", raw: bytes = b""
 ) -> Answer:
-    """201 and the new job as `show` puts it, or the first answer to this key again.
+    """201 and the new job as rendered by `show`, or the first answer to this key again.
 
-    `body` is `{"tenant": path, …spec}` or `{"tenant": path, "manifest": {…}}`, and `raw` the same as it was sent. Raises
-    Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `refuse_when_full`, `review` and
-    `refuse_hopeless` raise. Policy hooks are asked before the transaction, and not again once the key has its answer.
+    `body` is `{"tenant": path, …spec}` or `{"tenant": path, "manifest": {…}}`; `raw` is the same as sent. Raises
+    Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `refuse_when_full`,
+    `review` and `refuse_hopeless` raise. Policy hooks are called before the transaction, and not again once the key has
+    its answer.
     """
     submitter, submission = submitter_of(actor), read_submission(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
@@ -74,7 +75,7 @@ def submit_job(
         refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)
         return job, final
 
-    # What has to be asked for it is asked before the transaction, unless its key may have an answer already.
+    # Policy hooks are called before the transaction, unless the key may already have an answer.
     draft = None if key else drafted()
 
     def produce() -> tuple[int, dict[str, Any]]:
@@ -93,14 +94,14 @@ def submit_job(
 
 
 def submitter_of(actor: Actor) -> User:
-    """The actor's user, known well enough to be named; PermissionDenied for the platform itself, which asks for nothing."""
+    """The actor's user, who can be named; PermissionDenied for the platform itself, which submits nothing."""
     if actor.user_id is None:
         raise PermissionDenied("Only users can submit jobs and reserve nodes.")
     return User(id=actor.user_id, email=actor.name)
 
 
 def new_job(submitter: User, tenant: Tenant, spec: JobSpec, at: datetime) -> Job:
-    """The row of a job, not yet stored."""
+    """The unsaved row of a job."""
     stored = spec_json(spec)
     return Job(
         id=new_id(),

@@ -1,9 +1,10 @@
-"""The one door to the states of jobs and attempts: no other module writes them (a house test sees to that).
+"""The only writer of the states of jobs and attempts: no other module writes them (a test enforces this).
 
-Each function is one kind of move, in statements over sets of rows that name the states they may leave (`engine.lifecycle`),
-with the event, the reason and the wake-up that go with it. Rows in any other state are left alone: somebody was faster.
+Each function is one kind of transition. Its statements change sets of rows, name the states they may leave
+(`engine.lifecycle`), and write the event, the reason and the wake-up. Rows in any other state do not change: another
+writer was faster.
 
-Callers hold a transaction, and the locks in which the move is certain. One order for all that lock or write these rows:
+Callers hold a transaction, and the locks that make the transition certain. All code locks these rows in one order:
 advisory locks, jobs by id, attempts by id, tenants, holds, limits. A transaction takes them once (`federation.locks`).
 """
 
@@ -38,7 +39,7 @@ Rows = Sequence[Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of one attempt. With a `token`, it counts only while the attempt is still claimed with that token."""
+    """The end of one attempt. With a `token`, it applies only while the attempt is still claimed with that token."""
 
     attempt_id: UUID
     state: AttemptState
@@ -49,7 +50,7 @@ class Ending:
 
 
 class Consequence(NamedTuple):
-    """What the end of its attempt makes of a job."""
+    """The consequence of an attempt's end for its job."""
 
     state: JobState
     reason: str = ""
@@ -58,7 +59,7 @@ class Consequence(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """An attempt that ends, and what follows for its job; both are locked."""
+    """An attempt that ends, and the consequence for its job; both are locked."""
 
     attempt: Attempt
     ending: Ending
@@ -67,7 +68,9 @@ class Ended(NamedTuple):
 
 
 def place(attempts: Rows, objects: Rows, events: Rows) -> None:
-    """`queued` → `dispatching`, each job with its new attempt. PostgreSQL works on one statement while the next is written."""
+    """`queued` → `dispatching`, each job with its new attempt. PostgreSQL executes one statement while the next is
+    sent.
+    """
     with one_round_trip():
         insert_like(Attempt(), attempts)
         insert_like(RemoteObject(), objects)
@@ -123,10 +126,10 @@ SELECT object.attempt_id, object.id, object.uid
 
 
 def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
-    """`created` → `starting`: uids by attempt and object of those that may be released now.
+    """`created` → `starting`: uids by attempt and object of the attempts that may be released now.
 
-    This is the commitment that they run, unless someone asked to stop them. Those already `starting` come from a worker
-    that died, and are released again, which is harmless. One that was `unknown` keeps the instant of its first commitment.
+    This commits the gateway to run them, unless a stop was requested. Attempts already `starting` come from a worker
+    that died, and are released again, which is harmless. One that was `unknown` keeps the time of its first commitment.
     """
     asked: dict[str, Any] = {
         "starting": AttemptState.STARTING.value,
@@ -143,9 +146,10 @@ def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[
 
 
 def catch_up(attempt: Attempt, uids: Mapping[int, str]) -> None:
-    """`reserved` → `created` → `starting`: an attempt whose objects, with these uids, were released by a future that was lost.
+    """`reserved` → `created` → `starting`: for an attempt whose objects, with these uids, were released in lost
+    commits.
 
-    When exactly nobody knows any more: not before it was made.
+    The exact time of the release is unknown, but it is not before the attempt was made.
     """
     itself = Attempt.objects.filter(id=attempt.id)
     mark_created(attempt.claim_token, {attempt.id: uids})
@@ -170,7 +174,9 @@ UPDATE federation_job AS job
 
 
 def start(attempt_ids: Sequence[UUID]) -> None:
-    """`starting`, `unknown` → `running`, from their first pod's start; so do those of their jobs that are not being cancelled."""
+    """`starting`, `unknown` → `running`, from their first pod's start; also their jobs, unless they are being
+    cancelled.
+    """
     if not attempt_ids:
         return
     with connection.cursor() as cursor:
@@ -181,7 +187,9 @@ def start(attempt_ids: Sequence[UUID]) -> None:
 
 
 def lose_sight(attempts: Collection[Attempt], message: str) -> int:
-    """`starting`, `running` → `unknown`: how many may still run where nobody can see them now. Their holds stay."""
+    """`starting`, `running` → `unknown`: the number of attempts that may still run on unreachable clusters. Their holds
+    remain.
+    """
     lost = _doubt(attempts)
     _say(lost, ReasonCode.CLUSTERS_UNREACHABLE, message)
     tell("cluster_silent", {(one.job_id, one.id): message for one in lost})
@@ -189,7 +197,7 @@ def lose_sight(attempts: Collection[Attempt], message: str) -> int:
 
 
 def give_up(attempts: Collection[Attempt]) -> list[UUID]:
-    """`starting`, `running` → `unknown`, on the way to `lost`: those that somebody attests to be dead. Ending them is next."""
+    """`starting`, `running` → `unknown`, on the way to `lost`: attempts attested as dead. The caller ends them next."""
     _doubt(attempts)
     return [one.id for one in attempts if one.state in ATTEMPT_LIFECYCLE.sources(AttemptState.UNKNOWN) | {"unknown"}]
 
@@ -202,7 +210,7 @@ def _doubt(attempts: Collection[Attempt]) -> list[Attempt]:
 
 
 def regain_sight(attempts: Collection[Attempt], message: str) -> int:
-    """`unknown` → `starting`, `running`: how many go on as what they were."""
+    """`unknown` → `starting`, `running`: the number of attempts that return to their earlier states."""
     back = [one for one in attempts if one.state == AttemptState.UNKNOWN]
     moved = Attempt.objects.filter(
         id__any_of=[one.id for one in back],
@@ -215,21 +223,22 @@ def regain_sight(attempts: Collection[Attempt], message: str) -> int:
 
 
 def _say(attempts: Collection[Attempt], reason: str, message: str) -> None:
-    """The reason that their jobs show, as far as those neither end nor have ended."""
+    """Writes the reason that their jobs show, unless those are ending or have ended."""
     shown = Job.objects.filter(id__any_of=[one.job_id for one in attempts], state__in=JOB_LIFECYCLE.live)
     shown.exclude(state=JobState.CANCELLING).update(reason_code=reason, reason_message=message, reason_at=Now())
 
 
 def tell(kind: str, messages: Mapping[tuple[UUID, UUID], str]) -> None:
-    """A line in the timeline of each job, by job and attempt."""
+    """Writes an event to the timeline of each job, by job and attempt."""
     rows = [JobEvent(job_id=j, attempt_id=a, kind=kind, message=message) for (j, a), message in messages.items()]
     insert_rows(rows)
 
 
 def ask_to_stop(attempts: Collection[UUID], reason: str, message: str = "") -> int:
-    """How many live attempts are to stop from now on, for this reason; one that was asked before keeps its first reason.
+    """The number of live attempts with a new stop request for this reason; an earlier request keeps its reason.
 
-    No move yet: dispatch stops them on their cluster first. This is its wake-up and, until then, the tombstone.
+    The state does not change yet: dispatch first stops them on their cluster. The request wakes it, and is the
+    tombstone.
     """
     ours = Attempt.objects.filter(id__any_of=list(attempts), state__in=LIVE_ATTEMPT_STATES, stop_requested_at=None)
     asked = ours.update(stop_requested_at=Now(), stop_reason=reason, stop_message=message, next_action_at=Now())
@@ -239,26 +248,32 @@ def ask_to_stop(attempts: Collection[UUID], reason: str, message: str = "") -> i
 
 
 def interrupt(attempt: Attempt, reason: str, message: str, told: str) -> None:
-    """Asks a live attempt to stop because it was interrupted, and tells its job so, which goes on when nothing of it is left."""
+    """Requests the stop of an interrupted live attempt, and adds an event. Its job continues when nothing of the
+    attempt is left.
+    """
     ask_to_stop([attempt.id], reason, message)
     _say([attempt], ReasonCode.INTERRUPTED, told)
     tell("interrupted", {(attempt.job_id, attempt.id): told})
 
 
 def stop_the_rest(attempts: Collection[UUID]) -> None:
-    """Has dispatch stop what is left of live attempts one of whose objects was deleted, or that are to stop already."""
+    """Makes dispatch stop the rest of live attempts of which an object was deleted, or that already have a stop
+    request.
+    """
     ask_to_stop(attempts, ReasonCode.OBJECT_DELETED, "One of its objects was deleted on the cluster.")
     visit_again(attempts)
 
 
 def visit_again(attempts: Collection[UUID]) -> None:
-    """Has dispatch look at these live attempts at once."""
+    """Makes dispatch visit these live attempts immediately."""
     if Attempt.objects.filter(id__any_of=list(attempts), state__in=LIVE_ATTEMPT_STATES).update(next_action_at=Now()):
         announce("dispatch")
 
 
 def cancel(job: Job, by: str) -> None:
-    """`queued`, `dispatching`, `running` → `cancelling`, and on to `cancelled` where nothing of the locked job is anywhere."""
+    """`queued`, `dispatching`, `running` → `cancelling`, and on to `cancelled` if nothing of the locked job is on any
+    cluster.
+    """
     live = Attempt.objects.filter(job=job, state__in=LIVE_ATTEMPT_STATES)
     has_attempt = live.update(
         stop_requested_at=Now(), stop_reason=ReasonCode.CANCELLED, stop_message="", next_action_at=Now()
@@ -283,7 +298,9 @@ def cancel(job: Job, by: str) -> None:
 
 
 def end(ended: Sequence[Ended]) -> None:
-    """Each attempt into its terminal state, and its job into what follows: an end too, or back to the queue."""
+    """Moves each attempt to its terminal state, and its job to the consequence: a terminal state too, or back to the
+    queue.
+    """
     _end_attempts(ended)
     concluded = [one for one in ended if one.job.state in JOB_LIFECYCLE.sources(one.consequence.state)]
     _conclude_jobs(concluded)

@@ -1,6 +1,6 @@
-"""Writes down pods that ran while no observer watched, as the ended Job tells of them (`engine.unseen`), before settlement.
+"""Records pods that ran while no observer watched, from their ended Job (`engine.unseen`), before settlement.
 
-Their usage, and that of pods whose end nobody saw, is estimated, and the job's timeline says so.
+Their usage, and that of pods whose end was not seen, is estimated, and the job's timeline says so.
 """
 
 from collections import Counter, defaultdict
@@ -59,7 +59,7 @@ class _EndedJob:
 
 
 def write_down_unseen(attempt_ids: Collection[UUID]) -> None:
-    """In the transaction that settles these attempts, under its locks."""
+    """Records them in the transaction that settles these attempts, under its locks."""
     jobs = _ended_jobs(attempt_ids)
     if jobs:
         pods = _known_pods(jobs)
@@ -72,7 +72,7 @@ def write_down_unseen(attempt_ids: Collection[UUID]) -> None:
 
 
 def _ended_jobs(attempt_ids: Collection[UUID]) -> list[_EndedJob]:
-    """Ended Jobs that counted more pods than were seen to begin."""
+    """Ended Jobs that counted more pods than were seen to start."""
     with connection.cursor() as cursor:
         cursor.execute(ENDED_JOBS, [list(attempt_ids)])
         return [
@@ -100,7 +100,7 @@ def _row(job: _EndedJob, run: Unseen) -> tuple[Any, ...]:
 
 
 def _tell_estimated(attempt_ids: Collection[UUID]) -> None:
-    """Once an attempt: a settlement that is opened again and made anew has told it already."""
+    """Adds the event once per attempt: a reopened settlement has already added it."""
     rows = PodRun.objects.filter(
         attempt_id__in=attempt_ids, last_seen_at__isnull=False, started_at__isnull=False, attempt__reopened_at=None
     )

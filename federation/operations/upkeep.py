@@ -1,4 +1,4 @@
-"""When clusters are compared with our rows: on a list that began anew, and when somebody asks."""
+"""When clusters are compared with our rows: after a new list, and on request."""
 
 from uuid import UUID
 
@@ -14,7 +14,7 @@ SELECT id FROM clusters_cluster WHERE removed_at IS NULL AND id = ANY(coalesce(%
 
 
 def ask_for_reconciliation(*cluster_ids: UUID) -> None:
-    """Has these clusters compared at once; all there are when none is named."""
+    """Requests an immediate comparison of these clusters; of all clusters if none is named."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(MAKE_DUE, [list(cluster_ids) or None])
         announce("reconcile")

@@ -1,1 +1,1 @@
-"""Questions about jobs and their attempts: read-only."""
+"""Read-only queries on jobs and their attempts."""

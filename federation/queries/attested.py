@@ -1,4 +1,4 @@
-"""What administrators have attested of a cluster, and the runs there that they may have to answer for."""
+"""Administrators' attestations of a cluster, and the runs there that may need one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from clusters.models import ClusterEvent
 from federation.models import LIVE_ATTEMPT_STATES, Attempt
 
 VANISHED = "attested.vanished"
-"""The kind of the cluster's event by which somebody answers for what its list lacks."""
+"""The kind of the cluster's event that attests the objects missing in its list."""
 HOLDS_FOR = timedelta(hours=1)
 MOST_RUNS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Somebody's word, and what it holds for: objects that were released before."""
+    """An attestation, and its scope: objects that were released before it."""
 
     at: datetime
     message: str
@@ -37,11 +37,11 @@ class LiveRun:
     tenant: str
     released_at: datetime | None
     seen_at: datetime | None
-    """When something of its pods was last reported."""
+    """When its pods were last reported."""
 
 
 def word_on_vanished(cluster_id: UUID) -> Word | None:
-    """The newest attestation that what the cluster lacks is gone; none when it is older than an hour."""
+    """The newest attestation that the cluster's missing objects are gone; None if it is older than an hour."""
     events = ClusterEvent.objects.filter(cluster_id=cluster_id, kind=VANISHED, at__gt=Now() - HOLDS_FOR)
     newest = events.order_by("-at").values_list("at", "message").first()
     return None if newest is None else Word(*newest)

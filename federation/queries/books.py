@@ -1,4 +1,4 @@
-"""How the books stand, for those who look after the installation."""
+"""The state of the ledger, for operators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What the last proof found, its first sentences, and how many attempts' usage cannot be recorded."""
+    """The number of findings of the last proof, its first findings, and the number of attempts whose usage cannot be
+    recorded.
+    """
 
     proven_at: datetime | None
     found: int
@@ -20,7 +22,7 @@ class Books:
 
 
 def books() -> Books:
-    """The last proof, and what settlement has set aside."""
+    """The last proof, and the attempts that settlement has set aside."""
     proof = BookProof.objects.order_by("-id").first()
     in_trouble = Attempt.objects.exclude(settle_error="").count()
     if proof is None:

@@ -1,4 +1,4 @@
-"""Claimed attempts as dispatch needs them: what to create, what to release, what to stop."""
+"""Claimed attempts as dispatch needs them: what to create, release and stop."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -34,26 +34,26 @@ class ClaimedObject:
     uid: str
     flavor: str
     is_promised: bool
-    """False where the cluster did not offer the flavor any more when the attempt was made: there is nothing to ask it for."""
+    """False if the cluster no longer offered the flavor when the attempt was made: there is nothing to request."""
     devices: rendering.Devices
     node_selector: Mapping[str, str]
     assumed_nodes: tuple[str, ...]
     domain: tuple[Mapping[str, str], ...]
     topology_label: str
     stretches: tuple[ranks.Stretch, ...] = ()
-    """Where its pods are to stand by index (`engine.objects.ranks`)."""
+    """The nodes of its pods by index (`engine.objects.ranks`)."""
     is_in_slice: bool = False
-    """Its devices are parts of an accelerator of several nodes, which its pods must keep to."""
+    """Whether its devices are parts of an accelerator of several nodes, which its pods must keep to."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedAttempt:
-    """One claimed attempt, with everything that is said to its cluster."""
+    """One claimed attempt, with everything that is sent to its cluster."""
 
     id: UUID
     cluster: str
     cluster_identity: str
-    """Who answered when the cluster was registered: the uid of its kube-system namespace."""
+    """The cluster's identity at registration: the uid of its kube-system namespace."""
     has_kueue: bool
     state: AttemptState
     stop_reason: str
@@ -65,44 +65,44 @@ class ClaimedAttempt:
     spec: Mapping[str, Any]
     objects: tuple[ClaimedObject, ...]
     bounds: Bounds
-    """What reservations leave it of its cluster, if it is released now."""
+    """The nodes of its cluster that reservations leave to it, if it is released now."""
     is_released: bool = False
     creates_fail: bool = False
-    """Its cluster has failed so often to create objects that it counts against its health."""
+    """Whether failed creations of objects already count against its cluster's health."""
 
     @property
     def must_stop(self) -> bool:
-        """Somebody asked that it must not start, or must end."""
+        """Whether a stop was requested: it must not start, or must end."""
         return bool(self.stop_reason)
 
     @property
     def is_ordered(self) -> bool:
-        """Some of its pods are to stand in the order of their indices. Kueue sees to that itself."""
+        """Whether some of its pods are placed in the order of their indices. Kueue does that itself."""
         return not self.has_kueue and any(item.stretches for item in self.objects)
 
     @property
     def may_have_run(self) -> bool:
-        """It was committed to before this visit, so an earlier release may have reached the cluster."""
+        """Whether it was committed before this visit, so that an earlier release may have reached the cluster."""
         return self.state not in UNRELEASED
 
     @property
     def must_keep_domain(self) -> bool:
-        """Its topology is required: its pods run in the domain that was chosen for it, or nowhere."""
+        """Whether its topology is required: its pods run only in the chosen domain."""
         topology = self.spec["topology"]
         return bool(topology["mode"] == "required" and topology["level"] != "cluster")
 
     @property
     def is_gang(self) -> bool:
-        """Several of its pods run at the same time."""
+        """Whether several of its pods run at the same time."""
         return bool(sum(pod_set["count"] for pod_set in self.spec["pod_sets"]) > 1)
 
     @property
     def network_policies(self) -> tuple[dict[str, Any], ...]:
-        """What every pod of its namespace obeys."""
+        """The network policies of its namespace."""
         return isolation.namespace_policies(self.namespace, self.identity.install, settings.JOB_EGRESS)
 
     def resource_claim_templates(self, item: ClaimedObject) -> list[dict[str, Any]]:
-        """What must stand in its namespace before the object's pods can claim their devices."""
+        """The templates that must exist in its namespace before the object's pods can claim their devices."""
         devices = item.devices
         if devices.claimable is None:
             return []
@@ -111,15 +111,15 @@ class ClaimedAttempt:
         )
 
     def gang_policy(self, uids: Mapping[int, str]) -> dict[str, Any]:
-        """What lets its pods talk to each other, once its objects' uids are known."""
+        """The policy that allows its pods to talk to each other, after its objects' uids are known."""
         return isolation.gang_policy(self.namespace, self.identity, {item.name: uids[item.id] for item in self.objects})
 
     def with_uids(self, uids: Mapping[int, str]) -> "ClaimedAttempt":
-        """The same after its objects' uids have become known."""
+        """The attempt with its objects' known uids."""
         return replace(self, objects=tuple(replace(item, uid=uids[item.id]) for item in self.objects))
 
     def manifest(self, item: ClaimedObject, *, is_gated: bool = False) -> dict[str, Any]:
-        """The suspended Job to create; its pods gated if they are to stand in an order."""
+        """The suspended Job to create; its pods have a gate if they need an order."""
         manifest = rendering.render_job(
             self.spec,
             item.position,
@@ -135,7 +135,7 @@ class ClaimedAttempt:
         return manifest
 
     def template_patch(self, item: ClaimedObject) -> dict[str, Any]:
-        """The placement hints that go down with the release."""
+        """The placement hints that are sent with the release."""
         return rendering.template_patch(
             item.node_selector,
             item.assumed_nodes,
@@ -177,7 +177,7 @@ SELECT object.attempt_id, object.id, object.position, object.name, object.uid, o
   FROM federation_remoteobject AS object
  WHERE object.attempt_id = ANY(%s) ORDER BY object.attempt_id, object.position
 """
-"""By hand, since dispatch asks them for every few jobs and composing them costs more than their answers."""
+"""Written in SQL, because dispatch runs them for every few jobs, and composing them costs more than executing them."""
 
 
 class _AttemptRow(NamedTuple):
@@ -225,27 +225,27 @@ class _ObjectRow(NamedTuple):
 
 
 class DueCluster(NamedTuple):
-    """A cluster with something to be done; `is_slow`: it kept somebody waiting lately."""
+    """A cluster with work to do; `is_slow`: a recent visit to it was slow."""
 
     id: UUID
     is_slow: bool
 
 
 def due_clusters() -> list[DueCluster]:
-    """Clusters that answer and have attempts due for a visit that nobody else is making. Costs a look a cluster."""
+    """Clusters that answer and have unclaimed attempts due for a visit. Costs one index lookup per cluster."""
     asked = {"silent": SILENT, "live": list(LIVE_ATTEMPT_STATES)}
     return [DueCluster._make(row) for row in _rows(_DUE_CLUSTERS, asked)]
 
 
 def is_being_visited(cluster_id: UUID) -> bool:
-    """Whether somebody has a claim on attempts there that still holds."""
+    """Whether attempts there have a valid claim."""
     asked = {"cluster": cluster_id, "live": list(LIVE_ATTEMPT_STATES)}
     return bool(_rows(_IS_BEING_VISITED, asked)[0][0])
 
 
 @lru_cache(maxsize=4096)
 def spec_hash_of(spec: str) -> str:
-    """The digest that an object of a job with this stored spec carries."""
+    """The digest on objects of a job with this stored spec."""
     return rendering.spec_hash(json.decode(spec))
 
 

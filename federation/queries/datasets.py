@@ -1,4 +1,4 @@
-"""The data that jobs name, looked up outside the cycle: how much there is to bring, and from where."""
+"""The data that jobs name, looked up outside the cycle: its size, and its sources."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from placement.values.model import JobRequest
 
 
 def with_data(requests: Sequence[JobRequest]) -> tuple[JobRequest, ...]:
-    """The requests with where their data lies now. No query where none of them names any.
+    """The requests with the current places of their data. No query if none of them names data.
 
     Jobs of one shape whose names mean different data differ in shape.
     """
@@ -29,7 +29,7 @@ def _with_data(request: JobRequest, catalogue: Catalogue) -> JobRequest:
 
 
 def _known(tenant_path: str, need: DataNeed, catalogue: Catalogue) -> DataNeed:
-    """What is known of a dataset; one that was forgotten meanwhile lies nowhere."""
+    """The need with the dataset's known size and places; a dataset deleted meanwhile has no places."""
     found = meant(catalogue, tenant_path, need.name)
     if found is None:
         return need
@@ -37,7 +37,9 @@ def _known(tenant_path: str, need: DataNeed, catalogue: Catalogue) -> DataNeed:
 
 
 def refuse_unknown_data(request: JobRequest) -> None:
-    """Returns if the tenant knows all data that its job names; NotFound with each that it does not (a foreign one looks the same)."""
+    """Returns if the tenant has all datasets that its job names; else NotFound with each missing one (a foreign one
+    looks the same).
+    """
     if not request.data:
         return
     catalogue = known_data({need.name for need in request.data})

@@ -1,4 +1,4 @@
-"""What a run is expected to cost, as pages show it: in all, and what makes it up."""
+"""The expected cost of a run, as pages show it: the total and its parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ PART_WORDS = {"run": "running", "interruptions": "lost to interruptions", "egres
 
 @dataclass(frozen=True, slots=True)
 class EstimateLine:
-    """`parts` are those that arise, in words, None where unknown; `missing` names the unknown ones. While the run's own cost is
-    unknown nothing but egress is told beside it. `moves` tells what data is brought from where.
+    """`parts` are those that arise, as text, None if unknown; `missing` names the unknown ones. While the run's own
+    cost is unknown, only egress is shown beside it. `moves` lists the data moves with their sources.
     """
 
     total: Decimal | None
@@ -27,7 +27,7 @@ class EstimateLine:
 
 
 def estimate_line(estimate: Estimate, moves: Sequence[Move], currency: str) -> EstimateLine:
-    """The estimate for people."""
+    """The estimate for users."""
     names = PART_WORDS if estimate.run is not None else ("egress",)
     each = {PART_WORDS[name]: getattr(estimate, name) for name in names}
     return EstimateLine(
@@ -42,7 +42,7 @@ def estimate_line(estimate: Estimate, moves: Sequence[Move], currency: str) -> E
 
 
 def estimate_of_attempt(attempt: Attempt) -> EstimateLine | None:
-    """What the attempt was expected to cost when it was placed; None for attempts from before that was kept."""
+    """The attempt's expected cost when it was placed; None for attempts made before this was stored."""
     if not attempt.estimate:
         return None
     estimate, moves = estimate_in(attempt.estimate)

@@ -1,7 +1,7 @@
-"""Could this job ever run? What no cluster could hold even when empty, and what no limit would ever allow, is said at once.
+"""Refuses jobs immediately that no cluster could hold even when empty, or that no limit would ever allow.
 
-A yes is remembered for a second by tenant and shape: should the fleet shrink meanwhile, the job is queued and the cycle
-says why it waits. A no is never remembered: it is always said of the fleet and the limits as they are now.
+A yes is cached for a second by tenant and shape: if the fleet shrinks meanwhile, the job is queued and the cycle
+explains why it waits. A no is never cached: it always refers to the current fleet and limits.
 """
 
 import threading
@@ -46,7 +46,7 @@ class QuotaExceededForGood(Problem):
 
 
 class _Memory:
-    """What this process last learned: capacities by cluster, and which shapes were found to have a place."""
+    """The cache of a process: capacities by cluster, and the shapes that can run."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -68,10 +68,10 @@ _memory = _Memory()
 
 
 def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
-    """Returns if the job could run some day, or if nobody can tell because there is no cluster yet.
+    """Returns if the job could ever run, or if that is unknown because there is no cluster yet.
 
-    Raises NotFound for a cluster or a dataset that it names and the tenant does not have (a foreign one looks the same),
-    NeverFits with the reason on each cluster, or QuotaExceededForGood with the limit in the way.
+    Raises NotFound for a cluster or a dataset that it names and the tenant does not have (a foreign one looks the
+    same), NeverFits with the reason on each cluster, or QuotaExceededForGood with the limit that refuses it.
     """
     slot = (tenant_id, request.shape)
     if _memory.hopeful.get(slot, 0.0) > monotonic():
@@ -83,7 +83,7 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     _refuse_unknown_clusters(request, visible)
     policy = policy_at(request.tenant_path)
     if all(view.inventory_version for view in visible):
-        # of a cluster that was registered just now and not looked at yet, nobody can tell what it holds
+        # the capacity of a newly registered cluster is unknown until it is first observed
         _refuse_misfit(request, fleet, policy)
     _refuse_beyond_limits(request, visible, policy)
     if len(_memory.hopeful) >= MOST_REMEMBERED:
@@ -97,7 +97,7 @@ def refuse_unknown_clusters(request: JobRequest) -> None:
 
 
 def refuse_beyond_limits(request: JobRequest, policy: Policy) -> None:
-    """QuotaExceededForGood for what no release of other work would make room for."""
+    """QuotaExceededForGood if the job would exceed a limit even without any other work."""
     _refuse_beyond_limits(request, _visible(request), policy)
 
 
@@ -137,7 +137,7 @@ def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView], policy: Po
 
 
 def _unknown_models(request: JobRequest, fleet: Sequence[ClusterView]) -> list[FieldError]:
-    """The GPU models that the tenant's fleet does not have, each with those that are written most like it."""
+    """The GPU models that the tenant's fleet does not have, each with the models of the most similar names."""
     known = {
         flavor.gpu_model
         for view in fleet
@@ -186,7 +186,9 @@ def _on_its_cluster(request: JobRequest) -> JobRequest:
 
 
 def _options(request: JobRequest, flavors: Sequence[FleetFlavor]) -> list[Mapping[str, int]]:
-    """What the job would hold in each way to spread its pod sets over a cluster's flavors; one too many if there are many."""
+    """The job's hold for each way to spread its pod sets over a cluster's flavors; at most one more
+    than the maximum.
+    """
     types = request.constraints.capacity_types
     allowed = [flavor for flavor in flavors if not types or flavor.capacity_type in types]
     choices: list[list[FleetFlavor]] = []

@@ -1,4 +1,4 @@
-"""How things stand, in numbers: what waits and why, what lives where, and who lags behind."""
+"""The current state in numbers: waiting jobs by reason, live attempts by cluster, and lags."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tenancy.queries import audit_watch
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One look at the database. Lags are seconds; a cluster that was never seen has none."""
+    """One reading of the database. Lags are in seconds; a cluster that was never seen has none."""
 
     queued_by_reason: Mapping[str, int]
     live_by_cluster_and_state: Mapping[tuple[str, str], int]
@@ -38,7 +38,7 @@ class Standing:
 
 
 def standing() -> Standing:
-    """Seven small queries, each over rows that are live."""
+    """Seven small queries, each over live rows."""
     at = clock.now()
     queued = Job.objects.filter(state=JobState.QUEUED).values("reason_code").annotate(n=Count("*")).order_by()
     live = (

@@ -1,4 +1,4 @@
-"""What ran in the past, as a trace that can be replayed."""
+"""Past runs, as a trace that can be replayed."""
 
 from datetime import datetime
 
@@ -12,9 +12,10 @@ from simulator.values import WHOLE, TraceJob
 
 
 def past_jobs(since: datetime, until: datetime) -> tuple[tuple[TraceJob, ...], int]:
-    """The jobs submitted in the period that ran and are over, the oldest first, and how many more cannot be said in a trace.
+    """The jobs submitted in the period that ran and ended, the oldest first, and the number of jobs that a trace cannot
+    express.
 
-    A job takes as long as its last run took.
+    A job's duration is that of its last run.
     """
     runs = Attempt.objects.filter(job=OuterRef("pk"), started_at__isnull=False, finished_at__isnull=False)
     last = runs.order_by("-number").annotate(took=F("finished_at") - F("started_at"))
@@ -39,7 +40,7 @@ def past_jobs(since: datetime, until: datetime) -> tuple[tuple[TraceJob, ...], i
 
 
 def _trace_job(request: JobRequest, submitted: float, seconds: float) -> TraceJob | None:
-    """None for jobs of several pod sets and on slices of GPUs, which traces have no words for."""
+    """None for jobs of several pod sets and on slices of GPUs, which traces cannot express."""
     pod_set, gpu = request.pod_sets[0], request.pod_sets[0].gpu
     if len(request.pod_sets) > 1 or (gpu is not None and gpu.mig):
         return None

@@ -1,4 +1,4 @@
-"""Jobs, attempts, events and reasons as their viewers may see them. What an actor may not see is as good as absent."""
+"""Jobs, attempts, events and reasons as their viewers may see them. What an actor may not see looks absent."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -19,12 +19,14 @@ MAX_IDENTIFIER = 253
 
 
 def visible_jobs(actor: Actor) -> QuerySet[Job]:
-    """Jobs of the tenants that the actor may see, with tenant, submitter and newest attempt at hand."""
+    """Jobs of the tenants that the actor may see, with tenant, submitter and newest attempt loaded."""
     return with_newest_attempt(Job.objects.filter(tenant__in=visible_tenants(actor)))
 
 
 def with_newest_attempt(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """The jobs, each with a list `newest_attempts` of at most one. Two queries more, however many jobs."""
+    """The jobs, each with a list `newest_attempts` of at most one. Costs two more queries, whatever
+    the number of jobs.
+    """
     newest = attempts_with_objects(Attempt.objects.order_by("job_id", "-number").distinct("job_id"))
     return jobs.select_related("tenant", "created_by").prefetch_related(Prefetch("attempts", newest, to_attr=NEWEST))
 
@@ -36,7 +38,7 @@ def attempts_with_objects(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
 
 
 def job_of(actor: Actor, job_id: UUID) -> Job:
-    """The job; NotFound when there is none or the actor may not see it."""
+    """The job; NotFound if there is none or the actor may not see it."""
     job = visible_jobs(actor).filter(id=job_id).first()
     if job is None:
         raise NotFound
@@ -44,8 +46,8 @@ def job_of(actor: Actor, job_id: UUID) -> Job:
 
 
 def filtered_jobs(actor: Actor, query: Mapping[str, str]) -> QuerySet[Job]:
-    """Visible jobs narrowed by `JOB_FILTERS`: a tenant with all below it, states (comma-separated), a cluster's name (of
-    any attempt), a submitter's email, a label as key:value, and bounds on when it was submitted.
+    """Visible jobs narrowed by `JOB_FILTERS`: a tenant with all below it, states (comma-separated), a cluster's name
+    (of any attempt), a submitter's email, a label as key:value, and bounds on when it was submitted.
     """
     errors: list[FieldError] = []
     jobs = visible_jobs(actor)
@@ -72,7 +74,7 @@ def filtered_jobs(actor: Actor, query: Mapping[str, str]) -> QuerySet[Job]:
 
 
 def job_states(text: str) -> list[str]:
-    """The states that a filter names, with commas between them. Invalid for one that there is not."""
+    """The comma-separated states of a filter. Invalid for an unknown one."""
     errors: list[FieldError] = []
     states = _states(text, errors)
     if errors:
@@ -122,7 +124,7 @@ def newest_attempt(job: Job) -> Attempt | None:
 
 
 def expected_start(job: Job, now: datetime) -> dict[str, Any] | None:
-    """When a waiting job is expected to start: `at`, `cluster`, `message`; None when nothing can be told, or not any more."""
+    """When a waiting job is expected to start: `at`, `cluster`, `message`; None if that is unknown or out of date."""
     start: dict[str, Any] | None = job.explanation.get("start") if job.state == JobState.QUEUED else None
     at = None if start is None else parse_datetime(start["at"])
     return start if at is not None and at > now else None

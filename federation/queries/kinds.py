@@ -1,4 +1,4 @@
-"""Which runs a job's run is like: worked out once a process for jobs of one tenant, name pattern and shape."""
+"""The kind of a job's run: computed once per process for jobs of one tenant, name pattern and shape."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ _by_kind: dict[str, Groups] = {}
 
 
 def kind_of(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
-    """Equal for jobs whose runs are alike."""
+    """Equal for jobs with similar runs."""
     known = known_kind(tenant_id, spec["name"], shape)
     if known is not None:
         return known
@@ -30,11 +30,11 @@ def kind_of(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
 
 
 def known_kind(tenant_id: UUID, name: str, shape: str) -> str | None:
-    """The kind, if it was worked out before."""
+    """The kind, if it was computed before."""
     found = _groups.get((tenant_id, name_pattern(name), shape))
     return None if found is None else found.job
 
 
 def runtimes_of_kinds(kinds: Iterable[str]) -> dict[str, Runtime]:
-    """What history tells of these kinds, as far as they were worked out in this process."""
+    """The learned run times of these kinds, as far as they were computed in this process."""
     return runtimes_of([groups for kind in kinds if (groups := _by_kind.get(kind)) is not None])

@@ -1,4 +1,4 @@
-"""The ends of pods' logs, fetched from their cluster now; capped, and stripped of everything a terminal would obey."""
+"""The ends of pods' logs, fetched from their cluster now; capped, and without terminal control sequences."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2
 
 @dataclass(frozen=True, slots=True)
 class PodLog:
-    """The end of one pod's log, or in `trouble` why it could not be had."""
+    """The end of one pod's log, or in `trouble` why it is not available."""
 
     pod: str
     position: int
@@ -39,7 +39,7 @@ class PodLog:
 
 @dataclass(frozen=True, slots=True)
 class JobLogs:
-    """Logs of the newest attempt's pods: the first few, or the one that was asked for."""
+    """Logs of the newest attempt's pods: the first few, or the requested one."""
 
     attempt_id: UUID | None
     cluster: str
@@ -48,7 +48,7 @@ class JobLogs:
 
 
 def logs_of(actor: Actor, job_id: UUID, *, pod: str = "", tail_lines: int = 500) -> JobLogs:
-    """The logs of a visible job's newest attempt. No transaction is open while the cluster is asked.
+    """The logs of a visible job's newest attempt. No transaction is open during the request to the cluster.
 
     Raises NotFound for the job, or for a pod that the attempt does not have.
     """
@@ -101,5 +101,5 @@ def _log(item: PodRun, text: str, *, trouble: str = "") -> PodLog:
 
 
 def harmless(text: str) -> str:
-    """The text without escape sequences, control characters and invisible marks; lines and tabs stay."""
+    """The text without escape sequences, control characters and invisible marks; line breaks and tabs remain."""
     return _UNSEEN.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))

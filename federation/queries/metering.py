@@ -1,4 +1,4 @@
-"""Observed runs as billing wants them, and which ended attempts wait for settlement."""
+"""Observed runs in the form that billing needs, and the ended attempts that wait for settlement."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -14,15 +14,16 @@ from billing.queries.progress import Whose
 from federation.models import LIVE_ATTEMPT_STATES, PodRun, RemoteObject
 
 PATIENCE = timedelta(minutes=10)
-"""How long an ended attempt waits for a cluster that does not tell its pods. The trigger that judges it knows it too."""
+"""How long an ended attempt waits for a cluster that does not report its pods. A database trigger has the same
+value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
     """An ended attempt whose usage is not posted yet.
 
-    `is_known`: it never may have run, or each of its pods was seen to be over and there are no others. `is_overdue`: it is not,
-    and its cluster has said nothing of them for too long; what is not known is then estimated.
+    `is_known`: it cannot have run, or each of its pods was seen to have ended and there are no others. `is_overdue`:
+    this is not so, and its cluster has not reported them for too long; unknown usage is then estimated.
     """
 
     attempt_id: UUID
@@ -54,22 +55,24 @@ SELECT attempt.id, attempt.cluster_id, known.is_known,
               AND (pods.waiting = 0 OR attempt.finished_at < now() - %(patience)s) AS is_known) AS known
  WHERE attempt.settled_at IS NULL AND attempt.finished_at IS NOT NULL {chosen}
 """
-"""Pods that never began are waited for only so long: should one begin after that, the attempt is opened again."""
+"""How long settlement waits for pods that never started; if one starts later, the attempt is reopened."""
 DUE = """
    AND (attempt.settle_at IS NULL OR attempt.settle_at <= now() OR known.is_known AND attempt.settle_error = '')
    AND (known.is_known OR cluster.silent_since IS NULL OR attempt.finished_at < now() - %(patience)s)
  ORDER BY known.is_known DESC, attempt.settle_at NULLS FIRST, attempt.finished_at, attempt.id LIMIT %(limit)s
 """
-"""A cluster that is silent is not asked: what waits for it takes no other's turn before its patience is over."""
+"""A silent cluster is not asked: attempts that wait for it do not delay others before their patience has ended."""
 
 
 def unsettled_attempts(limit: int) -> list[Unsettled]:
-    """Ended attempts that wait for settlement, first those of which all is known, then the longest unasked."""
+    """Ended attempts that wait for settlement: first those whose pods are known, then those not asked about for
+    longest.
+    """
     return _weighed(DUE, limit=limit)
 
 
 def weighed_again(attempt_ids: Collection[UUID]) -> list[Unsettled]:
-    """The same attempts as they stand now, in the order of their ids."""
+    """The current state of the same attempts, in the order of their ids."""
     return _weighed("AND attempt.id = ANY(%(ids)s) ORDER BY attempt.id", ids=list(attempt_ids))
 
 
@@ -101,14 +104,16 @@ SELECT pod.id
 
 
 def running_pods(until: datetime) -> list[int]:
-    """Pods that run on clusters that answer, by id: those of attempts that have ended too, for they use what they use."""
+    """Ids of running pods on clusters that answer, including pods of ended attempts, because they
+    still use capacity.
+    """
     with connection.cursor() as cursor:
         cursor.execute(RUNNING, [until])
         return [row[0] for row in cursor.fetchall()]
 
 
 def runs_so_far(pod_ids: Collection[int], until: datetime) -> list[ObservedRun]:
-    """What these pods ran up to `until`; those of ended attempts, up to when they were last seen."""
+    """The runs of these pods up to `until`; for pods of ended attempts, up to their last sighting."""
     return _runs(PodRun.objects.filter(id__in=pod_ids, finished_at=None, is_gone=False), until=until)
 
 
@@ -127,7 +132,7 @@ def _until(pod: PodRun, remote: RemoteObject, begun: datetime, until: datetime |
 
 
 def _gone_by(pod: PodRun, remote: RemoteObject) -> datetime:
-    """When a pod of unknown end was over at the latest: by its Job's end, unless it was seen to outlive it."""
+    """The latest possible end of a pod with an unknown end: its Job's end, unless the pod was seen later."""
     if pod.last_seen_at is None or remote.over_at is None or pod.last_seen_at > remote.over_at:
         return pod.observed_at
     return min(pod.observed_at, remote.over_at)
@@ -189,9 +194,9 @@ SELECT attempt.cluster_id, CASE pod.part WHEN 0 THEN pod.uid ELSE pod.uid || '~'
 
 
 def unsettled_runs(whose: Whose, at: datetime) -> list[ObservedRun]:
-    """Every pod that began and whose usage is not posted, up to its end, its last sighting, or `at` while it runs."""
+    """The runs of started pods without posted usage, up to their end, their last sighting, or `at` while they run."""
     query = UNSETTLED.format(
-        # written out, so that the partial indexes on live and on unsettled attempts serve
+        # written out, so that PostgreSQL uses the partial indexes on live and on unsettled attempts
         live=", ".join(f"'{state}'" for state in LIVE_ATTEMPT_STATES),
         of_jobs="AND job_id = ANY(%(jobs)s)" if whose.workloads else "",
         of_tenants="" if whose.workloads else "AND job.tenant_id = ANY(%(tenants)s)",

@@ -1,4 +1,4 @@
-"""What the clusters' room knows of a flavor, in the words of placement."""
+"""Converts a flavor of the room `clusters` to placement's value."""
 
 from clusters.queries import FlavorView
 from placement.values.model import FleetFlavor

@@ -1,4 +1,4 @@
-"""What the overview shows of jobs: counts, why they wait, the last day by the hour, the newest live ones."""
+"""The overview of jobs: counts, reasons for waiting, the last day by the hour, the newest live jobs."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +22,9 @@ CHART_HEIGHT, CHART_STEP = 72, 10
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """How many jobs came and ended in one hour, and where its two bars lie in a drawing CHART_HEIGHT high."""
+    """The numbers of jobs submitted and ended in one hour, and the positions of its two bars in a chart CHART_HEIGHT
+    high.
+    """
 
     at: datetime
     submitted: int

@@ -1,4 +1,4 @@
-"""What the pages about jobs show, as frozen values."""
+"""The contents of the job pages, as frozen values."""
 
 import json
 import re
@@ -32,7 +32,7 @@ LABEL_SIGNS = re.compile("[:=]")
 EVENTS_SHOWN = 200
 PODS_SHOWN = 100
 NOT_LISTS = ("overflow", "reservation")
-"""Constraints that are shown in a way of their own."""
+"""Constraints that are shown separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class PodLine:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLine:
-    """One try, newest first on the page."""
+    """One attempt; the page shows the newest first."""
 
     id: UUID
     number: int
@@ -127,7 +127,7 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """Everything the page of one job shows, cost aside."""
+    """Everything that the page of one job shows, except costs."""
 
     line: JobLine
     tenant_id: UUID
@@ -138,16 +138,16 @@ class JobView:
     pod_sets: tuple[PodSetLine, ...]
     wishes: tuple[tuple[str, str], ...]
     reservation: tuple[str, str] | None
-    """Id and name of the one it names."""
+    """Id and name of the reservation that it names."""
     run_time: str
     start: str
     spec_text: str
     headline: str
-    """Why it is as it is, in a sentence; what is true of one cluster alone is said there."""
+    """The reason for its state, in a sentence; reasons of a single cluster are shown with the cluster."""
     why_not: tuple[WhyNotGroup, ...]
-    """What keeps clusters away that may take it later."""
+    """The reasons of clusters that may accept it later."""
     why_never: tuple[WhyNotGroup, ...]
-    """What keeps those away that cannot run it as it was asked for, and `never_count` how many they are."""
+    """The reasons of clusters that cannot run it as requested; `never_count` is their number."""
     never_count: int
     considered_at: datetime | None
     attempts: tuple[AttemptLine, ...]
@@ -164,7 +164,7 @@ def jobs_seen_by(actor: Actor) -> QuerySet[Job]:
 
 def job_list(actor: Actor, query: Mapping[str, str]) -> JobList:
     """One page of jobs, newest first, filtered as the API filters them: `state` (with commas), `cluster`, `label`
-    (`name:value`, here `name=value` too); `tenant` may also be a part of a path, and `q` is a part of the job's name.
+    (`name:value`, here also `name=value`); `tenant` may also be a part of a path, and `q` is a part of the job's name.
     """
     filters = {name: query.get(name, "").strip()[:1100] for name in JOB_LIST_FILTERS}
     match = match_tenants(actor, filters["tenant"])
@@ -179,7 +179,7 @@ def job_list(actor: Actor, query: Mapping[str, str]) -> JobList:
 
 
 def job_view(actor: Actor, job_id: UUID) -> JobView:
-    """One job; NotFound when there is none or the actor may not see it."""
+    """One job; NotFound if there is none or the actor may not see it."""
     job = with_newest_cluster(jobs_seen_by(actor)).filter(id=job_id).first()
     if job is None:
         raise NotFound
@@ -293,7 +293,7 @@ def _pod_set(item: Mapping[str, Any]) -> PodSetLine:
 
 
 def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """What the job asks of its place, only where it asks for something."""
+    """The job's requirements on its place; only those that are set."""
     constraints = spec.get("constraints") or {}
     tiers = constraints.get("overflow", ())
     lists = {name: values for name, values in constraints.items() if values and name not in NOT_LISTS}
@@ -387,7 +387,7 @@ def _events(job_id: UUID) -> tuple[EventLine, ...]:
 
 
 def tenant_used_last(actor: Actor, kind: type[Job | Reservation] = Job) -> str | None:
-    """The tenant of the newest job (or reservation) that the actor made; that of their newest job where there is none."""
+    """The tenant of the actor's newest job (or reservation); without a reservation, that of their newest job."""
     newest = (
         kind.objects.filter(created_by=actor.user_id).order_by("-id").values_list("tenant__path", flat=True).first()
     )

@@ -1,4 +1,4 @@
-"""Tenants' policies as placement needs them, and as people read them."""
+"""Tenants' policies as placement needs them, and as users read them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ SELECT EXISTS (SELECT FROM federation_placementpolicy AS policy
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """What holds for a tenant: its own policy (None if it says nothing) and those above it, root first."""
+    """The policies that apply to a tenant: its own (None if not set) and those above it, root first."""
 
     tenant: Tenant
     own: TenantPolicy | None
@@ -37,7 +37,7 @@ def load_policies() -> tuple[TenantPolicy, ...]:
 
 
 def policy_at(tenant_path: str) -> Policy:
-    """What holds for a tenant now. One query where nobody has set anything, which every submit asks."""
+    """The policy that applies to a tenant now. It takes one query if no policy exists; every submission runs it."""
     paths = list(prefixes_of(tenant_path))
     with connection.cursor() as cursor:
         cursor.execute(_HAS_POLICY, [paths])
@@ -65,7 +65,7 @@ def _values(rows: QuerySet[PlacementPolicy]) -> Iterable[TenantPolicy]:
 
 
 def value_of(row: PlacementPolicy) -> TenantPolicy:
-    """The row as placement thinks of it."""
+    """The row as placement's value."""
     terms: dict[str, dict[str, float]] = {}
     for weight in sorted(row.weights.all(), key=lambda one: (one.strategy, one.term)):
         terms.setdefault(weight.strategy, {})[weight.term] = float(weight.value)

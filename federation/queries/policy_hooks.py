@@ -1,4 +1,4 @@
-"""What the installation's policy hooks make of jobs on their way in. Asked with no transaction open; stores nothing."""
+"""Calls the installation's policy hooks for submitted jobs. No transaction is open meanwhile, and nothing is stored."""
 
 import logging
 from collections import Counter
@@ -44,7 +44,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """The spec as the hooks left it, which of its fields they changed, and whether one failed and was passed over."""
+    """The spec after the hooks, the fields that they changed, and whether a failed hook was ignored."""
 
     spec: JobSpec
     changed: tuple[str, ...] = ()
@@ -52,19 +52,19 @@ class Reviewed:
 
     @property
     def sentence(self) -> str:
-        """For the job's timeline, after other words; empty when there is nothing to tell."""
+        """A sentence for the job's timeline, to follow other text; empty if there is nothing to report."""
         told = f" The policy hook changed {', '.join(self.changed)}." if self.changed else ""
         return told + (" A policy hook failed and was skipped." if self.is_passed_over else "")
 
     @property
     def detail(self) -> dict[str, Any]:
-        """For the audit trail."""
+        """The details for the audit trail."""
         changed = {"policy_changed": list(self.changed)} if self.changed else {}
         return changed | ({"policy_passed_over": True} if self.is_passed_over else {})
 
 
 def review(actor: Actor, draft: Draft, *, is_dry_run: bool = False) -> Reviewed:
-    """The job as the hooks want it. Raises PolicyRefused in their words, PolicyUnavailable when one failed."""
+    """The job as the hooks changed it. Raises PolicyRefused with their message, PolicyUnavailable if one failed."""
     [reviewed] = review_all(actor, [draft], is_dry_run=is_dry_run)
     if isinstance(reviewed, Problem):
         raise reviewed
@@ -72,7 +72,9 @@ def review(actor: Actor, draft: Draft, *, is_dry_run: bool = False) -> Reviewed:
 
 
 def review_all(actor: Actor, drafts: Sequence[Draft], *, is_dry_run: bool = False) -> list[Reviewed | Problem]:
-    """Likewise for each: entry points first, in the order of their names, then the HTTP hook, which sees their changes."""
+    """Likewise for each job: entry points first, in the order of their names, then the HTTP hook, which sees their
+    changes.
+    """
     reviews = [_Review(actor, draft, is_dry_run=is_dry_run) for draft in drafts]
     failures: Counter[str] = Counter()
     for hook in installed_hooks():
@@ -88,7 +90,7 @@ def review_all(actor: Actor, drafts: Sequence[Draft], *, is_dry_run: bool = Fals
 
 
 class _Review:
-    """One job among its hooks."""
+    """The review of one job by its hooks."""
 
     def __init__(self, actor: Actor, draft: Draft, *, is_dry_run: bool) -> None:
         self.actor, self.draft, self.is_dry_run = actor, draft, is_dry_run
@@ -106,7 +108,7 @@ class _Review:
         return self.problem or Reviewed(self.spec, changed_fields(self.draft.spec, self.spec), self.is_passed_over)
 
     def settle(self, said: Said, failures: Counter[str]) -> None:
-        """Takes what a hook said; a spec that it spoiled counts as its failure, not as the user's."""
+        """Applies a hook's answer; an invalid changed spec counts as the hook's failure, not as the user's."""
         if isinstance(said, PolicyRefused):
             self.problem = said
             return

@@ -1,4 +1,6 @@
-"""Whether jobs, attempts, pods, holds and meters agree, across all rooms: what only the highest room can ask."""
+"""Checks whether jobs, attempts, pods, holds and meters agree across all rooms; only the
+highest room can query them all.
+"""
 
 from datetime import datetime
 
@@ -6,7 +8,7 @@ from foundation.proofs import findings
 
 
 def disagreements(since: datetime | None = None) -> tuple[str, ...]:
-    """What does not fit together, in sentences; with `since`, of what was settled after that and of what is not settled yet."""
+    """The disagreements, in sentences; with `since`, only of attempts settled after it or not settled yet."""
     return tuple(findings(PROOFS, {"since": since.isoformat() if since else "-infinity"}))
 
 
@@ -112,4 +114,4 @@ PROOFS = (
         """,
     ),
 )
-"""Each: a sentence and the query whose rows fill it. Whatever is not settled is few, whatever the history."""
+"""Each entry has a sentence and the query whose rows fill it. Unsettled rows are few, whatever the history."""

@@ -1,6 +1,6 @@
-"""The queue as a cycle sees it: the most urgent first, then the oldest, or as SWITCHYARD_QUEUE_ORDER says.
+"""The queue as a cycle sees it: the most urgent first, then the oldest, or as set by SWITCHYARD_QUEUE_ORDER.
 
-A queue longer than a cycle's depth is looked at tenant by tenant and shape by shape (`placement.cycle.heads`).
+Of a queue longer than a cycle's depth, the cycle reads the heads by tenant and shape (`placement.cycle.heads`).
 """
 
 from collections import Counter, defaultdict
@@ -28,19 +28,19 @@ from placement.values.reason_codes import ReasonCode
 from tenancy.models import Tenant
 
 QUEUE_DEPTH = 20_000
-"""How many jobs a round considers."""
+"""The number of jobs that a round considers."""
 REFUSED_FOR = timedelta(minutes=10)
-"""How long a job is kept from a cluster whose API server has refused it for good."""
+"""How long a job avoids a cluster whose API server has refused it permanently."""
 MOST_REQUESTS_KEPT = 200_000
 COUNTED_FOR_SECONDS = 1.0
-"""How long a process believes how many jobs of a tenant wait: the bound may be passed by what arrives meanwhile."""
+"""How long a process caches the number of a tenant's waiting jobs: jobs that arrive meanwhile may exceed the bound."""
 RETRY_SECONDS = 30
 
 _requests: dict[UUID, JobRequest] = {}
 
 
 def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
-    """At most `depth` waiting jobs, in order. A job's request is parsed once a process."""
+    """At most `depth` waiting jobs, in order. Each process parses a job's request once."""
     ids = _first(depth)
     if len(_requests) > MOST_REQUESTS_KEPT:
         _requests.clear()
@@ -57,22 +57,22 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
 
 
 def times_of(queue: Iterable[JobRequest]) -> Mapping[str, Runtime]:
-    """How long runs like these take, by kind."""
+    """The run times of jobs like these, by kind."""
     return runtimes_of_kinds({request.kind for request in queue})
 
 
 _counted: dict[UUID, tuple[float, int]] = {}
-"""By tenant, when its waiting jobs were counted, and how many there were."""
+"""By tenant, when its waiting jobs were counted, and their number."""
 
 
 def refuse_when_full(tenant: Tenant, more: int = 1) -> None:
-    """Returns when so many more jobs of the tenant may wait; else raises RateLimited `queue_full`."""
+    """Returns if `more` further jobs of the tenant may wait; else raises RateLimited `queue_full`."""
     most, at = settings.MOST_QUEUED, monotonic()
     counted_at, waiting = _counted.get(tenant.id, (float("-inf"), 0))
     if at - counted_at > COUNTED_FOR_SECONDS:
         if len(_counted) > MOST_REQUESTS_KEPT:
             _counted.clear()
-        # Counted no further than the bound, by the index of waiting jobs alone.
+        # Counts no further than the bound, with only the index of waiting jobs.
         waiting = Job.objects.filter(state=JobState.QUEUED, tenant_id=tenant.id)[: most + 1].count()
         _counted[tenant.id] = at, waiting
     if waiting + more > most:
@@ -96,7 +96,7 @@ SELECT head.id FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_i
 
 
 def _first(depth: int) -> list[UUID]:
-    """Ids of all waiting jobs by priority and age, or of the heads of every tenant's queue where there are too many."""
+    """Ids of all waiting jobs by priority and age, or of the heads of every tenant's queue if there are too many."""
     rows = Job.objects.filter(state=JobState.QUEUED).order_by("-priority", "id")
     ids = list(rows.values_list("id", flat=True)[: depth + 1])
     if len(ids) <= depth:
@@ -135,7 +135,7 @@ NEVER_BEGUN = frozenset({ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, Reas
 
 
 def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
-    """By job, what each cluster said that has refused it lately, or why it did not start or was interrupted there."""
+    """By job, the messages of clusters that recently refused it, did not start it or interrupted it."""
     found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
     times: Counter[tuple[UUID, UUID]] = Counter()
     recent = Attempt.objects.filter(

@@ -1,7 +1,7 @@
-"""What would happen to a job if it were submitted now, and how many more of its shape fit: nothing is changed by asking.
+"""What would happen to a job if it were submitted now, and the number of further jobs of its shape that fit. Read-only.
 
-A process looks at the queue and the fleet at most so often that looking takes a tenth of its time; in between, questions
-are answered from what it saw last. However long the queue, no more of it is decided than a round would consider.
+A process loads the queue and the fleet only so often that this takes at most a tenth of its time. In between, it
+answers from the last load. Whatever the queue's length, it decides no more of it than a round would consider.
 """
 
 import threading
@@ -33,7 +33,7 @@ from tenancy.queries import Actor, tenant_by_path
 KEEP_SECONDS = 1.0
 MOST_KEPT_SECONDS = 30.0
 REST = 10
-"""What took a second to look at and to decide is kept for ten."""
+"""A state that took one second to load and decide is kept for ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class JobQuote:
 
     @property
     def regions(self) -> dict[str, str]:
-        """By cluster."""
+        """The regions by cluster."""
         return {cluster.name: cluster.region for cluster in self.snapshot.clusters}
 
 
 class _Desk:
-    """What this process saw last, for one thread at a time."""
+    """What this process loaded last, for one thread at a time."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -61,7 +61,7 @@ class _Desk:
         self._spent_seconds = 0.0
 
     def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime]) -> JobQuote:
-        """The quote as of the last look, or of a new one when that is old."""
+        """The quote as of the last load, or of a new one if that is old."""
         with self.lock:
             quoter = self._fresh()
             began = clock.monotonic()
@@ -104,7 +104,7 @@ _desk = _Desk()
 def quote_of(actor: Actor, body: object) -> JobQuote:
     """What the next round would do with the job in `body`, the body of a submission.
 
-    Raises what submitting it would raise; policy hooks are asked too, and told that it is a dry run.
+    Raises what submitting it would raise. Policy hooks are called too, with the flag for a dry run.
     """
     submission = read_submission(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
@@ -116,7 +116,7 @@ def quote_of(actor: Actor, body: object) -> JobQuote:
 
 
 def quote_of_draft(actor: Actor, body: object) -> JobQuote:
-    """As `quote_of`, of a body in which names and images may still be missing: too little to ask a policy hook about."""
+    """As `quote_of`, for a body in which names and images may still be missing; policy hooks are not called."""
     submission = read_shape(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
     return _quoted(tenant, submission.under(policy_at(tenant.path)))
@@ -129,7 +129,7 @@ def _quoted(tenant: Tenant, spec: JobSpec) -> JobQuote:
 
 
 def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
-    """How many more jobs of a shape fit now, and where: of the clusters that serve the tenant.
+    """The number of further jobs of a shape that fit now, and where, on the clusters that serve the tenant.
 
     `shape` is the body of a submission in which names and images may be missing. Raises Invalid with every field at
     fault, NotFound for a tenant that the actor may not see.

@@ -1,4 +1,4 @@
-"""When what runs is expected to end, and what room that gives back."""
+"""When running jobs are expected to end, and the room that they free."""
 
 import json
 from collections import Counter
@@ -18,9 +18,9 @@ from placement.values.model import Release
 
 KEEP_SECONDS = 1.0
 REST = 10
-"""What took a second to load is kept for ten."""
+"""A state that took one second to load is kept for ten seconds."""
 COUNTED = [AttemptState.RESERVED, AttemptState.CREATED, AttemptState.STARTING, AttemptState.RUNNING]
-"""Of attempts that nobody hears from, nobody can tell when they end."""
+"""The ends of attempts on silent clusters cannot be predicted."""
 
 RUNNING = """
 SELECT attempt.cluster_id, coalesce(attempt.started_at, %s), job.id, job.tenant_id, job.shape, job.name,
@@ -50,7 +50,7 @@ _memory = _Memory()
 
 
 def load_releases(now: datetime) -> tuple[Release, ...]:
-    """What is expected to end, as far as anything is known of it; at most a moment old."""
+    """The expected releases, as far as they are known; at most a few seconds old."""
     began = monotonic()
     if began >= _memory.until:
         _memory.releases = _load(now)
@@ -60,7 +60,7 @@ def load_releases(now: datetime) -> tuple[Release, ...]:
 
 
 def forget_releases() -> None:
-    """The next look is a fresh one."""
+    """Makes the next call load again."""
     _memory.until = 0.0
 
 
@@ -102,7 +102,7 @@ def _load(now: datetime) -> tuple[Release, ...]:
 
 
 def _kinds(rows: Sequence[_Row]) -> dict[UUID, str]:
-    """By job. The specs of kinds that are new to this process are read once."""
+    """Kinds by job. The process reads the specs of kinds that are new to it once."""
     found = {row.job_id: kind for row in rows if (kind := known_kind(row.tenant_id, row.name, row.shape)) is not None}
     missing = {(row.tenant_id, row.name, row.shape): row.job_id for row in rows if row.job_id not in found}
     for tenant_id, spec, shape in Job.objects.filter(id__in=missing.values()).values_list("tenant_id", "spec", "shape"):
@@ -115,5 +115,5 @@ def _kinds(rows: Sequence[_Row]) -> dict[UUID, str]:
 
 
 def _nodes(row: _Row) -> Mapping[str, int]:
-    """Where its pods stand, or are assumed to as long as none has been seen."""
+    """The nodes of its pods; the assumed nodes while no pod has been seen."""
     return Counter(row.seen) if row.seen else json.loads(row.assumed)

@@ -41,7 +41,7 @@ SELECT reservation.id, reservation.name, tenant.path, reservation.cluster_id, cl
 
 
 def load_reservations(now: datetime) -> tuple[AdvanceReservation, ...]:
-    """Those that are not over, the soonest first. One query."""
+    """The reservations that have not ended, the earliest first. One query."""
     with connection.cursor() as cursor:
         cursor.execute(OPEN, [now])
         rows = cursor.fetchall()
@@ -52,9 +52,10 @@ def load_reservations(now: datetime) -> tuple[AdvanceReservation, ...]:
 
 
 def with_reservation(spec: JobSpec, tenant: Tenant) -> JobSpec:
-    """The spec with the id of the reservation that it names, by name or id: of the tenant, or of the nearest one above it.
+    """The spec with the id of the reservation that it names, by name or id: the tenant's own, or of the nearest tenant
+    above it.
 
-    Raises NotFound where there is none that is not over, Invalid for a job that its deadline leaves no time to run in it.
+    Raises NotFound if there is none or it has ended, Invalid for a job whose deadline leaves no time to run in it.
     """
     wanted = spec.constraints.reservation
     if not wanted:
@@ -94,7 +95,7 @@ def visible_reservations(actor: Actor) -> QuerySet[Reservation]:
 
 
 def reservation_of(actor: Actor, reservation_id: UUID) -> Reservation:
-    """The reservation; NotFound when there is none or the actor may not see it."""
+    """The reservation; NotFound if there is none or the actor may not see it."""
     row = visible_reservations(actor).filter(id=reservation_id).first()
     if row is None:
         raise NotFound
@@ -102,8 +103,8 @@ def reservation_of(actor: Actor, reservation_id: UUID) -> Reservation:
 
 
 def filtered_reservations(actor: Actor, query: Mapping[str, str]) -> QuerySet[Reservation]:
-    """Visible reservations narrowed by `RESERVATION_FILTERS`: those that serve a tenant or one below it, a cluster's name,
-    states (comma-separated).
+    """Visible reservations narrowed by `RESERVATION_FILTERS`: those that serve a tenant or one below it, a cluster's
+    name, states (comma-separated).
     """
     rows = visible_reservations(actor)
     if "tenant" in query:
@@ -133,7 +134,7 @@ def _in_states(states: Iterable[str], now: datetime) -> Q:
 
 
 def state_of(row: Reservation, now: datetime) -> str:
-    """One of STATES: it follows from the times alone, so a reservation ends by itself."""
+    """One of STATES: it follows only from the times, so a reservation ends automatically."""
     if row.cancelled_at is not None:
         return "cancelled"
     if row.until_at <= now:
@@ -148,7 +149,7 @@ def may_change(actor: Actor, row: Reservation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NodeStanding:
-    """A reserved node: why it cannot be used, empty if it can."""
+    """A reserved node, with why it cannot be used; empty if it can."""
 
     name: str
     trouble: str
@@ -156,7 +157,7 @@ class NodeStanding:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Devices, cores in thousandths, MiB."""
+    """Devices, millicores, MiB."""
 
     gpus: int = 0
     cpu_millicores: int = 0
@@ -175,8 +176,8 @@ class Amounts:
 class ReservationView:
     """A reservation with its nodes as they are now, and what its jobs use of them.
 
-    `room` is what the nodes that can be used have in all, `used` what jobs of the reservation take of it, `idle_nodes` how
-    many of them run nothing of it.
+    `room` is the total of the usable nodes, `used` is what the reservation's jobs use of it, and `idle_nodes` is the
+    number of usable nodes that run none of its jobs.
     """
 
     row: Reservation
@@ -189,13 +190,13 @@ class ReservationView:
 
     @property
     def unused(self) -> Amounts:
-        """What jobs leave of the room; nothing, where nodes went down under them."""
+        """The part of the room that jobs do not use; 0 if nodes went down under them."""
         left = self.room.plus(self.used, times=-1)
         return Amounts(max(0, left.gpus), max(0, left.cpu_millicores), max(0, left.memory_mib))
 
     @property
     def shortage(self) -> str:
-        """`2 of 4 nodes are down`; empty while none is."""
+        """`2 of 4 nodes are down`; empty if none is."""
         down = [node for node in self.nodes if node.trouble]
         are = "is" if len(down) == 1 else "are"
         return f"{len(down)} of {len(self.nodes)} nodes {are} down" if down else ""
@@ -220,7 +221,7 @@ class _Use:
 
 
 def views_of(rows: Sequence[Reservation], now: datetime) -> list[ReservationView]:
-    """The reservations as they stand now. A few queries, however many there are."""
+    """The current state of the reservations. A few queries, whatever their number."""
     going = [row for row in rows if state_of(row, now) in ("scheduled", "active")]
     uses = _uses(going) if going else {}
     known = {view.id: {node.name: node for node in view.nodes} for view in fleet()} if going else {}
@@ -254,7 +255,7 @@ def _view(
 
 
 def _uses(rows: Sequence[Reservation]) -> Mapping[str, _Use]:
-    """By reservation, what the live attempts of jobs that name it take."""
+    """By reservation, what the live attempts of jobs that name it use."""
     uses: dict[str, _Use] = defaultdict(lambda: _Use(Amounts(), set(), set()))
     with connection.cursor() as cursor:
         ids = [str(row.id) for row in rows]

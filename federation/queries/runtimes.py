@@ -1,4 +1,4 @@
-"""What history tells of run times: read by key, never by walking through attempts."""
+"""Learned run times: read by key, never by scanning attempts."""
 
 from collections.abc import Collection
 
@@ -11,11 +11,13 @@ FRESH_SECONDS = 30.0
 MOST_KEPT = 50_000
 
 _predicted: dict[str, tuple[float, Runtime | None]] = {}
-"""By kind, until when it is believed. A run more or less hardly moves a prediction."""
+"""By kind, with the end of its cache time. One run more or less hardly changes a prediction."""
 
 
 def runtimes_of(kinds: Collection[Groups]) -> dict[str, Runtime]:
-    """What is known of these kinds of jobs, by the narrowest group's key; one query for those not looked up lately."""
+    """The run times of these kinds of jobs, by the narrowest group's key; one query for those not
+    looked up recently.
+    """
     now = monotonic()
     if len(_predicted) > MOST_KEPT:
         _predicted.clear()
@@ -28,9 +30,10 @@ def runtimes_of(kinds: Collection[Groups]) -> dict[str, Runtime]:
 
 
 def runtime_of_job(job: Job) -> Runtime | None:
-    """How long a job will run, by history, else by its own estimate; None if nothing is known.
+    """A job's expected run time, from history, else from its own estimate; None if nothing is known.
 
-    One that tells how fast GPU models are: where it runs, and on the slowest of them while it waits.
+    For a job with throughputs of GPU models, it is the time on the model where it runs, or on the slowest while it
+    waits.
     """
     groups = groups_of(job.tenant_id, job.spec)
     history = predict(groups, _histories(groups))

@@ -1,8 +1,8 @@
-"""The whole input of one cycle: the queue, the fleet with what is free on it, limits, prices and policies.
+"""The complete input of one cycle: the queue, the fleet with its free capacity, limits, prices and policies.
 
-What is free on a node is everything allocatable, less strangers' pods, less our own pods bound there, less what was
-decided for it but is not bound yet. Clusters on which nothing has changed since the last cycle are the identical
-objects, so the engine's arrays for them cost nothing.
+The free capacity of a node is what is allocatable, less foreign pods, less our own pods bound there, less what was
+decided for it but is not bound yet. Clusters without changes since the last cycle are the identical objects, so the
+engine's arrays for them cost nothing.
 """
 
 import json
@@ -44,7 +44,7 @@ SPOT = "spot"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What our own pods take of one node: pods, millicores, MiB, and units by flavor."""
+    """What our own pods use of one node: pods, millicores, MiB, and units by flavor."""
 
     pods: int
     cpu_millicores: int
@@ -53,7 +53,7 @@ class Taken:
 
 
 Dated: TypeAlias = tuple[PriceView | None, tuple[tuple[datetime, PriceView], ...]]
-"""A flavor's price now, and those announced, the soonest first."""
+"""A flavor's current price, and the announced ones, the earliest first."""
 NO_PRICE: Dated = (None, ())
 NOTHING_TAKEN = Taken(0, 0, 0, {})
 Use = Mapping[str, Taken]
@@ -61,7 +61,7 @@ Use = Mapping[str, Taken]
 
 
 def load_snapshot(now: datetime, depth: int) -> Snapshot:
-    """Everything a cycle decides on, as of now; of the queue its first `depth` jobs."""
+    """The input of a cycle at `now`, with the first `depth` jobs of the queue."""
     queue = load_queue(now, depth)
     if not queue:
         return Snapshot(now, (), ())
@@ -78,25 +78,25 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
 
 
 def _needs_times(snapshot: Snapshot) -> bool:
-    """Whether time enters the cycle's decisions."""
+    """Whether the cycle's decisions depend on run times."""
     if any(request.data or request.throughput for request in snapshot.queue):
         return True
     return _someone_is_out_of_patience(snapshot) or are_interrupted(snapshot.clusters)
 
 
 def with_times(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with how long its jobs will run, and when what runs will end, as far as history tells."""
+    """The snapshot with its jobs' expected run times and the expected ends of running jobs, as far as known."""
     return replace(snapshot, runtimes=times_of(snapshot.queue), releases=load_releases(snapshot.now))
 
 
 def _someone_is_out_of_patience(snapshot: Snapshot) -> bool:
-    """Whether room may be kept for a job that has waited long: only then does time enter a cycle's decisions."""
+    """Whether room may be kept for a job that has waited too long: only then do a cycle's decisions depend on time."""
     since = snapshot.now - timedelta(seconds=snapshot.patience_seconds)
     return any(request.submitted_at is not None and request.submitted_at < since for request in snapshot.queue)
 
 
 def load_limits() -> tuple[LimitState, ...]:
-    """Every quota limit and what is held against it."""
+    """Every quota limit and the amount held against it."""
     return tuple(
         LimitState(limit.id, limit.tenant_path, limit.resource, limit.clusters, limit.cap, limit.held)
         for limit in quotas.queries.limit_states()
@@ -107,7 +107,7 @@ _built: dict[UUID, tuple[tuple[ClusterView, Use, object, Freshness], FleetCluste
 
 
 def load_fleet(now: datetime) -> tuple[FleetCluster, ...]:
-    """Every registered cluster with what is free on it."""
+    """Every registered cluster with its free capacity."""
     book, announced = billing.queries.price_book(now), billing.queries.announced_prices(now)
     prices = {key: (book.get(key), announced.get(key, ())) for key in book.keys() | announced.keys()}
     taken = _taken()
@@ -164,8 +164,8 @@ def _interruptions(capacity_type: str, price: PriceView | None) -> float:
 
 
 def _asked(price: PriceView | None, stand_in: PriceView | None) -> tuple[Decimal | None, ...]:
-    """Of a unit, a core and a GiB, and of a pod without GPUs for a core and a GiB: the price that stands in, while the
-    flavor's own asks nothing of such pods.
+    """The prices of a unit, a core and a GiB, and for a pod without GPUs of a core and a GiB. The latter come from the
+    `stand_in` price if the flavor's own price has none for such pods.
     """
     own = (price.unit_price, price.cpu_price, price.memory_price) if price else (None, None, None)
     if stand_in is not None and own[1] is None and own[2] is None:
@@ -179,7 +179,9 @@ def _at(prices: Dated, at: datetime) -> PriceView | None:
 
 
 def _stand_in(view: ClusterView, name: str) -> str:
-    """The flavor whose price metering will take for a pod without GPUs there: the first CPU-only one of its capacity type."""
+    """The flavor whose price metering uses for a pod without GPUs there: the first CPU-only one of
+    its capacity type.
+    """
     host = view.flavors[name]
     alike = (n for n, f in view.flavors.items() if not f.gpu_model and f.capacity_type == host.capacity_type)
     return min(alike, default="") if host.gpu_model else ""
@@ -207,7 +209,7 @@ def _node(node: NodeView, taken: Taken) -> FleetNode:
     )
 
 
-# A pod that has ended has given its place back; one that is gone without having been seen to end has too.
+# An ended pod has freed its place; so has one that is gone without a seen end.
 BOUND = """
 SELECT attempt.cluster_id, pod.node, object.flavor, count(*),
        sum(object.gpu_units), sum(object.cpu_millicores), sum(object.memory_mib)
@@ -217,7 +219,7 @@ SELECT attempt.cluster_id, pod.node, object.flavor, count(*),
  WHERE attempt.state = ANY(%s) AND pod.node <> '' AND pod.finished_at IS NULL AND NOT pod.is_gone
  GROUP BY attempt.cluster_id, pod.node, object.flavor
 """
-# Objects of which no pod has been seen on a node yet: decided for the assumed nodes, many of them alike.
+# Objects without a pod seen on a node yet: they count on the assumed nodes, and many of them are equal.
 UNSEEN = """
 SELECT attempt.cluster_id, object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib,
        object.assumed_nodes::text AS nodes, count(*)
@@ -228,7 +230,7 @@ SELECT attempt.cluster_id, object.flavor, object.gpu_units, object.cpu_millicore
                     WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> '')
  GROUP BY attempt.cluster_id, object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib, nodes
 """
-# Objects of which some pods have been seen on nodes and some have not.
+# Objects with some pods seen on nodes and some not.
 PARTLY_SEEN = """
 SELECT attempt.cluster_id, object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib,
        object.assumed_nodes::text, object.pods - count(*), array_agg(pod.node)
@@ -276,7 +278,7 @@ def _taken() -> Mapping[UUID, Use]:
 
 
 def still_assumed(assumed: Mapping[str, int], seen: Iterable[str], pending: int) -> dict[str, int]:
-    """Where the `pending` pods are expected: the assumed places, less those already taken by pods seen bound."""
+    """Where the `pending` pods are expected: the assumed places, less those that bound pods already occupy."""
     left = dict(assumed)
     for node in seen:
         if left.get(node, 0) > 0:

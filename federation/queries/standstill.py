@@ -1,4 +1,4 @@
-"""Whether the installation stands still, and what is left to find out before it may go on."""
+"""Whether the installation is in a standstill, and what must be resolved before dispatch may open."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,15 +10,15 @@ from tenancy.queries import Actor, require_operator
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What stands in the way of dispatch, by cluster name."""
+    """What prevents dispatch, by cluster name."""
 
     uncompared: tuple[str, ...]
     strangers: tuple[tuple[str, int], ...]
-    """Objects that may run and belong to no attempt that is known."""
+    """Objects that may run and belong to no known attempt."""
 
     @property
     def is_nothing(self) -> bool:
-        """Every cluster was compared, and all that runs is known."""
+        """Whether every cluster was compared and everything that runs is known."""
         return not self.uncompared and not self.strangers
 
 
@@ -32,7 +32,7 @@ class Standing:
 
 
 def standing_for(actor: Actor) -> Standing:
-    """For operators alone: it names clusters of every organisation."""
+    """The standstill; for operators only, because it names clusters of every organisation."""
     require_operator(actor, "see and end a standstill")
     standstill = open_standstill()
     if standstill is None:
@@ -41,12 +41,12 @@ def standing_for(actor: Actor) -> Standing:
 
 
 def open_standstill() -> Standstill | None:
-    """The one that has not ended."""
+    """The standstill that has not ended, if any."""
     return Standstill.objects.filter(ended_at=None).first()
 
 
 def left_of(standstill: Standstill) -> Left:
-    """What the comparisons since it began have left to people."""
+    """What the comparisons since its beginning have left for operators."""
     compared = ComparedCluster.objects.filter(standstill=standstill)
     known = compared.values("cluster_id")
     uncompared = Cluster.objects.filter(removed_at=None).exclude(id__in=known).order_by("name")

@@ -1,4 +1,4 @@
-"""What somebody asks to have run, read from a body: the tenant's path and the spec, for submitting it or for a quote."""
+"""Reads a submission from a body: the tenant's path and the spec, to submit it or for a quote."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ class Submission:
 
 
 def rules() -> Rules:
-    """What this installation allows in a spec."""
+    """The rules of this installation for specs."""
     return Rules(allow_simulation=settings.ALLOW_SIMULATION, require_digest=settings.REQUIRE_DIGEST)
 
 
@@ -45,7 +45,7 @@ def read_submission(body: object, *, default_tenant: str = "") -> Submission:
 
 
 def read_shape(body: object, *, default_tenant: str = "") -> Submission:
-    """As `read_submission`, of a body in which the job's name and its pods' names and images may be missing."""
+    """As `read_submission`, for a body in which the job's name and its pods' names and images may be missing."""
     return _read(named_shape(body), default_tenant, Rules(allow_simulation=settings.ALLOW_SIMULATION))
 
 
@@ -69,5 +69,5 @@ def _read(body: object, default_tenant: str, rules: Rules) -> Submission:
 
 
 def field_errors(faults: Iterable[Fault]) -> list[FieldError]:
-    """The faults as a refusal carries them."""
+    """The faults as the fields of a refusal."""
     return [FieldError(fault.field, fault.code, fault.detail) for fault in faults]

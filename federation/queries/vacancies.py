@@ -1,4 +1,4 @@
-"""Which nodes could be reserved for a time, and what stands in the way on the others."""
+"""Which nodes could be reserved for a period, and what prevents it on the others."""
 
 import json
 from collections import Counter
@@ -42,7 +42,7 @@ SELECT attempt.cluster_id, attempt.state, attempt.released_at, job.id, job.name,
 
 @dataclass(frozen=True, slots=True)
 class Occupation:
-    """Nodes that a job stands on, and until when at the latest; None if nobody can tell."""
+    """Nodes that a job occupies, and until when at the latest; None if unknown."""
 
     cluster_id: UUID
     job_id: UUID
@@ -54,17 +54,19 @@ class Occupation:
 
 @dataclass(frozen=True, slots=True)
 class Vacancies:
-    """The clusters as they would be with none of our jobs on them, nodes that are not free in time marked unusable."""
+    """The clusters as they are without our jobs, with nodes that are not free in time marked unusable."""
 
     clusters: tuple[FleetCluster, ...]
     reserved: tuple[AdvanceReservation, ...]
-    """Those that overlap."""
+    """The reservations that overlap."""
     busy: tuple[Occupation, ...]
     """Jobs that may run past the start."""
     now: datetime
 
     def conflicts(self, actor: Actor, names: Collection[str]) -> list[FieldError]:
-        """Who holds nodes of the clusters of these names, as far as the actor may know; what they may not see is counted."""
+        """The reservations and jobs on nodes of the named clusters that the actor may see; the
+        others are only counted.
+        """
         shown = set(visible_reservations(actor).values_list("id", flat=True))
         paths = set(visible_tenants(actor).values_list("path", flat=True))
         found = []
@@ -81,7 +83,7 @@ class Vacancies:
 
 
 def vacancies(starts_at: datetime, until_at: datetime, now: datetime) -> Vacancies:
-    """What could be reserved from one instant to another."""
+    """What could be reserved from a start to an end."""
     reserved = tuple(one for one in load_reservations(now) if one.starts_at < until_at and starts_at < one.until_at)
     busy = tuple(one for one in _occupations(now) if one.until is None or one.until > starts_at)
     why: dict[tuple[UUID, str], str] = {(one.cluster_id, node): BUSY for one in busy for node in one.nodes}
@@ -96,11 +98,11 @@ def _occupations(now: datetime) -> Iterable[Occupation]:
         cursor.execute(LIVE, [LIVE_ATTEMPT_STATES])
         rows = cursor.fetchall()
     for cluster_id, state, released_at, job_id, job, path, deadline_seconds, assumed, seen in rows:
-        # one that nobody hears from may be released whenever its cluster comes back
+        # an attempt on a silent cluster may be released when the cluster reconnects
         is_lost = released_at is None and state == AttemptState.UNKNOWN
         until = None if is_lost else latest_end(released_at or now, deadline_seconds)
         if until is not None and until <= now:
-            until = now + TURNOVER  # overdue, and still there
+            until = now + TURNOVER  # overdue, and still running
         yield Occupation(cluster_id, job_id, job, path, until, frozenset(json.loads(assumed)) | frozenset(seen or ()))
 
 

@@ -1,4 +1,6 @@
-"""Why clusters do not take a job, told once a reason: how many clusters it keeps away, which is nearest, what the others say."""
+"""Why clusters do not accept a job, grouped by reason: the number of clusters, the nearest one, and the others'
+messages.
+"""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 ROOM = re.compile(r"(?:free block is|room for|largest has|largest node has) (\d+(?:\.\d+)?)")
-"""How much room a message of placement names."""
+"""Matches the amount of room in a message of placement."""
 NO_ROOM = Decimal(-1)
 
 
@@ -22,7 +24,7 @@ class WhyNot:
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Further clusters that one reason keeps away. `message` is empty where they say what the nearest one says."""
+    """Further clusters with the same reason. `message` is empty if it equals that of the nearest one."""
 
     message: str
     clusters: tuple[str, ...]
@@ -30,7 +32,7 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class WhyNotGroup:
-    """One reason with all its clusters: `nearest` has the most room of them and says `message`."""
+    """One reason with all its clusters: `nearest` has the most room of them, and its message is `message`."""
 
     code: str
     is_for_good: bool
@@ -41,12 +43,12 @@ class WhyNotGroup:
 
     @property
     def others_count(self) -> int:
-        """How many clusters are not the nearest."""
+        """The number of clusters besides the nearest."""
         return self.count - 1
 
 
 def grouped(reasons: Iterable[WhyNot]) -> tuple[WhyNotGroup, ...]:
-    """The reasons by code: those that may pass first, then the one that keeps most clusters away."""
+    """The reasons by code: temporary ones first, then by the number of clusters, descending."""
     groups: dict[tuple[bool, str], list[WhyNot]] = {}
     for why in reasons:
         groups.setdefault((why.is_for_good, why.code), []).append(why)
@@ -55,7 +57,7 @@ def grouped(reasons: Iterable[WhyNot]) -> tuple[WhyNotGroup, ...]:
 
 
 def headline(message: str, groups: Iterable[WhyNotGroup], instead: str) -> str:
-    """The message, or `instead` where it only repeats what one of the groups says."""
+    """The message, or `instead` if it only repeats the message of a group."""
     told = {text for group in groups for text in (group.message, *(others.message for others in group.others))}
     return instead if any(text and text in message for text in told) else message
 

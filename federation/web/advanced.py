@@ -1,4 +1,4 @@
-"""The advanced part of the submit form: places that open later, data, and how fast the work goes on GPU models."""
+"""The advanced part of the submit form: places that open later, data, and the throughput on GPU models."""
 
 import re
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from .typing_in import pairs, whole_number, words_of
 
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 LEGENDS = ("Overflow, first tier", "Overflow, second tier", "Overflow, third tier")
-"""So many tiers can be typed; more can be written as JSON."""
+"""The number of tiers in the form; more can be written as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """The names of one tier's controls. The first tier opens at once: it has no minutes."""
+    """The names of one tier's controls. The first tier opens immediately, so it has no minutes."""
 
     legend: str
     minutes: str
@@ -49,12 +49,14 @@ def overflow_controls() -> dict[str, str]:
 
 
 def is_advanced(form: Form) -> bool:
-    """Whether something was typed there, or is wrong there."""
+    """Whether the part has input or a fault."""
     return any(form.values.get(name) or form.errors.get(name) for name in NAMES)
 
 
 def overflow_of(values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The tiers up to the last that says something; a row left out between them lacks its minutes, and is told so."""
+    """The tiers up to the last one with input; an empty row between them gets the fault that its
+    minutes are missing.
+    """
     rows = [
         (
             values.get(tier.minutes, "").strip(),
@@ -76,7 +78,7 @@ def _tier_of(number: int, minutes: str, clusters: list[str], regions: list[str])
 
 
 def advanced_of(values: Mapping[str, str], errors: list[FieldError]) -> dict[str, Any]:
-    """The data and the throughput that the form's values say, where they say any."""
+    """The data and the throughput in the form's values, if any."""
     data = [_dataset(line.split()) for line in values.get("data", "").splitlines() if line.strip()]
     speeds = pairs(values.get("throughput", ""), "throughput", errors)
     told = {model: float(text) if NUMBER.fullmatch(text) else text for model, text in speeds.items()}
@@ -84,5 +86,5 @@ def advanced_of(values: Mapping[str, str], errors: list[FieldError]) -> dict[str
 
 
 def _dataset(words: list[str]) -> dict[str, str]:
-    """`imagenet`, or `imagenet 20Gi` where less than all of it is read."""
+    """`imagenet`, or `imagenet 20Gi` if the job reads only a part."""
     return {"name": words[0], **({"read": " ".join(words[1:])} if words[1:] else {})}

@@ -1,4 +1,4 @@
-"""What lives on a cluster, and answering for it where the cluster cannot be asked."""
+"""The live runs of a cluster, and attestations for clusters that cannot be asked."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def runs(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
 
 @action
 def attest(request: HttpRequest, actor: Actor, cluster_id: UUID, what: str) -> HttpResponse:
-    """Answers for the cluster, then back to its runs."""
+    """Attests the cluster, then redirects to its runs."""
     done = "{} runs are lost." if what == DESTROYED else "The next comparison ends the missing runs."
     body = {"what": what, "note": typed(request).get("note", "")}
     _try(request, lambda: done.format(attest_cluster(actor, cluster_id, body)))
@@ -44,7 +44,7 @@ def attest(request: HttpRequest, actor: Actor, cluster_id: UUID, what: str) -> H
 
 @action
 def attest_one(request: HttpRequest, actor: Actor, attempt_id: UUID) -> HttpResponse:
-    """Answers for one run, then back to the runs of its cluster."""
+    """Attests one run, then redirects to the runs of its cluster."""
     attempt = Attempt.objects.filter(id=attempt_id).first()
     if attempt is None:
         raise NotFound

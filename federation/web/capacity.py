@@ -1,4 +1,4 @@
-"""What fits now: pick devices and pods, see where and how many more of them there is room for."""
+"""The capacity page: pick devices and pods, see where there is room now and for how many."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class CapacityPage:
 
 @page(takes=FIELDS)
 def capacity(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """How many more jobs of a shape fit, in all and by cluster."""
+    """The number of further jobs of a shape that fit, in total and by cluster."""
     paths = [path for path, _ in path_suggestions(actor)]
     given = {name: str(value).strip() for name, value in asked(request).items() if name in FIELDS}
     tenant = first_choice(paths, asked=given.get("tenant", ""), last_used=tenant_used_last(actor))

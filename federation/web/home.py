@@ -1,4 +1,4 @@
-"""The overview: is the fleet well, what waits, what runs, what it costs this month."""
+"""The overview: the fleet's health, waiting and running jobs, this month's costs."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class HomePage:
     work: Workload
     spend: Spend
     books: Books | None
-    """How the last proof went; operators alone are told."""
+    """The result of the last proof, only for operators."""
     live_states: str = LIVE
 
 

@@ -22,7 +22,7 @@ from tenancy.web import action, page
 
 Options = Sequence[tuple[str, str]]
 LIVE = ",".join(state.value for state in JobState if state not in TERMINAL_JOB_STATES)
-"""Every state in which a job has not ended, as the filter takes it."""
+"""All states in which a job has not ended, in the filter's format."""
 STATES: Options = (
     ("", "any"),
     (LIVE, "not ended"),
@@ -80,7 +80,7 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
 
 @action
 def cancel(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
-    """Cancels the job, then back to its page."""
+    """Cancels the job, then redirects to its page."""
     job_view(actor, job_id)
     try:
         cancelled = request_cancellation(actor, job_id)
@@ -93,7 +93,7 @@ def cancel(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
 
 
 def _state_options(chosen: str) -> Options:
-    """The states to choose from, and what the address names beside them, such as two of them."""
+    """The states to choose from, plus other values in the address, such as two states."""
     return STATES if chosen in dict(STATES) else (*STATES, (chosen, chosen.replace(",", ", ")))
 
 

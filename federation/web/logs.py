@@ -1,4 +1,4 @@
-"""The logs of a job's newest attempt, read from its cluster when the page is asked for."""
+"""The logs of a job's newest attempt, read from its cluster when the page is requested."""
 
 from dataclasses import dataclass
 from uuid import UUID

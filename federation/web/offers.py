@@ -1,4 +1,6 @@
-"""What the submit form tells while it is being filled in: where the job would run now, for how much, and why not elsewhere."""
+"""What the submit form shows while a user fills it in: where the job would run now, at which cost, and why not
+elsewhere.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +38,7 @@ class OfferLine:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """`summary` is read out whenever it changes; `faults` are (field, what is wrong) where no quote could be had."""
+    """Screen readers read `summary` whenever it changes; `faults` are (field, fault) if there is no quote."""
 
     summary: str
     offers: tuple[OfferLine, ...] = ()
@@ -47,7 +49,7 @@ class Offers:
 
 
 def offers_for(actor: Actor, body: object) -> Offers:
-    """The offers for a body that may lack a name and images, or what keeps it from having any."""
+    """The offers for a body that may lack a name and images, or why there are none."""
     try:
         return _shown(quote_of_draft(actor, _without_blanks(body)))
     except Problem as problem:
@@ -55,7 +57,7 @@ def offers_for(actor: Actor, body: object) -> Offers:
 
 
 def refused(problem: Problem) -> Offers:
-    """The refusal in the place of offers; of a job that fits nowhere, why, told once a reason."""
+    """The refusal instead of offers; for a job that fits nowhere, the reasons, each shown once."""
     if isinstance(problem, NeverFits):
         reasons = [WhyNot(one.field.removeprefix("clusters."), one.code, one.detail, True) for one in problem.errors]
         return Offers(FITS_NOWHERE, why_not=grouped(reasons), why_not_count=len(reasons))
@@ -99,7 +101,7 @@ def _line(offer: Offer, regions: Mapping[str, str]) -> OfferLine:
 
 
 def _without_blanks(body: object) -> object:
-    """The body without a name and images that nobody has typed yet."""
+    """The body without an empty name and empty images."""
     if not isinstance(body, dict):
         return body
     pod_sets = body.get("pod_sets")

@@ -1,4 +1,4 @@
-"""A tenant's placement policy: what it says, what those above it say, and what follows."""
+"""A tenant's placement policy: its own rules, those above it, and the result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,9 @@ STRATEGY_OPTIONS: Options = (("", "inherited"), *((name, name) for name in STRAT
 
 @dataclass(frozen=True, slots=True)
 class PolicyPage:
-    """`said` is what the policies above say: (tenant's path, lines); `default_strategy` and `strategies` what follows."""
+    """`said` are the rules of the policies above: (tenant's path, lines); `default_strategy` and `strategies` are the
+    result.
+    """
 
     tenant_id: UUID
     tenant_path: str
@@ -87,7 +89,7 @@ def _form(request: HttpRequest, actor: Actor, view: PolicyView, form: Form, *, s
 
 
 def _lines(policy: TenantPolicy) -> tuple[tuple[str, str], ...]:
-    """What a policy says, by name."""
+    """A policy's rules, by name."""
     shown = {name: ", ".join(getattr(policy, name)) for name in LISTS}
     weights = "; ".join(_weights_text(policy).splitlines())
     said = {"default strategy": policy.default_strategy, **shown, "weights": weights}

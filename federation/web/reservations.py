@@ -1,4 +1,4 @@
-"""Advance reservations: the list, one of them, and making, shortening and cancelling one."""
+"""Advance reservations: the list, one reservation, and the forms that make, shorten and cancel it."""
 
 import json
 import re
@@ -72,7 +72,7 @@ class ReservationsPage:
 
 @dataclass(frozen=True, slots=True)
 class ReservePage:
-    """`key` makes a form that is sent twice by accident one reservation."""
+    """With `key`, a form that is sent twice by accident makes one reservation."""
 
     form: Form
     key: str
@@ -95,7 +95,7 @@ class ReservationPage:
 
 @page(takes=("state", "cluster"))
 def reservations(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """Reservations that serve tenants of the viewer's, newest first."""
+    """Reservations that serve the viewer's tenants, newest first."""
     state, cluster = asked(request).get("state", NOT_OVER), asked(request).get("cluster", "").strip()[:63]
     state = state if state in {value for value, _ in STATE_OPTIONS} else NOT_OVER
     query = {"state": state} | ({"cluster": cluster} if cluster else {})
@@ -130,7 +130,7 @@ def reserve(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @page
 def reservation(request: HttpRequest, actor: Actor, reservation_id: UUID) -> HttpResponse:
-    """One reservation: its nodes, what its jobs use of them; posted to, it is shortened."""
+    """One reservation: its nodes, and what its jobs use of them. A POST shortens it."""
     row = reservation_of(actor, reservation_id)
     if request.method != "POST":
         return _one(request, actor, row, Form())
@@ -146,7 +146,7 @@ def reservation(request: HttpRequest, actor: Actor, reservation_id: UUID) -> Htt
 
 @action
 def cancel(request: HttpRequest, actor: Actor, reservation_id: UUID) -> HttpResponse:
-    """Cancels the reservation, then back to its page."""
+    """Cancels the reservation, then redirects to its page."""
     try:
         cancel_reservation(actor, reservation_id)
     except Conflict as conflict:
@@ -210,7 +210,7 @@ def _body(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _instant(text: str) -> str | None:
-    """What a date and time control holds, in UTC; anything else as it was typed."""
+    """The value of a date and time control, in UTC; any other text unchanged."""
     text = text.strip()
     return f"{text}Z" if _MINUTE.fullmatch(text) else text or None
 

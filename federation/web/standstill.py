@@ -13,7 +13,7 @@ from tenancy.web import action, page
 
 
 def standstill(request: HttpRequest) -> dict[str, object]:
-    """For templates: why the installation stands still, for those who are signed in."""
+    """For templates: the reason of the standstill, for signed-in users."""
     user = getattr(request, "user", None)
     return {"standstill": open_standstill() if user is not None and user.is_authenticated else None}
 
@@ -26,7 +26,7 @@ def shown(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @action
 def open_again(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """Resumes dispatch, then back to the page."""
+    """Resumes dispatch, then redirects to the page."""
     try:
         open_on_request(actor, {"note": typed(request).get("note", "")})
         messages.success(request, "Placement and dispatch resume.")

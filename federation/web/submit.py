@@ -1,4 +1,4 @@
-"""Submitting a job: a friendly form, or the JSON that the API takes. Both end in the same spec and the same refusals."""
+"""Submits a job with a form, or with the JSON that the API accepts. Both give the same spec and the same refusals."""
 
 import json
 import shlex
@@ -91,7 +91,9 @@ MODE_OPTIONS: Options = (("preferred", "preferred"), ("required", "required"))
 
 @dataclass(frozen=True, slots=True)
 class SubmitPage:
-    """`key` makes a form that is sent twice by accident one job. `offers` are for what was typed, once asked for."""
+    """With `key`, a form that is sent twice by accident makes one job. `offers` are for the form's
+    values, on request.
+    """
 
     form: Form
     by: str
@@ -101,7 +103,7 @@ class SubmitPage:
     clusters: Options
     reservations: Options
     shows_advanced: bool
-    """Something was typed there, or is wrong there."""
+    """Whether the part has input or a fault."""
     tiers: tuple[Tier, ...] = TIERS
     offers: Offers | None = None
     kinds: Options = KINDS
@@ -116,7 +118,7 @@ class SubmitPage:
 def submit(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The empty form (or the spec of an earlier job, to submit it again); on success the new job's page.
 
-    With `show=offers` nothing is submitted: the form again, or its live part, with the offers for what was typed.
+    With `show=offers` nothing is submitted: the response is the form, or its live part, with the offers for its values.
     """
     if request.method != "POST":
         return _blank(request, actor)
@@ -139,7 +141,7 @@ def submit(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 
 def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
-    """The job spec that the form's values say. Numbers that are none stay text, so that the spec's reader names them."""
+    """The job spec of the form's values. Invalid numbers remain text, so that the spec's reader reports them."""
     errors: list[FieldError] = []
     pod_set: dict[str, Any] = {
         "name": "main",
@@ -232,7 +234,7 @@ def _tenant_paths(actor: Actor) -> Sequence[str]:
 
 
 def _reservation_options(actor: Actor) -> Options:
-    """Names of the reservations that jobs may still name, with where they are."""
+    """Names of the reservations that jobs may still name, with their clusters."""
     rows = filtered_reservations(actor, {"state": "scheduled,active"}).order_by("name")[:MOST_OPTIONS]
     return tuple((row.name, f"{row.tenant.path}, on {row.cluster.name}") for row in rows)
 
@@ -243,7 +245,7 @@ def _tenant_to_begin_with(request: HttpRequest, actor: Actor) -> str:
 
 
 def _spec_again(actor: Actor, job_id: str) -> str:
-    """The spec of an earlier job with its tenant, as it would be submitted again; empty when it may not be seen."""
+    """The spec of an earlier job with its tenant, as it would be submitted again; empty if the actor may not see it."""
     try:
         view = job_view(actor, UUID(job_id))
     except (Problem, ValueError):

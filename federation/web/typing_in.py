@@ -1,4 +1,4 @@
-"""What the forms of this room take as it is typed: numbers, words between commas, pairs a line."""
+"""Parses the text controls of this room's forms: numbers, comma-separated words, one pair per line."""
 
 from collections.abc import Mapping
 
@@ -6,19 +6,19 @@ from foundation.problems import FieldError, Invalid
 
 
 def check_chosen(values: Mapping[str, str]) -> None:
-    """Raises Invalid while no tenant is chosen: one that is not named would only look absent."""
+    """Raises Invalid if no tenant is chosen, because an empty path would only look absent."""
     if not values.get("tenant", "").strip():
         raise Invalid.field("tenant", "required", "choose a tenant")
 
 
 def whole_number(text: str) -> int | str:
-    """The number that was typed, or the text as it is when it is none."""
+    """The number in the text, or the unchanged text if it is not a number."""
     text = text.strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else text  # noqa: PLR2004 - far above any limit
 
 
 def words_of(text: str) -> list[str]:
-    """What stands between commas."""
+    """The words between commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 

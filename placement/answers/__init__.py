@@ -1,1 +1,1 @@
-"""What the same engine answers besides decisions: quotes, expected starts, reserved nodes, recordings."""
+"""Other results of the same engine: quotes, expected starts, reserved nodes, recordings."""

@@ -1,8 +1,9 @@
-"""Choosing the nodes of an advance reservation: as few as hold what was asked, on one cluster, all of them free in time.
+"""Chooses the nodes of an advance reservation: the fewest that hold the request, on one cluster, all of them free in
+time.
 
-The caller tells which nodes are: it hands over the clusters as they would be with none of our jobs on them, and with every
-node that is not free in time marked unusable, with the reason. Copies of the shape are put on the nodes one after the other,
-as jobs would be, and the nodes that they land on are the reservation's.
+The caller passes the clusters as they are without our jobs. It marks every node that is not free in time as unusable,
+with the reason. Copies of the shape are put on the nodes one after the other, as jobs would be. The nodes they land on
+are reserved.
 """
 
 from collections.abc import Sequence
@@ -21,12 +22,12 @@ from placement.values.decisions import Reason
 from placement.values.model import FleetCluster, JobRequest
 
 MOST_NODES = 500
-"""A reservation may have so many: their names go into every object that must keep off them."""
+"""The most nodes of a reservation: their names go into every object that must avoid them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """The nodes that hold it, by name."""
+    """The reserved nodes, by name."""
 
     cluster_id: UUID
     cluster: str
@@ -36,9 +37,10 @@ class Booking:
 def book(
     shape: JobRequest, copies: int, clusters: Sequence[FleetCluster], policy: Policy = NO_POLICY
 ) -> Booking | tuple[Reason, ...]:
-    """Where so many jobs of the shape would fit at once: on the cheapest cluster that holds all; else why each does not.
+    """The nodes for all jobs of the shape at the same time, on the cheapest cluster that holds them; else why none
+    does.
 
-    `policy` is what holds for the tenant. Of clusters that cost the same the first by id is taken.
+    `policy` is the tenant's effective policy. Of clusters that cost the same, the first by id is chosen.
     """
     fleet = FleetIndex().fleet(clusters)
     audience = fleet.audience(shape.tenant_path)
@@ -59,7 +61,7 @@ def book(
 
 
 def _put_in(seeker: Seeker, state: FleetState, cluster: int, copies: int) -> tuple[set[str], int]:
-    """The nodes of as many copies as fit on the cluster, and how many those are."""
+    """The nodes of the copies that fit on the cluster, and the number of these copies."""
     nodes: set[str] = set()
     here = frozenset([cluster])
     for held in range(copies):

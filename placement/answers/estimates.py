@@ -1,4 +1,4 @@
-"""What a run is expected to cost, part by part, so that people see what makes it up."""
+"""The expected cost of a run, split into its parts for users."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,9 @@ PARTS = ("run", "interruptions", "egress")
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run costs: `run` for as long as it is expected to take there, `interruptions` for the work that they are expected to
-    take, `egress` for bringing its data there. None is unknown; a part that does not arise is 0. `seconds` is without interruptions.
+    """The cost of a run: `run` for its expected duration there, `interruptions` for the work that they are expected to
+    lose, `egress` for moving its data there. None is unknown; a part that does not arise is 0. `seconds` is without
+    interruptions.
     """
 
     seconds: int | None
@@ -30,7 +31,7 @@ class Estimate:
 
     @property
     def total(self) -> Decimal | None:
-        """All of it; None while some is unknown."""
+        """The sum of the parts; None if one is unknown."""
         if self.run is None or self.interruptions is None or self.egress is None:
             return None
         return self.run + self.interruptions + self.egress
@@ -39,9 +40,9 @@ class Estimate:
 def estimate_of(
     job: JobRequest, placement: Placement, cluster: FleetCluster, runtime: Runtime | None, at: datetime
 ) -> Estimate:
-    """What a run that starts then is expected to cost, at the prices of that time as far as they are announced.
+    """The expected cost of a run that starts then, at the prices of that time as far as they are announced.
 
-    `runtime` is how long it is expected to take there.
+    `runtime` is its expected duration there.
     """
     egress = Decimal(0) if placement.egress is None else placement.egress.cost
     if runtime is None:
@@ -52,7 +53,7 @@ def estimate_of(
 
 
 def _lost(run: Decimal, risk: InterruptionRisk | None) -> Decimal:
-    """What the work costs that is done again."""
+    """The cost of the work that is repeated."""
     if risk is None:
         return Decimal(0)
     share = Decimal(str(risk.lost_share))
@@ -62,12 +63,12 @@ def _lost(run: Decimal, risk: InterruptionRisk | None) -> Decimal:
 def at_start(
     job: JobRequest, placement: Placement, cluster: FleetCluster, rates: Sequence[EgressRate], at: datetime
 ) -> Placement:
-    """The placement with what its data costs when it starts."""
+    """The placement with the cost of its data at the time it starts."""
     return placement._replace(egress=egress_to(job, cluster, rates, at)) if job.data else placement
 
 
 def record_of(estimate: Estimate, egress: Egress | None) -> dict[str, Any]:
-    """The estimate as an attempt keeps it: amounts as text, with what is moved from where."""
+    """The estimate as an attempt stores it: amounts as text, with the data moves."""
     return {
         "seconds": estimate.seconds,
         **{name: _text(getattr(estimate, name)) for name in PARTS},
@@ -84,7 +85,7 @@ def record_of(estimate: Estimate, egress: Egress | None) -> dict[str, Any]:
 
 
 def estimate_in(record: Mapping[str, Any]) -> tuple[Estimate, tuple[Move, ...]]:
-    """What `record_of` was made of."""
+    """The inverse of `record_of`."""
     run, interruptions, egress = (_amount(record[name]) for name in PARTS)
     moves = tuple(
         Move(one["data"], one["from_region"], one["size_bytes"], _amount(one["cost"])) for one in record["moves"]

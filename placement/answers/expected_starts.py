@@ -1,4 +1,4 @@
-"""When those who wait may expect to start: the cycle's own state, looked at into the future."""
+"""When waiting jobs are expected to start, from the cycle's own state and a timeline of expected ends."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
@@ -11,11 +11,13 @@ from placement.values.decisions import Placement, Start, Wait
 from placement.values.model import JobRequest, Snapshot
 
 MOST_FOLLOWED = 32
-"""So many waiting jobs are followed; of those behind them nothing is known."""
+"""The number of waiting jobs that are followed; the expected starts of those behind them are unknown."""
 
 
 def expected_starts(cycle: Cycle, snapshot: Snapshot, waits: Sequence[Wait]) -> Mapping[UUID, Start]:
-    """By job, as far as anything can be told. `cycle` has decided `waits`; `snapshot` has the times."""
+    """The expected starts by job, as far as they are known. `cycle` has decided `waits`; `snapshot`
+    has the run times.
+    """
     kept = {wait.job_id: wait.start for wait in waits if wait.start is not None}
     if not snapshot.releases:
         return kept
@@ -28,7 +30,7 @@ def expected_starts(cycle: Cycle, snapshot: Snapshot, waits: Sequence[Wait]) -> 
 def later_placements(
     cycle: Cycle, snapshot: Snapshot, job: JobRequest, ahead: Sequence[Wait], clusters: Iterable[str]
 ) -> list[tuple[Start, Placement]]:
-    """Where the job could start later on these clusters, and when; the soonest first. `ahead` wait before it."""
+    """Where the job could start later on these clusters, and when; the earliest first. `ahead` wait before it."""
     jobs = {one.id: one for one in snapshot.queue}
     followed = _for_room(jobs, ahead)
     if not snapshot.releases or len(followed) > MOST_FOLLOWED:
@@ -41,7 +43,7 @@ def later_placements(
 
 
 def _for_room(jobs: Mapping[UUID, JobRequest], waits: Sequence[Wait]) -> list[JobRequest]:
-    """Those that only room is in the way of, and for which none is kept."""
+    """The jobs that wait only for room, and have none kept for them."""
     return [jobs[wait.job_id] for wait in waits if wait.code in MAY_BORROW and wait.start is None]
 
 

@@ -1,6 +1,7 @@
-"""What would happen to a job, without submitting it: ranked offers, the reasons against the rest, and how many would fit.
+"""What would happen to a job, without submitting it: ranked offers, the reasons against the rest, and how many would
+fit.
 
-A quote is the cycle itself, run up to where the job would stand in the queue: the first offer is what it would get.
+A quote is the cycle itself, run up to the job's position in the queue: the first offer is what the job would get.
 """
 
 from bisect import bisect_right
@@ -34,9 +35,9 @@ from .estimates import Estimate, at_start, estimate_of
 from .expected_starts import later_placements
 
 MOST_COUNTED = 10_000
-"""So many jobs that cannot be counted by looking at nodes alone are put in one by one, over all clusters."""
+"""The most jobs, over all clusters, that are put in one by one because counting on nodes alone is not enough."""
 FEWEST_COUNTED = 20
-"""So many in a cluster in any case."""
+"""The number that is always tried in one cluster."""
 UNLIMITED = 2**62
 
 Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...]]
@@ -47,8 +48,8 @@ Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...]]
 class Offer:
     """One way to run the job: `placement` as the cycle would decide it, best first.
 
-    `expected_start` is the snapshot's instant for what has room now, else when room is expected. `estimate` is of a run from then
-    on that takes the middle of the quote's `runtime`, as long as that is there.
+    `expected_start` is the snapshot's time if there is room now, else the time at which room is expected. `estimate` is
+    for a run from then on that takes the median of the quote's `runtime`, at the pace there.
     """
 
     placement: Placement
@@ -57,7 +58,7 @@ class Offer:
 
     @property
     def estimated_cost(self) -> Decimal | None:
-        """What it is expected to cost in all; None if part of that is unknown."""
+        """The expected total cost; None if part of it is unknown."""
         return self.estimate.total
 
 
@@ -65,9 +66,9 @@ class Offer:
 class Quote:
     """Offers in the order in which the cycle would take them, and why each other cluster makes none.
 
-    Without offers, `wait` is what the cycle would say. `ahead` counts the jobs that are considered before this one. `later` are
-    offers of clusters that have no room now, the soonest first, each with the instant at which room is expected.
-    `runtime` is how long it is expected to run, None if nothing is known.
+    Without offers, `wait` is what the cycle would return. `ahead` is the number of jobs considered before this one.
+    `later` has offers of clusters without room now, the earliest first, each with the time at which room is expected.
+    `runtime` is the expected run time, None if unknown.
     """
 
     offers: tuple[Offer, ...]
@@ -80,9 +81,9 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRoom:
-    """How many more jobs of a shape a cluster has room for now; `why_none` if it has none.
+    """The number of further jobs of a shape that a cluster has room for now; `why_none` if it has none.
 
-    `within_quota` is what quota leaves of `count` at most. `is_at_least`: counting stopped there.
+    `within_quota` is the most of `count` that quota allows. `is_at_least`: counting stopped there.
     """
 
     cluster_id: UUID
@@ -95,7 +96,9 @@ class ClusterRoom:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many more jobs of a shape fit, and where. `within_quota` is what quota leaves of `total` at most."""
+    """The number of further jobs of a shape that fit, and where. `within_quota` is the most of `total` that quota
+    allows.
+    """
 
     total: int
     within_quota: int
@@ -108,9 +111,10 @@ class Capacity:
 
 
 class Quoter:
-    """Quotes on one snapshot. What is ahead of a job is decided once and remembered for the next job that stands there.
+    """Quotes on one snapshot. The jobs ahead are decided once, and the result is reused for the next job at that
+    position.
 
-    `depth` is how many jobs a cycle considers. Not safe for use by several threads at once.
+    `depth` is the number of jobs that a cycle considers. Not safe for concurrent use by several threads.
     """
 
     def __init__(self, snapshot: Snapshot, index: FleetIndex | None = None, *, depth: int | None = None) -> None:
@@ -124,9 +128,10 @@ class Quoter:
         self._cycles: dict[Rank, tuple[Cycle, list[Wait]]] = {}
 
     def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime] | None = None) -> Quote:
-        """What the next cycle would do with `job` if it were submitted now: behind all that is as urgent.
+        """What the next cycle would do with `job` if it were submitted now, behind all jobs of the same or a higher
+        priority.
 
-        `runtimes` tell how long jobs of its kind run, beside the snapshot's.
+        `runtimes` are run times of the job's kind, in addition to the snapshot's.
         """
         self._runtimes.update(runtimes or {})
         ahead = bisect_right(self._urgency, -job.priority)
@@ -141,21 +146,21 @@ class Quoter:
         full = [
             reason.cluster for reason in why_not if not reason.is_for_good and reason.code != ReasonCode.QUOTA_REACHED
         ]
-        # what it needs of its reservation nobody else gives back
+        # no other job gives back what it needs of its reservation
         outside = not job.constraints.reservation
         found = later_placements(cycle, self.snapshot, job, waits, full) if outside else []
         later = tuple(self._offer(job, placed, start.at) for start, placed in found)
         return Quote(offers, why_not, wait, ahead, runtime, later)
 
     def _offer(self, job: JobRequest, placement: Placement, at: datetime) -> Offer:
-        """The offer of a run that starts then."""
+        """The offer of a run that starts at `at`."""
         cluster = self._clusters[placement.cluster_id]
         placed = at_start(job, placement, cluster, self.snapshot.egress, at)
         runtime = runtime_of(job, self._runtimes, placed.pace)
         return Offer(placed, at, estimate_of(job, placed, cluster, runtime, at))
 
     def _cycle(self, job: JobRequest, ahead: int) -> tuple[Cycle, list[Wait]]:
-        """The cycle when it comes to the job, and what waits ahead of it."""
+        """The cycle when it reaches the job, and the waits of jobs ahead of it."""
         queue = (*self.snapshot.queue[:ahead], job, *self.snapshot.queue[ahead:])[: self._depth]
         kinds = {(one.tenant_path, one.strategy) for one in queue[: ahead + 1]}
         packs = any(self._counts_stranding(path, strategy) for path, strategy in kinds)
@@ -178,7 +183,7 @@ def quote(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) 
 
 
 def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = None) -> Capacity:
-    """How many more jobs like `job` the fleet has room for, as it is: the queue is not looked at."""
+    """The number of further jobs like `job` that the fleet has room for now; the queue is ignored."""
     sight = sight_of(job, snapshot)
     job = seen_through(sight, job, snapshot.now)
     fleet = (index or FleetIndex()).fleet(snapshot.clusters)
@@ -205,7 +210,7 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
 
 
 class _Counter:
-    """Counts jobs into clusters; at most `most` a cluster are put in one by one."""
+    """Counts the jobs that fit in clusters; it puts in at most `most` per cluster one by one."""
 
     def __init__(self, ask: Ask, state: FleetState, most: int) -> None:
         self.state = state
@@ -213,7 +218,7 @@ class _Counter:
         self._most = most
 
     def count(self, candidates: list[int]) -> tuple[int, bool]:
-        """How many jobs fit on the candidates of one cluster, and whether that is where counting stopped."""
+        """The number of jobs that fit on the candidates of one cluster, and whether counting stopped there."""
         found, left = 0, self._most
         for candidate in candidates:
             pools, needs = self._ask.pools[candidate].tolist(), self._ask.needs(candidate)
@@ -227,13 +232,13 @@ class _Counter:
         return found, False
 
     def _is_plain(self, pools: list[int], needs: tuple[Need, ...]) -> bool:
-        """Whether the pods fill nodes on which nothing else is counted, whichever node each goes to."""
+        """Whether the pods fill nodes on which nothing else is counted, so that the choice of node does not matter."""
         if len(pools) > 1 or self.state.fleet.pools[pools[0]].siblings:
             return False
         return needs[0].count == 1 or self._ask.topology.mode == "preferred" or self._ask.topology.level == "cluster"
 
     def _put_in(self, pools: list[int], needs: tuple[Need, ...], most: int) -> int:
-        """How many jobs fit there one after another; they are taken from the state."""
+        """The number of jobs that fit there one after another; they are deducted from the state."""
         for count in range(most):
             sites = self.state.site(pools, needs)
             if sites is None:
@@ -244,16 +249,16 @@ class _Counter:
 
 
 class _Allowance:
-    """How many jobs the limits on the tenant's path leave room for, at most: with the candidates that take least."""
+    """The most jobs that the limits on the tenant's path allow, with the candidates that take least."""
 
     def __init__(self, job: JobRequest, book: LimitBook, fleet: Fleet, ask: Ask) -> None:
         self.anywhere = 0
-        """What the limits that hold for all clusters leave, whichever cluster is chosen."""
+        """What the limits that apply to all clusters leave."""
         self._job, self._book, self._fleet, self._ask = job, book, fleet, ask
         self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
 
     def most(self, cluster: str, candidates: list[int], room: int) -> int:
-        """How many of the `room` jobs that fit on a cluster's candidates quota would let start."""
+        """The number of the `room` jobs fitting on a cluster's candidates that quota allows to start."""
         best = 0
         if room:
             for amounts in {id(one): one for one in map(self._amounts_of, candidates)}.values():
@@ -264,7 +269,7 @@ class _Allowance:
         return min(room, best)
 
     def _amounts_of(self, candidate: int) -> dict[str, int]:
-        """What the job takes there; the identical value for flavors that count alike."""
+        """What the job takes there; the identical object for flavors that count alike."""
         flavors = [self._fleet.pools[pool].flavor for pool in self._ask.pools[candidate].tolist()]
         kinds = tuple((flavor.gpu_model, flavor.sharing) for flavor in flavors)
         if kinds not in self._amounts:
@@ -274,5 +279,5 @@ class _Allowance:
 
 
 def _times(taken: Charges) -> int:
-    """How often so much can be taken."""
+    """How many times the limits allow these charges."""
     return min((max(0, line.left) // amount for line, amount in taken), default=UNLIMITED)

@@ -1,8 +1,9 @@
-"""A cycle's input and output as plain JSON values, so that a decision can be taken again elsewhere and compared byte for byte.
+"""A cycle's input and output as plain JSON values, so that a decision can be repeated elsewhere and compared byte for
+byte.
 
-The shape follows the dataclasses of `model` by their type hints: a field added there is recorded without a word here. Text is
-UTF-8 JSON without spaces; objects keep the order of the values they came from, instants their microseconds, decimals their
-digits.
+The shape follows the type hints of the dataclasses in `model`: a field added there is recorded without a change here.
+Text is UTF-8 JSON without spaces. Objects keep the order of their source values, times their microseconds, decimals
+their digits.
 """
 
 import json
@@ -23,12 +24,12 @@ DECISIONS_FORMAT = "switchyard/decisions"
 VERSION = 1
 
 Read: TypeAlias = Callable[[Any, str], Any]
-"""Makes a value of what JSON held at a path."""
+"""Makes a value from the JSON at a path."""
 _T = TypeVar("_T")
 
 
 class RecordingError(ValueError):
-    """A recorded value that is not what its type says; the message names the place."""
+    """A recorded value does not match its type; the message names the path."""
 
 
 def snapshot_text(snapshot: Snapshot) -> bytes:
@@ -58,7 +59,7 @@ def snapshot_of(document: Any) -> Snapshot:
 
 
 def plain(value: Any) -> Any:
-    """The value in terms of dict, list, str, int, float, bool and None."""
+    """The value as dict, list, str, int, float, bool and None."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if is_dataclass(value) or hasattr(value, "_fields"):

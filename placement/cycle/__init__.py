@@ -1,1 +1,1 @@
-"""One scheduling round over the whole queue: who gets which place now, and for whom room is kept."""
+"""One scheduling round over the whole queue: which job gets which place now, and which jobs have room kept for them."""

@@ -25,7 +25,7 @@ class Borrowed(NamedTuple):
 
 
 class Backfill:
-    """What kept nodes can be lent for in a cycle."""
+    """Lends kept nodes to jobs in a cycle."""
 
     def __init__(self, snapshot: Snapshot, state: FleetState, book: LimitBook, scopes: Scopes) -> None:
         self._snapshot = snapshot
@@ -35,7 +35,9 @@ class Backfill:
         self._scopes = scopes
 
     def borrow(self, job: JobRequest, scope: Scope) -> Borrowed | None:
-        """Where the job could go on nodes that are kept for others, if it ends before those need them. Takes nothing."""
+        """Where the job could go on nodes that are kept for others, if it ends before those need
+        them. Deducts nothing.
+        """
         if not self._state.lendable or scope.verdict is None or scope.verdict.code not in MAY_BORROW:
             return None
         seconds = longest_seconds(job, self._snapshot.runtimes)
@@ -52,7 +54,7 @@ class Backfill:
 
     @contextmanager
     def lending(self, end: datetime) -> Iterator[Collection[int]]:
-        """The pools that lend nodes to what ends by then, while they do."""
+        """The pools that lend nodes to jobs which end by `end`, while they lend them."""
         lent = self._state.lend(end)
         try:
             yield lent

@@ -1,7 +1,8 @@
-"""One scheduling cycle: the queue in order, each job on the best cluster that holds it now, or the reasons why it waits.
+"""One scheduling cycle: the queue in order, each job on the best cluster that holds it now, or the reasons why it
+waits.
 
-Greedy and deterministic: a job is looked at once, in queue order, against what its predecessors left. Jobs of one tenant
-and shape share one verdict, because within a cycle room and quota only shrink.
+A cycle is greedy and deterministic: it considers each job once, in queue order, against what earlier jobs left. Jobs of
+one tenant and shape share one verdict, because within a cycle room and quota only shrink.
 """
 
 from collections import Counter
@@ -25,12 +26,14 @@ MOST_OFFERS_PER_CLUSTER = 4
 
 
 def decide(snapshot: Snapshot, index: FleetIndex | None = None) -> Decisions:
-    """Places what can be placed now and says why the rest waits; placements and waits each in queue order."""
+    """Places the jobs that fit now and returns why the others wait; placements and waits are each in queue order."""
     return run(snapshot, index)[0]
 
 
 def run(snapshot: Snapshot, index: FleetIndex | None = None) -> tuple[Decisions, "Cycle"]:
-    """The same, with the cycle as it then stands. Pass an `index` to keep the fleet's arrays between cycles."""
+    """Likewise, and also returns the cycle in its final state. Pass an `index` to keep the fleet's arrays between
+    cycles.
+    """
     placements: list[Placement] = []
     waits: list[Wait] = []
     with collector_paused():
@@ -54,7 +57,7 @@ class Cycle:
         self._visibility = Visibility(snapshot, self._fleet, self._book)
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept = 0
-        """For how many jobs nodes are kept."""
+        """The number of jobs that have nodes kept for them."""
 
     def consider(self, job: JobRequest) -> Placement | Wait:
         """Places the job and deducts what it takes, or says why it waits.
@@ -131,9 +134,9 @@ class Cycle:
         )
 
     def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:
-        """Keeps room for a job that has waited too long for it, while few have any kept; what to tell the job.
+        """Keeps room for a job that has waited too long, while few jobs have room kept. Returns the job's wait.
 
-        Never on nodes that are reserved for later: by the time they came free, they might be closed to it.
+        It never keeps nodes that are reserved for later, because they might be closed to the job when they come free.
         """
         if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM or self._kept >= MOST_AT_ONCE:
             return None
@@ -154,7 +157,7 @@ class Cycle:
         return Wait(job.id, code, f"{message}; {told}", per_cluster, kept.start)
 
     def _releases(self, snapshot: Snapshot) -> tuple[Release, ...]:
-        """What is expected to end: of what ran before this cycle, and of what it has placed."""
+        """The expected ends of jobs that ran before this cycle, and of those that it has placed."""
         now, found = snapshot.now, list(snapshot.releases)
         for job, placement in self._placed:
             runtime = runtime_of(job, snapshot.runtimes, placement.pace)
@@ -163,10 +166,10 @@ class Cycle:
         return tuple(found)
 
     def offers(self, job: JobRequest) -> tuple[tuple[Placement, ...], tuple[Reason, ...], Wait | None]:
-        """Every placement the job could get now, best first, and why each other cluster gives none. Takes nothing.
+        """Every placement the job could get now, best first, and why each other cluster gives none. Deducts nothing.
 
-        The first is what `consider` would decide, and without any the wait is what it would say. Of one cluster the best
-        MOST_OFFERS_PER_CLUSTER are named.
+        The first is what `consider` would decide; without any, the wait is what it would return. The result has at most
+        the best MOST_OFFERS_PER_CLUSTER of each cluster.
         """
         job, visible = self._visibility.of(job)
         scope = visible.scope(job)
@@ -199,7 +202,7 @@ class Cycle:
         return found
 
     def timeline(self, snapshot: Snapshot) -> Timeline:
-        """What comes after this cycle, by what `snapshot` tells of run times. The cycle itself stays as it is."""
+        """The time after this cycle, by the run times in `snapshot`. The cycle itself does not change."""
         return Timeline(self._visibility.strictest.state.copy(), self._releases(snapshot), snapshot.now, STEP)
 
     def seeker(self, job: JobRequest) -> Seeker:
@@ -207,7 +210,7 @@ class Cycle:
         return self._visibility.strictest.scopes.seeker(job)
 
     def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
-        """The job placed there, whether there is room now or not. Takes nothing."""
+        """The job placed there, whether there is room now or not. Deducts nothing."""
         terms = self._visibility.strictest.scopes.terms(job, candidate)
         limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
         return self._placement(job, Choice(candidate.number, terms, sites, limits))

@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept from walking what cannot be garbage."""
+"""Keeps Python's garbage collector from walking objects that cannot be garbage."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Nothing made in a cycle is cyclic garbage; looking for some would walk the whole queue again and again.
+    """Pauses the collector: a cycle makes no cyclic garbage, and each collection would walk the whole queue.
 
-    What was made joins the old objects unexamined, or the collector would walk all of it as soon as it is back.
+    The new objects join the old generation unexamined. Otherwise the collector would walk them all when it resumes.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,8 +1,8 @@
-"""How much of a long queue a cycle looks at, tenant by tenant: one tenant's jobs never hide another's.
+"""How much of a long queue a cycle considers, tenant by tenant: one tenant's jobs never hide another's.
 
-The depth of a cycle is shared evenly among the tenants that wait, and each tenant's share evenly among the shapes of its
-jobs (jobs of one tenant and shape share one verdict, so more of them tell nothing new). What one does not use, the others
-share again: max-min fairness by progressive filling (Bertsekas and Gallager, *Data Networks*, 1992, §6.5.2).
+The depth of a cycle is shared evenly among the tenants that wait, and each tenant's share evenly among the shapes of
+its jobs (jobs of one tenant and shape share one verdict, so more of them add nothing). The others share what one does
+not use: max-min fairness by progressive filling (Bertsekas and Gallager, *Data Networks*, 1992, §6.5.2).
 """
 
 from collections.abc import Mapping
@@ -13,21 +13,23 @@ Other = TypeVar("Other")
 
 
 def heads(depth: int, waiting: Mapping[Name, Mapping[Other, int]]) -> dict[Name, dict[Other, int]]:
-    """How many jobs to take of each tenant and shape, of those that wait; at most `depth` in all, none left unused."""
+    """The number of waiting jobs to take of each tenant and shape; at most `depth` in all, and all of it if enough jobs
+    wait.
+    """
     shares = fill(depth, {tenant: sum(shapes.values()) for tenant, shapes in waiting.items()})
     return {tenant: fill(share, waiting[tenant]) for tenant, share in shares.items()}
 
 
 def fill(amount: int, wants: Mapping[Name, int]) -> dict[Name, int]:
-    """The amount shared among those who want it: nobody gets more than they want, and whoever gets less than they want
-    gets within one as much as anybody. What cannot be split goes to the first by name of the order given.
+    """The amount shared among those that want it: none gets more than it wants. One that gets less than it wants gets,
+    within one, as much as any other. A remainder that cannot be split goes to the first ones in the given order.
 
     >>> fill(10, {"a": 100, "b": 2, "c": 100})
     {'a': 4, 'b': 2, 'c': 4}
     """
     given = dict.fromkeys(wants, 0)
     left = amount
-    # The least first: what they leave of their even share is there for those after them.
+    # The least first: what they leave of their even share goes to those after them.
     for number, name in enumerate(sorted(wants, key=lambda name: wants[name])):
         share = -(-left // (len(wants) - number))
         given[name] = min(share, wants[name])

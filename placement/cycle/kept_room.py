@@ -1,14 +1,14 @@
 """Keeping room for a job that has waited too long.
 
-A gang needs many nodes free at once; while smaller jobs take every node that comes free, it would wait for ever. Once it
-has waited for `Snapshot.patience_seconds`, nodes are kept from the jobs behind it: those that will hold it first if what runs
-ends as expected; where nobody can tell, those where most is free now, so that nodes which have been emptied for it stay
-the ones chosen.
+A gang needs many free nodes at the same time. While smaller jobs take every node that comes free, it would wait for
+ever. After `Snapshot.patience_seconds`, nodes are kept from the jobs behind it: the nodes that will hold it first if
+running jobs end as expected. If that is unknown, they are the nodes with most free now, so that nodes already emptied
+for it remain chosen.
 
-Kept nodes are lent to jobs that end before they are needed, seen pessimistically: conservative backfill in time (Mu'alem and
-Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2 with Backfilling",
-IEEE TPDS 12(6), 2001). While runs take as long as expected, nothing that was lent delays the job they are kept for. Where
-nobody can tell when they are needed, they are not lent.
+Kept nodes are lent to jobs that end before they are needed, by a pessimistic estimate: conservative backfill (Mu'alem
+and Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2 with
+Backfilling", IEEE TPDS 12(6), 2001). While runs take as long as expected, lending does not delay the job that they are
+kept for. If the time at which they are needed is unknown, they are not lent.
 """
 
 from collections.abc import Iterable
@@ -27,12 +27,12 @@ from placement.values.model import Release
 from .timeline import Seeker, Timeline, first_fit
 
 MOST_AT_ONCE = 4
-"""So many jobs at the head of the queue may keep room at the same time; each costs the fleet idle nodes."""
+"""The most jobs at the head of the queue that may have room kept at the same time; each costs the fleet idle nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The nodes of a cluster to keep for a job, by pool, and when they are expected to hold it, if anybody can tell."""
+    """The nodes of a cluster to keep for a job, by pool, and when they are expected to hold it, if known."""
 
     cluster: int
     nodes: tuple[tuple[int, tuple[int, ...]], ...]
@@ -49,9 +49,9 @@ class _Kept:
 
 
 def keep_room(seeker: Seeker, state: FleetState, releases: Iterable[Release], now: datetime) -> Keeping | None:
-    """The nodes that will hold the job; None if none could hold it even when empty. Takes nothing.
+    """The nodes that will hold the job; None if none could hold it even when empty. Deducts nothing.
 
-    The seeker's ask must be made of what the pools hold when empty.
+    The seeker's ask must be based on the pools' capacity when empty.
     """
     timeline = Timeline(state.copy(), releases, now)
     fit = first_fit(timeline, seeker)
@@ -64,7 +64,7 @@ def keep_room(seeker: Seeker, state: FleetState, releases: Iterable[Release], no
 
 
 def _keep_nearest(seeker: Seeker, state: FleetState) -> Keeping | None:
-    """The nodes that lack least."""
+    """The nodes that are nearest to holding the job now."""
     best: tuple[float, int] | None = None
     chosen: list[_Kept] = []
     for candidate in seeker.ranked:
@@ -117,7 +117,7 @@ def _members(domains: Domains) -> list[Ints]:
 
 
 def _fullest(members: Ints, whole: Ints, now: Ints, state: PoolState, need: Need) -> _Kept | None:
-    """As few of the members as hold the pods when empty, those with most room now first."""
+    """The fewest members that hold the pods when empty, those with most room now first."""
     order = members[np.lexsort((-state.free[UNITS, members], -now[members]))]
     held = np.cumsum(whole[order])
     if not held.size or held[-1] < need.count:

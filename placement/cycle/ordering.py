@@ -1,9 +1,9 @@
-"""The order of the queue: by falling priority, and within one priority by one of two rules.
+"""The order of the queue: by descending priority, and within one priority by one of two rules.
 
-- `submitted`: who came first.
-- `ratio`: who has waited longest for how long it will run, highest response ratio next (Brinch Hansen, "An Analysis of
-  Response Ratio Scheduling", IFIP Congress 1971). Short jobs pass long ones, and nobody starves, since everybody's ratio grows
-  without end. A job of which nothing is known counts as the median of the others.
+- `submitted`: first come, first served.
+- `ratio`: highest waiting time per expected run time, that is, highest response ratio next (Brinch Hansen, "An Analysis
+  of Response Ratio Scheduling", IFIP Congress 1971). Short jobs pass long ones. No job starves, since every ratio grows
+  without bound. A job with an unknown run time counts as the median of the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,17 @@ from placement.ranking.runtimes import runtime_of
 from placement.values.model import JobRequest, Runtime
 
 ORDERS = ("ratio", "submitted")
-"""The first is what gateways do unless they are told otherwise."""
+"""The first is the default."""
 SHORTEST_SECONDS = 60
-"""Shorter runs count as so long: below that, placing and starting takes longer than running."""
+"""Shorter runs count as this long, because placing and starting them takes longer than running."""
 
 
 def by_response_ratio(
     queue: Sequence[JobRequest], runtimes: Mapping[str, Runtime], now: datetime
 ) -> tuple[JobRequest, ...]:
-    """The queue by falling priority, then by falling waiting time per expected run time, then as it was."""
+    """The queue by descending priority, then by descending waiting time per expected run time, then
+    in its given order.
+    """
     known = _expected(queue, runtimes)
     if not any(known):
         return tuple(sorted(queue, key=lambda job: -job.priority))
@@ -38,7 +40,7 @@ def by_response_ratio(
 
 
 def _expected(queue: Sequence[JobRequest], runtimes: Mapping[str, Runtime]) -> list[int]:
-    """The median run time of each job, at least a second; 0 where nothing is known. Jobs alike are looked up once."""
+    """The median run time of each job, at least a second; 0 if unknown. Jobs of one kind are looked up once."""
     found: dict[tuple[str, int | None, int | None], int] = {}
     for job in queue:
         key = (job.kind, job.estimated_seconds, job.deadline_seconds)

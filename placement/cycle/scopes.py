@@ -1,4 +1,6 @@
-"""What jobs share in a cycle: those of one tenant and shape a scope, those of one shape a contest, those of equal pods an ask."""
+"""What jobs share in a cycle: those of one tenant and shape a scope, those of one shape a contest, those of equal pods
+an ask.
+"""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,14 +41,14 @@ class Scope:
 
     contest: Contest
     left_out: Mask | None = None
-    """Per candidate, whether this tenant's jobs cannot take it."""
+    """Per candidate, whether it is closed to this tenant's jobs."""
     refusals: dict[int, Refusal] = field(default_factory=dict)
-    """By cluster number, the quota limit in the way."""
+    """By cluster number, the quota limit that refuses the job."""
     verdict: Verdict | None = None
     """Why they wait for the rest of the cycle; None while they still find places."""
     seeker: Seeker | None = None
     too_long: float = inf
-    """Jobs that run so long or longer do not fit on what others lend."""
+    """Jobs that run this long or longer do not fit on lent nodes."""
 
     def refuse(self, candidate: int, cluster: int, refusal: Refusal) -> None:
         """Leaves a candidate out because of a quota limit."""
@@ -60,7 +62,7 @@ class Scope:
         self.left_out[candidate] = True
 
     def trial(self) -> "Scope":
-        """The same as it stands, for looking around: what is left out there stays in here."""
+        """A copy to try candidates on: what the copy leaves out remains in the original."""
         left_out = None if self.left_out is None else self.left_out.copy()
         return Scope(self.contest, left_out, dict(self.refusals))
 
@@ -69,7 +71,7 @@ ShapeKey: TypeAlias = object
 
 
 class _Desk(NamedTuple):
-    """Where the jobs of one tenant are looked at; `contests` are those of all tenants with its audience and policy."""
+    """What the scopes of one tenant share; `contests` are those of all tenants with its audience and policy."""
 
     audience: Audience
     policy: Policy
@@ -78,7 +80,7 @@ class _Desk(NamedTuple):
 
 
 class Scopes:
-    """All scopes of a cycle, each made when its first job comes."""
+    """All scopes of a cycle, each made for its first job."""
 
     def __init__(self, snapshot: Snapshot, state: FleetState) -> None:
         self._snapshot = snapshot
@@ -133,7 +135,7 @@ class Scopes:
         return Seeker(as_of(job, self._snapshot.now), self._fleet, self._viewpoint(job))
 
     def seeker_now(self, job: JobRequest) -> Seeker:
-        """Likewise with the places that could hold it as the fleet was before the cycle."""
+        """Likewise with the places that could hold it in the fleet as it was before the cycle."""
         return Seeker(job, self._fleet, self._viewpoint(job), self._fleet.largest_free)
 
     def terms(self, job: JobRequest, candidate: Candidate) -> Terms:

@@ -1,9 +1,10 @@
-"""Looking ahead: when will room come for jobs that wait, if what runs ends as expected?
+"""Looks ahead: when will waiting jobs have room, if running jobs end as expected?
 
-The fleet is taken as a cycle leaves it, and what is expected to end is given back in the order of time. After each instant
-the waiting jobs are looked at in queue order, as a cycle would: one that fits takes its room, and gives it back in turn when
-its own run time is known. What nobody can tell (runs without history or estimate, quota, nodes that fail) is left out, so an
-answer is an expectation, and no answer means unknown. Ends within one minute count as one instant.
+The timeline starts with the fleet as a cycle leaves it, and gives back the room of expected ends in the order of time.
+After each instant it considers the waiting jobs in queue order, as a cycle does. A job that fits takes its room, and
+gives it back at its own end if its run time is known. It ignores what cannot be predicted: runs without history or
+estimate, quota, nodes that fail. So a result is an expectation, and no result means unknown. Ends within one minute
+count as one instant.
 """
 
 import heapq
@@ -27,7 +28,7 @@ from placement.values.decisions import Placement, Start
 from placement.values.model import JobRequest, Release
 
 MOST_INSTANTS = 500
-"""How far to look: beyond so many instants nothing is expected."""
+"""The number of instants to look ahead; nothing is expected beyond them."""
 STEP = timedelta(minutes=1)
 
 
@@ -49,7 +50,7 @@ class _Gift(NamedTuple):
 
 
 class Timeline:
-    """The fleet from now on. `state` is taken over: it is changed as time passes. Ends are taken as equal within a `step`."""
+    """The fleet from now on. It owns `state` and changes it as time passes. Ends within one `step` count as equal."""
 
     def __init__(
         self, state: FleetState, releases: Iterable[Release], now: datetime, step: timedelta = timedelta(0)
@@ -59,7 +60,7 @@ class Timeline:
         self.now = now
         self._step = step
         self._given: set[tuple[int, int]] = set()
-        """Nodes of pools on which room has come."""
+        """Nodes of pools on which room has become free."""
         self._numbers = {cluster.id: number for number, cluster in enumerate(self.fleet.clusters)}
         self._pool_of = {(int(self.fleet.cluster_of_pool[n]), p.flavor.name): n for n, p in enumerate(self.fleet.pools)}
         self._positions: dict[int, dict[str, int]] = {}
@@ -69,7 +70,9 @@ class Timeline:
         self._instants = 0
 
     def step(self) -> tuple[datetime, frozenset[int]] | None:
-        """Goes to the next instant at which room comes; when that is and on which clusters, or None at the end."""
+        """Advances to the next instant at which room becomes free. Returns the time and the clusters, or None at the
+        end.
+        """
         if not self._coming or self._instants >= MOST_INSTANTS:
             return None
         self._instants += 1
@@ -83,7 +86,7 @@ class Timeline:
         return at, frozenset(touched)
 
     def _gifts(self, release: Release) -> Iterable[_Gift]:
-        """What the release gives back, on nodes that are still there and may be used."""
+        """What the release gives back, on nodes that still exist and may be used."""
         cluster = self._numbers.get(release.cluster_id)
         pool = None if cluster is None else self._pool_of.get((cluster, release.flavor))
         if cluster is None or pool is None:
@@ -105,7 +108,7 @@ class Timeline:
         return found
 
     def _receive(self, gift: _Gift) -> None:
-        """Gives back on the node in its own pool, and what pods share in the other pools that it is in."""
+        """Gives back on the node in its own pool, and what pods share in the node's other pools."""
         state = self.state.pool(gift.pool)
         if gift.node in state.hidden:
             return
@@ -122,11 +125,11 @@ class Timeline:
         self.state.bounds[:, pool] = np.maximum(self.state.bounds[:, pool], state.free[:, node])
 
     def later(self, release: Release) -> None:
-        """Something that will begin and end while we look."""
+        """Adds a run that begins and ends within the timeline."""
         heapq.heappush(self._coming, (_whole_step(release.at, self.now, self._step), next(self._order), release))
 
     def start_of(self, candidate: Candidate, sites: Sequence[Site]) -> Start:
-        """The start of a job that is placed there now, as told to people."""
+        """The start of a job that is placed there now, as users see it."""
         pools = candidate.ask.pools[candidate.number].tolist()
         places = {(pool, node) for pool, site in zip(pools, sites, strict=True) for node, _ in site.pods}
         cluster = self.fleet.clusters[candidate.cluster].name
@@ -139,7 +142,7 @@ def _whole_step(at: datetime, now: datetime, step: timedelta) -> datetime:
 
 
 class Seeker:
-    """A job that waits, with every place that could hold it when empty, seen from the viewpoint of its contest."""
+    """A waiting job with every place that could hold it when empty, ranked from the viewpoint of its contest."""
 
     def __init__(self, job: JobRequest, fleet: Fleet, viewpoint: Viewpoint, largest: Ints | None = None) -> None:
         self.job = job
@@ -199,7 +202,7 @@ def releases_of(fleet: Fleet, candidate: Candidate, sites: Sequence[Site], at: d
 
 
 def first_fit(timeline: Timeline, seeker: Seeker) -> tuple[Candidate, list[Site]] | None:
-    """Goes to the first instant at which the job has room; where. None if none is in sight."""
+    """Advances to the first instant at which the job has room. Returns the place, or None if no instant gives room."""
     while (instant := timeline.step()) is not None:
         fit = seeker.fit(timeline.state, instant[1])
         if fit is not None:
@@ -208,24 +211,25 @@ def first_fit(timeline: Timeline, seeker: Seeker) -> tuple[Candidate, list[Site]
 
 
 class Waiting:
-    """The jobs that wait, in queue order, each taking its room when it comes.
+    """The waiting jobs in queue order; each takes its room when it becomes free.
 
-    `seconds_of` tells how long a job runs where an hour of its work takes so many, None if nobody knows: then it keeps its room for as long as we look.
+    `seconds_of` returns the run time of a job at a pace (the hours that an hour of its work takes), or None if unknown:
+    then the job keeps its room until the end of the timeline.
     """
 
     def __init__(self, seekers: Iterable[Seeker], seconds_of: Callable[[JobRequest, float], int | None]) -> None:
         self._left = {seeker.job.id: seeker for seeker in seekers}
         self._seconds_of = seconds_of
         self.starts: dict[UUID, Start] = {}
-        """By job, as far as they are known."""
+        """The expected starts by job, as far as they are known."""
 
     @property
     def is_over(self) -> bool:
-        """Whether all have been placed."""
+        """Whether all jobs have been placed."""
         return not self._left
 
     def place(self, timeline: Timeline, touched: frozenset[int]) -> None:
-        """Places those that fit on clusters where room has come."""
+        """Places the jobs that fit on clusters where room has become free."""
         futile: set[object] = set()
         for job_id, seeker in list(self._left.items()):
             job = seeker.job
@@ -244,7 +248,7 @@ class Waiting:
 
 
 def starts(timeline: Timeline, waiting: Waiting) -> Mapping[UUID, Start]:
-    """When each of the waiting jobs is expected to start; those of which nothing can be told are missing."""
+    """When each waiting job is expected to start; jobs whose start is unknown are missing."""
     while not waiting.is_over and (instant := timeline.step()) is not None:
         waiting.place(timeline, instant[1])
     return waiting.starts
@@ -275,5 +279,5 @@ def start_text(start: Start, now: datetime) -> str:
 
 
 def instant_text(at: datetime, now: datetime) -> str:
-    """An instant in words, with its date if that is not today's."""
+    """A time as text, with its date if that is not today."""
     return f"{at:%H:%M} UTC" if at.date() == now.date() else f"{at:%d %b %H:%M} UTC"

@@ -1,4 +1,6 @@
-"""Why the jobs of one tenant and shape wait: quota, or room, in one code with one sentence, and a reason per cluster."""
+"""Why the jobs of one tenant and shape wait: quota, or room, in one code with one sentence, and a
+reason per cluster.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,9 +18,9 @@ _NOT_ANSWERING = frozenset({ReasonCode.UNREACHABLE, ReasonCode.AUTH_FAILED, Reas
 
 
 def verdict_on(job: JobRequest, contest: Contest, refusals: Mapping[int, Refusal], beginning: FleetState) -> Verdict:
-    """Why a job that found no place waits. `refusals` are the quota limits that were in the way, by cluster number.
+    """Why a job that found no place waits. `refusals` are the quota limits that refused it, by cluster number.
 
-    `beginning` is the fleet as it was before the cycle gave anything away.
+    `beginning` is the fleet as it was before the cycle allocated anything.
     """
     verdict, later = _verdict_now(job, contest, refusals, beginning), next_opening(job.constraints)
     return verdict._replace(message=f"{verdict.message}; {later}") if later else verdict
@@ -59,7 +61,7 @@ def _room_verdict(job: JobRequest, contest: Contest, beginning: FleetState) -> V
 
 
 def _kept_for_others(open_now: Sequence[Reason]) -> tuple[str, str] | None:
-    """That there is room which others have a right to, as code and message, if so."""
+    """Code and message if there is room, but it is kept for other jobs; else None."""
     if any(reason.code == ReasonCode.RESERVED_FOR_GANG for reason in open_now):
         return ReasonCode.RESERVED_FOR_GANG, "there is room, but it is kept for a larger job that has waited longer"
     kept = next((reason for reason in open_now if reason.code == KEPT_FOR_RESERVATION), None)

@@ -1,8 +1,9 @@
-"""What of the fleet a job may use while parts of it are reserved: one visible fleet for all jobs that see the same.
+"""Which part of the fleet a job may use while nodes are reserved: one visible fleet for all jobs that see the same
+part.
 
-A job that names no reservation sees the fleet without the nodes of those that it would run into; one that names a reservation
-sees its nodes and no others. A visible fleet has its own state, so that within a cycle it only shrinks; what is taken in one is
-taken in all of them. Without reservations there is one, of everything.
+A job that names no reservation sees the fleet without the nodes of reservations that it would overlap. A job that names
+one sees only its nodes. Each visible fleet has its own state, so that within a cycle it only shrinks; what is taken in
+one is taken in all. Without reservations there is one visible fleet, of all nodes.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +39,9 @@ class Gate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a job sees: the reservations whose nodes are `closed` to it, or, if it names one, the one it is `inside` of."""
+    """What a job sees: the reservations whose nodes are `closed` to it, or, if it names one, the
+    one it is `inside` of.
+    """
 
     closed: tuple[AdvanceReservation, ...] = ()
     inside: AdvanceReservation | None = None
@@ -46,7 +49,9 @@ class Sight:
 
 
 def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
-    """What the job sees now. Jobs that name the same reservation, or none, and have equal tenants and deadlines see the same."""
+    """What the job sees now. Jobs that name the same reservation, or none, and have equal tenants and deadlines see the
+    same.
+    """
     reservations, now = snapshot.reservations, snapshot.now
     if not job.constraints.reservation:
         return Sight(closed_to(reservations, latest_end(now, job.deadline_seconds), now))
@@ -57,7 +62,7 @@ def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
 
 
 def seen_through(sight: Sight, job: JobRequest, now: datetime) -> JobRequest:
-    """The job with its constraints as they stand now, narrowed to the cluster of the reservation that it names."""
+    """The job with its constraints as they are now, narrowed to the cluster of the reservation that it names."""
     job = as_of(job, now)
     if sight.inside is None:
         return job
@@ -82,7 +87,7 @@ def _gate(job: JobRequest, inside: AdvanceReservation, now: datetime) -> Gate | 
 
 
 def respects(job: JobRequest, placement: Placement, snapshot: Snapshot) -> bool:
-    """Whether a placement that was decided on an older snapshot keeps to the reservations of this one."""
+    """Whether a placement that was decided on an older snapshot respects the reservations of this one."""
     sight = sight_of(job, snapshot)
     used = {name for placed in placement.pod_sets for name in placed.nodes}
     if sight.inside is not None:
@@ -93,7 +98,7 @@ def respects(job: JobRequest, placement: Placement, snapshot: Snapshot) -> bool:
 
 
 def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
-    """The fleet as seen before the cycle gives anything away."""
+    """The fleet as seen before the cycle allocates anything."""
     state = FleetState(fleet)
     for reservation in sight.closed:
         words = f"until {instant_text(reservation.until_at, now)}"
@@ -111,7 +116,7 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
 
 
 def _positions(fleet: Fleet, reservation: AdvanceReservation) -> Mapping[int, list[int]]:
-    """Where its nodes stand in the pools of its cluster; all pools of the cluster are named."""
+    """The positions of its nodes in the pools of its cluster; the result has every pool of the cluster."""
     names = set(reservation.nodes)
     return {
         number: [position for position, name in enumerate(pool.node_names) if name in names]
@@ -167,17 +172,17 @@ Change: TypeAlias = Callable[[FleetState], None]
 
 
 class Visibility:
-    """All visible fleets of a cycle, each made when the first job comes that sees it."""
+    """All visible fleets of a cycle, each made for the first job that sees it."""
 
     def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook) -> None:
         self._snapshot, self._fleet, self._book = snapshot, fleet, book
         self._fleets: dict[Sight, VisibleFleet] = {}
         self._fleets_by_kind: dict[tuple[str, str, int | None], VisibleFleet] = {}
         self._changes: list[Change] = []
-        """What has been taken and kept so far, for visible fleets that are still to come."""
+        """What has been taken and kept so far, for visible fleets that are made later."""
 
     def of(self, job: JobRequest) -> tuple[JobRequest, VisibleFleet]:
-        """The job with its constraints as they stand now, and what it sees."""
+        """The job with its constraints as they are now, and the fleet that it sees."""
         named = job.constraints.reservation
         if not self._snapshot.reservations and not named:
             seen = self.strictest
@@ -189,7 +194,7 @@ class Visibility:
 
     @cached_property
     def strictest(self) -> VisibleFleet:
-        """What jobs see that may run for ever: what all see that name no reservation."""
+        """The fleet that jobs without a deadline see: every job that names no reservation sees at least this part."""
         now = self._snapshot.now
         return self._fleet_of(Sight(closed_to(self._snapshot.reservations, None, now)))
 
@@ -202,7 +207,7 @@ class Visibility:
         return seen
 
     def take(self, number: int, need: Need, found: Site) -> None:
-        """Deducts a pod set from its nodes, whoever sees them."""
+        """Deducts a pod set from its nodes in every visible fleet."""
         self._change(lambda state: state.take(number, need, found))
 
     def hide(self, number: int, nodes: tuple[int, ...], until: datetime | None) -> None:

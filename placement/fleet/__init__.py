@@ -1,1 +1,1 @@
-"""What there is and what of it is free: pools of nodes, prices, limits, and who may use which part."""
+"""The fleet and its free capacity: pools of nodes, prices, limits, and which tenants may use which part."""

@@ -1,4 +1,4 @@
-"""How many units of a flavor a pod takes, and how much quota a placed job takes."""
+"""The units of a flavor that a pod uses, and the quota that a placed job uses."""
 
 from collections.abc import Mapping
 
@@ -8,14 +8,14 @@ from placement.values.model import FleetFlavor, GpuRequest, JobRequest, PodSetRe
 
 MILLI = 1000
 USUAL_VENDOR = "nvidia"
-"""What a request means that names neither vendor nor model."""
+"""The vendor of a request that names neither vendor nor model."""
 
 
 def units_per_pod(gpu: GpuRequest | None, flavor: FleetFlavor) -> int | None:
-    """Units of `flavor` that one pod takes, or None if this flavor cannot serve the request.
+    """The units of `flavor` that one pod uses, or None if this flavor cannot serve the request.
 
-    A request without a GPU takes 0 units of any flavor. A fraction takes as many shares as cover it, and touches one unit
-    of a divisible flavor.
+    A request without a GPU uses 0 units of any flavor. A fraction uses the fewest shares that cover it, and one unit of
+    a divisible flavor.
     """
     portion = portion_of(gpu, flavor)
     if portion is None:
@@ -25,7 +25,9 @@ def units_per_pod(gpu: GpuRequest | None, flavor: FleetFlavor) -> int | None:
 
 
 def portion_of(gpu: GpuRequest | None, flavor: FleetFlavor) -> tuple[int, int] | None:
-    """What one pod takes of `flavor`: whole units, and thousandths of one more that it shares; None if not served."""
+    """What one pod uses of `flavor`: whole units, and thousandths of one more unit that it shares; None
+    if not served.
+    """
     if gpu is None:
         return 0, 0
     if flavor.unplaceable or not is_wanted(gpu, flavor):
@@ -41,7 +43,7 @@ def portion_of(gpu: GpuRequest | None, flavor: FleetFlavor) -> tuple[int, int] |
 
 
 def is_wanted(gpu: GpuRequest, flavor: FleetFlavor) -> bool:
-    """Whether a flavor has devices of a model and vendor that the request means, however they are cut."""
+    """Whether a flavor has devices of a model and vendor that the request means, whatever their sharing."""
     if not flavor.gpu_model or (gpu.models and not any(means(name, flavor.gpu_model) for name in gpu.models)):
         return False
     vendor = gpu.vendor or ("" if gpu.models else USUAL_VENDOR)
@@ -49,7 +51,7 @@ def is_wanted(gpu: GpuRequest, flavor: FleetFlavor) -> bool:
 
 
 def shares_per_gpu(flavor: FleetFlavor) -> int:
-    """How many shares a GPU of a time-sliced flavor is cut into; 0 for every other flavor."""
+    """The number of shares per GPU of a time-sliced flavor; 0 for every other flavor."""
     kind, _, number = flavor.sharing.partition(":")
     return int(number) if kind == "timeslice" else 0
 
@@ -61,8 +63,8 @@ def milli_gpu_per_unit(flavor: FleetFlavor) -> tuple[int, int]:
 
 
 def amounts_of(job: JobRequest, flavor_by_pod_set: Mapping[str, FleetFlavor]) -> dict[str, int]:
-    """What a job's quota hold takes, by resource, in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores,
-    `memory` in MiB, each over all pods. A unit counts as its share of a GPU (`clusters.engine.gpu_share`).
+    """What a job's quota hold takes, by resource, in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in
+    millicores, `memory` in MiB, each over all pods. A unit counts as its share of a GPU (`clusters.engine.gpu_share`).
     """
     amounts = {"cpu": 0, "memory": 0}
     for pod_set in job.pod_sets:
@@ -77,7 +79,8 @@ def amounts_of(job: JobRequest, flavor_by_pod_set: Mapping[str, FleetFlavor]) ->
 
 
 def milli_gpu_of(pod_set: PodSetRequest, flavor: FleetFlavor) -> int:
-    """What all pods of the set take of `flavor`, in milli-GPU, rounded down once: seven pods with a seventh take a GPU.
+    """What all pods of the set use of `flavor`, in milli-GPU, rounded down once: seven pods with a seventh each use one
+    GPU.
 
     Raises ValueError if the flavor cannot serve the pod set.
     """

@@ -1,6 +1,6 @@
-"""What bringing a job's data to each cluster costs: each dataset from where that is cheapest.
+"""The cost of moving a job's data to each cluster: each dataset comes from its cheapest source.
 
-Within a region, and on the cluster where it lies, nothing moves. A price that nobody has told is unknown, not nothing.
+Within a region, and on the cluster that stores it, data is not moved. A missing price is unknown, not zero.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ _STEP = Decimal("0.000001")
 
 
 def egress_to(job: JobRequest, cluster: FleetCluster, rates: Sequence[EgressRate], at: datetime) -> Egress | None:
-    """What the job's data costs to be brought there at an instant; None for a job that names no data."""
+    """The cost of moving the job's data there at a time; None if the job names no data."""
     if not job.data:
         return None
     own = [rate for rate in rates if sees(job.tenant_path, rate.owner_path)]
@@ -36,7 +36,7 @@ def _is_at(source: Place, cluster: FleetCluster) -> bool:
 
 
 def _cheapest(need: DataNeed, cluster: FleetCluster, rates: Sequence[EgressRate], at: datetime) -> Move:
-    """From the source whose price is lowest; where no price is known, from the first."""
+    """The move from the source with the lowest price; from the first source if no price is known."""
     best = Move(need.name, need.sources[0].region if need.sources else "", need.size_bytes, None)
     for source in need.sources:
         rate = rate_between(rates, source.region, cluster.region, at)
@@ -49,7 +49,7 @@ def _cheapest(need: DataNeed, cluster: FleetCluster, rates: Sequence[EgressRate]
 
 
 def egress_text(moves: Iterable[Move], currency: str) -> str:
-    """`150Gi of imagenet from eu-west-1 for 3.00 USD`, in words for people; empty where nothing moves."""
+    """The text for users, `150Gi of imagenet from eu-west-1 for 3.00 USD`; empty if nothing moves."""
     return "; ".join(_move_text(move, currency) for move in moves)
 
 

@@ -1,4 +1,4 @@
-"""Which clusters a job's constraints leave it, and from when on: overflow opens its tiers one after the other."""
+"""Which clusters a job's constraints allow, and from when on: overflow opens its tiers one after the other."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -13,14 +13,14 @@ OUTSIDE, ELSEWHERE = ReasonCode.OUTSIDE_RESERVATION, "the reservation that the j
 
 
 def as_of(job: JobRequest, now: datetime) -> JobRequest:
-    """The job with the tiers that its waiting has reached by now; jobs that have reached different ones differ in shape.
+    """The job with the tiers that it has reached by waiting; jobs that have reached different tiers differ in shape.
 
-    A job that was not submitted has not waited. One without tiers, or whose wait was counted before, is returned as it is.
+    A job that was not submitted has not waited. A job without tiers, or with counted tiers, is returned unchanged.
     """
     tiers = job.constraints.overflow
     if not tiers or job.constraints.tiers_reached is not None:
         return job
-    # clocks may disagree: nobody has waited less than not at all
+    # clocks may disagree, but no waiting time is negative
     waited = 0.0 if job.submitted_at is None else max(0.0, (now - job.submitted_at).total_seconds())
     reached = sum(tier.after_seconds <= waited for tier in tiers)
     constraints = replace(job.constraints, tiers_reached=reached)
@@ -28,7 +28,7 @@ def as_of(job: JobRequest, now: datetime) -> JobRequest:
 
 
 def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
-    """The code of the constraint or refusal that rules the whole cluster out, or an empty string."""
+    """The code of the constraint or refusal that excludes the whole cluster, or an empty string."""
     if constraints.reserved_on is not None and cluster.id != constraints.reserved_on:
         return OUTSIDE
     is_left_out = bool(constraints.clusters) and cluster.name not in constraints.clusters
@@ -57,7 +57,7 @@ def tier_of(constraints: Constraints, cluster: FleetCluster) -> int | None:
 
 
 def next_opening(constraints: Constraints) -> str:
-    """When the next tier opens, for people; empty if none is left."""
+    """When the next tier opens, as text for users; empty if none is left."""
     reached = constraints.tiers_reached
     if reached is None or reached >= len(constraints.overflow):
         return ""
@@ -65,7 +65,7 @@ def next_opening(constraints: Constraints) -> str:
 
 
 def opening(tier: Tier) -> str:
-    """When a tier opens, in the same words for every job of a shape."""
+    """When a tier opens, with the same text for every job of a shape."""
     return f"once it has waited {duration_text(tier.after_seconds)}"
 
 

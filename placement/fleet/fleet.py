@@ -1,4 +1,4 @@
-"""The fleet as arrays: the pools of all clusters side by side, with what every cycle would otherwise compute again."""
+"""The fleet as arrays: the pools of all clusters, with values that every cycle would otherwise compute again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,13 +18,13 @@ from .prices import Rates, rates_of
 
 
 def sees(tenant_path: str, owner_path: str) -> bool:
-    """True if a tenant may know of and use what `owner_path` owns: it is the owner or below it."""
+    """True if a tenant may see and use what `owner_path` owns: the tenant is the owner or below it."""
     return not owner_path or tenant_path == owner_path or tenant_path.startswith(f"{owner_path}/")
 
 
 @dataclass(frozen=True, eq=False)
 class Audience:
-    """The clusters that some tenants may know of, by number, and per constraints and policy the pools they may use."""
+    """The clusters that some tenants may see, by number, and per constraints and policy the pools they may use."""
 
     clusters: tuple[int, ...]
     lawful: dict[tuple[Constraints, Policy], Mask] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Audience:
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """All pools, ordered by cluster id and flavor name, with what every cycle would otherwise compute again."""
+    """All pools, ordered by cluster id and flavor name, with values that every cycle would otherwise compute again."""
 
     clusters: tuple[FleetCluster, ...]
     pools: tuple[Pool, ...]
@@ -42,8 +42,8 @@ class Fleet:
     """A row per resource, a column per pool."""
     largest_capacity: Ints
     rates: Floats
-    """What pods without a GPU, and those with one, are asked: prices of a unit, a core and a GiB; a column per pool, NaN where
-    there is no price."""
+    """The prices of a unit, a core and a GiB for pods without a GPU, and for pods with one; a column per pool, NaN
+    without a price."""
     has_gpu: Mask
     """Per pool."""
     slice_hosts: Ints
@@ -51,11 +51,11 @@ class Fleet:
     minutes_unseen: Ints
     """Per pool: of its cluster."""
     size: Ints
-    """Per pool: all its units (all its millicores where it has no GPU)."""
+    """Per pool: all its units (all its millicores if it has no GPU)."""
     free_share: Floats
-    """Per pool: which part of its units is free (of its cores where it has no GPU)."""
+    """Per pool: the free part of its units (of its cores if it has no GPU)."""
     part_of_cluster: Floats
-    """Per pool: which part of its cluster's GPUs it has (of its cores, in a cluster without GPUs)."""
+    """Per pool: its part of its cluster's GPUs (of the cores, in a cluster without GPUs)."""
     is_open: Mask
     """Per pool whether its cluster takes new work."""
     _serving: dict[GpuRequest | None, tuple[Ints, Ints]] = field(default_factory=dict)
@@ -65,11 +65,11 @@ class Fleet:
 
     @cached_property
     def has_spreading(self) -> bool:
-        """True if some cluster picks nodes by itself."""
+        """True if some cluster's own scheduler picks nodes."""
         return any(cluster.fills == "spread" for cluster in self.clusters)
 
     def asked(self, pool: int) -> tuple[Rates | None, Rates | None]:
-        """What pods without a GPU, and those with one, are asked in a pool; None without a price for them."""
+        """The prices in a pool of pods without a GPU and of pods with one; None without a price."""
         found = self._asked.get(pool)
         if found is None:
             flavor = self.pools[pool].flavor
@@ -77,7 +77,7 @@ class Fleet:
         return found
 
     def serving(self, gpu: GpuRequest | None) -> tuple[Ints, Ints]:
-        """Per pool what a pod with this request takes: units (-1 where the flavor cannot serve it), and a part of one."""
+        """Per pool what a pod with this request uses: units (-1 if the flavor cannot serve it), and a part of one."""
         found = self._serving.get(gpu)
         if found is None:
             portions = np.array([portion_of(gpu, pool.flavor) or (-1, 0) for pool in self.pools], dtype=np.int64)
@@ -85,7 +85,7 @@ class Fleet:
         return found
 
     def audience(self, tenant_path: str) -> Audience:
-        """What a tenant may know of; the identical object for all tenants that see the same clusters."""
+        """The clusters that a tenant may see; the identical object for all tenants that see the same clusters."""
         audience = self._audiences.get(tenant_path)
         if audience is None:
             seen = tuple(n for n, cluster in enumerate(self.clusters) if sees(tenant_path, cluster.owner_path))
@@ -94,7 +94,9 @@ class Fleet:
         return audience
 
     def lawful(self, audience: Audience, constraints: Constraints, policy: Policy = NO_POLICY) -> Mask:
-        """Per pool whether the audience, its policy and the job's constraints allow it, however its cluster is."""
+        """Per pool whether the audience, its policy and the job's constraints allow it, whatever the state of its
+        cluster.
+        """
         mask = audience.lawful.get((constraints, policy))
         if mask is None:
             allowed = np.zeros(len(self.clusters), dtype=np.bool_)
@@ -111,7 +113,7 @@ class Fleet:
 
 
 def fleet_of(clusters: Sequence[FleetCluster], pools: Mapping[UUID, tuple[Pool, ...]] | None = None) -> Fleet:
-    """The fleet of these clusters; `pools` may bring those that were built before, by cluster id."""
+    """The fleet of these clusters; `pools` may contain pools that were built before, by cluster id."""
     ordered = tuple(sorted(clusters, key=lambda cluster: cluster.id))
     every: list[Pool] = []
     cluster_of_pool: list[int] = []
@@ -170,7 +172,7 @@ def _stacked(columns: list[Ints]) -> Ints:
 
 
 class FleetIndex:
-    """Keeps the arrays of clusters between cycles. A cluster that is the identical object as last time costs nothing.
+    """Keeps the arrays of clusters between cycles. A cluster that is the same object as last time costs nothing.
 
     Not safe for use by several threads at once.
     """
@@ -181,7 +183,7 @@ class FleetIndex:
         self._fleet: Fleet | None = None
 
     def fleet(self, clusters: Sequence[FleetCluster]) -> Fleet:
-        """The fleet of these clusters, with only the changed ones built anew."""
+        """The fleet of these clusters; only changed ones are rebuilt."""
         changed = [cluster for cluster in clusters if self._seen.get(cluster.id) is not cluster]
         if self._fleet is not None and not changed and len(clusters) == len(self._seen):
             return self._fleet

@@ -1,7 +1,7 @@
-"""What one cycle has given away so far, node by node.
+"""What one cycle has allocated so far, node by node.
 
-Within a cycle nothing is given back but what a decision that failed half-way had taken. So what once did not fit will
-not fit for the rest of the cycle, and the cycle relies on it.
+Within a cycle, only a decision that failed half-way gives back what it had taken. So a job that did not fit once does
+not fit for the rest of the cycle; the cycle relies on this.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,35 +34,35 @@ class PoolState:
         self.devices = pool.whole_devices if is_empty else pool.devices
         self.tight = tightness(self.free, self.devices)
         self.hidden: dict[int, Ints] = {}
-        """By node that is kept from later jobs: what is free there."""
+        """By node that is kept from later jobs: its free amounts."""
         self.reserved: dict[int, str] = {}
-        """Of those, the ones that advance reservations keep, with how long in words."""
+        """The hidden nodes that advance reservations keep, with the period as text."""
         self.closed: frozenset[int] = frozenset()
-        """Nodes that are no business of the jobs that see this state."""
+        """Nodes that are closed to the jobs that see this state."""
         self.version = 0
         """How many deductions there were."""
         self.bounds: list[int] = (pool.largest_capacity if is_empty else pool.largest_free).tolist()
-        """Per resource, no node has more of it free."""
+        """Per resource, an upper bound of what any node has free."""
         self.unit_rooms: dict[int, int] = {}
         self.notes: dict[object, Any] = {}
-        """What others derived from this version."""
+        """Values that callers derived from this version."""
         self.changes: list[int] = []
-        """Nodes of which something was taken or given back, one entry each time."""
+        """Nodes on which something was taken or given back, one entry each time."""
 
     def may_hold(self, need: Need) -> bool:
-        """False if the pod set cannot fit, as far as a quick look tells."""
+        """False if a quick check shows that the pod set cannot fit."""
         if need.cpu_millicores > self.bounds[CPU] or need.memory_mib > self.bounds[MEMORY]:
             return False
         return not self.lacks_devices(need.units, need.part_milli, need.count)
 
     def lacks_devices(self, units: int, part_milli: int, count: int) -> bool:
-        """True if devices alone keep so many pods out."""
+        """True if there are not enough devices for `count` pods."""
         if units > self.bounds[UNITS] or part_milli > self.bounds[PART]:
             return True
         return count > 1 and self.unit_room(units) < count
 
     def unit_room(self, units: int) -> int:
-        """How many pods of so many devices there is room for, as far as devices go."""
+        """The number of pods with `units` devices each that fit, counting devices only."""
         if not units:
             return _ENOUGH
         room = self.unit_rooms.get(units)
@@ -71,7 +71,7 @@ class PoolState:
         return room
 
     def site(self, need: Need, order: Ints | None = None) -> Site | None:
-        """Where a pod set would go now; a single pod goes to the first node by `order` that has room."""
+        """Where a pod set would go now; a single pod goes to the first node in `order` that has room."""
         if not self.may_hold(need):
             return None
         if need.count == 1:
@@ -89,11 +89,11 @@ class PoolState:
         return self.tight
 
     def room(self, need: Need) -> Ints:
-        """How many of these pods each node has room for."""
+        """The number of these pods that each node has room for."""
         return room_for(self.free, self.devices, need)
 
     def take(self, node: int, need: Need, count: int) -> None:
-        """Deducts `count` pods from a node. On a hidden one it was somebody who may see it that took it."""
+        """Deducts `count` pods from a node. On a hidden node, a job that may see the node took it."""
         if node in self.closed:
             return
         self._touch(node)
@@ -108,7 +108,7 @@ class PoolState:
         self._take_rest(node, need, count)
 
     def take_beside(self, node: int, need: Need, count: int) -> None:
-        """Deducts what `count` pods on another flavor's devices take of a node that both flavors share."""
+        """Deducts what `count` pods on another flavor's devices use of a node that both flavors share."""
         if node in self.closed:
             return
         self._touch(node)
@@ -139,7 +139,7 @@ class PoolState:
         self.tight[node] -= need.cpu_millicores * count
 
     def _take_devices(self, node: int, need: Need, count: int) -> None:
-        """Whole devices are the first free ones, parts come from the tightest device that has them."""
+        """Takes the first free whole devices, and parts from the tightest device that has them."""
         assert self.devices is not None
         devices = self.devices[:, node]
         devices[np.flatnonzero(devices == WHOLE)[: need.units * count]] = 0
@@ -152,7 +152,7 @@ class PoolState:
         self.free[PART, node] = devices.max()
 
     def give_back(self, node: int, amounts: Ints) -> None:
-        """Adds what pods had of a node, in the order of a pool's rows; never more than there is. For looking ahead only."""
+        """Adds what pods used of a node, in the order of a pool's rows, up to its capacity. Only for looking ahead."""
         self._touch(node)
         rows = slice(UNITS, PODS + 1)
         self.free[rows, node] = np.minimum(self.free[rows, node] + amounts[rows], self.pool.capacity[rows, node])
@@ -160,7 +160,7 @@ class PoolState:
         self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
 
     def hide(self, nodes: Sequence[int]) -> None:
-        """Leaves nothing free on these nodes for the rest of the cycle."""
+        """Makes nothing free on these nodes for the rest of the cycle."""
         self._touch(*nodes)
         for node in nodes:
             self.hidden.setdefault(node, self.free[:, node].copy())
@@ -169,19 +169,19 @@ class PoolState:
             self.devices[:, nodes] = 0
 
     def unhide(self, nodes: Collection[int]) -> None:
-        """Shows nodes again with what is free on them."""
+        """Makes the free amounts of hidden nodes available again."""
         self._touch(*nodes)
         for node in nodes:
             self.free[:, node] = self.hidden.pop(node)
             self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
 
     def reserve(self, nodes: Mapping[int, str]) -> None:
-        """Hides nodes that advance reservations keep, each with how long in words."""
+        """Hides nodes that advance reservations keep, each with the period as text."""
         self.hide(list(nodes))
         self.reserved = {**self.reserved, **nodes}
 
     def close(self, nodes: Collection[int]) -> None:
-        """Leaves nothing free on these nodes, whatever becomes of them."""
+        """Makes nothing free on these nodes, permanently."""
         self._touch(*nodes)
         self.closed |= set(nodes)
         self.free[:, list(self.closed)] = 0
@@ -189,7 +189,9 @@ class PoolState:
             self.devices[:, list(self.closed)] = 0
 
     def had_hidden(self, need: Need, *, reserved: bool) -> bool:
-        """True if the pod set would have room but for hidden nodes, topology aside: for reserved ones too, or others only."""
+        """True if hidden nodes would give the pod set room, topology aside; `reserved`: the reserved ones, else the
+        others.
+        """
         columns_of = {node: free for node, free in self.hidden.items() if reserved or node not in self.reserved}
         if not columns_of:
             return False
@@ -199,7 +201,7 @@ class PoolState:
         return int(room_for(columns, None, need).sum() + self.room(need).sum()) >= need.count
 
     def copy(self) -> "PoolState":
-        """A state that may be tried out."""
+        """A copy to try changes on."""
         other = object.__new__(PoolState)
         other.pool, other.version, other.bounds = self.pool, self.version, self.bounds
         other.free, other.tight = self.free.copy(), self.tight.copy()
@@ -211,33 +213,33 @@ class PoolState:
 
 
 class FleetState:
-    """Every pool of the fleet in a cycle; nodes that several flavors share are kept in step.
+    """Every pool of the fleet in a cycle; nodes that several flavors share stay consistent.
 
-    With `is_empty` it is the fleet as it would be if nothing ran and every node were usable.
+    With `is_empty`, it is the fleet with nothing running and every node usable.
     """
 
     def __init__(self, fleet: Fleet, *, is_empty: bool = False) -> None:
         self.fleet = fleet
         self.is_empty = is_empty
         self.free_share: Floats = np.zeros(0) if is_empty else fleet.free_share.copy()
-        """Per pool: which part of its units is free (of its cores where it has no GPU)."""
+        """Per pool: the free part of its units (of its cores if it has no GPU)."""
         self.cluster_free: Floats = np.zeros(len(fleet.clusters))
         np.add.at(self.cluster_free, fleet.cluster_of_pool, fleet.part_of_cluster * fleet.free_share)
-        """Per cluster: which part of its GPUs is free (of its cores, if it has none)."""
+        """Per cluster: the free part of its GPUs (of its cores, if it has none)."""
         self.versions: Ints = np.zeros(len(fleet.pools), dtype=np.int64)
-        """Per pool: how many deductions there were."""
+        """Per pool: the number of deductions."""
         self.bounds: Ints = (fleet.largest_capacity if is_empty else fleet.largest_free).copy()
-        """Resources by pools: no node of the pool has more of it free."""
+        """Resources by pools: an upper bound of what any node of the pool has free."""
         self.version = 0
-        """How many pod sets were placed."""
+        """The number of pod sets placed."""
         self.shared_reasons: dict[object, dict[int, tuple[float, Reason]]] = {}
-        """Reasons that jobs of other shapes share, by cluster, with the cluster's version that they hold for."""
+        """Reasons that jobs of other shapes share, by cluster, with the cluster's version that they are valid for."""
         self.lendable: dict[int, dict[int, datetime]] = {}
-        """By pool, the kept nodes that may be lent, and when they are needed."""
+        """By pool, the kept nodes that may be lent, and the time at which they are needed."""
         self.states: list[PoolState | None] = [None] * len(fleet.pools)
 
     def cluster_versions(self) -> list[float]:
-        """Per cluster: how many deductions there were."""
+        """Per cluster: the number of deductions."""
         owners, clusters = self.fleet.cluster_of_pool, len(self.fleet.clusters)
         versions: list[float] = np.bincount(owners, weights=self.versions, minlength=clusters).tolist()
         return versions
@@ -250,7 +252,7 @@ class FleetState:
         return state
 
     def site(self, pools: Sequence[int], needs: Sequence[Need]) -> list[Site] | None:
-        """Where the pod sets of a job would go together, one pool each; None if they do not fit. Takes nothing."""
+        """Where the pod sets of a job would go together, one pool each; None if they do not fit. Deducts nothing."""
         if len(pools) == 1:
             state = self.pool(pools[0])
             alone = state.site(needs[0])
@@ -279,7 +281,7 @@ class FleetState:
         return sites
 
     def _involved(self, pools: Sequence[int]) -> set[int]:
-        """These pools and those that share nodes with them."""
+        """These pools and the pools that share nodes with them."""
         involved = set(pools)
         for number in pools:
             for places in self.fleet.pools[number].siblings.values():
@@ -313,9 +315,9 @@ class FleetState:
         return next(n for n in range(first, end) if self.fleet.pools[n].flavor.name == flavor)
 
     def hide(self, number: int, nodes: Sequence[int], until: datetime | None = None) -> None:
-        """Keeps nodes from every later job of the cycle, in all pools that they are in.
+        """Keeps nodes from every later job of the cycle, in all pools that contain them.
 
-        `until` is when they are needed, None if nobody knows: what ends before may be lent them.
+        `until` is when they are needed, None if unknown. They may be lent to jobs that end before it.
         """
         self._hide_in(number, nodes, until)
         self.version += 1
@@ -330,17 +332,17 @@ class FleetState:
             self.lendable.setdefault(number, {}).update(dict.fromkeys(nodes, until))
 
     def reserve(self, number: int, nodes: Mapping[int, str]) -> None:
-        """Keeps nodes of a pool from every job that sees this state, and says how long in words."""
+        """Keeps nodes of a pool from every job that sees this state; the values are the periods as text."""
         self.pool(number).reserve(nodes)
         self.versions[number] += 1
 
     def close(self, number: int, nodes: Collection[int]) -> None:
-        """Leaves nodes of a pool out."""
+        """Closes nodes of a pool."""
         self.pool(number).close(nodes)
         self.versions[number] += 1
 
     def lend(self, end: datetime) -> dict[int, dict[int, datetime]]:
-        """Shows the kept nodes that are not needed before `end`, by pool; hand the answer to `take_back`."""
+        """Makes the kept nodes that are not needed before `end` available; pass the result, by pool, to `take_back`."""
         lent: dict[int, dict[int, datetime]] = {}
         for number, nodes in self.lendable.items():
             fit = {node: until for node, until in nodes.items() if until >= end}
@@ -351,13 +353,13 @@ class FleetState:
         return lent
 
     def take_back(self, lent: Mapping[int, Mapping[int, datetime]]) -> None:
-        """Keeps the nodes again, less what was taken of them."""
+        """Keeps the lent nodes again, less what was taken of them."""
         for number, nodes in lent.items():
             self.pool(number).hide(list(nodes))
             self.versions[number] += 1
 
     def copy(self) -> "FleetState":
-        """A state that may be tried out."""
+        """A copy to try changes on."""
         other = copy(self)
         other.free_share, other.cluster_free = self.free_share.copy(), self.cluster_free.copy()
         other.versions, other.bounds = self.versions.copy(), self.bounds.copy()

@@ -1,4 +1,4 @@
-"""Quota limits in a cycle: what is left of each on the way from the root of the tenant tree to a leaf."""
+"""Quota limits in a cycle: the remainder of each limit on the path from the root of the tenant tree to a leaf."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from .policies import prefixes_of
 
 @dataclass(slots=True)
 class LimitLine:
-    """A quota limit in a cycle, with what is left of it."""
+    """A quota limit in a cycle, with its remainder."""
 
     limit: LimitState
     left: int
 
 
 Lines: TypeAlias = Mapping[str, Sequence[LimitLine]]
-"""By resource, the limits that hold for a tenant on a cluster, from the root of the tree on."""
+"""By resource, the limits that apply to a tenant on a cluster, from the root of the tree down."""
 Charges: TypeAlias = Iterable[tuple[LimitLine, int]]
 Refusal: TypeAlias = tuple[LimitLine, int]
-"""A limit that has too little left, and the amount asked of it."""
+"""A limit with too little left, and the requested amount."""
 
 
 class LimitBook:
@@ -35,7 +35,7 @@ class LimitBook:
             self._of_tenant.setdefault(limit.tenant_path, []).append(LimitLine(limit, limit.cap - limit.held))
 
     def lines(self, tenant_path: str, cluster: str) -> Lines:
-        """The limits between the root and the tenant that hold for its jobs on this cluster."""
+        """The limits from the root to the tenant that apply to its jobs on this cluster."""
         place = tenant_path, cluster
         lines = self._of_place.get(place)
         if lines is None:
@@ -43,7 +43,7 @@ class LimitBook:
         return lines
 
     def _path(self, tenant_path: str) -> Lines:
-        """The limits from the root to the tenant, wherever they hold."""
+        """The limits from the root to the tenant, on any cluster."""
         known = self._of_path.get(tenant_path)
         if known is not None:
             return known
@@ -56,7 +56,7 @@ class LimitBook:
 
 
 def _on(cluster: str, lines: Lines) -> Lines:
-    """Those that hold there; the identical value where all hold everywhere."""
+    """The limits that apply on the cluster; the identical object if all apply everywhere."""
     if not any(line.limit.clusters for each in lines.values() for line in each):
         return lines
     return {
@@ -66,7 +66,7 @@ def _on(cluster: str, lines: Lines) -> Lines:
 
 
 def charges(lines: Lines, amounts: Mapping[str, int]) -> Charges:
-    """What a job takes from each limit: by resource, then from the root."""
+    """What a job takes from each limit, by resource and then from the root down."""
     for resource, amount in amounts.items():
         if amount:
             for line in lines.get(resource, ()):
@@ -74,7 +74,7 @@ def charges(lines: Lines, amounts: Mapping[str, int]) -> Charges:
 
 
 def refusing(lines: Lines, amounts: Mapping[str, int]) -> Refusal | None:
-    """The first limit that is in the way."""
+    """The first limit that does not allow the amounts."""
     for resource, amount in amounts.items():
         for line in lines.get(resource, ()):
             if line.left < amount and amount:
@@ -83,7 +83,7 @@ def refusing(lines: Lines, amounts: Mapping[str, int]) -> Refusal | None:
 
 
 def charge(lines: Lines, amounts: Mapping[str, int]) -> None:
-    """Takes the amounts."""
+    """Deducts the amounts from the limits."""
     for resource, amount in amounts.items():
         for line in lines.get(resource, ()):
             line.left -= amount

@@ -1,7 +1,7 @@
-"""Tenants' policies in a cycle: what holds for a tenant is what it and every tenant above it say.
+"""Tenants' policies in a cycle: a tenant's own policy applies to it together with those of every tenant above it.
 
-Every list on the path must allow a cluster, a flavor or a strategy. The default strategy and the weights are those said
-nearest to the tenant.
+Every list on the path must allow a cluster, a flavor or a strategy. The default strategy and the weights come from the
+nearest policy on the path that sets them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ STRATEGY_NAMES = ("balanced", "cheapest", "soonest", "pack", "spread")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What holds for a tenant: the policies on its path, root first."""
+    """The policies that apply to a tenant: those on its path, root first."""
 
     path: tuple[TenantPolicy, ...] = ()
 
     def cluster_fault(self, cluster: FleetCluster) -> str:
-        """Whose policy keeps jobs from a cluster, in words; empty if none does."""
+        """A text that names the policy which excludes a cluster; empty if none does."""
         for policy in self.path:
             if policy.clusters and not _named(cluster.name, policy.clusters):
                 return f"the policy of {policy.tenant_path} allows only the clusters {', '.join(policy.clusters)}"
@@ -29,7 +29,7 @@ class Policy:
         return ""
 
     def flavor_fault(self, flavor: FleetFlavor) -> str:
-        """Likewise of a flavor."""
+        """Likewise for a flavor."""
         for policy in self.path:
             if policy.capacity_types and flavor.capacity_type not in policy.capacity_types:
                 return f"the policy of {policy.tenant_path} allows only {', '.join(policy.capacity_types)} capacity"
@@ -38,7 +38,7 @@ class Policy:
         return ""
 
     def strategy_fault(self, strategy: str) -> str:
-        """Likewise of a strategy."""
+        """Likewise for a strategy."""
         for policy in self.path:
             if policy.strategies and strategy not in policy.strategies:
                 return f"the policy of {policy.tenant_path} allows only {', '.join(policy.strategies)}"
@@ -46,20 +46,21 @@ class Policy:
 
     @property
     def default_strategy(self) -> str:
-        """The strategy of a job that names none: the nearest default that all allow, else the first that all allow.
+        """The strategy of a job that names none: the nearest default that all allow, else the first strategy that all
+        allow.
 
-        Should the policies on the path allow none together, the first of all.
+        If the policies on the path together allow none, it is the first strategy of all.
         """
         said = [policy.default_strategy for policy in reversed(self.path) if policy.default_strategy]
         allowed = [name for name in (*said, *STRATEGY_NAMES) if not self.strategy_fault(name)]
         return next(iter(allowed), STRATEGY_NAMES[0])
 
     def strategy_for(self, wished: str) -> str:
-        """The strategy that a job is ranked by: the one it names, or the default where that is no longer allowed."""
+        """The strategy that ranks a job: the one it names, or the default if that one is no longer allowed."""
         return self.default_strategy if self.strategy_fault(wished) else wished
 
     def own_weights(self, strategy: str) -> StrategyWeights | None:
-        """The weights said nearest to the tenant, if any."""
+        """The weights that the nearest policy on the path sets, if any."""
         for policy in reversed(self.path):
             for weights in policy.weights:
                 if weights.strategy == strategy:
@@ -71,7 +72,7 @@ NO_POLICY = Policy()
 
 
 class PolicyBook:
-    """The policies of all tenants, by path. Tenants under the same policies get the identical object."""
+    """The policies of all tenants, by path. Tenants with the same policies get the identical object."""
 
     def __init__(self, policies: Iterable[TenantPolicy]) -> None:
         self._said = {policy.tenant_path: policy for policy in policies}
@@ -79,7 +80,7 @@ class PolicyBook:
         self._shared: dict[tuple[str, ...], Policy] = {(): NO_POLICY}
 
     def of(self, tenant_path: str) -> Policy:
-        """What holds for a tenant."""
+        """The policies that apply to a tenant."""
         found = self._of_path.get(tenant_path)
         if found is None:
             saying = tuple(path for path in prefixes_of(tenant_path) if path in self._said) if self._said else ()

@@ -1,9 +1,10 @@
-"""The nodes of one cluster that offer one flavor, as arrays: a pool, built once and kept while its cluster is unchanged.
+"""The nodes of one cluster that offer one flavor, as arrays: a pool, built once and kept while its cluster is
+unchanged.
 
-A pool's matrices have a row per resource (UNITS, CPU, MEMORY, PODS, BARE, PART) and a column per node. BARE is ADMITTED on
-nodes that take pods without a device, else 0; nothing is ever deducted from it. PART is the largest free part of one
-device in thousandths, where devices are divisible, else 0. Nothing here is ever changed after it was built: a cycle
-deducts what it decides from copies (`fleet_state`).
+A pool's matrices have a row per resource (UNITS, CPU, MEMORY, PODS, BARE, PART) and a column per node. BARE is ADMITTED
+on nodes that accept pods without a device, else 0; nothing is deducted from it. PART is the largest free part of one
+device in thousandths if devices are divisible, else 0. A pool does not change after it is built: a cycle deducts its
+decisions from copies (`fleet_state`).
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Domains:
-    """The domains of one level in a pool: each node's domain number (-1 where unknown), and each domain's path."""
+    """The domains of one level in a pool: each node's domain number (-1 if unknown), and each domain's path."""
 
     level: str
     code_of_node: Ints
@@ -47,21 +48,21 @@ class Pool:
     node_names: tuple[str, ...]
     node_domains: tuple[tuple[str, ...], ...]
     capacity: Ints
-    """What each node has when empty, whether usable now or not."""
+    """The capacity of each node when empty, usable or not."""
     free: Ints
-    """What is free on each node now; nothing on a node that is not usable."""
+    """The free amounts of each node now; 0 on a node that is not usable."""
     devices: Ints | None
-    """For a divisible flavor, what is free of each device in thousandths: a row per device, a column per node."""
+    """For a divisible flavor, the free part of each device in thousandths: a row per device, a column per node."""
     domains: tuple[Domains, ...]
     """Levels between node and cluster that are known here, from narrow to wide."""
     is_open: Mask
-    """Per node whether pods that take this flavor's devices can stand there."""
+    """Per node whether pods that use this flavor's devices can run there."""
     is_open_bare: Mask
-    """Per node whether pods that take no device can."""
+    """Per node whether pods that use no device can run there."""
     unusable: Mapping[str, int]
-    """How many nodes are not open to pods that take this flavor's devices, by reason."""
+    """The number of nodes that are closed to pods that use this flavor's devices, by reason."""
     unusable_bare: Mapping[str, int]
-    """How many are not open to pods that take no device, by reason."""
+    """The number of nodes that are closed to pods that use no device, by reason."""
     siblings: Mapping[int, tuple[tuple[str, int], ...]]
     """The same node in the pools of the cluster's other flavors: (flavor name, position), by position here."""
 
@@ -75,12 +76,12 @@ class Pool:
 
     @cached_property
     def size(self) -> int:
-        """What fullness is measured against: all units, or all millicores where there are no devices."""
+        """The total that fullness refers to: all units, or all millicores if there are no devices."""
         return int(self.capacity[UNITS if self.flavor.gpu_model else CPU].sum()) or 1
 
     @cached_property
     def largest_free(self) -> Ints:
-        """Per resource the most that is free on any one node: an upper bound, not one node's figures."""
+        """Per resource the largest free amount on any node: an upper bound, not one node's figures."""
         return _largest(self.free)
 
     @cached_property
@@ -135,7 +136,7 @@ def _pool(
 
 
 def _why_not(node: FleetNode, flavor: str) -> str:
-    """Why pods on this flavor's devices (empty: on none) cannot stand on the node; empty if they can."""
+    """Why pods on this flavor's devices (empty: on none) cannot run on the node; empty if they can."""
     return node.repels.get(flavor, "") if node.is_usable else node.why_unusable or "not usable"
 
 

@@ -1,4 +1,4 @@
-"""What a pod costs an hour on a flavor, by what it asks: GPUs, cores and memory, each where the price book has it."""
+"""The hourly cost of a pod on a flavor: GPUs, cores and memory, each if the price book has a price for it."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ MICROSECONDS_AN_HOUR = 3_600_000_000
 
 
 class Rates(NamedTuple):
-    """Prices an hour of a unit, a core and a GiB."""
+    """The hourly prices of a unit, a core and a GiB."""
 
     unit: Decimal
     cpu: Decimal
@@ -25,7 +25,7 @@ class Rates(NamedTuple):
 
 
 def rates_of(flavor: FleetFlavor, *, with_gpu: bool) -> Rates | None:
-    """What pods with a GPU, or those without, are asked on the flavor; None without a price for them."""
+    """The prices on the flavor of pods with a GPU, or of pods without; None without a price."""
     zero = Decimal(0)
     if with_gpu or not flavor.gpu_model:
         if flavor.unit_price is None:
@@ -38,7 +38,7 @@ def rates_of(flavor: FleetFlavor, *, with_gpu: bool) -> Rates | None:
 
 
 def hourly_cost(pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor, ...]) -> Decimal | None:
-    """What all pods cost per hour at the flavors' prices, or None if one of them has no price."""
+    """The hourly cost of all pods at the flavors' prices, or None if one of them has no price."""
     cost = Decimal(0)
     for pod_set, flavor in zip(pod_sets, flavors, strict=True):
         rates = rates_of(flavor, with_gpu=pod_set.gpu is not None)
@@ -49,7 +49,7 @@ def hourly_cost(pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor,
 
 
 def cost_of(pod_set: PodSetRequest, rates: Rates, units: int, part_milli: int) -> Decimal:
-    """What all pods of a set cost an hour, each taking so many units and thousandths of one more."""
+    """The hourly cost of all pods of a set; each pod uses `units`, and `part_milli` thousandths of one more unit."""
     a_pod = rates.unit * units
     if part_milli:
         a_pod += rates.unit * part_milli / MILLI
@@ -63,7 +63,9 @@ def cost_of(pod_set: PodSetRequest, rates: Rates, units: int, part_milli: int) -
 def cost_over(
     pod_sets: tuple[PodSetRequest, ...], flavors: tuple[FleetFlavor, ...], start: datetime, seconds: int
 ) -> Decimal | None:
-    """What all pods cost over so many seconds from `start` on, each part at the price then; None while some have no price."""
+    """The cost of all pods over a number of seconds from `start` on, each part at the price then; None while a price is
+    missing.
+    """
     until = start + timedelta(seconds=seconds)
     changes = {change.at for flavor in flavors for change in flavor.price_changes if start < change.at < until}
     cost = Decimal(0)
@@ -76,7 +78,7 @@ def cost_over(
 
 
 def flavor_at(flavor: FleetFlavor, at: datetime) -> FleetFlavor:
-    """The flavor with the prices that are in force at an instant, as far as they are announced."""
+    """The flavor with the prices that are in force at a time, as far as they are announced."""
     for change in reversed(flavor.price_changes):
         if change.at <= at:
             return replace(

@@ -1,7 +1,7 @@
 """Where in one pool the pods of one set go: the smallest domain that holds them all, then as few nodes as possible.
 
-A pod set keeps to one domain if its topology requires it. Among domains of the same level the fullest that holds the set
-is taken, so that large free domains stay whole for large gangs.
+A pod set keeps to one domain if its topology requires it. Among domains of the same level, the fullest that holds the
+set is chosen, so that large free domains stay whole for large gangs.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,16 @@ Pods: TypeAlias = list[tuple[int, int]]
 """(position of a node in its pool, pods there)."""
 
 TIGHTNESS_OF_A_UNIT = 2**31
-"""More than the millicores of any node: a node with fewer free devices is always the tighter one."""
+"""More than the millicores of any node, so that a node with fewer free devices is always the tighter one."""
 NOT_A_CHOICE = np.iinfo(np.int64).max
 _LAST = np.array(NOT_A_CHOICE)
-"""The same as an array, with which numpy is quicker than with a number."""
+"""The same as an array, because numpy is faster with an array than with a number."""
 PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What each of `count` equal pods asks of one pool: units, a part of one more, cores and memory."""
+    """What each of `count` equal pods needs of one pool: units, a part of one more, cores and memory."""
 
     units: int
     part_milli: int
@@ -39,13 +39,13 @@ class Need:
     per_pod: Ints
     """The amounts as a column, in the order of a pool's rows."""
     rows: slice | list[int]
-    """The resources of which it needs any, parts of devices aside."""
+    """The resources that it needs, without parts of devices."""
     checked: slice | list[int]
-    """The resources of which it needs any."""
+    """The resources that it needs."""
 
     @property
     def is_bare(self) -> bool:
-        """True if its pods take no device, so that they tolerate no taint that marks nodes with devices."""
+        """True if its pods use no device, so that they tolerate no taint that marks nodes with devices."""
         return not self.units and not self.part_milli
 
 
@@ -57,12 +57,14 @@ class Site(NamedTuple):
     path: tuple[str, ...]
 
     def named(self, names: Sequence[str]) -> dict[str, int]:
-        """How many pods go to each node, by its name."""
+        """The number of pods on each node, by its name."""
         return {names[node]: pods for node, pods in self.pods}
 
 
 def within_slice(topology: Topology, slice_hosts: int) -> Topology:
-    """What is asked of pods on an accelerator of so many hosts: to keep to it, whatever wider the job allows."""
+    """The topology of pods on an accelerator of `slice_hosts` hosts: they keep to it, even if the job allows a wider
+    domain.
+    """
     is_narrow = topology.mode == "required" and WIDTH_OF_LEVEL[topology.level] <= WIDTH_OF_LEVEL["clique"]
     return topology if slice_hosts <= 1 or is_narrow else Topology("clique", "required")
 
@@ -88,7 +90,7 @@ def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
 
 
 def _as_slice(rows: list[int]) -> slice | list[int]:
-    """Neighbouring rows as a slice, which numpy reads without a copy."""
+    """Adjacent rows as a slice, which numpy reads without a copy."""
     return slice(rows[0], rows[-1] + 1) if rows == list(range(rows[0], rows[-1] + 1)) else rows
 
 
@@ -99,7 +101,7 @@ def has_room(free: Ints, need: Need) -> Mask:
 
 
 def room_for(free: Ints, devices: Ints | None, need: Need) -> Ints:
-    """How many pods of this kind each node has room for."""
+    """The number of pods of this kind that each node has room for."""
     room: Ints = (free[need.rows] // need.per_pod[need.rows]).min(axis=0)
     if need.part_milli and devices is not None:
         room = np.minimum(room, (devices // need.part_milli).sum(axis=0))
@@ -107,7 +109,7 @@ def room_for(free: Ints, devices: Ints | None, need: Need) -> Ints:
 
 
 def tightness(free: Ints, devices: Ints | None) -> Ints:
-    """The order in which hinted nodes are filled: least free devices first, then fewest free cores."""
+    """The order in which hinted nodes are filled: fewest free devices first, then fewest free cores."""
     idle = free[UNITS] * WHOLE if devices is None else devices.sum(axis=0)
     order: Ints = idle * TIGHTNESS_OF_A_UNIT + free[CPU]
     return order
@@ -122,12 +124,12 @@ def spread_order(capacity: Ints, free: Ints, need: Need) -> Ints:
 
 
 def site_one(pool: Pool, free: Ints, order: Ints, need: Need) -> Site | None:
-    """The place of a single pod: of the nodes with room the first by `order`, then by position."""
+    """The place of a single pod: the first node with room by `order`, then by position."""
     if not order.size:
         return None
     node = None
     if need.units and not need.part_milli:
-        # a node with the devices nearly always has the rest too: then one comparison will do
+        # a node with the devices nearly always has the rest too: then one comparison is enough
         node = _first(np.where(free[UNITS] >= need.per_pod[UNITS], order, _LAST))
         if node is None:
             return None
@@ -137,13 +139,13 @@ def site_one(pool: Pool, free: Ints, order: Ints, need: Need) -> Site | None:
 
 
 def _has_the_rest(free: Ints, node: int, need: Need) -> bool:
-    """Whether a node with enough free units has the cores, the memory and the place for one pod."""
+    """Whether a node with enough free units also has the cores, the memory and the pod slot for one pod."""
     has_both = free[CPU, node] >= need.cpu_millicores and free[MEMORY, node] >= need.memory_mib
     return bool(has_both and free[PODS, node])
 
 
 def site_gang(pool: Pool, room: Ints, order: Ints, need: Need) -> Site | None:
-    """The place of several pods at once, given the room on each node; None if they do not fit together."""
+    """The places of several pods together, given the room on each node; None if they do not fit."""
     if int(room.sum()) < need.count:
         return None
     node = _first(np.where(room >= need.count, order, NOT_A_CHOICE))
@@ -178,13 +180,15 @@ def _site_of_many(pool: Pool, room: Ints, need: Need) -> Site | None:
 
 
 def domain_room(domains: Domains, room: Ints) -> Ints:
-    """How many pods each domain has room for."""
+    """The number of pods that each domain has room for."""
     held = np.bincount(domains.code_of_node + 1, weights=room, minlength=len(domains.paths) + 1)
     return held[1:].astype(np.int64)
 
 
 def _fill(room: Ints, members: Ints, count: int, levels: Sequence[Domains]) -> Pods:
-    """`count` pods on `members`, in as few of the widest given level's domains as possible, and so on inwards."""
+    """`count` pods on `members`, in the fewest domains of the widest given level, then likewise at each
+    narrower level.
+    """
     if not levels:
         shares = _in_fewest(room[members], count)
         return [(int(members[position]), pods) for position, pods in shares]
@@ -198,7 +202,7 @@ def _fill(room: Ints, members: Ints, count: int, levels: Sequence[Domains]) -> P
 
 
 def _in_fewest(room: Ints, count: int) -> Pods:
-    """`count` split over as few places as possible: the roomiest first, the rest where it fits most tightly."""
+    """`count` split over the fewest places: the roomiest first, the rest where it fits most tightly."""
     order = np.argsort(-room, kind="stable")
     filled = np.cumsum(room[order])
     whole = int(np.searchsorted(filled, count))

@@ -1,1 +1,1 @@
-"""Which of the possible places is best for one job, and why the others are not possible."""
+"""Which of the possible places is best for one job, and why the other places are not possible."""

@@ -1,7 +1,7 @@
 """The ways in which a job could be placed: for each cluster, one pool of nodes for each of its pod sets.
 
-What depends on the pods alone (`Ask`) is kept apart from what depends on the tenant and the constraints, so that jobs of
-a thousand tenants that ask for the same share what the cycle learns about it.
+What depends only on the pods (`Ask`) is separate from what depends on the tenant and the constraints. So jobs of a
+thousand tenants with equal requests share what the cycle learns about them.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from placement.fleet.siting import Need, need_of
 from placement.values.model import PodSetRequest, Topology
 
 MOST_COMBINATIONS = 256
-"""Per cluster, for jobs whose pod sets could each run on several flavors: the first so many in the order of names."""
+"""The most candidates per cluster of a job whose pod sets could each run on several flavors: the first ones by name."""
 
 
 @dataclass(frozen=True)
@@ -30,26 +30,26 @@ class Ask:
     pools: Ints
     units: Ints
     parts: Ints
-    """What a pod takes of each pool: units, and thousandths of one more."""
+    """What a pod uses of each pool: units, and thousandths of one more unit."""
     slice_hosts: Ints
     """Of the pools' flavors."""
     lead: Ints
-    """Per candidate the pool that matters most: of the first pod set with GPUs, else of the first."""
+    """Per candidate the lead pool: that of the first pod set with GPUs, else that of the first pod set."""
     lead_share: Floats
-    """Per candidate, which part of all that the lead pool has the job takes."""
+    """Per candidate, the part of the lead pool's total capacity that the job uses."""
     is_alive: Mask
-    """Per candidate; set to False for the rest of the cycle once it did not fit."""
+    """Per candidate; False for the rest of the cycle after it did not fit once."""
     hourly_cost: Floats
-    """Per candidate; NaN where some flavor is not priced."""
+    """Per candidate; NaN if some flavor has no price."""
     borrows_gpu_nodes: Mask
-    """Per candidate: pods without a GPU would sit on nodes that have some."""
+    """Per candidate: whether pods without a GPU would run on nodes with GPUs."""
     topology: Topology
     is_complete: bool
-    """False if some combinations were left out."""
+    """False if some combinations were omitted."""
     _needs: dict[bytes, tuple[Need, ...]] = field(default_factory=dict)
 
     def needs(self, candidate: int) -> tuple[Need, ...]:
-        """What each pod set takes from its pool."""
+        """What each pod set needs of its pool."""
         portions = self._portions[candidate]
         key = portions.tobytes()
         needs = self._needs.get(key)
@@ -66,8 +66,8 @@ class Ask:
 
 
 def ask_of(fleet: Fleet, pod_sets: tuple[PodSetRequest, ...], topology: Topology, largest: Ints) -> Ask:
-    """The candidates in the order of cluster ids and flavor names. `largest` (a row per resource, a column per pool) rules out pools in which
-    no node has enough of something: what is free now, or the capacity.
+    """The candidates in the order of cluster ids and flavor names. `largest` (a row per resource, a column per pool)
+    rules out pools in which no node has enough of a resource. It is what is free now, or the capacity.
     """
     served = [fleet.serving(pod_set.gpu) for pod_set in pod_sets]
     possible = [np.flatnonzero(_is_possible(p, *portion, largest)) for p, portion in zip(pod_sets, served, strict=True)]
@@ -112,7 +112,9 @@ def _combinations(fleet: Fleet, possible: Sequence[Ints]) -> tuple[Ints, bool]:
 
 
 def _lead_share(fleet: Fleet, pod_set: PodSetRequest, lead: Ints, units: Floats) -> Floats:
-    """See `Ask.lead_share`: by devices, or by cores where a pool has none; 0 for pods without a GPU on nodes with some."""
+    """See `Ask.lead_share`: by devices, or by cores where a pool has none; 0 for pods without a GPU
+    on nodes with some.
+    """
     per_pod = units if pod_set.gpu is not None else np.where(fleet.has_gpu[lead], 0, pod_set.cpu_millicores)
     share: Floats = per_pod * pod_set.count / fleet.size[lead]
     return share

@@ -29,7 +29,7 @@ _OUT = np.inf
 _NOTHING_MORE = Stakes()
 _ROUNDING = 1e-9
 _A_MINUTE = 1e-9
-"""What a minute since a cluster was last observed counts: it decides between equals and nothing else."""
+"""The weight of a minute since a cluster was last observed: it only decides between equals."""
 _MOST_MINUTES = 1440
 _UNKNOWN = (0, None)
 
@@ -43,7 +43,7 @@ class Terms(NamedTuple):
     flavors: tuple[FleetFlavor, ...]
     amounts: dict[str, int]
     unit_price: Decimal | None
-    """Of the first pod set: of a unit, or of a core where it takes none."""
+    """Of the first pod set: per unit, or per core if it uses none."""
     hourly_cost: Decimal | None
     stakes: Stakes
 
@@ -58,9 +58,9 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Viewpoint:
-    """From where a contest is looked at: what its tenants may know of, what holds for them, and how they rank.
+    """The view of a contest's tenants: the clusters they may see, the policy that applies to them, and how they rank.
 
-    `meter` is there where the weights count stranding, `work` where more than the price of an hour counts.
+    `meter` is set if the weights count stranding, `work` if more than the hourly price counts.
     """
 
     audience: Audience
@@ -70,14 +70,14 @@ class Viewpoint:
     work: Work | None = None
 
     def allowed(self, ask: Ask, constraints: Constraints, fleet: Fleet) -> Mask:
-        """Per candidate whether it is open, and neither policy nor the job's constraints leave it out."""
+        """Per candidate whether it is open, and neither the policy nor the job's constraints exclude it."""
         usable = fleet.lawful(self.audience, constraints, self.policy) & fleet.is_open
         mask: Mask = np.all(usable[ask.pools], axis=1)
         return mask
 
 
 class Contest:
-    """Which candidate is best now. Candidates drop out once they do not fit; within a cycle they never come back."""
+    """Which candidate is best now. A candidate that does not fit drops out for the rest of the cycle."""
 
     def __init__(self, ask: Ask, job: JobRequest, viewpoint: Viewpoint, state: FleetState) -> None:
         fleet = state.fleet
@@ -90,7 +90,7 @@ class Contest:
         self._work = viewpoint.work
         self._allowed = viewpoint.allowed(ask, job.constraints, fleet)
         self._base: Floats = price_terms(self._weights, ask, self._allowed, self._work)
-        """Per candidate what does not change while it is in; infinite once it is out."""
+        """Per candidate the part of its score that does not change; infinite after it has dropped out."""
         self._base = self._base + _A_MINUTE * np.minimum(fleet.minutes_unseen[ask.lead], _MOST_MINUTES)
         self._base[~(self._allowed & ask.is_alive)] = _OUT
         self._cluster: Ints = fleet.cluster_of_pool[ask.lead]
@@ -100,9 +100,9 @@ class Contest:
         self._reasons: tuple[Reason, ...] | None = None
         self._had_room: bool | None = None
         self.is_over = not self._base.size
-        """True once no candidate can hold the job, whoever submits it."""
+        """True if no candidate can hold the job, whichever tenant submits it."""
         self.verdict: Verdict | None = None
-        """What the cycle concluded for all jobs of this shape that quota does not stop."""
+        """The cycle's verdict on all jobs of this shape that quota does not stop."""
 
     def best(self, left_out: Mask | None = None) -> int | None:
         """The number of the best candidate that may still fit and is not `left_out`; None if there is none."""
@@ -158,7 +158,7 @@ class Contest:
         )
 
     def _amounts_of(self, job: JobRequest, flavors: tuple[FleetFlavor, ...]) -> dict[str, int]:
-        """What a hold takes; the identical value for flavors that count alike."""
+        """What a hold takes; the identical object for flavors that count alike."""
         kinds = tuple([(flavor.gpu_model, flavor.sharing) for flavor in flavors])
         amounts = self._amounts.get(kinds)
         if amounts is None:
@@ -167,7 +167,7 @@ class Contest:
         return amounts
 
     def site(self, candidate: int, terms: Terms) -> list[Site] | None:
-        """Where the pods would go there; if they do not fit, the candidate is out."""
+        """Where the pods would go there; if they do not fit, the candidate drops out."""
         if self.ask.is_alive[candidate]:
             sites = self._landing(candidate, terms)
             if sites is not None:
@@ -185,7 +185,9 @@ class Contest:
     def reasons(
         self, job: JobRequest, refusals: Mapping[int, Refusal], clusters: Sequence[int] | None = None
     ) -> tuple[Reason, ...]:
-        """Why `clusters` (all that the audience may know of) do not take it now; `refusals` are the quota limits in the way."""
+        """Why `clusters` (all that the audience may see) do not take it now; `refusals` are the quota limits that
+        refused it.
+        """
         if refusals or clusters is not None:
             asked = self.audience.clusters if clusters is None else clusters
             return tuple(self._reason(job, number, refusals.get(number)) for number in asked)
@@ -199,7 +201,9 @@ class Contest:
         return quota_reason(self._state.fleet.clusters[number].name, *refusal)
 
     def _capacity_reasons(self, job: JobRequest) -> tuple[Reason, ...]:
-        """Shapes that differ only in cores and memory often lack the same devices: they share the reasons for that."""
+        """The reasons of capacity. Shapes that differ only in cores and memory often lack the same devices and share
+        the reasons.
+        """
         wanted = tuple((pod_set.gpu, pod_set.count) for pod_set in job.pod_sets)
         key = (self.audience, self._policy, job.constraints, wanted, job.topology)
         known = self._state.shared_reasons.setdefault(key, {})
@@ -229,7 +233,7 @@ class Contest:
 
 
 def _hourly_cost(job: JobRequest, asked: Sequence[Rates | None], needs: Sequence[Need]) -> Decimal | None:
-    """What all pods cost an hour, None if a pod set is asked no known price."""
+    """The hourly cost of all pods; None if a pod set has no known price."""
     cost = Decimal(0)
     for pods, rates, need in zip(job.pod_sets, asked, needs, strict=True):
         if rates is None:
@@ -239,8 +243,8 @@ def _hourly_cost(job: JobRequest, asked: Sequence[Rates | None], needs: Sequence
 
 
 def _landings_of(ask: Ask, state: FleetState, meter: Fragmentation | None) -> Landings | None:
-    """Pods of one set are looked after node by node where the strategy asks for it, single ones also where a cluster of
-    its own mind does.
+    """The landings, for jobs of one pod set: if the strategy counts stranding, or for single pods if a cluster's own
+    scheduler picks nodes.
     """
     if len(ask.pod_sets) > 1:
         return None

@@ -1,4 +1,6 @@
-"""Whether a job could ever run: what no cluster could hold even when empty is refused at once, with reasons."""
+"""Whether a job could ever run: a job that no cluster could hold even when empty is refused
+immediately, with reasons.
+"""
 
 from collections.abc import Sequence
 
@@ -19,8 +21,9 @@ def never_fits(
 ) -> tuple[Reason, ...] | None:
     """The reason on each cluster if none that the job's tenant may use could ever run it, else None.
 
-    `policy` is what holds for the tenant. Clusters count as empty and whole, whatever runs there and however they are. With no cluster at all nothing is said:
-    one may come. Pass an `index` to keep the fleet's arrays between calls.
+    `policy` is the tenant's effective policy. Clusters count as empty and healthy, whatever their load and state.
+    Without any cluster the result is None, because one may be registered later. Pass an `index` to keep the fleet's
+    arrays between calls.
     """
     fleet = (index or FleetIndex()).fleet(clusters)
     audience = fleet.audience(job.tenant_path)

@@ -1,13 +1,13 @@
-"""How many idle GPUs lose their use when a pod takes a place: what packing tries to keep low.
+"""The number of idle GPUs that become unusable when a pod takes a place; packing minimizes it.
 
 Three parts, all in GPUs:
 
-- The fragmentation measure of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023): for each kind of pod that usually
-  comes, the idle devices of a node that it could not use, weighted by how often it comes.
-- Idle GPUs beyond those that the node's free cores can feed, at the cores per GPU that pods usually take. Where nodes run
-  out of cores before devices, the first part sees it only when it has happened.
-- For devices that can be divided, what their leftovers usually end up wasting (`leftovers`). The first part, which asks
-  only whether one more pod would fit, then counts less.
+- The fragmentation measure of Weng et al., "Beware of Fragmentation" (USENIX ATC 2023): for each usual kind of pod, the
+  idle devices of a node that it could not use, weighted by its frequency.
+- Idle GPUs beyond those that the node's free cores can serve, at the usual cores per GPU. If nodes run out of cores
+  before devices, the first part detects it only afterwards.
+- For divisible devices, the usual final waste of their leftovers (`leftovers`). The first part checks only whether one
+  more pod fits, so it then counts less.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ from placement.values.model import GpuRequest, JobRequest, PodSetRequest, Typica
 from .leftovers import STEPS, Kind, usual_waste
 
 BESIDE_LEFTOVERS = 0.3
-"""What the first part counts where the third one is known."""
+"""The weight of the first part if the third part is known."""
 COVERED = 0.95
-"""The rarest kinds of pods, in all one in twenty, are left out; the published measure does the same."""
+"""The rarest kinds of pods, one pod in twenty in total, are omitted, as in the published measure."""
 
 
 def typical_of(queue: Iterable[JobRequest]) -> tuple[TypicalPod, ...]:
@@ -41,7 +41,7 @@ def typical_of(queue: Iterable[JobRequest]) -> tuple[TypicalPod, ...]:
 
 
 class Fragmentation:
-    """Measures the nodes of a fleet against the pods that usually come."""
+    """Measures the nodes of a fleet against the usual pods."""
 
     def __init__(self, fleet: Fleet, typical: Sequence[TypicalPod]) -> None:
         kept = _most_frequent(typical)
@@ -62,10 +62,11 @@ class Fragmentation:
         self._waste: Floats = np.array(usual_waste(_sizes(typical)) if is_divisible else ()) / STEPS
 
     def stranded(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints, weight: float = 1.0) -> Floats:
-        """Idle GPUs without use on each of some nodes of a pool, given what is free there; the first part counts `weight`.
+        """The unusable idle GPUs on each of some nodes of a pool, given what is free there; `weight` applies to the
+        first part.
 
-        `units` and `cpu` have an entry per node; `devices` a row per device and a column per node, or None where devices
-        are not divisible.
+        `units` and `cpu` have an entry per node; `devices` has a row per device and a column per node, or is None if
+        devices are not divisible.
         """
         milli, parts = milli_gpu_per_unit(self._fleet.pools[pool].flavor)
         idle: Floats
@@ -88,7 +89,9 @@ class Fragmentation:
         return lost
 
     def _kinds_on(self, pool: int) -> tuple[Ints, Ints, Ints, Mask]:
-        """Per kind of pod, on a pool: units, what a device must have, how many such devices, whether it may run there."""
+        """Per kind of pod, on a pool: units, what a device must have, how many such devices,
+        whether it may run there.
+        """
         known = self._by_pool.get(pool)
         if known is None:
             wanted, parts = self._units[:, pool, None], self._parts[:, pool, None]
@@ -98,7 +101,9 @@ class Fragmentation:
 
 
 def _scarcity(fleet: Fleet, typical: Sequence[TypicalPod]) -> Floats:
-    """Each kind's GPUs, spread over all that are free and would serve it; as shares, so that the queue's length is nothing."""
+    """Each kind's GPUs, spread over all free ones that would serve it; as shares, so that the queue's length has no
+    effect.
+    """
     wanted: Counter[GpuRequest] = Counter()
     for kind in typical:
         gpu = kind.pod.gpu
@@ -129,7 +134,7 @@ def _most_frequent(typical: Sequence[TypicalPod]) -> list[TypicalPod]:
 
 
 def _sizes(typical: Sequence[TypicalPod]) -> tuple[Kind, ...]:
-    """The pods that could sit on divisible devices, as `leftovers` wants them."""
+    """The pods that could run on divisible devices, in the form that `leftovers` expects."""
     counted: Counter[tuple[int, int]] = Counter()
     for kind in typical:
         gpu = kind.pod.gpu
@@ -140,7 +145,7 @@ def _sizes(typical: Sequence[TypicalPod]) -> tuple[Kind, ...]:
 
 
 def _cores_per_gpu(typical: Sequence[TypicalPod]) -> float:
-    """Millicores that pods take in all for each GPU that they take in all; pods without a GPU count their cores too."""
+    """The millicores that all pods use per GPU that all pods use, including the cores of pods without a GPU."""
     cores = sum(kind.pod.cpu_millicores * kind.weight for kind in typical)
     gpus = sum(
         (kind.pod.gpu.fraction_milli or kind.pod.gpu.count * MILLI) * kind.weight for kind in typical if kind.pod.gpu

@@ -1,7 +1,8 @@
-"""For each candidate of a job of one pod set: the nodes it would land on now, and how many GPUs that would strand.
+"""For each candidate of a job of one pod set: the nodes it would get now, and the number of GPUs that would be
+stranded.
 
-Worked out only where something changed since the last look. In a cluster that spreads pods over all its nodes as it likes
-(`FleetCluster.fills`), only the candidate with the node that its scheduler would pick is real; the rest are masked.
+Landings are computed only where something changed since the last time. In a cluster whose own scheduler spreads pods
+(`FleetCluster.fills`), only the candidate with the node that this scheduler would pick is real; the others are masked.
 """
 
 import numpy as np
@@ -15,9 +16,10 @@ from .fragmentation import Fragmentation
 
 _NEVER = -1
 IDLE_WEIGHT = 0.2
-"""Of nodes that strand equally many GPUs, the fuller one is taken: an idle node counts as much as 0.2 GPU stranded."""
+"""Of nodes that strand equally many GPUs, the fuller one is chosen: an idle node counts as 0.2 stranded GPUs."""
 WHOLE_WEIGHT, WHOLE_IDLE_WEIGHT, SCARCITY_WEIGHT = 0.05, 0.3, 0.3
-"""Where devices are whole, fragments count little: it matters more that idle nodes stay so, and scarce models free."""
+"""Where devices are whole, fragments count little: it matters more that idle nodes remain idle and scarce models
+free."""
 MICRO = 1_000_000
 
 
@@ -36,10 +38,10 @@ class Landings:
         self._rank: list[tuple[int, str]] = [(0, "")] * count
         self._cluster = state.fleet.cluster_of_pool[ask.lead]
         self._orders: dict[int, tuple[PoolState, int, Ints]] = {}
-        """By pool: the packing order there, and how much of the pool's history it knows of."""
+        """By pool: the packing order there, and the part of the pool's history that it includes."""
 
     def look(self, is_in: Mask) -> None:
-        """Brings the landings of all candidates that are in up to date; a candidate without one has `sites` None."""
+        """Updates the landings of all candidates that are in; a candidate without one has `sites` None."""
         versions = self._state.versions[self._ask.lead]
         stale = np.flatnonzero(is_in & (versions != self._seen)).tolist()
         for candidate in stale:
@@ -81,7 +83,7 @@ class Landings:
     def _packing_order(self, state: PoolState, number: int, need: Need) -> Ints:
         """Nodes by the GPUs that the pod would strand there, the fuller first among equals; only the hinted follow it.
 
-        Worked out anew only for the nodes that have changed since the last look.
+        It is computed again only for nodes that have changed since the last time.
         """
         known = self._orders.get(number)
         if known is None or known[0] is not state:
@@ -103,7 +105,7 @@ class Landings:
         return order
 
     def _stranding(self, state: PoolState, number: int, need: Need, nodes: Ints, counts: Ints) -> Floats:
-        """GPUs that so many pods would strand on each of these nodes."""
+        """The GPUs that `counts` pods would strand on each of these nodes."""
         assert self._meter is not None
         units, cpu = state.free[UNITS, nodes], state.free[CPU, nodes]
         devices = None if state.devices is None else state.devices[:, nodes]
@@ -119,14 +121,14 @@ class Landings:
 
 
 def _idle_part(state: PoolState, nodes: Ints) -> Floats:
-    """Which part of each node's devices is free."""
+    """The free part of each node's devices."""
     idle = state.free[UNITS, nodes] if state.devices is None else state.devices[:, nodes].sum(axis=0) / WHOLE
     part: Floats = idle / np.maximum(1, state.pool.capacity[UNITS, nodes])
     return part
 
 
 def devices_after(devices: Ints, need: Need, counts: Ints) -> Ints:
-    """Devices (a row each, a column per node) when so many pods have taken their shares: see `PoolState`."""
+    """Devices (a row each, a column per node) after `counts` pods have taken their shares: see `PoolState`."""
     left = devices.copy()
     for taken in range(int(counts.max(initial=0)) if need.part_milli else 0):
         nodes = np.flatnonzero(counts > taken)

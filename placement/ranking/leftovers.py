@@ -1,8 +1,9 @@
-"""What a partly used device usually ends up wasting, given the pods that usually come.
+"""The usual final waste of a partly used device, given the usual pods.
 
-A device of which 190 thousandths are left is worth little when most pods want 470; one with 530 left is worth a lot. The
-table is learned by packing the usual pods, in their usual proportions, onto imaginary devices until these are full, each
-pod where it devalues its device least by the table so far, and counting what each intermediate state came to in the end.
+A device with 190 thousandths left has little value when most pods need 470; one with 530 left has a high value. The
+table is learned by packing the usual pods, in their usual proportions, onto imaginary devices until these are full.
+Each pod goes where it devalues its device least by the table so far. Then the final waste of each intermediate state is
+counted.
 """
 
 from bisect import bisect_right
@@ -15,10 +16,11 @@ STEPS = 100
 """The table has an entry per hundredth of a device."""
 DEVICES = 4000
 DEMAND = 1.3
-"""Pods arrive until they have asked for so many times what there is: more than fits, so that waste is only what must be."""
+"""Pods arrive until their requests are this many times the capacity: more than fits, so that only unavoidable waste
+remains."""
 ROUNDS = 16
 _MULTIPLIER, _INCREMENT, _MODULUS = 6364136223846793005, 1442695040888963407, 2**64
-"""Knuth's MMIX generator: the same arrivals on every machine, for ever."""
+"""Knuth's MMIX generator: the same arrivals on every host, always."""
 
 Table: TypeAlias = tuple[float, ...]
 Kind: TypeAlias = tuple[int, int, int]
@@ -27,9 +29,9 @@ Kind: TypeAlias = tuple[int, int, int]
 
 @lru_cache(maxsize=64)
 def usual_waste(kinds: tuple[Kind, ...]) -> Table:
-    """Per hundredths of a device that are free, how many hundredths of these usually stay unused for good.
+    """Per free hundredths of a device, the number of these that usually remain unused.
 
-    Remembered by `kinds`, of which none may have a weight below one.
+    The result is cached by `kinds`; none of them may have a weight below one.
     """
     if not kinds:
         return (0.0,) * (STEPS + 1)
@@ -58,7 +60,9 @@ def _learned(kinds: Sequence[Kind], table: Table, seed: int) -> Table:
 
 
 def _preference(size: int, table: Table) -> list[int]:
-    """Where a pod of this size goes: where the value lost beyond its own size is least, then where it fits tightest."""
+    """Where a pod of this size goes: where it loses least value beyond its own size, then where it
+    fits most tightly.
+    """
     return sorted(range(size, STEPS + 1), key=lambda free: (round(table[free - size] - table[free], 6), free))
 
 
@@ -73,7 +77,7 @@ def _arrivals(kinds: Sequence[Kind], seed: int) -> Iterator[tuple[int, int]]:
 
 
 def _ends(count: Sequence[int], visits: Sequence[int], moves: Sequence[Sequence[int]]) -> Table:
-    """The mean end of each state; one never seen is taken for as bad as the next smaller, and what it has more."""
+    """The mean final waste of each state. A state never seen counts as the next smaller one plus the difference."""
     ends: list[float] = [0.0]
     for free in range(1, STEPS + 1):
         if visits[free]:

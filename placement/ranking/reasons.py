@@ -1,4 +1,4 @@
-"""Why a job does not run on a cluster: codes for programs, sentences with numbers for people.
+"""Why a job does not run on a cluster: codes for programs, sentences with numbers for users.
 
 The codes are `reason_codes`.
 """
@@ -38,9 +38,9 @@ _NEAREST_FIRST = (
 )
 MIB_PER_GIB = 1024
 REASONS_NAMED = 4
-"""Every node may have a taint of its own; a sentence names the most frequent."""
+"""Every node may have its own taint; a sentence names the most frequent ones."""
 TAINT = "with taint "
-"""How a reason against a node begins that is a taint."""
+"""The prefix of a reason against a node that is a taint."""
 _LEFT_OUT: Mapping[str, str] = {
     ReasonCode.REFUSED_BY_CLUSTER: "refused the job's object",
     ReasonCode.LATELY_INTERRUPTED: "interrupted the job",
@@ -56,14 +56,14 @@ class Shortage:
     message: str
     is_for_good: bool = False
     is_about_devices: bool = True
-    """True if jobs that want as many of the same devices lack the same here, whatever cores and memory they want."""
+    """True if jobs with the same device request lack the same here, whatever cores and memory they need."""
 
 
 def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = NO_POLICY) -> tuple[Reason, bool]:
     """Why the job is not placed on cluster `number` as `state` is, and whether `is_about_devices` holds for it.
 
-    Call it only when the job is not placed. Quota is not looked at: `quota_reason` says that. A fleet state `is_empty`
-    gives the reasons that hold for good.
+    Call it only when the job is not placed. It ignores quota: see `quota_reason`. A fleet state with `is_empty` gives
+    the permanent reasons.
     """
     cluster = state.fleet.clusters[number]
     ruled_out = _ruled_out(job, cluster)
@@ -92,7 +92,7 @@ def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = 
 def _opens_later(
     job: JobRequest, number: int, state: FleetState, policy: Policy, not_reached: Reason
 ) -> tuple[Reason, bool]:
-    """That the tier of cluster `number` is not reached, or what stands in the way even once it is."""
+    """The reason that the tier of cluster `number` is not reached, or the reason that remains after it is reached."""
     patient = replace(job, constraints=replace(job.constraints, tiers_reached=None))
     reason, is_about_devices = reason_on(patient, number, state, policy)
     stays = reason.is_for_good or reason.code == ReasonCode.EXCLUDED_BY_POLICY
@@ -100,7 +100,7 @@ def _opens_later(
 
 
 def quota_reason(cluster: str, line: LimitLine, amount: int) -> Reason:
-    """The reason where only quota is in the way."""
+    """The reason if only quota refuses the job."""
     return Reason(cluster, ReasonCode.QUOTA_REACHED, quota_message(line, amount))
 
 
@@ -124,7 +124,7 @@ def nearest_message(reasons: Sequence[Reason]) -> str:
 
 
 def quantity(resource: str, amount: int) -> str:
-    """An amount of a quota resource in the unit people use."""
+    """An amount of a quota resource in the unit that users use."""
     if resource == "memory":
         return f"{_number(amount, MIB_PER_GIB)} GiB"
     return f"{_number(amount, 1000)} {'cores' if resource == 'cpu' else 'GPU'}"
@@ -155,7 +155,7 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
 def _shortage(
     job: JobRequest, pod_set: PodSetRequest, number: int, state: FleetState, policy: Policy
 ) -> Shortage | None:
-    """What is missing for this pod set in the pool that is nearest to having room; None if some pool has."""
+    """What is missing for this pod set in the pool that is nearest to having room; None if some pool has room."""
     fleet = state.fleet
     units, parts = fleet.serving(pod_set.gpu)
     pools = [n for n in range(*fleet.first_pool_of_cluster[number : number + 2]) if units[n] >= 0]
@@ -183,7 +183,7 @@ def _shortage(
 
 
 def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
-    """Why no flavor of a cluster serves the pod set: it has none of the kind, or no job can be started on those."""
+    """Why no flavor of a cluster serves the pod set: it has none of the kind, or no job can be started on them."""
     gpu = pod_set.gpu
     flavors = [cluster.flavors[name] for name in sorted(cluster.flavors)]
     why = next((one.unplaceable for one in flavors if gpu and one.unplaceable and is_wanted(gpu, one)), "")
@@ -199,7 +199,7 @@ def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
 
 
 def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
-    """That taints keep these pods off every node that is otherwise in order, if they do."""
+    """The shortage if taints keep these pods off every node that is otherwise usable; else None."""
     is_open, reasons = (pool.is_open_bare, pool.unusable_bare) if pod_set.gpu is None else (pool.is_open, pool.unusable)
     if is_open.any() or not any(reason.startswith(TAINT) for reason in reasons):
         return None
@@ -210,7 +210,9 @@ def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
 def _shortage_in(
     state: PoolState, pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
 ) -> Shortage | None:
-    """What is missing in one pool. That devices are short is said in the same words to every job that wants as many."""
+    """What is missing in one pool. A shortage of devices has the same text for every job with the
+    same device request.
+    """
     units, part = portion
     hosts = state.pool.flavor.slice_hosts
     if state.hidden and (kept := _kept_for_others(state, need_of(pod_set, portion, topology, hosts))):
@@ -230,7 +232,7 @@ def _shortage_in(
 
 
 def _kept_for_others(state: PoolState, need: Need) -> Shortage | None:
-    """That there is room on nodes which are kept for a large job, or reserved, if so."""
+    """The shortage if there is room only on nodes that are kept for a large job, or reserved; else None."""
     if state.had_hidden(need, reserved=False):
         message = "has room, but keeps it for a larger job that has waited longer"
         return Shortage(ReasonCode.RESERVED_FOR_GANG, message, is_about_devices=False)
@@ -241,7 +243,7 @@ def _kept_for_others(state: PoolState, need: Need) -> Shortage | None:
 
 
 def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: int) -> Shortage:
-    """No node has as many free devices as one pod wants, or not enough nodes have for all pods."""
+    """No node has enough free devices for one pod, or too few nodes have enough for all pods."""
     largest = int(state.pool.largest_capacity[UNITS])
     if largest < units:
         message = f"needs {asked_of(pod_set)} on one node; the largest node has {largest}"
@@ -262,7 +264,7 @@ def _too_few_places(state: PoolState, pod_set: PodSetRequest, room: int) -> str:
 
 
 def _pods_short(state: PoolState, pod_set: PodSetRequest, need: Need, level: str) -> Shortage:
-    """The devices are there, but not the cores and the memory beside them for all pods, or not in one domain."""
+    """There are enough devices, but not enough cores and memory with them for all pods, or not in one domain."""
     room = state.room(need)
     total = int(room.sum())
     if not total:
@@ -317,7 +319,7 @@ def _unusable(state: PoolState, pod_set: PodSetRequest) -> str:
 
 
 def _told(reasons: Mapping[str, int]) -> str:
-    """Reasons against nodes with how many they concern, the most frequent first."""
+    """Reasons against nodes with the number of nodes, the most frequent first."""
     ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     named = ", ".join(f"{count} {reason}" for reason, count in ranked[:REASONS_NAMED])
     others = sum(count for _, count in ranked[REASONS_NAMED:])
@@ -325,7 +327,7 @@ def _told(reasons: Mapping[str, int]) -> str:
 
 
 def kind_of(pod_set: PodSetRequest) -> str:
-    """The kind of device a pod set wants: `H100-80GB or A100-80GB`, `MIG slice 1g.10gb of any GPU`."""
+    """The kind of device that a pod set requests: `H100-80GB or A100-80GB`, `MIG slice 1g.10gb of any GPU`."""
     gpu = pod_set.gpu
     if gpu is None:
         return "node"
@@ -338,7 +340,7 @@ def kind_of(pod_set: PodSetRequest) -> str:
 
 
 def asked_of(pod_set: PodSetRequest) -> str:
-    """What one pod wants: `8 H100-80GB`, `0.5 of a time-sliced GPU`, `16 cores and 64 GiB`."""
+    """What one pod requests: `8 H100-80GB`, `0.5 of a time-sliced GPU`, `16 cores and 64 GiB`."""
     gpu = pod_set.gpu
     if gpu is None:
         return f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"

@@ -1,12 +1,12 @@
-"""How long a job will run: an interval learned from runs like it.
+"""How long a job will run: an interval learned from similar runs.
 
-Runs are alike within groups of one tenant, from narrow to wide: the same name (digits and hashes aside) and the same pods;
-the same name; the same pods. Of each group the last `MOST_KEPT` runs count, recent ones more. Quantiles are taken of the
-narrowest group that has runs, and pulled towards the next wider one's while it has few (partial pooling, as in Gelman and
-Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, section 12.2); a group with no wider one
-is pulled towards "within a factor of two of its median". Logarithms are averaged, since run times spread by factors.
-Quantiles of recent like runs predict better than users do (Tsafrir, Etsion and Feitelson, "Backfilling Using
-System-Generated Predictions", IEEE TPDS 18(6), 2007).
+Similar runs form groups of one tenant, from narrow to wide: the same name (digits and hashes aside) and the same pods;
+the same name; the same pods. Of each group the last `MOST_KEPT` runs count, recent ones more. The quantiles are those
+of the narrowest group with runs, pulled towards the next wider group's while it has few (partial pooling, as in Gelman
+and Hill, "Data Analysis Using Regression and Multilevel/Hierarchical Models", 2007, section 12.2). A group with no
+wider one is pulled towards "within a factor of two of its median". Logarithms are averaged, since run times spread by
+factors. Quantiles of recent similar runs predict better than users do (Tsafrir, Etsion and Feitelson, "Backfilling
+Using System-Generated Predictions", IEEE TPDS 18(6), 2007).
 """
 
 import re
@@ -24,19 +24,19 @@ from placement.values.model import JobRequest, Runtime
 from .pace import paced, ratios
 
 MOST_KEPT = 50
-"""Runs remembered of a group."""
+"""The number of runs remembered per group."""
 HALF_LIFE = 16
-"""A run counts half as much as one that came so many runs later."""
+"""A run counts half as much as one this many runs later."""
 WEIGHT_OF_WIDER = 4.0
-"""The wider group counts as much as so many runs of the narrower."""
+"""The wider group counts as this number of runs of the narrower one."""
 WEIGHT_OF_NO_MORE = 2.0
-"""The same where there is no wider one."""
+"""The same if there is no wider group."""
 FACTOR = 2.0
-"""What little is known is believed within this factor."""
+"""The factor within which sparse knowledge is trusted."""
 LONGEST_SECONDS = 10 * 365 * 24 * 3600
 QUANTILES = (0.1, 0.5, 0.9)
 ASKED = ("count", "cpu", "memory", "gpu")
-"""What of a pod set makes its runs alike."""
+"""The fields of a pod set that make its runs similar."""
 
 Quantiles: TypeAlias = tuple[float, float, float]
 """Logarithms of seconds, in the order of QUANTILES."""
@@ -56,7 +56,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
-    """The last run times of a group, the newest first, and how many there have been in all."""
+    """The last run times of a group, the newest first, and the total number of runs."""
 
     recent_seconds: tuple[int, ...]
     runs: int
@@ -77,7 +77,7 @@ def groups_of(tenant_id: UUID, stored: Mapping[str, Any]) -> Groups:
     """The groups of a job, by its tenant and stored spec; 32 hex digits each."""
     pods = repr([[pod_set.get(part) for part in ASKED] for pod_set in stored["pod_sets"]])
     pattern = name_pattern(stored["name"])
-    # run times in terms of the slowest model are alike only among those that tell the same ratios
+    # run times relative to the slowest model are comparable only between jobs with the same ratios
     told = [ratios(stored["throughput"])] if stored.get("throughput") else []
     return Groups(
         _digest("job", tenant_id, pattern, pods, *told),
@@ -91,7 +91,7 @@ def _digest(*parts: object) -> str:
 
 
 def predict(groups: Groups, histories: Histories) -> Runtime | None:
-    """What runs of the groups say; None if there were none."""
+    """The prediction from runs of the groups; None without runs."""
     known = {level: histories[key] for level, key in zip(Groups._fields, groups, strict=True) if key in histories}
     if not known:
         return None
@@ -107,7 +107,7 @@ def predict(groups: Groups, histories: Histories) -> Runtime | None:
 
 
 def _pooled(recent: Sequence[int], wider: Quantiles | None) -> Quantiles:
-    """The group's quantiles, pulled towards the wider group's by how few runs it has."""
+    """The group's quantiles, pulled towards the wider group's; the fewer runs it has, the more."""
     own = quantiles(recent)
     if wider is None:
         wider, weight = (own[1] - log(FACTOR), own[1], own[1] + log(FACTOR)), WEIGHT_OF_NO_MORE
@@ -119,7 +119,9 @@ def _pooled(recent: Sequence[int], wider: Quantiles | None) -> Quantiles:
 
 
 def quantiles(recent: Sequence[int]) -> Quantiles:
-    """Weighted quantiles of the runs, the newest first: each is the run time of one of them, so that no outlier moves it far."""
+    """Weighted quantiles of the runs, the newest first. Each is the run time of one run, so that no outlier moves it
+    far.
+    """
     logs = [log(min(max(1, seconds), LONGEST_SECONDS)) for seconds in recent[:MOST_KEPT]]
     weighed = sorted((value, 0.5 ** (age / HALF_LIFE)) for age, value in enumerate(logs))
     total = sum(weight for _, weight in weighed)
@@ -137,17 +139,18 @@ def _quantile(weighed: Sequence[tuple[float, float]], target: float) -> float:
 
 
 def runtime_of(job: JobRequest, runtimes: Mapping[str, Runtime], pace: float = 1.0) -> Runtime | None:
-    """How long the job will run, as `best_known` says, by the history of its kind."""
+    """The job's run time by `best_known`, with the history of its kind."""
     return best_known(runtimes.get(job.kind), job.estimated_seconds, job.deadline_seconds, pace)
 
 
 def best_known(
     history: Runtime | None, estimated_seconds: int | None, deadline_seconds: int | None, pace: float = 1.0
 ) -> Runtime | None:
-    """History of the job's name if there is any, else the user's estimate, else the history of its pods, never beyond the
-    deadline; None if nothing is known. That other jobs took equally many GPUs says less than the user does.
+    """History of the job's name if there is any, else the user's estimate, else the history of its pods, never beyond
+    the deadline; None if nothing is known. The user's estimate is better evidence than other jobs with equally many
+    GPUs.
 
-    `pace` is how long an hour of its work takes where it runs.
+    `pace` is the hours that an hour of its work takes where it runs.
     """
     is_vague = history is None or history.basis == "pods"
     found = by_estimate(estimated_seconds) if is_vague and estimated_seconds is not None else history
@@ -158,7 +161,7 @@ def best_known(
 
 
 def by_estimate(seconds: int) -> Runtime:
-    """What a user's estimate is worth."""
+    """The interval for a user's estimate."""
     return Runtime(round(seconds / FACTOR), seconds, round(seconds * FACTOR), 0, "estimate")
 
 
@@ -171,13 +174,15 @@ def capped(runtime: Runtime, deadline_seconds: int) -> Runtime:
 
 
 def longest_seconds(job: JobRequest, runtimes: Mapping[str, Runtime]) -> int | None:
-    """The job's run time seen pessimistically: its 90 % quantile, else its deadline; None if it has neither."""
+    """The job's pessimistic run time: its 90 % quantile, else its deadline; None if it has neither."""
     known = runtime_of(job, runtimes)
     return job.deadline_seconds if known is None else known.p90_seconds
 
 
 def expected_end(started_at: datetime, now: datetime, runtime: Runtime | None) -> datetime | None:
-    """When a run that has not ended yet will have: at its middle, or once past that at its 90 % quantile; None once past both."""
+    """When a run that has not ended is expected to end: at its median, after that at its 90 % quantile; after both,
+    None.
+    """
     if runtime is None:
         return None
     ends = (started_at + timedelta(seconds=seconds) for seconds in (runtime.p50_seconds, runtime.p90_seconds))
@@ -185,7 +190,7 @@ def expected_end(started_at: datetime, now: datetime, runtime: Runtime | None) -
 
 
 def runtime_text(runtime: Runtime) -> str:
-    """`usually 34-52 min, from 41 runs`, in words for people."""
+    """The text for users: `usually 34-52 min, from 41 runs`."""
     low, high = runtime.p10_seconds, runtime.p90_seconds
     if runtime.basis == "estimate":
         return f"about {rough_text(runtime.p50_seconds)}, by the job's estimate"
@@ -206,6 +211,6 @@ def _span(low: int, high: int) -> str:
 
 
 def rough_text(seconds: int) -> str:
-    """A length of time in the largest unit of which there are two."""
+    """A duration in the largest unit of which it has at least two."""
     size, unit = next((one for one in _UNITS if seconds >= 2 * one[0]), _UNITS[-1])
     return f"{round(seconds / size)} {unit}"

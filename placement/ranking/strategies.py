@@ -1,12 +1,12 @@
 """How candidates are ranked: strategies are weights over four terms, documented in docs/reference/strategies.md.
 
-    price          how much dearer than the cheapest candidate, per hour of work (`work`): 0.25 = a quarter dearer
-    free           which part of the flavor's devices is free in the cluster: 0 none, 1 all (negative: the emptier the better)
-    cluster_free   the same over all devices of the cluster
-    stranding      how many GPUs would lose their use for the pods that usually come (`fragmentation`); for jobs of one pod set
+price          how much dearer than the cheapest candidate, per hour of work (`work`): 0.25 = a quarter dearer free
+the free part of the flavor's devices in the cluster: 0 none, 1 all (negative: the emptier the better) cluster_free
+the same over all devices of the cluster stranding      the GPUs that would be unusable for the usual pods
+(`fragmentation`); for jobs of one pod set
 
-The lowest sum wins; equal sums keep the order of cluster ids and flavor names. Before all else comes what has a price,
-then what has none or data whose way there has none, then pods without a GPU on nodes that have some.
+The lowest sum wins; equal sums keep the order of cluster ids and flavor names. Candidates with a price rank before all
+others, then those without a price for the place or the data's move, then pods without a GPU on nodes with GPUs.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from .work import Work
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a strategy counts."""
+    """The weights of a strategy's terms."""
 
     price: float
     free: float = 0.0
@@ -45,14 +45,15 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
     "cluster_free": (-10, 10),
     "stranding": (0, 10),
 }
-"""Between which a tenant's own weights may lie."""
+"""The bounds of a tenant's own weights."""
 _A_TIER = 1e9
-"""More than any sum of terms: the largest weight of 1,000 times at most 4e5 for the price of 1e21 times the cheapest."""
+"""More than any sum of terms: the largest weight of 1,000 times at most 4e5 for the price of 1e21 times the
+cheapest."""
 _LINEAR = 1e4
 
 
 def weights_of(strategy: str, policy: Policy) -> Weights:
-    """What the strategy counts for a tenant under this policy."""
+    """The strategy's weights for a tenant with this policy."""
     weights, own = STRATEGIES[strategy], policy.own_weights(strategy)
     if own is None:
         return weights
@@ -61,7 +62,7 @@ def weights_of(strategy: str, policy: Policy) -> Weights:
 
 
 def price_terms(weights: Weights, ask: Ask, is_allowed: Mask, work: Work | None) -> Floats:
-    """The part of each candidate's score that stays the same for the whole cycle."""
+    """The part of each candidate's score that does not change during a cycle."""
     cost = np.nan_to_num(ask.hourly_cost)
     is_unknown = np.isnan(ask.hourly_cost)
     if work is not None:
@@ -74,13 +75,15 @@ def price_terms(weights: Weights, ask: Ask, is_allowed: Mask, work: Work | None)
 
 
 def _bounded(times: Floats) -> Floats:
-    """Grows with the cost for ever, yet stays below what a tier weighs: beyond _LINEAR times the cheapest by its logarithm."""
+    """Grows with the cost without end, yet stays below the weight of a tier: beyond _LINEAR times the cheapest,
+    logarithmically.
+    """
     bounded: Floats = np.minimum(times, _LINEAR) + _LINEAR * np.log(np.maximum(times / _LINEAR, 1.0))
     return bounded
 
 
 def _cheapest(cost: Floats, known: Mask, allowed: Mask) -> float:
-    """The lowest cost of those that are known, else of any; 1 where nothing costs anything."""
+    """The lowest known cost of the allowed candidates, else of any; 1 if nothing has a cost."""
     for some in (known, allowed):
         costs = cost[some & (cost > 0)]
         if costs.size:

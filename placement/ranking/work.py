@@ -1,5 +1,5 @@
-"""What a job's work costs on each candidate, beyond the price of an hour: how long it takes there (`pace`), what interruptions
-take of it (`interruptions`), and what its data costs to be brought there (`egress`), spread over the work.
+"""The cost of a job's work on each candidate beyond the hourly price: how long it takes there (`pace`), what
+interruptions lose of it (`interruptions`), and the cost of moving its data there (`egress`), spread over the work.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _HOUR = 3600
 
 
 class Stakes(NamedTuple):
-    """What counts on a candidate beside the price of an hour, for `decisions.Placement`."""
+    """What counts on a candidate besides the hourly price, for `decisions.Placement`."""
 
     risk: InterruptionRisk | None = None
     egress: Egress | None = None
@@ -33,19 +33,21 @@ class Stakes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """What an hour of a job's work takes and costs on the candidates of a fleet; an hour on the slowest model it names."""
+    """The time and cost of an hour of a job's work on the candidates of a fleet; an hour on the
+    slowest model it names.
+    """
 
     seconds: int
-    """Of work in all."""
+    """Of all its work."""
     cluster_of_pool: Ints
     exposure: Exposure | None = None
     paces: Floats | None = None
-    """Per pool, how long an hour of work takes there; None: an hour everywhere."""
+    """Per pool, the hours that an hour of work takes there; None means 1 everywhere."""
     egress: tuple[Egress, ...] = ()
-    """By number of the cluster; empty for jobs that name no data."""
+    """By the cluster's number; empty for jobs that name no data."""
 
     def hourly(self, cost: Floats, ask: Ask) -> Floats:
-        """What an hour of work costs on each candidate, if an hour there costs so much. Unknown egress counts nothing."""
+        """The cost of an hour of work on each candidate, given the hourly `cost` there. Unknown egress counts as 0."""
         paces = self._paces_on(ask)
         if paces is not None:
             cost = cost * paces
@@ -56,7 +58,7 @@ class Work:
         return cost
 
     def is_unknown(self, ask: Ask) -> Mask:
-        """Per candidate, whether nobody can tell what bringing the data there costs."""
+        """Per candidate, whether the cost of moving the data there is unknown."""
         if not self.egress:
             return np.zeros(len(ask.pools), dtype=np.bool_)
         unknown: Mask = np.isnan(self._egress_on(ask))
@@ -70,12 +72,14 @@ class Work:
         return Stakes(risk, self.egress[cluster] if self.egress else None, pace)
 
     def pace(self, ask: Ask, candidate: int) -> float:
-        """How long an hour of work takes on the candidate."""
+        """The hours that an hour of work takes on the candidate."""
         paces = self._paces_on(ask, slice(candidate, candidate + 1))
         return 1.0 if paces is None else float(paces[0])
 
     def _paces_on(self, ask: Ask, rows: slice = slice(None)) -> Floats | None:
-        """Pods run at the same time: those on the slowest devices are waited for. Pods without a GPU hold nobody up."""
+        """The pace on each candidate. Pods run at the same time, so the slowest devices decide; pods without a GPU do
+        not count.
+        """
         if self.paces is None:
             return None
         columns = [n for n, pod_set in enumerate(ask.pod_sets) if pod_set.gpu is not None]
@@ -91,7 +95,7 @@ class Work:
 
 
 Asked: TypeAlias = tuple[str, tuple[DataNeed, ...]]
-"""Of whom and what: the tenant, whose organisation's prices hold, and the data."""
+"""The tenant, whose organisation's prices apply, and the data."""
 
 
 class Works:
@@ -106,14 +110,16 @@ class Works:
         self._paces: dict[tuple[ModelSpeed, ...], Floats] = {}
 
     def key(self, job: JobRequest) -> object:
-        """Equal for jobs of one shape whose work takes and costs the same everywhere; None where only the price of an hour counts."""
+        """Equal for jobs of one shape whose work takes and costs the same everywhere; None if only the hourly price
+        counts.
+        """
         if not job.data and not job.throughput:
             return self._exposures.seconds(job) if self._exposures.matter else None
         seconds = work_seconds(job, self._runtimes)
         return seconds, job.checkpoint_seconds, job.deadline_seconds, job.throughput, _asked(job)
 
     def of(self, job: JobRequest) -> Work | None:
-        """None where nothing but the price of an hour counts."""
+        """The job's work; None if only the hourly price counts."""
         exposure = self._exposures.of(job)
         if exposure is None and not job.data and not job.throughput:
             return None

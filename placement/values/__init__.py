@@ -1,1 +1,1 @@
-"""What is spoken of: the input of a cycle, its decisions and their reasons. Frozen values."""
+"""The input of a cycle, its decisions and their reasons, as frozen values."""

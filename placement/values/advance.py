@@ -1,8 +1,8 @@
-"""Advance reservations: nodes of a cluster that a tenant has to itself from one instant to another.
+"""Advance reservations: nodes of a cluster that a tenant uses exclusively from a start to an end time.
 
-Nodes are reserved whole. What keeps others off is an end that nothing can pass: a run is stopped at its deadline, so a job
-may use nodes before they are reserved only if its deadline, counted from now, and the turnover lie before; inside a
-reservation only if they lie before its end. What history tells of run times is not asked: one run in ten takes longer.
+Nodes are reserved whole. A job may use nodes before a reservation only if its deadline, counted from now, plus the
+turnover ends before the reservation starts; inside a reservation, only if it ends before the reservation does. The
+deadline is a hard end, because a run is stopped there. Learned run times are not used: one run in ten takes longer.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,15 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 TURNOVER = timedelta(minutes=2)
-"""To hand a job to its cluster, and to stop it there once its deadline is over."""
+"""The time to dispatch a job to its cluster, and to stop it there after its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceReservation:
-    """Nodes kept for jobs of a tenant, and of those below it, that name the reservation, from `starts_at` until `until_at`.
+    """Nodes reserved from `starts_at` until `until_at` for jobs that name the reservation, of a tenant and those below
+    it.
 
-    `cluster` is the cluster's name; nodes that it does not have any more are missing.
+    `cluster` is the cluster's name. Nodes that the cluster no longer has are missing.
     """
 
     id: UUID
@@ -31,7 +32,7 @@ class AdvanceReservation:
     nodes: tuple[str, ...]
 
     def is_in_force(self, now: datetime) -> bool:
-        """Whether it has begun and is not over."""
+        """Whether it has started and not ended."""
         return self.starts_at <= now < self.until_at
 
     def serves(self, tenant_path: str) -> bool:
@@ -40,32 +41,32 @@ class AdvanceReservation:
 
 
 def latest_end(now: datetime, deadline_seconds: int | None) -> datetime | None:
-    """When nodes are free again at the latest of a job that is placed now; None if nothing ever stops it."""
+    """The latest time at which a job placed now frees its nodes; None if it has no deadline."""
     return None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds) + TURNOVER
 
 
 def closed_to(
     reservations: Iterable[AdvanceReservation], end: datetime | None, now: datetime
 ) -> tuple[AdvanceReservation, ...]:
-    """Those that a job which names none, and is over at `end`, would run into; the soonest first."""
+    """The reservations that a job which names none, and ends at `end`, would overlap; the earliest first."""
     met = (one for one in reservations if one.until_at > now and (end is None or one.starts_at < end))
     return tuple(sorted(met, key=lambda one: (one.starts_at, one.id)))
 
 
 def named_by(named: str, tenant_path: str, reservations: Sequence[AdvanceReservation]) -> AdvanceReservation | None:
-    """The reservation of this id as a job of the tenant sees it; None if it is not there for it."""
+    """The reservation with this id; None if there is none, or if it does not serve the tenant."""
     return next((one for one in reservations if str(one.id) == named and one.serves(tenant_path)), None)
 
 
 def longest_inside(reservation: AdvanceReservation, now: datetime) -> int:
-    """How long a job that it serves may be allowed to run at most: by its deadline, in seconds; 0 for not at all."""
+    """The longest deadline, in seconds, of a job that fits in the reservation now; 0 if none fits."""
     left = reservation.until_at - max(now, reservation.starts_at) - TURNOVER
     return max(0, int(left.total_seconds()))
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Nodes by name: those on which pods may stand `only` (any, if empty), and those on which they may `never`."""
+    """Nodes by name: `only` these may run the pods (any node, if empty), and these may `never`."""
 
     only: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ class Bounds:
 def bounds_of(
     named: str, tenant_path: str, end: datetime | None, reservations: Sequence[AdvanceReservation], now: datetime
 ) -> Bounds:
-    """Where on a cluster with these reservations a job's pods may stand that is released now and is over at `end`."""
+    """The nodes of a cluster with these reservations that may run a job which is released now and ends at `end`."""
     inside = named_by(named, tenant_path, reservations)
     if inside is not None and inside.is_in_force(now):
         return Bounds(only=inside.nodes)

@@ -1,4 +1,6 @@
-"""What a job reads and where it lies, and what bringing it to a cluster takes. Frozen values, free of any database."""
+"""The data that a job reads, where it is stored, and the cost of moving it to a cluster. Frozen values without a
+database.
+"""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -8,9 +10,9 @@ from clusters.engine.datasets import Place
 
 @dataclass(frozen=True, slots=True)
 class DataNeed:
-    """A dataset that each run of a job reads, `size_bytes` of it; None: all of it, however much that is.
+    """A dataset of which each run of a job reads `size_bytes`; None means all of it, of unknown size.
 
-    `sources` is where it lies; without any nobody knows.
+    `sources` lists the places that store it; empty if they are unknown.
     """
 
     name: str
@@ -20,7 +22,7 @@ class DataNeed:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Data brought to a cluster from the cheapest of its places. `cost` is None where nobody knows the price, or the place."""
+    """Data moved to a cluster from its cheapest place. `cost` is None if the price or the place is unknown."""
 
     data: str
     from_region: str
@@ -30,7 +32,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Egress:
-    """What bringing all of a job's data to a cluster costs: None if part of it is unknown. What lies there moves nowhere."""
+    """The cost of moving all of a job's data to a cluster; None if part of it is unknown. Data already there is not
+    moved.
+    """
 
     cost: Decimal | None
     moves: tuple[Move, ...] = ()

@@ -1,6 +1,6 @@
-"""What placement answers, as frozen values free of any database: where a job goes now, or why it waits.
+"""The results of placement as frozen values without a database: where a job goes now, or why it waits.
 
-What a cycle makes by the hundred thousand is a named tuple: making one costs a fifth of a frozen dataclass.
+Values that a cycle creates by the hundred thousand are named tuples: one costs a fifth of a frozen dataclass.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from .datasets import Egress
 
 
 class Reason(NamedTuple):
-    """Why a job does not run on one cluster now. `code` is documented; `message` is for people, with numbers."""
+    """Why a job does not run on one cluster now. `code` is documented; `message` is for users, with numbers."""
 
     cluster: str
     code: str
@@ -24,11 +24,11 @@ class Reason(NamedTuple):
 
 
 class PodSetPlacement(NamedTuple):
-    """Where the pods of one set go: the flavor, the domain, and the assumed nodes with how many pods each.
+    """Where the pods of one set go: the flavor, the domain, and the assumed nodes with the number of pods on each.
 
     `domain` is the path of the smallest domain that holds the set: zone, block, rack, then the clique or the node, down
-    to `level`; empty names stand for unknown ones and the path is empty for the whole cluster. `nodes` is in an order in
-    which neighbours are close, fit for ranks.
+    to `level`. An empty name is an unknown domain; an empty path is the whole cluster. `nodes` is ordered so that
+    neighbours are close, which suits ranks.
     """
 
     name: str
@@ -40,8 +40,8 @@ class PodSetPlacement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InterruptionRisk:
-    """What a job must expect of spot capacity (`interruptions`). `lost_share` is the part of its time there that is lost,
-    and `hourly_cost` what an hour of work costs that is not; None without a price.
+    """The expected loss on spot capacity (`interruptions`). `lost_share` is the part of the job's time there that is
+    lost. `hourly_cost` is the cost of an hour of work that is not lost; None without a price.
     """
 
     per_hour: float
@@ -51,7 +51,7 @@ class InterruptionRisk:
 
 
 class Placement(NamedTuple):
-    """Run this job there, now. `amounts` are what its quota hold takes."""
+    """A decision to run this job there now. `amounts` are what its quota hold takes."""
 
     job_id: UUID
     cluster_id: UUID
@@ -64,16 +64,16 @@ class Placement(NamedTuple):
     risk: InterruptionRisk | None = None
     """None where nothing is interrupted."""
     egress: Egress | None = None
-    """None for a job that names no data."""
+    """None if the job names no data."""
     pace: float = 1.0
-    """How long an hour of its work takes there (`pace`)."""
+    """How many hours an hour of its work takes there (`pace`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """When and where room is expected for a job.
 
-    `nodes` is how many it would take; on `awaited` of them something has to end first.
+    `nodes` is the number of nodes it would use; on `awaited` of them something must end first.
     """
 
     at: datetime
@@ -83,7 +83,9 @@ class Start:
 
 
 class Wait(NamedTuple):
-    """Not now: the one reason shown first, and the reason per cluster. `start`: when room kept for it is expected."""
+    """A decision to wait: the reason shown first, and the reason per cluster. `start` is when the room kept for it is
+    expected.
+    """
 
     job_id: UUID
     code: str
@@ -94,7 +96,7 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """One cycle's whole output, in queue order."""
+    """The complete output of one cycle, in queue order."""
 
     placements: tuple[Placement, ...]
     waits: tuple[Wait, ...]

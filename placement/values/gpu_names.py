@@ -1,4 +1,4 @@
-"""GPU models as people write them: `H100` means every model that it begins, such as `H100-80GB`."""
+"""GPU model names as users write them: `H100` means every model whose name begins with it, such as `H100-80GB`."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -8,7 +8,7 @@ LEAST_LIKENESS = 0.5
 
 
 def means(name: str, model: str) -> bool:
-    """Whether somebody who writes `name` means this model.
+    """Whether `name`, as a user writes it, means this model.
 
     >>> means("H100", "H100-80GB"), means("h100-80gb", "H100-80GB"), means("L4", "L40S")
     (True, True, False)
@@ -18,12 +18,12 @@ def means(name: str, model: str) -> bool:
 
 
 def models_meant(name: str, known: Iterable[str]) -> list[str]:
-    """Those of the known models that a name means, sorted."""
+    """The known models that a name means, sorted."""
     return sorted(model for model in set(known) if means(name, model))
 
 
 def nearest_models(name: str, known: Iterable[str]) -> list[str]:
-    """The known models that are written most like an unknown name, the likest first.
+    """The known models whose names are most similar to an unknown name, the most similar first.
 
     >>> nearest_models("H10O", ["A100-80GB", "H100-80GB", "L4"])
     ['H100-80GB', 'A100-80GB']

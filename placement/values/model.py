@@ -1,4 +1,4 @@
-"""The values that placement thinks in. Frozen, free of any database; `load` builds them, `decide` reads them.
+"""The input values of placement. They are frozen and need no database; `load` builds them, `decide` reads them.
 
 Units: CPU in millicores, memory in MiB, GPU devices in whole units of a flavor (a GPU, a MIG slice, one of N shares).
 """
@@ -18,14 +18,16 @@ from .reason_codes import ReasonCode
 
 LEVELS = ("cluster", "zone", "block", "rack", "clique", "node")
 """Topology levels from wide to narrow. A node's `domain` names its zone, block and rack (empty where unknown); nodes of
-equal `clique` share one NVLink fabric. Domains are told apart by their whole path: rack r1 of block b1 is not r1 of b2."""
+equal `clique` share one NVLink fabric. A domain is identified by its whole path: rack r1 of block b1 is not r1 of
+b2."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
     """Devices per pod: `count` whole GPUs of one of `models` (any if empty), or `count` slices of a MIG profile, or a
-    fraction of one GPU in thousandths. Exactly one of `mig` and `fraction_milli` may be set. Without models, they are of
-    `vendor`, and NVIDIA's if that is empty too: an image built for one vendor's devices does not run on another's.
+    fraction of one GPU in thousandths. At most one of `mig` and `fraction_milli` may be set. Without models, the
+    devices are `vendor`'s, or NVIDIA's if that is empty too: an image for one vendor's devices does not run on
+    another's.
     """
 
     count: int
@@ -48,7 +50,7 @@ class PodSetRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRefusal:
-    """A cluster's API server has lately refused the job's object, or its nodes have interrupted it, in these words."""
+    """A cluster recently refused the job's object or interrupted the job; the text is the cluster's own message."""
 
     cluster_id: UUID
     message: str
@@ -57,7 +59,9 @@ class ClusterRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Places that open to a job once it has waited so long. Empty means anywhere; regions may hold `*` wildcards."""
+    """Places that open to a job after it has waited this long. Empty means anywhere; regions may
+    contain `*` wildcards.
+    """
 
     after_seconds: int
     clusters: tuple[str, ...] = ()
@@ -66,27 +70,27 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Where a job may run. Empty means anywhere; regions may hold `*` wildcards."""
+    """Where a job may run. Empty means anywhere; regions may contain `*` wildcards."""
 
     clusters: tuple[str, ...] = ()
     exclude_clusters: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     capacity_types: tuple[str, ...] = ()
     refusals: tuple[ClusterRefusal, ...] = ()
-    """Clusters that it is kept from for a while because they refused or interrupted it, one entry each."""
+    """Clusters that the job avoids for a while because they refused or interrupted it, one entry each."""
     overflow: tuple[Tier, ...] = ()
-    """The soonest first: only places of the tiers it has reached, among those that the rest allows."""
+    """Overflow tiers, the earliest first. The job may use the tiers it has reached, within its other constraints."""
     tiers_reached: int | None = None
-    """How many of them waiting has reached (`eligibility.as_of`); None: all count, however long it waits."""
+    """The number of tiers reached by waiting (`eligibility.as_of`); None: all count, whatever the waiting time."""
     reservation: str = ""
-    """The id of the advance reservation that it is to run in, and nowhere else."""
+    """The id of the advance reservation that the job must run in."""
     reserved_on: UUID | None = None
-    """The cluster of that reservation, where it is known (`visibility`)."""
+    """The cluster of that reservation, if known (`visibility`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Keep each pod set inside one domain of this level: must (`required`) or if possible (`preferred`)."""
+    """Keep each pod set inside one domain of this level: always (`required`) or if possible (`preferred`)."""
 
     level: str = "cluster"
     mode: Literal["required", "preferred"] = "preferred"
@@ -94,10 +98,10 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """How long a run is expected to take: in one of ten less than p10, in nine of ten less than p90.
+    """The expected duration of a run: one run in ten takes less than p10, nine in ten take less than p90.
 
-    `runs` is how many runs of its kind there have been. `basis` is what they share with it: `job` (name and pods), `name`,
-    `pods`; or it is `estimate`: there were none, and the user's word stands.
+    `runs` is the number of past runs of its kind. `basis` is what they share with it: `job` (name and pods), `name` or
+    `pods`. It is `estimate` if there were none: then the user's estimate counts.
     """
 
     p10_seconds: int
@@ -109,7 +113,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpeed:
-    """How fast a job's work goes on a GPU model, in thousandths of whatever it is told in."""
+    """The throughput of a job on a GPU model, in thousandths of the unit that the user chose."""
 
     model: str
     speed_milli: int
@@ -117,9 +121,9 @@ class ModelSpeed:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A queued job as placement sees it. `shape` is equal for jobs that differ in nothing placement looks at.
+    """A queued job as placement sees it. `shape` is equal for jobs that differ in nothing that placement considers.
 
-    `kind` is equal for jobs that are expected to run equally long (`runtimes`); a run is stopped after `deadline_seconds`.
+    `kind` is equal for jobs with the same expected run time (`runtimes`); a run is stopped after `deadline_seconds`.
     """
 
     id: UUID
@@ -135,15 +139,15 @@ class JobRequest:
     deadline_seconds: int | None = None
     kind: str = ""
     checkpoint_seconds: int | None = None
-    """How much work at most it loses when it is interrupted; None: all of it."""
+    """The most work, in seconds, that an interruption loses; None: all of it."""
     data: tuple[DataNeed, ...] = ()
     throughput: tuple[ModelSpeed, ...] = ()
-    """By model (`pace`); none: all are alike."""
+    """By model (`pace`); if empty, all models count as equally fast."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """What a flavor is announced to cost from `at` on, in the terms of `FleetFlavor`."""
+    """The announced prices of a flavor from `at` on; the fields are those of `FleetFlavor`."""
 
     at: datetime
     unit_price: Decimal | None = None
@@ -155,7 +159,7 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Room that comes free when a run ends as expected: per node so many pods, each with so much."""
+    """The room that a run frees when it ends as expected: the number of pods per node, and what each pod uses."""
 
     at: datetime
     cluster_id: UUID
@@ -171,8 +175,8 @@ class FleetFlavor:
     """What some nodes of a cluster offer. `vendor` and `gpu_model` are empty for CPU-only nodes.
 
     `unit_price` is per unit and hour (a GPU, a slice, a share; for CPU-only flavors a core); None if not priced.
-    `cpu_price` (per core) and `memory_price` (per GiB) are asked beside it, None where it includes them. A pod without a
-    GPU on a flavor with GPUs pays `guest_cpu_price` and `guest_memory_price` alone; both None: no price for it.
+    `cpu_price` (per core) and `memory_price` (per GiB) are added to it; None if it includes them. A pod without a GPU
+    on a flavor with GPUs pays only `guest_cpu_price` and `guest_memory_price`; if both are None, it has no price.
     """
 
     name: str
@@ -184,7 +188,7 @@ class FleetFlavor:
     unit_price: Decimal | None = None
     currency: str = "USD"
     slice_hosts: int = 1
-    """Over one where so many nodes make up one accelerator: a pod set on it keeps to one clique."""
+    """More than one if this number of nodes makes up one accelerator: a pod set on it keeps to one clique."""
     unplaceable: str = ""
     """Why no pod can be started on its devices; empty if one can."""
     cpu_price: Decimal | None = None
@@ -192,16 +196,16 @@ class FleetFlavor:
     guest_cpu_price: Decimal | None = None
     guest_memory_price: Decimal | None = None
     price_changes: tuple[PriceChange, ...] = ()
-    """Announced and not in force yet, the soonest first."""
+    """Announced prices that are not in force yet, the earliest first."""
     interruptions_per_hour: float = 0.0
-    """How often a job on it must expect to lose its pods; 0 for what is not spot."""
+    """The expected rate at which a job on it loses its pods; 0 for capacity that is not spot."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetNode:
-    """A node with what is free on it now: everything allocatable, less strangers' pods, ours, and decisions in flight.
+    """A node with its free capacity: what is allocatable, less foreign pods, our pods, and decisions in flight.
 
-    `total` and `free` map flavor name to units. CPU-only nodes map their flavor to 0 units.
+    `total` and `free` map a flavor's name to units. CPU-only nodes map their flavor to 0 units.
     """
 
     name: str
@@ -219,16 +223,17 @@ class FleetNode:
     why_unusable: str = ""
     clique: str = ""
     device_free_milli: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """For flavors with `divisible` sharing, what is free of each device in thousandths; `free` counts the whole ones."""
+    """For flavors with `divisible` sharing, the free part of each device in thousandths; `free` counts whole
+    devices."""
     repels: Mapping[str, str] = field(default_factory=dict)
-    """On a usable node, why some pods cannot stand there: by the flavor whose devices they take, empty for pods that take
-    none. A node tainted for its GPUs repels pods without a GPU only."""
+    """On a usable node, why some pods cannot run there, by the flavor whose devices they use; the empty key is for pods
+    without devices. A node tainted for its GPUs repels only pods without a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetCluster:
-    """A cluster as placement sees it. `state` other than ready or degraded takes no new work; `stale` is one that was last
-    observed too long ago.
+    """A cluster as placement sees it. It takes new work only in the states ready and degraded. It is `stale` if it was
+    last observed too long ago.
     """
 
     id: UUID
@@ -240,15 +245,16 @@ class FleetCluster:
     flavors: Mapping[str, FleetFlavor]
     nodes: tuple[FleetNode, ...]
     fills: Literal["hinted", "spread"] = "hinted"
-    """How its own scheduler picks nodes: where our hints point, or where most CPU and memory is left (kube-scheduler's
-    LeastAllocated) because it does not get or follow hints."""
+    """How its own scheduler picks nodes: it follows our hints, or it picks the node with most CPU and memory left
+    (kube-scheduler's LeastAllocated) because it does not get or follow hints."""
     minutes_unseen: int = 0
-    """Since it was last observed, 0 while that is recent: of equally good clusters the one seen later is taken."""
+    """The age of its last observation, 0 while recent: of equally good clusters, the more recently observed one is
+    chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """A quota limit and what is held against it, in base units (milli-GPU, millicores, MiB)."""
+    """A quota limit and the amount held against it, in base units (milli-GPU, millicores, MiB)."""
 
     id: UUID
     tenant_path: str
@@ -260,7 +266,7 @@ class LimitState:
 
 @dataclass(frozen=True, slots=True)
 class StrategyWeights:
-    """A tenant's own weights of a strategy; None keeps the strategy's."""
+    """A tenant's own weights of a strategy; None keeps the strategy's weight."""
 
     strategy: str
     price: float | None = None
@@ -271,9 +277,9 @@ class StrategyWeights:
 
 @dataclass(frozen=True, slots=True)
 class TenantPolicy:
-    """What a tenant says about its jobs and those of every tenant below it. Empty: it says nothing about that.
+    """A tenant's policy for its jobs and those of every tenant below it. An empty field sets no rule.
 
-    `clusters`, `regions` and `flavors` are names in which `*` stands for anything; jobs go only where all of them allow.
+    `clusters`, `regions` and `flavors` are names in which `*` matches anything; jobs go only where all of them allow.
     """
 
     tenant_path: str
@@ -288,7 +294,7 @@ class TenantPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TypicalPod:
-    """A kind of pod that is expected to come again, with how often it came."""
+    """A kind of pod that is expected again, with its past frequency."""
 
     pod: PodSetRequest
     weight: int
@@ -296,23 +302,23 @@ class TypicalPod:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole input of one cycle. `queue` is in the order in which jobs are to be considered."""
+    """The complete input of one cycle. `queue` is in the order in which the cycle considers jobs."""
 
     now: datetime
     clusters: tuple[FleetCluster, ...]
     queue: tuple[JobRequest, ...]
     limits: tuple[LimitState, ...] = ()
     typical_pods: tuple[TypicalPod, ...] = ()
-    """What packing leaves room for; empty = what is queued now."""
+    """The pods that packing leaves room for; empty means those queued now."""
     patience_seconds: int = 600
-    """A job that has waited longer for room has nodes kept for it (`kept_room`)."""
+    """After waiting this long for room, a job has nodes kept for it (`kept_room`)."""
     runtimes: Mapping[str, Runtime] = field(default_factory=dict)
-    """What history tells of run times, by the `kind` of jobs; for others their estimates stand."""
+    """Run times learned from history, by the `kind` of jobs; other jobs use their estimates."""
     policies: tuple[TenantPolicy, ...] = ()
-    """Of every tenant that has one."""
+    """The policies of all tenants that have one."""
     releases: tuple[Release, ...] = ()
-    """When what runs is expected to end, as far as anything is known of it."""
+    """When running jobs are expected to end, as far as that is known."""
     egress: tuple[EgressRate, ...] = ()
-    """What moving data between regions costs, if some job names data; those in force and those announced."""
+    """The egress prices between regions, if some job names data: those in force and those announced."""
     reservations: tuple[AdvanceReservation, ...] = ()
-    """Those that are not over."""
+    """The reservations that have not ended."""

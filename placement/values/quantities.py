@@ -1,4 +1,4 @@
-"""Amounts that users ask for: Kubernetes quantities as exact whole numbers, and back in one canonical form."""
+"""Amounts that users request: Kubernetes quantities as exact integers, and back in one canonical form."""
 
 from functools import lru_cache
 
@@ -8,7 +8,7 @@ BYTES_PER_MIB = 2**20
 
 
 class NotAQuantity(ValueError):  # noqa: N818 - it names what the text is
-    """The text is not a quantity as Kubernetes writes them, or not a whole number of the base unit."""
+    """The text is not a Kubernetes quantity, or not a whole number of the base unit."""
 
 
 @lru_cache(maxsize=4096)
@@ -34,22 +34,22 @@ def _whole(text: str, parts: int, unit: str) -> int:
 
 
 def mib_rounded_up(size_bytes: int) -> int:
-    """The least number of MiB that holds so many bytes."""
+    """A number of bytes in MiB, rounded up."""
     return -(-size_bytes // BYTES_PER_MIB)
 
 
 @lru_cache(maxsize=4096)
 def cpu_text(amount_millicores: int) -> str:
-    """Canonical: whole CPUs where possible, else millicores."""
+    """The canonical text: whole CPUs if possible, else millicores."""
     whole, rest = divmod(amount_millicores, 1000)
     return f"{amount_millicores}m" if rest else str(whole)
 
 
 memory_text = lru_cache(maxsize=4096)(bytes_text)
-"""Canonical text of a number of bytes."""
+"""The canonical text of a number of bytes."""
 
 
 def duration_text(seconds: int) -> str:
-    """`90 s` as people say it: `1 min 30 s`."""
+    """A duration for users: 90 seconds are `1 min 30 s`."""
     parts = ((seconds // 3600, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s"))
     return " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"

@@ -1,7 +1,7 @@
-"""Every reason there is: of a job, of a job on a cluster, and of the end of an attempt. Codes are never reworded.
+"""All reasons: of a job, of a job on a cluster, and of the end of an attempt. Codes never change.
 
-Writers, the API's schema, pages and docs/reference/reasons.md share this list; a test holds the page to it, and each code
-to somebody who writes it.
+The code that writes reasons, the API's schema, the pages and docs/reference/reasons.md share this list. Tests check
+that the document matches it and that some code writes each reason.
 """
 
 from enum import StrEnum
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class ReasonCode(StrEnum):
-    """A code for programs, and what it means in a line for people."""
+    """A code for programs, with its meaning in one line for users."""
 
     meaning: str
 
@@ -95,5 +95,5 @@ REASON_CODES = list(MEANINGS)
 
 
 def meaning_of(code: str) -> str:
-    """What a stored code means; nothing for none, and for one of an older release."""
+    """The meaning of a stored code; empty without a code, and for a code of an older release."""
     return MEANINGS.get(code, "")

@@ -1,1 +1,1 @@
-"""Reads what users and operators write: job specs, manifests, policies, reservations, and the answers of policy hooks."""
+"""Reads input of users and operators: job specs, manifests, policies, reservations, and the answers of policy hooks."""

@@ -1,7 +1,7 @@
-"""A batch/v1 Job manifest read through an allowlist into a job spec.
+"""Reads a batch/v1 Job manifest through an allowlist into a job spec.
 
-What is not on the list is refused by its path, never dropped and never merged: the Job that runs is rendered by us from
-the spec. A field that says what we do anyway (such as `suspend: true` or a non-root security context) is accepted.
+A field that is not on the list is refused with its path, never dropped or merged: we render the Job that runs from the
+spec. A field with the value that we use anyway (such as `suspend: true` or a non-root security context) is accepted.
 """
 
 import re
@@ -24,7 +24,7 @@ BESIDE_MANIFEST = (
     "throughput",
     "retries",
 )
-"""Fields of a spec that may stand beside `manifest`, since no manifest can say them."""
+"""Fields of a spec that are allowed beside `manifest`, because a manifest cannot express them."""
 
 _RUNS_ONCE = "each attempt runs once; leave this out"
 _USE_CONSTRAINTS = "the gateway chooses where pods run; use `constraints` beside `manifest`"
@@ -117,7 +117,7 @@ _MIG = re.compile(r"nvidia\.com/mig-([0-9a-z.]{1,30})").fullmatch
 
 
 def read_manifest(manifest: object, beside: Mapping[str, Any], rules: Rules) -> JobSpec:
-    """The spec that a manifest and the fields `beside` it stand for. Raises Refused in the manifest's own terms."""
+    """The spec of a manifest and the fields `beside` it. Raises Refused with the manifest's own paths."""
     faults = Faults()
     spec, origin = _as_spec(manifest, faults)
     faults.refuse_if_any()
@@ -136,7 +136,7 @@ def _in_manifest_terms(fault: Fault, origin: Mapping[str, str]) -> Fault:
 
 
 def _as_spec(manifest: object, faults: Faults) -> tuple[dict[str, Any], dict[str, str]]:
-    """The spec, still unchecked, and where in the manifest each part of it came from."""
+    """The unchecked spec, and the manifest path that each part of it came from."""
     top = Fields(manifest, "manifest", faults, _MANIFEST_FIELDS)
     _must_be(top, {"apiVersion": "batch/v1", "kind": "Job"}, required=True)
     metadata = Fields(top.values.get("metadata"), "manifest.metadata", faults, _METADATA_FIELDS, _WHY_NOT_METADATA)
@@ -181,7 +181,7 @@ def _template_labels(template: Fields) -> dict[str, Any]:
 
 
 def _read_counts(job: Fields) -> tuple[int, int | None]:
-    """How many pods run at once, and how many must succeed if that is more."""
+    """The number of pods that run at the same time, and the number that must succeed if that is more."""
     parallelism = job.whole("parallelism", 1, MAX_COUNT, 1) or 1
     completions = job.whole("completions", 1, MAX_COMPLETIONS)
     if completions is None:
@@ -194,7 +194,7 @@ def _read_counts(job: Fields) -> tuple[int, int | None]:
 
 
 def _must_be(fields: Fields, expected: Mapping[str, Any], *, required: bool = False, why: str = "") -> None:
-    """Fields that may say only what we do anyway."""
+    """Checks fields that may only have the values that we use anyway."""
     for name, only in expected.items():
         value = fields.values.get(name)
         if value is None:
@@ -206,7 +206,7 @@ def _must_be(fields: Fields, expected: Mapping[str, Any], *, required: bool = Fa
 
 
 def _check_security(owner: Fields, safe: Mapping[str, Any]) -> None:
-    """A security context may only repeat what every pod gets."""
+    """Checks a security context: it may only repeat what every pod gets."""
     if owner.values.get("securityContext") is None:
         return
     path = owner.at("securityContext")
@@ -243,7 +243,7 @@ def _read_environment(container: Fields) -> dict[str, str]:
 
 
 def _read_resources(container: Fields) -> tuple[dict[str, Any], dict[str, str]]:
-    """CPU, memory and GPUs, from requests and limits that must not differ; and where each was found."""
+    """CPU, memory and GPUs, from requests and limits that must not differ, and the path of each."""
     if container.values.get("resources") is None:
         container.fault("resources", "required", "give the cpu and memory of a pod")
         return {}, {}
@@ -274,7 +274,9 @@ def _read_resources(container: Fields) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _gpu_meaning(resource: str, amount: object) -> dict[str, Any] | None:
-    """The spec's `gpu` for an extended resource; None if it is not one we know or not a whole number."""
+    """The spec's `gpu` for an extended resource; None if the resource is unknown or the amount is
+    not a whole number.
+    """
     if not (isinstance(amount, str) and amount.isascii() and amount.isdigit() and len(amount) < MOST_DIGITS):
         return None
     if resource == _GPU:

@@ -1,7 +1,7 @@
-"""What an installation's own rules say of a job on its way in: the question, the answer of a policy hook, and its reading.
+"""Policy hooks apply an installation's own rules to a submitted job: the question, the hook's answer, and its reading.
 
-A hook refuses, or gives fields of the spec other values; it never touches the tenant. Whatever it answers is untrusted:
-words are cut and cleaned, changed specs go through the same reader as a user's.
+A hook refuses the job, or changes fields of the spec; it never changes the tenant. Its answer is untrusted: messages
+are cut and cleaned, and changed specs go through the same reader as a user's.
 """
 
 import re
@@ -34,20 +34,20 @@ class PolicyUnavailable(Problem):
 
 
 class HookFailed(Exception):  # noqa: N818 - the trade's word
-    """A hook gave no answer that could be used; the words say why, for the log, and hold nothing that was sent."""
+    """A hook gave no usable answer. The message says why, for the log, and contains nothing that was sent."""
 
 
 class HookNotAsked(HookFailed):
-    """There was no time left to ask. Never passed over, or a long list would be a way around the hook."""
+    """There was no time left to ask. This failure is never ignored, or a long list would bypass the hook."""
 
 
 Said = Mapping[str, Any] | PolicyRefused | HookFailed
-"""Of one job: the fields that get other values, a refusal, or why there is no answer."""
+"""The result for one job: the changed fields, a refusal, or why there is no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A job on its way in and who asks for it. `is_dry_run`: a quote, after which nothing is stored."""
+    """A submitted job and its submitter. `is_dry_run`: a quote, after which nothing is stored."""
 
     tenant_path: str
     user: str
@@ -57,7 +57,7 @@ class Question:
 
     @property
     def asker(self) -> dict[str, Any]:
-        """Who asks, in plain values."""
+        """The submitter, in plain values."""
         return {
             "tenant": self.tenant_path,
             "user": self.user,
@@ -66,13 +66,13 @@ class Question:
         }
 
     def body(self) -> dict[str, Any]:
-        """The whole question as it is sent."""
+        """The complete question, as sent."""
         return {"version": 1, **self.asker, "spec": spec_json(self.spec)}
 
 
 @dataclass(frozen=True, slots=True)
 class HookServer:
-    """Where the hook answers. `is_plain`: without TLS, which is taken only on the same machine."""
+    """The hook's server. `is_plain`: without TLS, which is allowed only on the same host."""
 
     server: Server
     is_plain: bool = False
@@ -88,17 +88,19 @@ def read_hook_url(text: str) -> HookServer:
 
 
 def check_token(text: str) -> None:
-    """ValueError unless the text can stand in a header."""
+    """Raises ValueError unless the text is allowed in a header."""
     if not _TOKEN.fullmatch(text):
         raise ValueError("must be at most 4096 printable ASCII characters without spaces")
 
 
 def read_answer(value: object) -> Mapping[str, Any]:
-    """The fields that the hook wants changed. Raises PolicyRefused in its words, HookFailed for what is no answer."""
+    """The fields that the hook changes. Raises PolicyRefused with the hook's message, HookFailed
+    for an invalid answer.
+    """
     if not isinstance(value, dict):
         raise HookFailed("the answer is not an object")
     if value.get("allow") is False:
-        # First: whatever else is wrong with the answer, it is a no.
+        # First: a refusal counts, whatever else is wrong with the answer.
         raise refusal(value.get("message"))
     if value.get("allow") is not True:
         raise HookFailed("the answer has no `allow` of true or false")
@@ -113,7 +115,7 @@ def read_answer(value: object) -> Mapping[str, Any]:
 
 
 def refusal(words: object) -> PolicyRefused:
-    """The refusal in the hook's words: printable, on one line, at most 300 characters."""
+    """The refusal with the hook's message: printable, on one line, at most 300 characters."""
     text = words if isinstance(words, str) else ""
     shown = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * MAX_WORDS])
     return PolicyRefused(" ".join(shown.split())[:MAX_WORDS])

@@ -87,11 +87,11 @@ def policy_json(policy: TenantPolicy) -> dict[str, Any]:
 
 
 def weights_json(weights: Any) -> Mapping[str, str]:
-    """The terms that are said, as text."""
+    """The terms that are set, as text."""
     said = {term: getattr(weights, term) for term in TERMS}
     return {term: weight_text(value) for term, value in said.items() if value is not None}
 
 
 def weight_text(value: float) -> str:
-    """Up to three decimals, none that mean nothing."""
+    """Up to three decimals, without trailing zeros."""
     return f"{value:.3f}".rstrip("0").rstrip(".")

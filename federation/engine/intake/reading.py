@@ -1,7 +1,7 @@
-"""Reads untrusted JSON objects field by field and collects everything wrong with them, each fault with its path.
+"""Reads untrusted JSON objects field by field and collects all faults, each with its path.
 
-A reader goes on after a fault with a harmless stand-in value, so that one answer names every field at fault. Details
-never repeat the values that were sent (they may be secrets).
+After a fault, a reader continues with a harmless default value, so that one response names every field at fault.
+Details never repeat the values that were sent, because they may be secrets.
 """
 
 import re
@@ -21,7 +21,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_./-]{1,80}")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One field at fault: its path such as `pod_sets[0].count`, a stable code, and words for people."""
+    """One field at fault: its path such as `pod_sets[0].count`, a stable code, and a text for users."""
 
     field: str
     code: str
@@ -29,7 +29,7 @@ class Fault:
 
 
 class Refused(ValueError):  # noqa: N818 - the trade's word
-    """What was sent is not acceptable; `faults` says why, field by field."""
+    """The input is not acceptable; `faults` says why, field by field."""
 
     def __init__(self, faults: Collection[Fault]) -> None:
         super().__init__("; ".join(f"{fault.field}: {fault.detail}" for fault in faults))
@@ -37,7 +37,7 @@ class Refused(ValueError):  # noqa: N818 - the trade's word
 
 
 class Faults:
-    """Collects what is wrong, at most 100 entries."""
+    """Collects faults, at most 100."""
 
     __slots__ = ("found",)
 
@@ -49,19 +49,19 @@ class Faults:
             self.found.append(Fault(field, code, detail))
 
     def refuse_if_any(self) -> None:
-        """Raises Refused with all that was found."""
+        """Raises Refused with all faults, if there are any."""
         if self.found:
             raise Refused(self.found)
 
 
 def child(path: str, key: str) -> str:
-    """The path of a key below `path`; odd keys are escaped and cut, so a path is always short printable ASCII."""
+    """The path of a key below `path`; unusual keys are escaped and cut, so a path is always short printable ASCII."""
     shown = key if _PLAIN_KEY.fullmatch(key) else ascii(key[:40])
     return f"{path}.{shown}" if path else shown
 
 
 class Fields:
-    """The fields of one JSON object. Ask for each by name; whatever is not in `known` is reported."""
+    """The fields of one JSON object, read by name; each field that is not in `known` is a fault."""
 
     __slots__ = ("faults", "path", "values")
 
@@ -72,7 +72,7 @@ class Fields:
         self.values: dict[str, Any] = value if isinstance(value, dict) else {}
         if not isinstance(value, dict):
             faults.add(path, "wrong_type", "must be an object")
-            self.faults = Faults()  # its fields are not missing as well
+            self.faults = Faults()  # so that its fields are not reported as missing too
         elif not known.issuperset(self.values):
             for key in self.values:
                 if key not in known:
@@ -85,7 +85,7 @@ class Fields:
         return f"{self.path}.{name}" if self.path else name
 
     def fault(self, name: str, code: str, detail: str) -> None:
-        """Reports a field."""
+        """Adds a fault of a field."""
         self.faults.add(self.at(name), code, detail)
 
     def text(self, name: str, *, default: str | None = None, most_bytes: int = 1024) -> str:
@@ -102,7 +102,7 @@ class Fields:
         return str(value)
 
     def quantity(self, name: str, *, most_bytes: int = 32) -> str:
-        """An amount as Kubernetes takes it, a string or a bare number: `"500m"`, `4`, `0.5`. Required."""
+        """An amount as Kubernetes accepts it, a string or a bare number: `"500m"`, `4`, `0.5`. Required."""
         value = self.values.get(name)
         if type(value) is int or (type(value) is float and isfinite(value)):
             text = f"{Decimal(repr(value)):f}"
@@ -121,7 +121,7 @@ class Fields:
         return value
 
     def choice(self, name: str, options: Collection[str], default: str) -> str:
-        """One of a few words."""
+        """One of the given options."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -149,7 +149,7 @@ class Fields:
         return value
 
     def instant(self, name: str, *, required: bool = False) -> datetime | None:
-        """An instant as RFC 3339 writes it, always with its offset from UTC."""
+        """A time in the format of RFC 3339, always with its offset from UTC."""
         before = len(self.faults.found)
         text = self.text(name, default=None if required else "", most_bytes=40)
         if len(self.faults.found) > before or self.values.get(name) is None:
@@ -187,7 +187,7 @@ class Fields:
         return tuple(values)
 
     def names(self, name: str, is_good: Callable[[str], object], detail: str, *, most: int = 100) -> tuple[str, ...]:
-        """A list of different strings that a grammar accepts, sorted (their order means nothing)."""
+        """A list of different strings that a grammar accepts, sorted (their order does not matter)."""
         values = self.texts(name, most=most, most_bytes=253)
         for index, value in enumerate(values):
             if not is_good(value):
@@ -206,7 +206,7 @@ class Fields:
 
 
 def text_fault(value: object, most_bytes: int) -> tuple[str, str] | None:
-    """What is wrong with a would-be string, as code and detail; None if nothing is."""
+    """The fault of a value that should be a string, as code and detail; None without a fault."""
     if type(value) is not str:
         return "wrong_type", "must be a string"
     if len(value) > most_bytes:

@@ -1,4 +1,4 @@
-"""What somebody asks to have reserved, read from untrusted JSON."""
+"""A request for an advance reservation, read from untrusted JSON."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,17 +16,19 @@ RESERVATION_FIELDS = frozenset(
 )
 SHAPE_FIELDS = ("pod_sets", "topology", "constraints")
 SHAPE_NAME, SHAPE_IMAGE = "shape", "registry.example/shape:1"
-"""What stands for the name and the image of a job that nobody means to run."""
+"""The placeholder for the name and the image of a job that is never submitted."""
 MAX_COPIES = 1000
 LONGEST = timedelta(days=30)
 FURTHEST = timedelta(days=366)
 SHORTEST = TURNOVER + timedelta(minutes=1)
-"""Anything shorter could run nothing."""
+"""The shortest reservation; no job could run in a shorter one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """So many jobs of a shape at once, from one instant to another; on any cluster unless one is named in the shape."""
+    """A number of jobs of a shape at the same time, from a start to an end; on any cluster unless
+    the shape names one.
+    """
 
     tenant_path: str
     name: str
@@ -72,7 +74,7 @@ def _read_times(fields: Fields, now: datetime) -> tuple[datetime, datetime]:
 
 
 def _read_shape(fields: Fields) -> JobSpec | None:
-    """What one of the jobs would ask for; None after a fault."""
+    """The request of one of the jobs; None after a fault."""
     cluster = ""
     if fields.values.get("cluster") is not None:
         cluster = fields.checked("cluster", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL)
@@ -92,7 +94,7 @@ def _read_shape(fields: Fields) -> JobSpec | None:
 
 
 def named_shape(body: object) -> Any:
-    """The body of a job that nobody means to run, with its name and its pods' names and images filled in."""
+    """The body of a job that is never submitted, with its name and its pods' names and images filled in."""
     if not isinstance(body, dict) or "manifest" in body:
         return body
     pod_sets = body.get("pod_sets")

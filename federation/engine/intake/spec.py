@@ -45,9 +45,9 @@ MIN_CPU_MILLICORES, MAX_CPU_MILLICORES = 1, 1_024_000
 MIN_MEMORY_BYTES, MAX_MEMORY_BYTES = 2**20, 64 * 2**40
 LONGEST_ESCAPE = 6
 LONGEST_ITEM = 64
-"""More characters than a dataset or a model takes besides its name."""
+"""An upper bound of the characters of a dataset or a model besides its name."""
 LONGEST_BOUNDED_PART = 1200
-"""More characters than a pod set's or a job's fields take besides those that are counted one by one."""
+"""An upper bound of the characters of a pod set's or a job's fields besides those counted one by one."""
 DNS_LABEL = "lower-case letters, digits and '-', at most 63, starting and ending with a letter or digit"
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
@@ -89,7 +89,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """`count` equal pods. Memory in bytes, as asked for; placement sees it rounded up to MiB."""
+    """`count` equal pods. Memory is in bytes, as requested; placement sees it rounded up to MiB."""
 
     name: str
     count: int
@@ -104,7 +104,7 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What a user asked for, validated."""
+    """A user's validated request."""
 
     name: str
     pod_sets: tuple[PodSet, ...]
@@ -124,12 +124,14 @@ class JobSpec:
 
     @property
     def priority(self) -> int:
-        """Larger goes first."""
+        """The larger number goes first."""
         return PRIORITIES[self.priority_class]
 
 
 def spec_json(spec: JobSpec) -> dict[str, Any]:
-    """The normal form: every field present (tiers, data, throughput and retries where something is said of them), quantities canonical, sets sorted. This is what is stored and shown."""
+    """The normal form, as stored and shown: every field is present (tiers, data, throughput and retries only if set),
+    quantities are canonical, and sets are sorted.
+    """
     return {
         "name": spec.name,
         "priority_class": spec.priority_class,
@@ -197,7 +199,7 @@ def _gpu_json(gpu: GpuRequest) -> dict[str, Any]:
 
 
 def shape_of(stored: Mapping[str, Any]) -> str:
-    """32 hex digits, equal for stored specs that placement cannot tell apart (whatever their name, labels or image)."""
+    """32 hex digits, equal for stored specs that are the same to placement (whatever their name, labels or image)."""
     pods = [(item["name"], item["count"], item["cpu"], item["memory"], item["gpu"]) for item in stored["pod_sets"]]
     seen = [
         pods,
@@ -214,7 +216,7 @@ def shape_of(stored: Mapping[str, Any]) -> str:
 
 
 def encode(value: Any) -> bytes:
-    """Canonical JSON: members in order of their names, no blanks."""
+    """Canonical JSON: members sorted by name, no blanks."""
     return _canonical(value).encode()
 
 
@@ -227,7 +229,9 @@ def request_of(
     submitted_at: datetime | None = None,
     kind: str = "",
 ) -> JobRequest:
-    """A stored spec as placement sees it. Trusts the normal form; requests of one shape differ in id, tenant and time."""
+    """A stored spec as placement sees it. Trusts the normal form; requests of one shape differ in
+    id, tenant and time.
+    """
     constraints, topology = stored["constraints"], stored["topology"]
     return JobRequest(
         id=job_id,
@@ -263,7 +267,7 @@ def _data_need(stored: Mapping[str, Any]) -> DataNeed:
 
 
 def speeds_of(stored: Mapping[str, Any]) -> tuple[ModelSpeed, ...]:
-    """What a stored spec tells of GPU models, by name."""
+    """The throughputs in a stored spec, by GPU model."""
     told: Mapping[str, int | float] = stored.get("throughput", {})
     return tuple(ModelSpeed(model, round(told[model] * SPEED_MILLI)) for model in sorted(told))
 

@@ -1,7 +1,7 @@
 """The job spec, read from untrusted JSON.
 
-Reading is strict and total: every field is typed, bounded and checked against a grammar, and a refusal names all fields
-at fault. `read_spec(spec_json(spec), rules) == spec`.
+Reading is strict and complete: every field is typed, bounded and checked against a grammar, and a refusal names all
+fields at fault. `read_spec(spec_json(spec), rules) == spec`.
 """
 
 from federation.engine import names
@@ -94,14 +94,14 @@ def _check_pod_set_names(pod_sets: tuple[PodSet, ...], fields: Fields) -> None:
 
 
 def _check_size(spec: JobSpec, faults: Faults) -> None:
-    """The whole spec in its normal form, so that no object outgrows what API servers take."""
+    """Checks the size of the spec in its normal form, so that no object exceeds the limit of API servers."""
     if _rough_size(spec) > MAX_SPEC_BYTES and len(encode(spec_json(spec))) > MAX_SPEC_BYTES:
         faults.add("", "too_large", f"the whole spec may have at most {MAX_SPEC_BYTES} bytes")
         faults.refuse_if_any()
 
 
 def _rough_size(spec: JobSpec) -> int:
-    """No less than the size in bytes: every character written as an escape, and room for all that is bounded."""
+    """An upper bound of the size in bytes: every character as an escape, and the maximum for all bounded fields."""
     texts = 0
     for pod_set in spec.pod_sets:
         texts += 2 * LONGEST_BOUNDED_PART + sum(map(len, pod_set.command)) + sum(map(len, pod_set.args))
@@ -245,14 +245,14 @@ def _read_constraints(fields: Fields) -> Constraints:
 
 
 def _read_reservation(constraints: Fields) -> str:
-    """Name or id; whoever stores the spec puts the id there."""
+    """Name or id; the caller that stores the spec replaces a name with the id."""
     if constraints.values.get("reservation") is None:
         return ""
     return constraints.checked("reservation", names.dns_label, "the name or the id of a reservation", most_bytes=63)
 
 
 def _read_overflow(constraints: Fields) -> tuple[Tier, ...]:
-    """The tiers: the first opens at once, each other one later than the one before it."""
+    """The tiers: the first opens immediately, each other one later than the one before it."""
     tiers: list[Tier] = []
     least, most = 0, 0
     for index, value in enumerate(constraints.array("overflow", most=MAX_TIERS)):

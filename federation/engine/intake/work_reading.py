@@ -1,5 +1,5 @@
-"""What a spec tells of a job's work, read from untrusted JSON: the data it names, how fast it goes on GPU models, and how often
-it is begun again.
+"""A job's work in a spec, read from untrusted JSON: the data it names, its throughput on GPU models,
+and its retries.
 """
 
 from decimal import Decimal
@@ -15,7 +15,7 @@ from .spec import DATA_FIELDS, MAX_DATASETS, MAX_SPEED, MAX_SPEEDS, SPEED_MILLI
 
 
 def read_data(fields: Fields) -> tuple[DataNeed, ...]:
-    """The datasets that it names, each once; whether they exist is for others to say."""
+    """The datasets that it names, each once; the caller checks that they exist."""
     found: list[DataNeed] = []
     for index, value in enumerate(fields.array("data", most=MAX_DATASETS)):
         given = Fields(value, f"{fields.at('data')}[{index}]", fields.faults, DATA_FIELDS)
@@ -38,7 +38,7 @@ def _read_size(given: Fields) -> int | None:
 
 
 def read_throughput(fields: Fields) -> tuple[ModelSpeed, ...]:
-    """How fast it goes, by model; only ratios count."""
+    """Its throughput by model; only ratios count."""
     told, path = fields.mapping("throughput"), fields.at("throughput")
     if len(told) > MAX_SPEEDS:
         fields.fault("throughput", "too_many", f"must have at most {MAX_SPEEDS} models")
@@ -61,7 +61,7 @@ def _is_no_number(value: object) -> bool:
 
 
 def _speed_milli(value: object) -> int | None:
-    """In thousandths; None for what is no speed."""
+    """The speed in thousandths; None if the value is not a speed."""
     if _is_no_number(value):
         return None
     speed = Decimal(str(value)) * SPEED_MILLI
@@ -71,7 +71,7 @@ def _speed_milli(value: object) -> int | None:
 
 
 def read_retries(fields: Fields) -> Retries:
-    """How often the job goes on, by cause."""
+    """The number of retries, by cause."""
     if fields.values.get("retries") is None:
         return Retries()
     given = Fields(fields.values["retries"], fields.at("retries"), fields.faults, RETRY_FIELDS)

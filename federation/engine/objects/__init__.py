@@ -1,1 +1,1 @@
-"""What is created on a cluster for an attempt: Jobs, ResourceClaims, network policies, and the ranks of pods."""
+"""The objects created on a cluster for an attempt: Jobs, ResourceClaims, network policies, and the ranks of pods."""

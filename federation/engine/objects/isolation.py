@@ -1,9 +1,9 @@
-"""The network policies of a tenant's namespace: every pod is alone with what the administrator lets it reach.
+"""The network policies of a tenant's namespace: every pod is isolated and reaches only what the administrator allows.
 
-Nothing comes in. Out go names (DNS) and the allowed blocks, never link-local addresses or a cloud's metadata service, and
-private blocks, where the cluster's other pods and nodes live, only where the administrator named them. A gang's own pods
-may talk to each other, by a policy of their own that lives as long as its Jobs. Policies only add up, so there is no way
-to take a thing back that another one allows.
+Ingress is denied. Egress is allowed to DNS and to the allowed blocks, never to link-local addresses or a cloud's
+metadata service. Private blocks, which contain the cluster's other pods and nodes, are open only if the administrator
+names them. The pods of a gang may talk to each other, through a separate policy that exists as long as the gang's Jobs.
+Policies only add up, so one policy cannot revoke what another one allows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from .rendering import Identity
 
 POLICY_NAME = "switchyard"
 NODE_LOCAL_DNS = "169.254.20.10/32"
-"""Where Kubernetes' own add-on listens for names on each node: link-local, but no metadata service."""
+"""The address of Kubernetes' own DNS add-on on each node: link-local, but not a metadata service."""
 _DNS = {
     "to": [
         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}},
@@ -29,13 +29,15 @@ _DNS = {
 
 
 def namespace_policies(namespace: str, install: str, allowed: Sequence[str]) -> tuple[dict[str, Any], ...]:
-    """The policies that every pod of the namespace obeys; `allowed` are the CIDR blocks that may be reached."""
+    """The policies for every pod of the namespace; `allowed` are the CIDR blocks that pods may reach."""
     metadata = {"name": POLICY_NAME, "namespace": namespace, "labels": {names.LABEL_INSTALL: install}}
     return (_policy(metadata, {"podSelector": {}, "egress": list(_egress(tuple(allowed)))}),)
 
 
 def gang_policy(namespace: str, identity: Identity, owners: Mapping[str, str]) -> dict[str, Any]:
-    """Lets the pods of one attempt talk to each other. It goes when the last of `owners` (its Jobs, name → uid) goes."""
+    """Allows the pods of one attempt to talk to each other. Deleted with the last of `owners` (its
+    Jobs, name → uid).
+    """
     metadata = {
         "name": names.object_name(identity.attempt_id, 0),
         "namespace": namespace,
@@ -51,13 +53,13 @@ def gang_policy(namespace: str, identity: Identity, owners: Mapping[str, str]) -
 
 @cache
 def _egress(allowed: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
-    """The rules of what may be reached; the same for every namespace of an installation."""
+    """The egress rules; the same for every namespace of an installation."""
     blocks = [_block(ip_network(block)) for block in allowed]
     return (_DNS, {"to": blocks}) if blocks else (_DNS,)
 
 
 def _policy(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Naming both types denies whatever no rule allows."""
+    """A policy that names both types, which denies everything that no rule allows."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -67,7 +69,7 @@ def _policy(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> dict[str, A
 
 
 def _block(allowed: Network) -> dict[str, Any]:
-    """The allowed block without the closed ones inside it. A private block that is named itself is open."""
+    """The allowed block without the closed blocks inside it. A private block is open if it is named itself."""
     closed: list[Network] = []
     for block in (*NEVER_REACHED, *NOT_PUBLIC):
         if block != allowed and _is_inside(block, allowed) and not any(_is_inside(block, wider) for wider in closed):
@@ -79,5 +81,5 @@ def _block(allowed: Network) -> dict[str, Any]:
 
 
 def _is_inside(block: Network, wider: Network) -> bool:
-    """Whether every address of `block` is one of `wider`."""
+    """Whether every address of `block` is in `wider`."""
     return block.version == wider.version and block.subnet_of(wider)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""Which pod of a gang stands where: neighbours by index are neighbours in the network.
+"""Assigns the pods of a gang to nodes by index: neighbours by index are neighbours in the network.
 
-All pods of a Job are made from one template, so a gang that is spread over several domains would come to stand in any
-order. Its pods are made with a scheduling gate; each is then told where pods of its index should go, and let through.
-They are told by preference only, so that nothing that was schedulable stops being it.
+All pods of a Job have one template, so a gang that is spread over several domains would be scheduled in any order. Its
+pods are created with a scheduling gate. Each pod then gets a preference for the node of its index, and its gate is
+opened. It is only a preference, so that every schedulable pod remains schedulable.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +15,13 @@ GATE = "switchyard.dev/topology"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 NODE_WEIGHT = 50
 DOMAIN_WEIGHT = 100
-"""Added up they rank: the node of the index, then the rest of its domain; the domain matters more than the node."""
+"""The sum of the weights ranks: the node of the index, then the rest of its domain; the domain counts more than the
+node."""
 HOSTNAME = "kubernetes.io/hostname"
 
 Stretch: TypeAlias = Mapping[str, Any]
-"""Pods of consecutive indices in one domain, as it is stored: `nodes`, pairs of a node's name and how many pods it takes,
-and `domain`, label selectors that each pick some of the domain's nodes."""
+"""Pods of consecutive indices in one domain, as stored: `nodes`, pairs of a node's name and its number of pods, and
+`domain`, label selectors that each pick some of the domain's nodes."""
 Path: TypeAlias = tuple[str, ...]
 
 
@@ -29,10 +30,10 @@ def stretches_of(
     paths_by_level: Sequence[Sequence[Path | None]],
     selectors: Callable[[int, str], Sequence[Mapping[str, str]]],
 ) -> list[Stretch]:
-    """The order of a pod set over its nodes, which come with neighbours together; empty if one domain holds them all.
+    """The order of a pod set over its nodes, with neighbours together; empty if one domain holds them all.
 
-    `paths_by_level` has, for each level from narrow to wide, the domain of each node, None where it is not known. They are
-    told apart by the narrowest level that is known of all; `selectors` tells what selects a node's domain of a level.
+    `paths_by_level` has, for each level from narrow to wide, the domain of each node, None if unknown. The narrowest
+    level that is known for all nodes separates the stretches. `selectors` has what selects a node's domain of a level.
     """
     names = list(nodes)
     for level, paths in enumerate(paths_by_level):
@@ -53,7 +54,7 @@ def _stretch(
 
 
 def wishes_of(stretches: Sequence[Stretch], index: int) -> list[dict[str, Any]]:
-    """What the pod of this index is to prefer, as preferred terms of a node affinity; nothing for an index beyond them."""
+    """The preferred node affinity terms of the pod with this index; empty for an index beyond the stretches."""
     first = 0
     for stretch in stretches:
         for name, pods in stretch["nodes"]:

@@ -1,7 +1,7 @@
-"""From a stored spec to the batch/v1 Jobs that we create: one a pod set, suspended, under pod security `restricted`.
+"""Renders a stored spec to batch/v1 Jobs: one suspended Job per pod set, under pod security `restricted`.
 
-Everything in a manifest is written here from validated values; nothing a user sent is copied through unread. Inside
-the cluster nothing is ever rerun silently: no retries, no restarts, and a disrupted pod fails its Job.
+Everything in a manifest comes from validated values; no user input is copied unread. The cluster never reruns anything
+silently: there are no retries and no restarts, and a disrupted pod fails its Job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from .resource_claims import Claimable, resource_claims_of
 
 EPHEMERAL_STORAGE_LIMIT = "64Gi"
 RUN_AS_USER = 1000
-"""Most images name no user and would run as root, which `restricted` refuses; they run as this one instead."""
+"""The user of images that name none: they would run as root, which `restricted` refuses."""
 TERMINATION_SECONDS = 30
 MOST_HINTED_NODES = 1000
 NODES_WEIGHT = 100
 DOMAIN_WEIGHT = 50
-"""Added up they rank: an assumed node of the domain, then any other of the domain, then the rest."""
+"""The sum of the weights ranks: an assumed node of the domain, then any other node of the domain, then the rest."""
 KUEUE_TOPOLOGY = {
     "required": "kueue.x-k8s.io/podset-required-topology",
     "preferred": "kueue.x-k8s.io/podset-preferred-topology",
@@ -59,7 +59,7 @@ _FAILURE_POLICY = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose object it is: what its labels and environment say."""
+    """The owner of an object, as in its labels and environment."""
 
     install: str
     tenant_id: UUID
@@ -76,7 +76,7 @@ class Identity:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The five labels by which an object is known as exactly this attempt's (ids as they are written in the API)."""
+        """The five labels that identify an object as this attempt's (ids as written in the API)."""
         return {
             names.LABEL_INSTALL: self.install,
             names.LABEL_TENANT: str(self.tenant_id),
@@ -88,9 +88,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the pods of a set take on the flavor they were placed on: `units` each, of an extended resource, or of devices
-    that are claimed.
-    """
+    """What each pod of a set uses on its flavor: `units` of an extended resource, or of claimed devices."""
 
     vendor: str = ""
     capacity_type: str = "on_demand"
@@ -100,18 +98,18 @@ class Devices:
 
     @property
     def are_given_by_nvidias_plugin(self) -> bool:
-        """Whether NVIDIA's device plugin tells the container by a variable which devices it has."""
+        """Whether NVIDIA's device plugin names the container's devices in an environment variable."""
         return self.vendor == "nvidia" and self.units > 0 and self.claimable is None
 
     @property
     def claims(self) -> list[tuple[str, str]]:
-        """A pod's claims by name, each with the template that it is made from."""
+        """A pod's claims by name, each with its template."""
         asked = resource_claims_of(self.claimable, self.units) if self.claimable else []
         return [(f"{CLAIM}-{number}", template) for number, (template, _) in enumerate(asked)]
 
 
 def namespace_labels(install: str, tenant_label: str) -> dict[str, str]:
-    """The labels of a tenant's namespace, whose pods must obey pod security `restricted`."""
+    """The labels of a tenant's namespace, which enforces pod security `restricted`."""
     return {
         names.LABEL_INSTALL: install,
         names.LABEL_TENANT: tenant_label,
@@ -120,7 +118,7 @@ def namespace_labels(install: str, tenant_label: str) -> dict[str, str]:
 
 
 def spec_hash(stored: Mapping[str, Any]) -> str:
-    """32 hex digits that are equal only for equal stored specs (the order of an object's members means nothing)."""
+    """32 hex digits that are equal only for equal stored specs (the order of an object's members does not matter)."""
     return blake2s(encode(stored), digest_size=16).hexdigest()
 
 
@@ -135,8 +133,7 @@ def render_job(
 ) -> dict[str, Any]:
     """The suspended Job of the pod set at `position` of a stored spec.
 
-    `kueue_label` tells Kueue, by the label of that level on the cluster's nodes, which topology the job asked for.
-    `simulated` lets simulated run times through.
+    `kueue_label` is the node label of the requested topology level, for Kueue. `simulated` allows simulated run times.
     """
     pod_set = stored["pod_sets"][position]
     labels = identity.labels
@@ -198,12 +195,12 @@ def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices)
     container: dict[str, Any] = {
         "name": pod_set["name"],
         "image": pod_set["image"],
-        # for digests too: only then does the kubelet ask the registry whether this namespace may have what a node has kept
+        # for digests too: only then does the kubelet check with the registry that this namespace may use a cached image
         "imagePullPolicy": "Always",
         "env": _environment(pod_set["env"], identity, leaves_it_to_plugin=devices.are_given_by_nvidias_plugin),
         "resources": {
             "limits": {**amounts, "ephemeral-storage": EPHEMERAL_STORAGE_LIMIT},
-            # without a request of its own the whole limit would be asked of the node
+            # without its own request, the container would request its whole limit
             "requests": {**amounts, "ephemeral-storage": "0"},
             **({"claims": [{"name": name} for name, _ in devices.claims]} if devices.claims else {}),
         },
@@ -223,17 +220,17 @@ def _environment(given: Mapping[str, str], identity: Identity, *, leaves_it_to_p
         "SWITCHYARD_TENANT": identity.tenant_path,
     }
     if not leaves_it_to_plugin:
-        # Images may set it to `all`, which NVIDIA's runtime would honour beside what was claimed, or with nothing asked for.
-        # Claimed devices come by CDI, whatever this says; NVIDIA's own driver says `void` there for the same reason.
+        # Images may set it to `all`; NVIDIA's runtime would honour this in addition to claims, or without any request.
+        # Claimed devices come through CDI, whatever its value; NVIDIA's own driver sets `void` for the same reason.
         ours["NVIDIA_VISIBLE_DEVICES"] = "void"
     return [{"name": name, "value": value} for name, value in {**given, **ours}.items()]
 
 
 def kept_levels(topology: Topology, reached: str) -> tuple[str, ...]:
-    """The levels of domain, wide to narrow, of which the first that is labelled is to be told to the cluster.
+    """The levels of domain, wide to narrow; the cluster gets the first of them that has a label.
 
-    `reached` is the level of the smallest domain that holds the pod set. It is what is told where nothing is required, as
-    far as nodes share it; where a level is required, that level is, so that pods may still move about in it.
+    `reached` is the level of the smallest domain that holds the pod set. It is used if no level is required, as far as
+    nodes share it. A required level is used itself, so that pods may still move within it.
     """
     first = topology.level if topology.mode == "required" and topology.level != "cluster" else reached
     levels = LEVELS[LEVELS.index(first) : LEVELS.index(reached) + 1]
@@ -248,19 +245,19 @@ def template_patch(
     must_keep: bool = False,
     bounds: Bounds = NO_BOUNDS,
 ) -> dict[str, Any]:
-    """What is merged into the pod template as the Job is released: where its pods may and should go.
+    """The patch of the pod template when the Job is released: where its pods may and should go.
 
-    They must land on the flavor's nodes (`node_selector`, read by `clusters.engine.flavors.match_expressions` like every
-    selector here) and, with `must_keep`, in the domain that any of the selectors in `domain` picks, or on the assumed
-    nodes exactly where no domain was given; and within the `bounds` that reservations set. Within that the cluster's
-    scheduler is free: it is only told to prefer the assumed nodes, then the domain. A suspended Job that never started
-    takes changes of node affinity, so this costs no request of its own.
+    Pods must run on the flavor's nodes (`node_selector`, read by `clusters.engine.flavors.match_expressions` like every
+    selector here) and within the `bounds` that reservations set. With `must_keep`, they must run in the domain that any
+    of the selectors in `domain` picks, or, without a domain, exactly on the assumed nodes. Otherwise the cluster's
+    scheduler is free: it only prefers the assumed nodes, then the domain. A suspended Job that never started accepts
+    changes of node affinity, so this needs no separate request.
     """
     flavor = match_expressions(node_selector)
     is_pinned = must_keep and (not domain or bool(bounds.only)) and 0 < len(assumed_nodes) <= MOST_HINTED_NODES
     never = [_on_node("NotIn", name) for name in bounds.never]
     if is_pinned or bounds.only:
-        # by name, since a node's hostname label may say something else
+        # by name, since a node's hostname label may differ
         terms = [_term(flavor, _on_node("In", name)) for name in (assumed_nodes if is_pinned else bounds.only)]
     elif must_keep and domain:
         terms = [_term([*flavor, *match_expressions(selector)], *never) for selector in domain]
@@ -281,11 +278,11 @@ def template_patch(
 
 
 def _on_node(operator: str, name: str) -> Mapping[str, object]:
-    """A requirement takes one name; several in a term must all hold."""
+    """One requirement: it accepts one name, and all requirements of a term must match."""
     return {"key": "metadata.name", "operator": operator, "values": [name]}
 
 
 def _term(expressions: Sequence[Mapping[str, object]], *fields: Mapping[str, object]) -> dict[str, Any]:
-    """A node selector term; its members all have to hold."""
+    """A node selector term; all its members must match."""
     parts = {"matchExpressions": list(expressions), "matchFields": list(fields)}
     return {name: members for name, members in parts.items() if members}

@@ -1,6 +1,6 @@
-"""How pods claim devices: a ResourceClaimTemplate for each kind and number that pods of a tenant ask for.
+"""How pods claim devices: a ResourceClaimTemplate for each kind and number that pods of a tenant request.
 
-A template is named after what it says, so jobs that ask for the same share it, and it is made once for a namespace.
+A template is named after its content, so jobs with equal requests share it, and it is created once per namespace.
 """
 
 from collections.abc import Mapping
@@ -12,27 +12,27 @@ from federation.engine import names
 from federation.engine.intake.spec import encode
 
 MOST_PER_CLAIM = 32
-"""Kubernetes allocates no more devices to one claim."""
+"""The most devices that Kubernetes allocates to one claim."""
 REQUEST = "devices"
 
 
 @dataclass(frozen=True, slots=True)
 class Claimable:
-    """Devices that are claimed: by their DeviceClass, and an expression in CEL that tells them from others of it."""
+    """Claimed devices: their DeviceClass, and a CEL expression that selects them within the class."""
 
     device_class: str
     cel: str
 
 
 def resource_claims_of(devices: Claimable, units: int) -> list[tuple[str, int]]:
-    """The claims of a pod for so many devices: the name of each one's template, and for how many it asks."""
+    """The claims of a pod for `units` devices: the name of each claim's template, and the number it requests."""
     whole, rest = divmod(units, MOST_PER_CLAIM)
     counts = [MOST_PER_CLAIM] * whole + ([rest] if rest else [])
     return [(_template_name(devices, count), count) for count in counts]
 
 
 def resource_claim_templates(namespace: str, install: str, devices: Claimable, units: int) -> list[dict[str, Any]]:
-    """The templates that must stand in the namespace before such a pod does. Claims made from them bear our label."""
+    """The templates that must exist in the namespace before such a pod. Claims made from them have our label."""
     labels = {names.LABEL_INSTALL: install}
     return [
         {

@@ -1,4 +1,4 @@
-"""`manage.py export_trace`: the jobs that ran lately, as a trace for `manage.py replay`."""
+"""`manage.py export_trace`: the jobs that ran recently, as a trace for `manage.py replay`."""
 
 import sys
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""`manage.py prove_ledger`: works the books out again, in all rooms, and says what is wrong; exit 0 if nothing is."""
+"""`manage.py prove_ledger`: recomputes the ledger in all rooms and prints what is wrong; exit 0 without findings."""
 
 from argparse import ArgumentParser
 from typing import Any

@@ -1,4 +1,4 @@
-"""`manage.py replay`: takes recorded decisions again, or plays a trace of jobs through the engine in virtual time."""
+"""`manage.py replay`: repeats recorded decisions, or replays a trace of jobs through the engine in virtual time."""
 
 import gzip
 import os
@@ -177,7 +177,9 @@ def _seed(text: str) -> int:
 
 
 class _Progress:
-    """Tells on standard error how far a replay is: one line that is written over on a terminal, now and then elsewhere."""
+    """Prints the progress of a replay to standard error: one updated line on a terminal, else a
+    line from time to time.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -272,7 +274,7 @@ def _snapshot(name: str) -> Any:
 
 
 def _told(options: dict[str, Any], plans: tuple[ClusterPlan, ...]) -> dict[str, Any]:
-    """The conditions that figures are quoted with."""
+    """The conditions to quote with the figures."""
     names = (
         "fleet", "trace", "strategy", "order", "level", "required", "patience_seconds", "summary_seconds", "cycle_seconds",
         "fail_every_hours", "repair_hours", "checkpoint_hours", "seed", "reclaimed_minutes", "since_hours", "until_hours", "stop", "limit", "load",
@@ -282,7 +284,7 @@ def _told(options: dict[str, Any], plans: tuple[ClusterPlan, ...]) -> dict[str, 
 
 
 def _check_folders(names: Any) -> None:
-    """Tells before a long run what could not be written after it."""
+    """Refuses output that could not be written, before a long run instead of after it."""
     for name in names:
         folder = Path(name).parent
         if Path(name).is_dir() or not os.access(folder, os.W_OK):

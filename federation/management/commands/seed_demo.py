@@ -1,4 +1,6 @@
-"""`manage.py seed_demo`: the demo's organisation, fleet, prices, quotas and months of work. Run again, it changes nothing."""
+"""`manage.py seed_demo`: the demo's organisation, fleet, prices, quotas and months of work. Run again, it changes
+nothing.
+"""
 
 import json
 import os
@@ -56,11 +58,11 @@ from tenancy.queries import SYSTEM, actor_for
 HISTORY_DAYS = 90
 JOBS_A_DAY, JOBS_A_WEEKEND_DAY = 40, 14
 LAST_END = timedelta(seconds=60)
-"""The newest past job ended so long ago: what ends from now on is the simulation's own."""
+"""The age of the newest past job's end; later ends come from the simulation."""
 WRITTEN_AT_ONCE = 500
 PRICED_SINCE = timedelta(days=120)
 SOON = timedelta(seconds=90)
-"""Until then the sick cluster is well, so that something runs there when it falls silent."""
+"""Until this time the failing cluster is healthy, so that something runs there when it stops answering."""
 STALE_SINCE = timedelta(minutes=40)
 NODE_UID = "00000000-0000-4000-8000-{:012x}"
 
@@ -107,7 +109,7 @@ def _people(tenants: Mapping[str, Tenant]) -> Mapping[str, User]:
 
 
 def _cluster(organisation: Tenant, plan: ClusterPlan) -> Cluster:
-    """The simulated cluster, its nodes already known, so that prices can name their flavors."""
+    """The simulated cluster with its nodes, so that prices can name their flavors."""
     known = Cluster.objects.filter(owner=organisation, name=plan.name).first()
     if known is not None:
         return known
@@ -160,7 +162,7 @@ def _limits() -> None:
 
 
 def _history(tenants: Mapping[str, Tenant], people: Mapping[str, User], days: int) -> int:
-    """Jobs of the last days, the same ones each time it is seeded; written only if there are none yet."""
+    """Writes jobs of the last days, the same ones on each run, only if there are none yet."""
     if Job.objects.filter(labels__has_key="demo").exists():
         return 0
     chance = random.Random(20)  # noqa: S311 - a made-up history, the same for everyone
@@ -187,7 +189,9 @@ def _ends(chance: random.Random, days: int) -> Iterator[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Where a kind of work may have run: a flavor of a cluster, the nodes that offer it, and what a unit costs an hour."""
+    """Where a kind of work may have run: a flavor of a cluster, the nodes that offer it, and the hourly price of a
+    unit.
+    """
 
     cluster: Cluster
     flavor: Flavor
@@ -240,7 +244,7 @@ def _offers(work: Work, organisation: Tenant) -> list[Offer]:
 
 
 def _live_jobs(people: Mapping[str, User]) -> int:
-    """Jobs that run now, each submitted once however often the demo is seeded."""
+    """Submits jobs that run now, each once, whatever the number of runs of this command."""
     wanted = [(WORK[index], minutes) for index, minutes in LIVE] + [(work, 120) for work in (STRANDED, *WAITING)]
     submitted = 0
     for number, (work, minutes) in enumerate(wanted, start=1):

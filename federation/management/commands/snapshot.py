@@ -1,4 +1,4 @@
-"""`manage.py snapshot`: one cycle's whole input as JSON, for `manage.py replay --snapshot`."""
+"""`manage.py snapshot`: one cycle's complete input as JSON, for `manage.py replay --snapshot`."""
 
 import sys
 from pathlib import Path

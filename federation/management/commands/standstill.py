@@ -1,4 +1,4 @@
-"""`manage.py standstill`: keeps a restored installation from running anything twice."""
+"""`manage.py standstill`: prevents a restored installation from running anything twice."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tenancy.queries import SYSTEM
 
 
 class Command(BaseCommand):
-    """Begun before the processes start on a restored or promoted database; ended by hand."""
+    """An operator begins it before the processes start on a restored or promoted database, and ends it by hand."""
 
     help = (
         "Run `begin` before the gateway starts on a database that was restored or lost commits: it pauses placement and "
