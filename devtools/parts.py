@@ -1,7 +1,7 @@
-"""Runs the whole suite in three concurrent parts, each with its own servers: `python -m devtools.parts`, which `make
+"""Runs the whole suite in four concurrent parts, each with its own servers: `python -m devtools.parts`, which `make
 test` runs.
 
-One part computes and queries its database. One drives whole gateways and waits for them to recover. One mostly waits
+One part computes, and one queries its database. One drives whole gateways and waits for them to recover. One mostly waits
 for control planes, processes and a browser. Together they keep two cores busy, and no test uses a server of another
 part.
 """
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO
 
 PROJECT = Path(__file__).resolve().parent.parent
-COMPUTES = ("engine", "rooms", "house", "devtools", "concurrency")
+COMPUTES = ("engine", "house", "devtools", "concurrency")
+QUERIES = ("rooms",)
 WHOLE_GATEWAYS = ("faults", "journeys")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
@@ -34,7 +35,8 @@ def main() -> int:
 def parts() -> tuple[Sequence[str], ...]:
     """The folders of each part; a folder not named here belongs to the last part, the one that waits."""
     folders = {path.parent.name for path in (PROJECT / "tests").glob("*/__init__.py")}
-    return COMPUTES, WHOLE_GATEWAYS, sorted(folders.difference(COMPUTES, WHOLE_GATEWAYS))
+    named = (COMPUTES, QUERIES, WHOLE_GATEWAYS)
+    return *named, sorted(folders.difference(*named))
 
 
 class Part:
