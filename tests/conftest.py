@@ -2,6 +2,7 @@
 
 import pytest
 from django.conf import settings as django_settings
+from django.contrib.staticfiles.storage import staticfiles_storage
 from django.core.management import call_command
 from django.db.backends.base.operations import BaseDatabaseOperations as DatabaseOperations
 from hypothesis import settings
@@ -43,6 +44,8 @@ def static_files_are_collected():
     They are looked up when they are asked for: to list them for each of Django's test clients adds up to minutes.
     """
     call_command("collectstatic", interactive=False, verbosity=0)
+    # Another part of the suite may have collected them while this process had the manifest of before in its hands.
+    staticfiles_storage.hashed_files, staticfiles_storage.manifest_hash = staticfiles_storage.load_manifest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(django_settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         yield
