@@ -1,9 +1,9 @@
 """Runs the whole suite in four concurrent parts, each with its own servers: `python -m devtools.parts`, which `make
 test` runs.
 
-One part computes, and one queries its database. One drives whole gateways and waits for them to recover. One mostly waits
-for control planes, processes and a browser. Together they keep two cores busy, and no test uses a server of another
-part.
+One part computes, and one queries its database. One drives whole gateways and waits for them to recover. One mostly
+waits for control planes, processes and a browser. Together they keep two cores busy, and no test uses a server of
+another part.
 """
 
 import os

@@ -69,15 +69,17 @@ def unseen_runs(job: Tally, pods: Sequence[Known]) -> list[Unseen]:
         return []
     gaps = _gaps(job, pods)
     found: list[Unseen] = []
-    waited = sorted((pod for pod in pods if pod.held_from is None and pod.last_seen_at), key=lambda pod: pod.index)
-    for pod in waited[:missing]:
+    waited = sorted((pod for pod in pods if pod.held_from is None and pod.last_seen_at), key=lambda pod: pod.index)[
+        :missing
+    ]
+    for pod in waited:
         gap = _take_longest(gaps, [pod.place])
         if gap is not None:
             started_at = max(gap.since, gap.until - LONGEST_WAITED, pod.last_seen_at or gap.since)
             found.append(Unseen(pod.uid, pod.index, pod.place, min(started_at, gap.until), gap.until))
     seen = {pod.index for pod in pods}
     never_seen = [index for index in range(job.indices) if index not in seen]
-    for index in never_seen[: missing - len(waited[:missing])]:
+    for index in never_seen[: missing - len(waited)]:
         gap = _take_longest(gaps, [index] if job.indices <= job.places else range(job.places))
         if gap is not None:
             found.append(Unseen("", index, gap.place, gap.since, gap.until))

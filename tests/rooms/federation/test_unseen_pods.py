@@ -1,0 +1,115 @@
+"""Pods that ran while no observer watched: billed as their Job reports them, called an estimate, and never more than asked."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from billing.models import UsageSegment
+from clusters.drivers import JobSeen
+from federation import operations
+from federation.models import Attempt, JobEvent, PodRun
+from federation.operations import Observations, record_observations
+from foundation.clock import now
+from tests.live import place
+from tests.rooms.federation.test_hostile_reports import make_attempt, metered, pod_of, report
+from tests.rooms.federation.test_settlement import Member, held, members, settle_now, standing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+assert members  # a fixture
+
+
+def counted(attempt, *, outcome="failed", pods=1, minutes=30):
+    """The cluster says that the Job ended so many minutes after its release, and how many of its pods had ended."""
+    remote = attempt.remote_objects.get()
+    began_at = attempt.released_at.replace(microsecond=0)
+    seen = JobSeen(
+        attempt.namespace, remote.name, remote.uid, {}, False, outcome, "", "", began_at + timedelta(minutes=minutes), False,
+        began_at, pods,
+    )  # fmt: skip
+    record_observations(attempt.cluster_id, Observations(jobs=[seen]))
+
+
+@pytest.mark.parametrize("outcome", ["failed", "succeeded"])
+def test_a_pod_that_ran_and_was_deleted_while_nobody_watched_is_billed_as_its_job_tells_and_called_an_estimate(
+    members, outcome
+):
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    counted(attempt, outcome=outcome)
+    settle_now()
+    assert standing(attempt) == (True, "posted")
+    assert metered(attempt) == pytest.approx(2 * 0.5)
+    assert set(UsageSegment.objects.values_list("is_estimated", flat=True)) == {True}
+    assert attempt.started_at is not None
+    assert "1 of its pods" in JobEvent.objects.get(attempt=attempt, kind="estimated").message
+
+
+def test_a_pod_that_was_seen_waiting_and_vanished_from_a_list_is_billed_as_its_job_tells(members):
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    report(attempt.cluster, pod_of(attempt, phase="Pending", started_at=None))
+    PodRun.objects.update(observed_at=attempt.released_at + timedelta(minutes=1))
+    counted(attempt, minutes=6)
+    settle_now()
+    assert standing(attempt) == (True, "posted")
+    assert metered(attempt) == pytest.approx(2 * 5 / 60, abs=0.002)
+
+
+def test_a_pod_that_was_deleted_before_our_eyes_without_having_begun_is_not_billed(members):
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    pod = pod_of(attempt, phase="Pending", started_at=None)
+    report(attempt.cluster, pod, gone_pods=[pod.uid])
+    counted(attempt)
+    settle_now()
+    assert standing(attempt) == (True, "voided")
+
+
+def test_a_pod_that_vanished_ran_no_longer_than_its_job(members):
+    attempt = held(make_attempt())
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    report(attempt.cluster, pod_of(attempt))
+    PodRun.objects.update(observed_at=attempt.released_at + timedelta(minutes=2))
+    counted(attempt, minutes=31)
+    settle_now()
+    assert standing(attempt) == (True, "posted")
+    assert metered(attempt) == pytest.approx(2 * 0.5)
+    assert JobEvent.objects.filter(attempt=attempt, kind="estimated").count() == 1
+
+
+def test_a_cluster_that_says_a_million_pods_ended_is_billed_for_those_that_were_asked_for(members):
+    attempt = held(make_attempt(pods=3))
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    counted(attempt, pods=1_000_000, minutes=100_000)
+    settle_now()
+    assert standing(attempt) == (True, "posted")
+    assert metered(attempt) <= 3 * 2 * 2.01
+
+
+def test_a_gang_that_was_seen_in_part_is_billed_whole(members):
+    attempt = held(make_attempt(pods=3))
+    members[attempt.cluster_id] = Member(attempt.cluster.identity)
+    seen = pod_of(attempt, index=1)
+    report(
+        attempt.cluster, replace(seen, phase="Failed", finished_at=seen.started_at + timedelta(minutes=29), exit_code=1)
+    )
+    counted(attempt, pods=3)
+    settle_now()
+    assert PodRun.objects.count() == 3
+    assert metered(attempt) == pytest.approx(2 * (29 + 30 + 30) / 60)
+
+
+def test_what_is_cancelled_while_no_observer_watches_is_billed_for_what_ran(cluster, submitter):
+    job, attempt = place(submitter, seconds=100_000)
+    operations.dispatch_attempts()
+    operations.request_cancellation(submitter, job.id)
+    deadline = now() + timedelta(seconds=30)
+    while not Attempt.objects.filter(finished_at__isnull=False).exists():
+        assert now() < deadline
+        operations.dispatch_attempts()
+    settle_now()
+    attempt.refresh_from_db()
+    assert attempt.state == "cancelled"
+    assert PodRun.objects.get(attempt=attempt).started_at is not None
+    assert standing(attempt) == (True, "posted")
