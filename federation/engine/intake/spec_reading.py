@@ -4,6 +4,8 @@ Reading is strict and complete: every field is typed, bounded and checked agains
 fields at fault. `read_spec(spec_json(spec), rules) == spec`.
 """
 
+from collections.abc import Callable
+
 from federation.engine import names
 from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.model import LEVELS, Constraints, GpuRequest, Tier, Topology
@@ -149,32 +151,25 @@ def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> Pod
 
 
 def _read_cpu(fields: Fields) -> int:
-    text = fields.quantity("cpu")
-    try:
-        amount = millicores(text) if text else MIN_CPU_MILLICORES
-    except NotAQuantity as error:
-        fields.fault("cpu", "bad_quantity", str(error))
-        return MIN_CPU_MILLICORES
-    if not MIN_CPU_MILLICORES <= amount <= MAX_CPU_MILLICORES:
-        fields.fault(
-            "cpu", "out_of_range", f"must be between {cpu_text(MIN_CPU_MILLICORES)} and {cpu_text(MAX_CPU_MILLICORES)}"
-        )
-    return amount
+    return _read_amount(fields, "cpu", millicores, cpu_text, MIN_CPU_MILLICORES, MAX_CPU_MILLICORES)
 
 
 def _read_memory(fields: Fields) -> int:
-    text = fields.quantity("memory")
+    return _read_amount(fields, "memory", whole_bytes, memory_text, MIN_MEMORY_BYTES, MAX_MEMORY_BYTES)
+
+
+def _read_amount(
+    fields: Fields, name: str, parse: Callable[[str], int], shown: Callable[[int], str], least: int, most: int
+) -> int:
+    """A required quantity within bounds, in the base unit of `parse`."""
+    text = fields.quantity(name)
     try:
-        amount = whole_bytes(text) if text else MIN_MEMORY_BYTES
+        amount = parse(text) if text else least
     except NotAQuantity as error:
-        fields.fault("memory", "bad_quantity", str(error))
-        return MIN_MEMORY_BYTES
-    if not MIN_MEMORY_BYTES <= amount <= MAX_MEMORY_BYTES:
-        fields.fault(
-            "memory",
-            "out_of_range",
-            f"must be between {memory_text(MIN_MEMORY_BYTES)} and {memory_text(MAX_MEMORY_BYTES)}",
-        )
+        fields.fault(name, "bad_quantity", str(error))
+        return least
+    if not least <= amount <= most:
+        fields.fault(name, "out_of_range", f"must be between {shown(least)} and {shown(most)}")
     return amount
 
 
