@@ -123,11 +123,16 @@ def nearest_message(reasons: Sequence[Reason]) -> str:
     )
 
 
+ONE = 1000
+"""One core, or one GPU, in thousandths."""
+
+
 def quantity(resource: str, amount: int) -> str:
     """An amount of a quota resource in the unit that users use."""
     if resource == "memory":
         return f"{_number(amount, MIB_PER_GIB)} GiB"
-    return f"{_number(amount, 1000)} {'cores' if resource == 'cpu' else 'GPU'}"
+    unit = "core" if resource == "cpu" else "GPU"
+    return f"{_number(amount, ONE)} {unit if amount == ONE else f'{unit}s'}"
 
 
 def _number(amount: int, per_unit: int) -> str:
@@ -340,10 +345,11 @@ def kind_of(pod_set: PodSetRequest) -> str:
 
 
 def asked_of(pod_set: PodSetRequest) -> str:
-    """What one pod requests: `8 H100-80GB`, `0.5 of a time-sliced GPU`, `16 cores and 64 GiB`."""
+    """What one pod requests: `8 H100-80GB`, `8 GPUs`, `0.5 of a time-sliced GPU`, `16 cores and 64 GiB`."""
     gpu = pod_set.gpu
     if gpu is None:
         return f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
     if gpu.fraction_milli:
         return f"{_number(gpu.fraction_milli, 1000)} of a {kind_of(pod_set)}"
-    return f"{gpu.count} {kind_of(pod_set)}"
+    kind = kind_of(pod_set)
+    return f"{gpu.count} {kind}s" if gpu.count > 1 and kind.endswith("GPU") and not gpu.mig else f"{gpu.count} {kind}"

@@ -32,7 +32,7 @@ def test_offers_follow_what_is_typed(window, admin, south):
     fill(w, **{"Number per pod": "8"})
     status.filter(has_text="It would start now on north; there is room on one cluster.").wait_for()
     offers.get_by_text("Why not elsewhere (1)").click()
-    assert offers.get_by_text("needs 8 GPU on one node").is_visible()
+    assert offers.get_by_text("needs 8 GPUs on one node").is_visible()
     w.page.get_by_label("Number per pod").fill("many")
     status.filter(has_text="the form is not complete").wait_for()
     assert offers.get_by_text("must be a whole number").is_visible()

@@ -239,7 +239,7 @@ def test_what_cannot_be_booked_says_what_is_missing_on_each_cluster():
         Reason(
             "c1",
             "not_enough_free",
-            "has room for 1 of 2; for the next: needs 8 GPU on one node; none is free; nodes that cannot be used: 1 reserved by another",
+            "has room for 1 of 2; for the next: needs 8 GPUs on one node; none is free; nodes that cannot be used: 1 reserved by another",
         ),
         Reason("c2", "cordoned", "an administrator has cordoned it: it takes no new jobs"),
         Reason("c3", "no_such_model", "has no GPU", is_for_good=True),

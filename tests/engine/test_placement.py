@@ -240,7 +240,7 @@ def test_quota_is_kept_on_the_whole_path():
     (wait,) = decisions.waits
     assert wait.code == "waiting_for_quota"
     assert reasons(wait) == {"c1": "quota_reached"}
-    assert wait.message == "needs 4 GPU; acme has 2 GPU left of its 10 GPU"
+    assert wait.message == "needs 4 GPUs; acme has 2 GPUs left of its 10 GPUs"
 
 
 def test_a_limit_on_one_cluster_sends_the_job_to_another():

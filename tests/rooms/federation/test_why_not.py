@@ -101,7 +101,7 @@ def test_a_job_that_fits_nowhere_is_told_so_once_a_reason(user, client):
     }
     answer = client.post("/jobs/new/", form)
     assert answer.status_code == 422
-    assert answer.content.decode().count("needs 9 GPU on one node") == 1
+    assert answer.content.decode().count("needs 9 GPUs on one node") == 1
 
 
 @pytest.mark.django_db
