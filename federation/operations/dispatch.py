@@ -14,6 +14,7 @@ was requested earlier wins. No transaction is open during calls to a cluster.
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
@@ -26,7 +27,13 @@ from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
 from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of
 from federation.models import Attempt, RemoteObject
-from federation.queries.claimed_attempts import ClaimedAttempt, claimed_attempts, due_clusters, is_being_visited
+from federation.queries.claimed_attempts import (
+    ClaimedAttempt,
+    DueCluster,
+    claimed_attempts,
+    due_clusters,
+    is_being_visited,
+)
 from foundation.crash import crash_point
 from foundation.pipelines import one_round_trip
 from foundation.transactions import retried
@@ -68,27 +75,30 @@ def dispatch_attempts(turn: Turn | None = None) -> int:
     return ROUNDS.go(turn or endless_turn())
 
 
-def _dispatch_to_cluster(cluster_id: UUID) -> Brought:
+def _dispatch_to_cluster(cluster: DueCluster) -> Brought:
     """Visits the attempts of one claim. If the cluster does not answer, the rest of its queue waits."""
     with transaction.atomic():
-        claim = claim_due_attempts(cluster_id, BATCH)
+        claim = claim_due_attempts(cluster.id, BATCH)
     if not claim.attempt_ids:
         return Brought(0, is_answering=True)
     crash_point("claimed")
-    return Brought(len(claim.attempt_ids), is_answering=_visit(cluster_id, claim))
+    return Brought(len(claim.attempt_ids), is_answering=_visit(cluster, claim))
 
 
 ROUNDS = Rounds("dispatch", due_clusters, _dispatch_to_cluster, is_being_visited)
 
 
-def _visit(cluster_id: UUID, claim: Claim) -> bool:
+def _visit(cluster: DueCluster, claim: Claim) -> bool:
     """Whether the cluster answered at all; if not, the rest of its queue waits."""
+    cluster_id = cluster.id
     attempts = claimed_attempts(claim.attempt_ids)
     stops = [attempt for attempt in attempts if attempt.must_stop]
     starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
     ordered = [attempt for attempt in attempts if not attempt.must_stop and attempt.is_released]
     try:
         driver = clusters.queries.driver_of(cluster_id)
+        if cluster.is_slow:
+            connection.close()
         outcomes = stop_all(driver, stops) + order_all(driver, ordered)
         outcomes += create_all(driver, [attempt for attempt in starts if attempt.state == AttemptState.RESERVED])
         crash_point("created")
@@ -176,9 +186,7 @@ def _record(claim: Claim, outcomes: Sequence[Outcome]) -> None:
     _withdraw(claim, [outcome for outcome in outcomes if isinstance(outcome, Withdrawn)])
     _let_run(claim, [outcome for outcome in outcomes if isinstance(outcome, Underway)])
     end_attempts(endings)
-    for outcome in outcomes:
-        if isinstance(outcome, Failed):
-            _postpone(claim, outcome)
+    _postpone(claim, [outcome for outcome in outcomes if isinstance(outcome, Failed)])
 
 
 @retried
@@ -273,11 +281,28 @@ def _seconds_from_now(seconds: float) -> CombinedExpression:
     return Now() + timedelta(seconds=seconds)
 
 
-def _postpone(claim: Claim, outcome: Failed) -> None:
-    """The result is unknown or nothing was done: repeats the same visit later, with growing pauses."""
-    row = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token)
-    tries = row.values_list("tries", flat=True).first() or 1
-    seconds = min(0.25 * 2 ** min(tries, 10), MAX_BACKOFF_SECONDS)
-    if isinstance(outcome.error, Throttled):
-        seconds = max(seconds, outcome.error.retry_after_seconds)
-    row.update(next_action_at=_seconds_from_now(seconds), claim_expires_at=None, end_message=outcome.error.reason[:300])
+POSTPONE = """
+UPDATE federation_attempt AS attempt
+   SET next_action_at = now() + make_interval(
+           secs => greatest(least(0.25 * 2 ^ least(attempt.tries, 10), %(most)s), failed.retry_after)),
+       claim_expires_at = NULL,
+       end_message = failed.reason
+  FROM unnest(%(ids)s::uuid[], %(retry_after)s::float[], %(reasons)s::text[]) AS failed (id, retry_after, reason)
+ WHERE attempt.id = failed.id AND attempt.claim_token = %(token)s
+"""
+
+
+def _postpone(claim: Claim, failed: Sequence[Failed]) -> None:
+    """The results are unknown or nothing was done: repeats the same visits later, with growing pauses."""
+    if not failed:
+        return
+    errors = [outcome.error for outcome in failed]
+    values: dict[str, Any] = {
+        "most": MAX_BACKOFF_SECONDS,
+        "ids": [outcome.attempt_id for outcome in failed],
+        "retry_after": [error.retry_after_seconds if isinstance(error, Throttled) else 0.0 for error in errors],
+        "reasons": [error.reason[:300] for error in errors],
+        "token": claim.token,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(POSTPONE, values)

@@ -99,15 +99,16 @@ def _is_claimed(cluster_id: UUID) -> bool:
     return ClusterUpkeep.objects.filter(cluster_id=cluster_id, compare_claimed_until__gt=Now()).exists()
 
 
-def _compare(cluster_id: UUID) -> Brought:
+def _compare(cluster: DueCluster) -> Brought:
     """Compares one cluster. A new list that arrives meanwhile makes the cluster due again."""
+    cluster_id = cluster.id
     with connection.cursor() as cursor:
         cursor.execute(CLAIM, [cluster_id, PERIOD_SECONDS, CLAIM_SECONDS])
         if not cursor.rowcount:
             return Brought(0, is_answering=True)
     ours = ClusterUpkeep.objects.filter(cluster_id=cluster_id)
     try:
-        _reconcile(cluster_id)
+        _reconcile(cluster)
     except DriverError as error:
         logger.warning("cluster %s could not be compared: %s", cluster_id, error.reason)
         ours.update(compare_claimed_until=None)
@@ -119,10 +120,12 @@ def _compare(cluster_id: UUID) -> Brought:
 ROUNDS = Rounds("compare", _due_clusters, _compare, _is_claimed)
 
 
-def _reconcile(cluster_id: UUID) -> None:
-    listed_at = database_now()
+def _reconcile(cluster: DueCluster) -> None:
+    cluster_id, listed_at = cluster.id, database_now()
     driver = clusters.queries.driver_of(cluster_id)
     identity = Cluster.objects.values_list("identity", flat=True).get(id=cluster_id)
+    if cluster.is_slow:
+        connection.close()
     seen = run(_list(driver, identity), timeout_seconds=LIST_SECONDS)
     rows = _rows(seen)
     if standstill := open_standstill():

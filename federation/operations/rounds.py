@@ -1,12 +1,15 @@
 """Visits clusters, several at a time: one that hangs does not delay the others.
 
-Each visit has its own thread and an exclusive right to its cluster, so that concurrent workers share the work. A
-limited number of visits run side by side. A slow visit stops counting among them, and its cluster is remembered for a
-while: further visits to it use a small separate limit. The right only saves work; claims decide what a visitor may
-write. So a right whose holder has no valid claim is ignored.
+Each visit has its own thread. A limited number of visits run side by side. A cluster that keeps a visit waiting is
+marked as slow: its visit stops counting among the others, and until one is answered quickly, its further visits use a
+small limit of their own and hold no database connection while they wait. No round waits for them.
+
+One visitor at a time is at a cluster, so that concurrent workers share the work. This right only saves work; claims
+decide what a visitor may write. So a right whose holder has no valid claim is ignored.
 """
 
 import logging
+import os
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -25,9 +28,12 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 8
 SLOW_AT_ONCE = 4
 MOST_THREADS = 32
-"""Visits that hang at the same time, plus `AT_ONCE`."""
+"""`AT_ONCE`, `SLOW_AT_ONCE`, and visits that hang at clusters which were not known as slow."""
 SLOW_AFTER_SECONDS = 3.0
-SLOW_FOR_SECONDS = 60.0
+SLOW_FOR_SECONDS = 600.0
+"""A slow cluster is visited more often than this: its mark ends by a quick answer, or if nothing is due there."""
+SLOW_STAY_SECONDS = 0.2
+"""How long a round waits for a visit to a slow cluster: one that answers again does not delay the next slow one."""
 LOOK_AROUND_SECONDS = 0.1
 PAUSE_SECONDS = 1.0
 """The delay before another visit to a cluster whose right another visitor has, or that does not answer."""
@@ -41,46 +47,87 @@ class Brought:
     is_answering: bool
 
 
+NOTHING = Brought(0, is_answering=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """A kind of visit. `is_claimed`: whether the cluster has a valid claim."""
+    """A kind of visit. A visit to a slow cluster must not keep its database connection open during calls.
+    `is_claimed`: whether the cluster has a valid claim.
+    """
 
     kind: str
     due: Callable[[], Sequence[DueCluster]]
-    visit: Callable[[UUID], Brought]
+    visit: Callable[[DueCluster], Brought]
     is_claimed: Callable[[UUID], bool]
 
     def go(self, turn: Turn) -> int:
         """The sum of the visits' counts. Visits begin while the turn lasts and something is due.
 
-        At the end, visits that hang are left to their threads, unless the turn is endless.
+        Visits to slow clusters are left to their threads, unless the turn is endless.
         """
         return _Round(self, turn, kept_threads(self.kind, MOST_THREADS)).go()
 
-    def visit_with_right(self, under_way: "_UnderWay") -> Brought | None:
-        """The result of the visit; None if another visitor has the right."""
-        under_way.began = monotonic()
+    def visit_and_mark(self, under_way: "_UnderWay") -> Brought:
+        """The result of the visit; nothing if another visitor is there, or if the visit failed."""
+        cluster = under_way.cluster
         try:
-            with advisory.held(advisory.Kind.VISITS, f"{self.kind}:{under_way.cluster_id}") as is_ours:
-                if not is_ours and self.is_claimed(under_way.cluster_id):
-                    return None
-                return self.visit(under_way.cluster_id)
+            under_way.began = monotonic()
+            brought = self._visit_alone(cluster)
+            if monotonic() - under_way.began > SLOW_AFTER_SECONDS:
+                self.mark(cluster.id, SLOW_FOR_SECONDS)
+            elif cluster.is_slow and brought.is_answering:
+                self.mark(cluster.id, 0)
+        except Exception:
+            # One cluster's failure must not affect the others.
+            logger.exception("cluster %s: %s failed", cluster.id, self.kind)
+            return NOTHING
         finally:
-            under_way.took = monotonic() - under_way.began
+            if cluster.is_slow:
+                connection.close()
+        return brought
+
+    def _visit_alone(self, cluster: DueCluster) -> Brought:
+        if cluster.is_slow:  # a session's lock would need a connection all the time
+            return NOTHING if self.is_claimed(cluster.id) else self.visit(cluster)
+        with advisory.held(advisory.Kind.VISITS, f"{self.kind}:{cluster.id}") as is_ours:
+            return self.visit(cluster) if is_ours or not self.is_claimed(cluster.id) else NOTHING
+
+    def mark(self, cluster_id: UUID, seconds: float) -> None:
+        """Marks the cluster as slow for `seconds`; 0 means not any more."""
+        column = f"slow_{self.kind}_until"
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"INSERT INTO federation_clusterupkeep AS upkeep (cluster_id, {column})"  # noqa: S608 - our own column
+                " VALUES (%s, clock_timestamp() + make_interval(secs => %s))"
+                f" ON CONFLICT (cluster_id) DO UPDATE SET {column} = excluded.{column}",
+                [cluster_id, seconds],
+            )
 
 
 @dataclass(slots=True)
 class _UnderWay:
-    cluster_id: UUID
-    was_slow: bool
+    kind: str
+    cluster: DueCluster
     began: float | None = None
     """None while it waits for a thread."""
-    took: float | None = None
     is_marked: bool = False
 
     @property
-    def is_slow(self) -> bool:
-        return self.began is not None and (self.took or monotonic() - self.began) > SLOW_AFTER_SECONDS
+    def hangs(self) -> bool:
+        return self._lasts_longer_than(SLOW_AFTER_SECONDS)
+
+    @property
+    def may_be_left(self) -> bool:
+        return self._lasts_longer_than(SLOW_STAY_SECONDS if self.cluster.is_slow else SLOW_AFTER_SECONDS)
+
+    def _lasts_longer_than(self, seconds: float) -> bool:
+        return self.began is not None and monotonic() - self.began > seconds
+
+
+_left_behind: dict[Future[Brought], _UnderWay] = {}
+"""Visits in this process that outlast their round."""
+os.register_at_fork(after_in_child=_left_behind.clear)
 
 
 @dataclass(slots=True)
@@ -88,7 +135,7 @@ class _Round:
     rounds: Rounds
     turn: Turn
     threads: DatabaseThreads
-    _visits: dict[Future[Brought | None], _UnderWay] = field(default_factory=dict)
+    _visits: dict[Future[Brought], _UnderWay] = field(default_factory=dict)
     _not_before: dict[UUID, float] = field(default_factory=dict)
     _visited_at: dict[UUID, float] = field(default_factory=dict)
     _total: int = 0
@@ -102,15 +149,25 @@ class _Round:
                 self._withdraw_those_that_wait()
             elif waiting:
                 self.turn.ask_for_help()
-            if all(one.is_slow and not self.turn.is_endless for one in self._visits.values()):
+            if self._is_done():
+                self._leave_behind()
                 return self._total
             wait(self._visits, timeout=LOOK_AROUND_SECONDS, return_when=FIRST_COMPLETED)
             self._collect()
 
+    def _is_done(self) -> bool:
+        if self.turn.is_endless:
+            return not self._visits
+        return all(one.may_be_left for one in self._visits.values())
+
+    def _present(self) -> list[_UnderWay]:
+        """All visits of this kind in this process."""
+        return [*self._visits.values(), *(one for one in list(_left_behind.values()) if one.kind == self.rounds.kind)]
+
     def _all_due(self) -> list[DueCluster]:
         at = monotonic()
-        underway = {one.cluster_id for one in self._visits.values()}
-        due = [one for one in self.rounds.due() if one.id not in underway and self._not_before.get(one.id, 0.0) <= at]
+        present = {one.cluster.id for one in self._present()}
+        due = [one for one in self.rounds.due() if one.id not in present and self._not_before.get(one.id, 0.0) <= at]
         # At random, then the least recently visited: no cluster waits for others that always have more work.
         random.shuffle(due)
         return sorted(due, key=lambda one: self._visited_at.get(one.id, 0.0))
@@ -118,16 +175,16 @@ class _Round:
     def _begin(self) -> list[DueCluster]:
         """Begins the visits that the limits allow; returns the answering clusters for which there is no room."""
         left = {False: AT_ONCE, True: SLOW_AT_ONCE}
-        for one in self._visits.values():
-            if one.was_slow or not one.is_slow:
-                left[one.was_slow] -= 1
+        for one in self._present():
+            if one.cluster.is_slow or not one.hangs:
+                left[one.cluster.is_slow] -= 1
         waiting = []
         for cluster in self._all_due():
             if left[cluster.is_slow] > 0:
                 left[cluster.is_slow] -= 1
-                under_way = _UnderWay(cluster.id, cluster.is_slow)
+                under_way = _UnderWay(self.rounds.kind, cluster)
                 self._visited_at[cluster.id] = monotonic()
-                self._visits[self.threads.submit(self.rounds.visit_with_right, under_way)] = under_way
+                self._visits[self.threads.submit(self.rounds.visit_and_mark, under_way)] = under_way
             elif not cluster.is_slow:
                 waiting.append(cluster)
         return waiting
@@ -137,38 +194,21 @@ class _Round:
             one = self._visits.pop(future)
             if future.cancelled():
                 continue
-            if error := future.exception():
-                # One cluster's failure must not affect the others.
-                logger.error("cluster %s: %s failed", one.cluster_id, self.rounds.kind, exc_info=error)
-            brought = None if error else future.result()
-            if brought is None or not brought.is_answering:
-                self._not_before[one.cluster_id] = monotonic() + PAUSE_SECONDS
-            if one.is_slow:
-                self._mark(one)
-            elif one.was_slow and brought is not None and brought.is_answering:
-                _remember(self.rounds.kind, one.cluster_id, 0)
-            self._total += brought.count if brought else 0
+            brought = future.result()
+            if not brought.is_answering:
+                self._not_before[one.cluster.id] = monotonic() + PAUSE_SECONDS
+            self._total += brought.count
         for one in self._visits.values():
-            if one.is_slow:
-                self._mark(one)
-
-    def _mark(self, one: _UnderWay) -> None:
-        if not one.is_marked:
-            one.is_marked = True
-            _remember(self.rounds.kind, one.cluster_id, SLOW_FOR_SECONDS)
+            if one.hangs and not one.cluster.is_slow and not one.is_marked:
+                one.is_marked = True
+                self.rounds.mark(one.cluster.id, SLOW_FOR_SECONDS)
 
     def _withdraw_those_that_wait(self) -> None:
         for future in self._visits:
             future.cancel()
 
-
-def _remember(kind: str, cluster_id: UUID, seconds: float) -> None:
-    """Marks the cluster as slow for `seconds`; 0 means not any more."""
-    column = f"slow_{kind}_until"
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO federation_clusterupkeep AS upkeep (cluster_id, {column})"  # noqa: S608 - our own column
-            " VALUES (%s, clock_timestamp() + make_interval(secs => %s))"
-            f" ON CONFLICT (cluster_id) DO UPDATE SET {column} = excluded.{column}",
-            [cluster_id, seconds],
-        )
+    def _leave_behind(self) -> None:
+        self._collect()
+        for future, one in self._visits.items():
+            _left_behind[future] = one
+            future.add_done_callback(lambda done: _left_behind.pop(done, None))

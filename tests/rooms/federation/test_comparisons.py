@@ -68,11 +68,11 @@ def test_a_list_that_comes_during_a_comparison_has_the_cluster_compared_once_mor
     listed = []
     reconcile = reconciliation._reconcile
 
-    def listed_anew_meanwhile(cluster_id):
-        reconcile(cluster_id)
+    def listed_anew_meanwhile(cluster):
+        reconcile(cluster)
         if not listed:
-            operations.ask_for_reconciliation(cluster_id)
-        listed.append(cluster_id)
+            operations.ask_for_reconciliation(cluster.id)
+        listed.append(cluster.id)
 
     monkeypatch.setattr(reconciliation, "_reconcile", listed_anew_meanwhile)
     operations.ask_for_reconciliation(fleet[0].id)
@@ -85,10 +85,10 @@ def test_clusters_are_compared_while_others_hang(fleet, monkeypatch):
     reconcile, released = reconciliation._reconcile, threading.Event()
     hanging = {one.id for one in fleet[:9]}
 
-    def compare(cluster_id):
-        if cluster_id in hanging:
+    def compare(cluster):
+        if cluster.id in hanging:
             released.wait(30)
-        reconcile(cluster_id)
+        reconcile(cluster)
 
     monkeypatch.setattr(reconciliation, "_reconcile", compare)
     try:

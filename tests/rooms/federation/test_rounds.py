@@ -1,5 +1,6 @@
 """Going round clusters: those that hang cost the others nothing, none is visited by two, and a turn ends."""
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -8,9 +9,10 @@ import pytest
 from django.db import connection, connections
 from django.db.models.functions import Now
 
+from clusters.drivers.simulated import SimulatedDriver
 from federation import operations
 from federation.models import Attempt, ClusterUpkeep
-from federation.operations import rounds
+from federation.operations import dispatch, reconciliation, rounds
 from federation.operations.rounds import AT_ONCE, Brought, Rounds
 from federation.queries.claimed_attempts import DueCluster
 from foundation import advisory
@@ -31,7 +33,7 @@ def threads():
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(rounds, "SLOW_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr(rounds, "SLOW_AFTER_SECONDS", 0.5)
 
 
 class Fleet:
@@ -47,10 +49,18 @@ class Fleet:
         self.lock = threading.Lock()
 
     def due(self):
-        slow = set(ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).values_list("cluster_id", flat=True))
+        slow = self.marked()
         return [DueCluster(one, one in slow) for one in self.left]
 
-    def visit(self, cluster_id):
+    def mark(self, clusters):
+        for one in clusters:
+            Rounds("dispatch", self.due, self.visit, bool).mark(one, 60)
+
+    def marked(self):
+        return set(ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).values_list("cluster_id", flat=True))
+
+    def visit(self, cluster):
+        cluster_id = cluster.id
         with self.lock:
             self.visits[cluster_id] += 1
         if cluster_id in self.hanging:
@@ -60,7 +70,7 @@ class Fleet:
         self.at[cluster_id] = time.monotonic()
         return Brought(1, is_answering=True)
 
-    def go(self, turn, *, is_claimed=lambda _: True):
+    def go(self, turn, *, is_claimed=lambda _: False):
         return Rounds("dispatch", self.due, self.visit, is_claimed).go(turn)
 
 
@@ -71,8 +81,7 @@ def test_clusters_that_hang_cost_the_others_next_to_nothing_and_less_once_they_a
         fleet.go(Turn("dispatch", seconds=10))
         assert len(fleet.at) == 60
         assert max(fleet.at.values()) - began < 8
-        marked = ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).count()
-        assert marked >= 10
+        assert len(fleet.marked()) >= 10
         visits = sum(fleet.visits[one] for one in fleet.hanging)
         fleet.left.update(fleet.healthy)
         fleet.at.clear()
@@ -99,10 +108,90 @@ def test_a_turn_ends_while_clusters_hang_and_leaves_them_to_their_threads(impati
 
 def test_a_cluster_that_answers_again_counts_as_the_others():
     fleet = Fleet(healthy=1, hanging=0)
-    ClusterUpkeep.objects.create(cluster_id=fleet.healthy[0], slow_dispatch_until=Now())
-    rounds._remember("dispatch", fleet.healthy[0], 60)
-    assert fleet.go(Turn("dispatch")) == 1
-    assert not ClusterUpkeep.objects.filter(slow_dispatch_until__gt=Now()).exists()
+    fleet.mark(fleet.healthy)
+    fleet.go(Turn("dispatch"))
+    close_kept_threads()
+    assert fleet.visits == {fleet.healthy[0]: 1}
+    assert not fleet.marked()
+
+
+def test_a_round_ends_at_once_when_only_visits_to_slow_clusters_are_left():
+    fleet = Fleet(healthy=3, hanging=2)
+    fleet.mark(fleet.hanging)
+    try:
+        began = time.monotonic()
+        assert fleet.go(Turn("dispatch")) == 3
+        assert time.monotonic() - began < 2, "both hang for 20 s, and count as hanging only after 3"
+    finally:
+        fleet.released.set()
+
+
+def test_slow_clusters_have_few_visits_at_once_over_all_rounds_of_a_process():
+    fleet = Fleet(healthy=0, hanging=3 * rounds.SLOW_AT_ONCE)
+    fleet.mark(fleet.hanging)
+    try:
+        for _ in range(3):
+            fleet.go(Turn("dispatch", seconds=1))
+        time.sleep(0.2)
+        assert len(fleet.visits) == rounds.SLOW_AT_ONCE
+        assert set(fleet.visits.values()) == {1}
+    finally:
+        fleet.released.set()
+
+
+def test_a_slow_cluster_is_left_to_the_visitor_whose_claim_holds():
+    fleet = Fleet(healthy=1, hanging=0)
+    fleet.mark(fleet.healthy)
+    fleet.go(Turn("dispatch"), is_claimed=lambda _: True)
+    close_kept_threads()
+    assert not fleet.visits
+    fleet.go(Turn("dispatch"), is_claimed=lambda _: False)
+    close_kept_threads()
+    assert fleet.visits == {fleet.healthy[0]: 1}
+
+
+@pytest.mark.parametrize(
+    ("rounds_of", "method"), [(dispatch.ROUNDS, "create_job"), (reconciliation.ROUNDS, "list_jobs")]
+)
+def test_a_visit_to_a_slow_cluster_holds_no_database_connection_while_it_waits(
+    cluster, submitter, monkeypatch, rounds_of, method
+):
+    place(submitter, seconds=60)
+    rounds_of.mark(cluster.id, 60)
+    asked, answer = threading.Event(), threading.Event()
+    true = getattr(SimulatedDriver, method)
+
+    async def late(self, *args, **kwargs):
+        asked.set()
+        await asyncio.to_thread(answer.wait, 20)
+        return await true(self, *args, **kwargs)
+
+    monkeypatch.setattr(SimulatedDriver, method, late)
+    before = connections_of_others()
+    rounds_of.go(Turn())
+    try:
+        assert asked.wait(10)
+        eventually(lambda: connections_of_others() <= before)
+    finally:
+        answer.set()
+    close_kept_threads()
+    eventually(lambda: connections_of_others() <= before)
+    assert not ClusterUpkeep.objects.filter(**{f"slow_{rounds_of.kind}_until__gt": Now()}).exists()
+
+
+def connections_of_others():
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return cursor.fetchone()[0]
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_when_a_turn_is_over_nothing_new_is_begun_and_what_is_left_is_told():
@@ -123,8 +212,8 @@ def test_whoever_is_stopped_begins_nothing_new():
 def test_every_cluster_comes_round_however_much_the_others_have():
     fleet = Fleet(healthy=3 * AT_ONCE, hanging=0)
 
-    def visit(cluster_id):
-        fleet.visits[cluster_id] += 1
+    def visit(cluster):
+        fleet.visits[cluster.id] += 1
         time.sleep(0.01)
         return Brought(1, is_answering=True)  # and it always has more
 
@@ -136,14 +225,14 @@ def test_every_cluster_comes_round_however_much_the_others_have():
 def test_one_cluster_whose_visit_fails_does_not_keep_the_others_from_theirs():
     fleet = Fleet(healthy=12, hanging=0)
     visit, broken = fleet.visit, fleet.healthy[0]
-    fleet.visit = lambda cluster_id: visit(cluster_id) if cluster_id != broken else 1 // 0
+    fleet.visit = lambda cluster: visit(cluster) if cluster.id != broken else 1 // 0
     assert fleet.go(Turn("dispatch", seconds=10)) == 11
 
 
 def test_others_are_asked_to_join_when_there_is_more_than_one_process_takes_on_at_once():
     fleet = Fleet(healthy=AT_ONCE + 1, hanging=0)
     visit = fleet.visit
-    fleet.visit = lambda cluster_id: (time.sleep(0.1), visit(cluster_id))[1]
+    fleet.visit = lambda cluster: (time.sleep(0.1), visit(cluster))[1]
     fleet.go(Turn("dispatch"))
     assert [row.topic for row in OutboxMessage.objects.all()] == ["dispatch.more"]
 
