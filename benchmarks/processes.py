@@ -58,7 +58,12 @@ class Gateway:
         own = {"DATABASE_URL": database_url(), "SWITCHYARD_HOME": str(self.home), "SWITCHYARD_LOG_LEVEL": "ERROR"}
         with (self.home / f"{name}.log").open("ab") as sink:
             started = subprocess.Popen(
-                [sys.executable, *COMMANDS[name]], cwd=PROJECT, env={**os.environ, **own}, stdout=sink, stderr=sink
+                # It ends with us, however we end.
+                ["setpriv", "--pdeathsig", "TERM", sys.executable, *COMMANDS[name]],
+                cwd=PROJECT,
+                env={**os.environ, **own},
+                stdout=sink,
+                stderr=sink,
             )
         process = psutil.Process(started.pid)
         self.processes.append((name, process))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
 
 from clusters.models import Cluster
 from federation.engine.names import object_name
@@ -58,7 +58,8 @@ def pile_up(pattern: Attempt, clusters: Sequence[Cluster], count: int) -> None:
         "attempts": [attempt_id for _, attempt_id in made],
         "names": [object_name(attempt_id, 0) for _, attempt_id in made],
     }
-    with connection.cursor() as cursor:
+    # A dispatcher that runs meanwhile must not see attempts without their objects.
+    with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(OFFER, asked)
         cursor.execute(COPY, asked)
         cursor.execute(COPY_OBJECTS, asked)
