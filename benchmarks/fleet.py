@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
 from django.db.models import F
 
 from benchmarks import report
@@ -70,13 +70,20 @@ class Fleet:
         return jobs // len(self.healthy) * len(self.healthy) / (time.perf_counter() - began)
 
     def _forget(self) -> None:
-        """Deletes the last phase's attempts, with a retry if the observer writes to one of them meanwhile."""
+        """Deletes the last phase's attempts, with a retry if the observer writes to one of them meanwhile, and their
+        objects on the members: each phase begins with the same fleet.
+        """
         from federation.models import Attempt  # noqa: PLC0415 - models come after django.setup()
 
-        while True:
+        is_done = False
+        while not is_done:
             with suppress(IntegrityError):
                 Attempt.objects.exclude(id=self.pattern.id).delete()
-                return
+                is_done = True
+        for member in self.healthy:
+            _empty(member)
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM ANALYZE")
 
     def steadily(self, seconds: int, hanging: "Sequence[Cluster]") -> list[float]:
         """Seconds from reserved to released of jobs that arrive evenly on the members that answer."""
@@ -95,6 +102,19 @@ class Fleet:
         wait_until(lambda: left_to_release(self.healthy) == 0, 300, "all that arrived is released")
         rows = Attempt.objects.filter(cluster__in=self.healthy).exclude(id=self.pattern.id)
         return [waited.total_seconds() for waited in rows.values_list(F("released_at") - F("reserved_at"), flat=True)]
+
+
+def _empty(member: "Cluster") -> None:
+    """Deletes all Jobs of a simulated member."""
+    from clusters.drivers.connections import run  # noqa: PLC0415 - models come after django.setup()
+    from clusters.queries import driver_of  # noqa: PLC0415 - likewise
+
+    async def delete_all() -> None:
+        for job in await driver.list_jobs():
+            await driver.delete_job(job.namespace, job.name, job.uid)
+
+    driver = driver_of(member.id)
+    run(delete_all(), timeout_seconds=60)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Visits clusters, several at a time: one that hangs does not delay the others.
 
-Each visit has its own thread. A limited number of visits run side by side. A cluster that keeps a visit waiting is
-marked as slow: its visit stops counting among the others, and until one is answered quickly, its further visits use a
-small limit of their own and hold no database connection while they wait. No round waits for them.
+Each visit has its own thread. A limited number of visits run side by side; one that hangs stops counting among them,
+and its cluster is marked as slow. Until a visit is answered quickly, further visits there use a small limit of their
+own and hold no database connection while they wait. No round waits for them.
 
 One visitor at a time is at a cluster, so that concurrent workers share the work. This right only saves work; claims
 decide what a visitor may write. So a right whose holder has no valid claim is ignored.
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 8
 SLOW_AT_ONCE = 4
 MOST_THREADS = 32
-"""`AT_ONCE`, `SLOW_AT_ONCE`, and visits that hang at clusters which were not known as slow."""
+"""`AT_ONCE`, `SLOW_AT_ONCE`, and visits that hang."""
 SLOW_AFTER_SECONDS = 3.0
 SLOW_FOR_SECONDS = 600.0
 """A slow cluster is visited more often than this: its mark ends by a quick answer, or if nothing is due there."""
@@ -175,9 +175,11 @@ class _Round:
     def _begin(self) -> list[DueCluster]:
         """Begins the visits that the limits allow; returns the answering clusters for which there is no room."""
         left = {False: AT_ONCE, True: SLOW_AT_ONCE}
-        for one in self._present():
-            if one.cluster.is_slow or not one.hangs:
+        present = self._present()
+        for one in present:
+            if not one.hangs:
                 left[one.cluster.is_slow] -= 1
+        left[True] = min(left[True], MOST_THREADS - AT_ONCE - len(present))
         waiting = []
         for cluster in self._all_due():
             if left[cluster.is_slow] > 0:

@@ -139,6 +139,36 @@ def test_slow_clusters_have_few_visits_at_once_over_all_rounds_of_a_process():
         fleet.released.set()
 
 
+def test_a_cluster_that_is_only_marked_as_slow_has_its_visit_beside_many_that_hang(impatient):
+    fleet = Fleet(healthy=2, hanging=3 * rounds.SLOW_AT_ONCE)
+    fleet.mark([*fleet.hanging, *fleet.healthy])
+    try:
+        began = time.monotonic()
+        while len(fleet.at) < 2:
+            fleet.go(Turn("dispatch", seconds=1))
+            assert time.monotonic() - began < 10, "the others hang for 20 s"
+        assert fleet.marked() == fleet.hanging
+    finally:
+        fleet.released.set()
+
+
+def test_visits_that_hang_leave_threads_for_the_others(impatient):
+    fleet = Fleet(healthy=3, hanging=2 * rounds.MOST_THREADS)
+    fleet.mark(fleet.hanging)
+    healthy = list(fleet.healthy)
+    fleet.left -= set(healthy)
+    try:
+        until = time.monotonic() + 6
+        while time.monotonic() < until:
+            fleet.go(Turn("dispatch", seconds=1))
+            time.sleep(0.1)
+        assert rounds.SLOW_AT_ONCE < len(fleet.visits) <= rounds.MOST_THREADS - AT_ONCE
+        fleet.left.update(healthy)
+        assert fleet.go(Turn("dispatch", seconds=5)) == 3
+    finally:
+        fleet.released.set()
+
+
 def test_a_slow_cluster_is_left_to_the_visitor_whose_claim_holds():
     fleet = Fleet(healthy=1, hanging=0)
     fleet.mark(fleet.healthy)
