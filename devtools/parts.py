@@ -1,9 +1,9 @@
-"""Runs the whole suite in four concurrent parts, each with its own servers: `python -m devtools.parts`, which `make
+"""Runs the whole suite in five concurrent parts, each with its own servers: `python -m devtools.parts`, which `make
 test` runs.
 
-One part computes, and one queries its database. One drives whole gateways and waits for them to recover. One mostly
-waits for control planes, processes and a browser. Together they keep two cores busy, and no test uses a server of
-another part.
+One part computes and then drives a browser, and one queries its database. One injects faults and waits for gateways to
+recover, one makes whole journeys, and one waits for control planes and processes. Together they keep two cores busy, and
+no test uses a server of another part.
 """
 
 import os
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import IO
 
 PROJECT = Path(__file__).resolve().parent.parent
-COMPUTES = ("engine", "house", "devtools", "concurrency")
-QUERIES = ("rooms",)
-WHOLE_GATEWAYS = ("faults", "journeys")
+FOLDERS = (("engine", "house", "devtools", "concurrency", "browser"), ("rooms",), ("faults",), ("journeys", "edge"))
+"""The folders of all parts but the last, which has the others."""
+REQUIRED = ("kube", "browser", "processes")
+"""Marked tests that must run. The folder of the same name has some of each."""
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 
 
@@ -33,10 +34,9 @@ def main() -> int:
 
 
 def parts() -> tuple[Sequence[str], ...]:
-    """The folders of each part; a folder not named here belongs to the last part, the one that waits."""
+    """The folders of each part."""
     folders = {path.parent.name for path in (PROJECT / "tests").glob("*/__init__.py")}
-    named = (COMPUTES, QUERIES, WHOLE_GATEWAYS)
-    return *named, sorted(folders.difference(*named))
+    return *FOLDERS, sorted(folders.difference(*FOLDERS))
 
 
 class Part:
@@ -49,8 +49,7 @@ class Part:
             # It ends with us, however we end.
             ["setpriv", "--pdeathsig", "TERM", sys.executable, "-m", "pytest", *paths],
             cwd=PROJECT,
-            # Their classes of tests must run somewhere: the waiting part has them all.
-            env={**os.environ, "TESTS_ARE_ALL_OF_THEIR_CLASS": "1" if "kube" in folders else ""},
+            env={**os.environ, "TESTS_THAT_MUST_RUN": " ".join(name for name in REQUIRED if name in folders)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

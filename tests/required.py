@@ -9,9 +9,9 @@ import pytest
 from devtools import browser
 from devtools.localfleet import binaries
 from devtools.localfleet.binaries import BuildFailed
+from devtools.parts import REQUIRED
 from devtools.wheels import CannotBring
 
-REQUIRED = ("kube", "browser", "processes")
 _ran: Counter[str] = Counter()
 _left_out: Counter[str] = Counter()
 
@@ -60,11 +60,11 @@ def pytest_runtest_logreport(report):
 
 
 def _complaints(config) -> list[str]:
-    is_all = config.args_source is not pytest.Config.ArgsSource.ARGS or os.environ.get("TESTS_ARE_ALL_OF_THEIR_CLASS")
-    is_whole = is_all and not config.option.collectonly
+    is_whole = config.args_source is not pytest.Config.ArgsSource.ARGS
+    expected = REQUIRED if is_whole else os.environ.get("TESTS_THAT_MUST_RUN", "").split()
     found = [f"{count} {name} tests were skipped or deselected" for name, count in _left_out.items()]
-    if is_whole:
-        found += [f"no {name} test ran" for name in REQUIRED if not _ran[name]]
+    if not config.option.collectonly:
+        found += [f"no {name} test ran" for name in expected if not _ran[name]]
     return found
 
 

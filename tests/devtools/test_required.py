@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from devtools.parts import parts
+from devtools.parts import REQUIRED, parts
 from devtools.serve import PROJECT
 
 PLUGIN = "tests.required"
@@ -70,7 +70,7 @@ def test_what_takes_long_runs_when_asked_for_alone_and_is_missed_by_nobody_other
 
 def test_a_part_that_has_all_of_a_class_is_asked_for_it(folder):
     (folder / "test_it.py").write_text("def test_plain(): pass\n")
-    done = run(folder, ".", CI="true", TESTS_ARE_ALL_OF_THEIR_CLASS="1")
+    done = run(folder, ".", CI="true", TESTS_THAT_MUST_RUN="kube")
     assert (done.returncode, "no kube test ran" in done.stdout) == (1, True)
     assert run(folder, ".", CI="true").returncode == 0
 
@@ -78,6 +78,7 @@ def test_a_part_that_has_all_of_a_class_is_asked_for_it(folder):
 def test_every_folder_of_tests_is_in_one_part():
     folders = {path.name for path in (PROJECT / "tests").iterdir() if (path / "__init__.py").exists()}
     assert sorted(folder for part in parts() for folder in part) == sorted(folders)
+    assert {*REQUIRED} <= folders
 
 
 def test_an_absent_class_fails_a_whole_run_and_not_a_named_part(folder):
