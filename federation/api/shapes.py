@@ -1,26 +1,26 @@
-"""What bodies about jobs look like, for the OpenAPI description. `engine.intake.spec` does the reading and is the judge."""
+"""What bodies about jobs look like, for the OpenAPI description. `engine.intake` does the reading and is the judge."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from rest_framework import serializers
 
 from billing.api.shapes import MoneyShape
-from federation.engine.intake import spec
+from federation.engine.intake import pods, spec
+from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part, Text, Whole
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.retries import MOST_RETRIES, USUAL_RETRIES
 from federation.operations.bulk_submission import MAX_JOBS
 from foundation.shapes import ProblemShape
-from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.model import LEVELS
 from placement.values.reason_codes import REASON_CODES
 
 from .estimates import CostPartsShape, EstimateShape, MoveShape
 
-PRIORITY_CLASSES = list(spec.PRIORITIES)
 JOB_STATES = [state.value for state in JobState]
 ATTEMPT_STATES = [state.value for state in AttemptState]
 LEVEL_WORDS = list(LEVELS)
 MODES = ["preferred", "required"]
+AnyField = serializers.Field[Any, Any, Any, Any]
 QUANTITY = "A Kubernetes quantity, such as 500m, 16 or 128Gi; a number may be given as one."
 
 
@@ -36,7 +36,7 @@ class GpuShape(serializers.Serializer[Any]):
         help_text="Any model of the vendor if empty. A short name such as H100 means every model that it begins.",
     )
     vendor = serializers.ChoiceField(
-        choices=spec.GPU_VENDORS, required=False, help_text="Without models and vendor, any NVIDIA GPU."
+        choices=pods.GPU_VENDORS, required=False, help_text="Without models and vendor, any NVIDIA GPU."
     )
 
 
@@ -108,21 +108,10 @@ class RetriesShape(serializers.Serializer[Any]):
 class PlacementWishShape(serializers.Serializer[Any]):
     """What may be said about a job's placement beside its pods or its manifest."""
 
-    priority_class = serializers.ChoiceField(choices=PRIORITY_CLASSES, default="normal")
-    estimated_seconds = serializers.IntegerField(
-        min_value=1, max_value=spec.MAX_SECONDS, required=False, allow_null=True
-    )
-    checkpoint_seconds = serializers.IntegerField(
-        min_value=1,
-        max_value=spec.MAX_SECONDS,
-        required=False,
-        allow_null=True,
-        help_text="How often it writes a checkpoint from which its next run continues; null: never.",
-    )
+    listed: ClassVar = tuple(field for field in JOB_FIELDS if field.is_beside_manifest)
+    """Its fields in the table of job fields. Only the shapes of parts are declared in the class."""
     constraints = ConstraintsShape(required=False)
     topology = TopologyShape(required=False)
-    strategy = serializers.ChoiceField(choices=list(STRATEGY_NAMES), default="balanced")
-    on_cluster_lost = serializers.ChoiceField(choices=list(spec.ON_CLUSTER_LOST), default="hold")
     data = serializers.ListField(  # type: ignore[assignment]  # the stubs know DRF's own `data`
         child=DataShape(),
         max_length=spec.MAX_DATASETS,
@@ -136,15 +125,35 @@ class PlacementWishShape(serializers.Serializer[Any]):
     )
     retries = RetriesShape(required=False)
 
+    def get_fields(self) -> dict[str, AnyField]:
+        """The fields declared outside the table, then those of the table in its order."""
+        declared = super().get_fields()
+        listed = {each.name: declared.get(each.name) or _field(each) for each in self.listed}
+        return {name: field for name, field in declared.items() if name not in listed} | listed
+
+
+def _field(listed: JobField) -> AnyField:
+    """The OpenAPI shape of a field that is not a part."""
+    more: dict[str, Any] = {"help_text": listed.description} if listed.description else {}
+    if listed.default is None:
+        more |= {"required": False, "allow_null": True}
+    elif not listed.is_required:
+        more |= {"default": listed.default}
+    match listed.kind:
+        case Whole(least, most):
+            return serializers.IntegerField(min_value=least, max_value=most, **more)
+        case Choice(options):
+            return serializers.ChoiceField(choices=list(options), **more)
+        case Text(most_bytes=longest):
+            return serializers.CharField(max_length=longest, **more)
+        case Part():
+            raise LookupError(f"declare the shape of {listed.name}")
+
 
 class JobSpecShape(PlacementWishShape):
+    listed = JOB_FIELDS
     tenant = serializers.CharField(help_text="Path, such as acme/research/vision.")
-    name = serializers.CharField(max_length=63)
     pod_sets = serializers.ListField(child=PodSetShape(), min_length=1, max_length=spec.MAX_POD_SETS)
-    completions = serializers.IntegerField(min_value=1, max_value=spec.MAX_COMPLETIONS, required=False, allow_null=True)
-    deadline_seconds = serializers.IntegerField(
-        min_value=1, max_value=spec.MAX_SECONDS, default=spec.DEFAULT_DEADLINE_SECONDS
-    )
     labels = serializers.DictField(child=serializers.CharField(max_length=63), required=False)
 
 

@@ -22,6 +22,8 @@ from django.conf import settings
 from clusters.drivers import DriverError
 from clusters.drivers.connections import run
 from clusters.drivers.resolve import checked_address
+from federation.engine.intake.job_fields import JOB_FIELD_NAMES
+from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.policy_hooks import (
     HookFailed,
     HookNotAsked,
@@ -33,7 +35,6 @@ from federation.engine.intake.policy_hooks import (
     read_hook_url,
     refusal,
 )
-from federation.engine.intake.spec import JOB_FIELDS, spec_json
 from foundation.plain_json import encode
 from foundation.strict_json import MalformedJSON, loads
 
@@ -65,7 +66,7 @@ def ask_installed(hook: EntryPoint, question: Question) -> Said:
             return HookFailed(f"{hook.name} answered with {type(answer).__name__} instead of a dict")
         # Once through JSON: whatever its classes, the values are plain afterwards.
         fields: dict[str, Any] = loads(encode(answer))
-        return {**dict.fromkeys(JOB_FIELDS), **fields}
+        return {**dict.fromkeys(JOB_FIELD_NAMES), **fields}
     except PolicyRefused as refused:
         return refusal(refused.detail)
     except Exception as error:  # noqa: BLE001 - it is not our code; its message may hold what it was given

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from django.db import connection
 
+from federation.engine.intake.normal_form import request_of
 from federation.engine.intake.reading import Faults, Fields
-from federation.engine.intake.spec import request_of
 from federation.models import Job
 from federation.queries.feasibility import refuse_hopeless
 from federation.queries.policies import policy_at

@@ -16,7 +16,8 @@ from django.db import transaction
 from billing.operations import ObservedRun, record_runs
 from clusters.models import Cluster, Flavor
 from federation.engine import names
-from federation.engine.intake.spec import JobSpec, shape_of, spec_json
+from federation.engine.intake.normal_form import shape_of, spec_json
+from federation.engine.intake.spec import JobSpec
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.objects import rendering
 from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject

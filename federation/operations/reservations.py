@@ -10,9 +10,9 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest, Now
 
+from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.reading import Faults, Fields, Refused
 from federation.engine.intake.reservation_reading import Wanted, read_reservation
-from federation.engine.intake.spec import request_of, shape_of, spec_json
 from federation.locks import rewrite_reservations
 from federation.models import Reservation, ReservedNode
 from federation.queries.feasibility import NeverFits, refuse_beyond_limits, refuse_unknown_clusters, wholes

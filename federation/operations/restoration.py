@@ -19,8 +19,8 @@ import quotas.operations
 from clusters.drivers import JobSeen
 from clusters.models import Cluster
 from federation.engine import names
+from federation.engine.intake.normal_form import request_of
 from federation.engine.intake.reading import Faults, Fields
-from federation.engine.intake.spec import request_of
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.objects import rendering
 from federation.locks import lock_job, lock_with_jobs

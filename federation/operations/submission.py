@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from django.db import connection
 
-from federation.engine.intake.spec import JobSpec, request_of, shape_of, spec_json
+from federation.engine.intake.normal_form import request_of, shape_of, spec_json
+from federation.engine.intake.spec import JobSpec
 from federation.engine.lifecycle import JobState
 from federation.models import Job
 from federation.queries.feasibility import refuse_hopeless

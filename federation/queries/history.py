@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.db.models import F, OuterRef, Subquery
 
-from federation.engine.intake.spec import request_of
+from federation.engine.intake.normal_form import request_of
 from federation.models import Attempt, Job
 from placement.ranking.runtimes import groups_of
 from placement.values.model import JobRequest

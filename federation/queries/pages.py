@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
+from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject, Reservation
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
@@ -32,6 +33,8 @@ LABEL_SIGNS = re.compile("[:=]")
 EVENTS_SHOWN = 200
 PODS_SHOWN = 100
 NOT_LISTS = ("overflow", "reservation")
+HAVE_THEIR_OWN_PLACE = ("name", "strategy", "priority_class")
+"""Simple fields of a spec that the page of a job shows by themselves."""
 """Constraints that are shown separately."""
 
 
@@ -308,19 +311,19 @@ def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         found.append(("throughput", ", ".join(f"{model} {speed}" for model, speed in speeds.items())))
     if retries := spec.get("retries"):
         found.append(("retries", ", ".join(f"{cause.replace('_', ' ')} {most}" for cause, most in retries.items())))
-    timing = ("completions", "deadline_seconds", "estimated_seconds", "checkpoint_seconds")
-    found += [
-        (name.replace("_seconds", "").replace("_", " "), _seconds_text(name, spec[name]))
-        for name in timing
-        if spec.get(name)
-    ]
-    return found
+    return [*found, *(_simple_wish(field, spec[field.name]) for field in JOB_FIELDS if _is_simple_wish(field, spec))]
 
 
-def _seconds_text(name: str, value: int) -> str:
-    if not name.endswith("_seconds"):
-        return str(value)
-    return duration_text(value)
+def _is_simple_wish(field: JobField, spec: Mapping[str, Any]) -> bool:
+    if isinstance(field.kind, Part) or field.name in HAVE_THEIR_OWN_PLACE:
+        return False
+    is_usual = isinstance(field.kind, Choice) and spec.get(field.name) == field.default
+    return spec.get(field.name) is not None and not is_usual
+
+
+def _simple_wish(field: JobField, value: str | int) -> tuple[str, str]:
+    text = duration_text(int(value)) if field.name.endswith("_seconds") else str(value)
+    return field.name.removesuffix("_seconds").replace("_", " "), text
 
 
 def _data_text(need: Mapping[str, Any]) -> str:

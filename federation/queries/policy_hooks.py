@@ -10,6 +10,7 @@ from django.conf import settings
 
 from federation.drivers.policy_hooks import ask_installed, ask_server, installed_hooks
 from federation.drivers.policy_hooks import has_hooks as has_hooks
+from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.policy_hooks import (
     RETRY_SECONDS,
     HookFailed,
@@ -21,7 +22,7 @@ from federation.engine.intake.policy_hooks import (
     changed_fields,
 )
 from federation.engine.intake.reading import Refused
-from federation.engine.intake.spec import JobSpec, spec_json
+from federation.engine.intake.spec import JobSpec
 from federation.engine.intake.spec_reading import read_spec
 from federation.queries.submissions import rules
 from foundation.problems import Problem

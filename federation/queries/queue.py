@@ -13,7 +13,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection
 
-from federation.engine.intake.spec import request_of
+from federation.engine.intake.normal_form import request_of
 from federation.engine.lifecycle import JobState
 from federation.engine.retries import INTERRUPTIONS, pause_seconds
 from federation.models import Attempt, Job

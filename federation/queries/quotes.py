@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from billing.queries import egress_rates
-from federation.engine.intake.spec import JobSpec, request_of, shape_of, spec_json
+from federation.engine.intake.normal_form import request_of, shape_of, spec_json
+from federation.engine.intake.spec import JobSpec
 from federation.queries.datasets import with_data
 from federation.queries.feasibility import refuse_hopeless
 from federation.queries.policies import load_policies, policy_at

@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 
 from django.conf import settings
 
-from federation.engine.intake.manifest import BESIDE_MANIFEST, read_manifest
+from federation.engine.intake.job_fields import BESIDE_MANIFEST, JOB_FIELD_NAMES
+from federation.engine.intake.manifest import read_manifest
 from federation.engine.intake.reading import Fault, Faults, Fields, Refused
 from federation.engine.intake.reservation_reading import named_shape
-from federation.engine.intake.spec import JOB_FIELDS, JobSpec, Rules
+from federation.engine.intake.spec import JobSpec, Rules
 from federation.engine.intake.spec_reading import read_spec
 from foundation.problems import FieldError, Invalid
 from placement.fleet.policies import Policy
 
-SUBMISSION_FIELDS = JOB_FIELDS | {"tenant"}
+SUBMISSION_FIELDS = JOB_FIELD_NAMES | {"tenant"}
 MANIFEST_FIELDS = frozenset(BESIDE_MANIFEST) | {"tenant", "manifest"}
 
 
@@ -60,7 +61,7 @@ def _read(body: object, default_tenant: str, rules: Rules) -> Submission:
         if has_manifest:
             spec = read_manifest(values["manifest"], values, rules)
         elif isinstance(body, dict):
-            spec = read_spec({name: value for name, value in values.items() if name in JOB_FIELDS}, rules)
+            spec = read_spec({name: value for name, value in values.items() if name in JOB_FIELD_NAMES}, rules)
     except Refused as refused:
         faults.found += refused.faults
     if spec is None or faults.found:

@@ -11,7 +11,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from federation.engine.intake.spec import CAPACITY_TYPES, PRIORITIES
+from federation.engine.intake.job_fields import Section
+from federation.engine.intake.spec import CAPACITY_TYPES
 from federation.models import Job
 from federation.operations.submission import submit_job
 from federation.queries.feasibility import NeverFits
@@ -22,13 +23,13 @@ from foundation import strict_json
 from foundation.ids import new_id
 from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
-from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.model import LEVELS
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, first_choice, tenant_choices, visible_tenants
 from tenancy.web import page
 
 from .advanced import TIERS, Tier, advanced_of, is_advanced, overflow_controls, overflow_of
+from .field_controls import CHOSEN_AT_FIRST, CONTROL_NAMES, SECTIONS, FieldControl, fields_of
 from .jobs import MOST_OPTIONS, Options, cluster_options
 from .offers import FITS_NOWHERE, Offers, offers_for, refused
 from .typing_in import check_chosen, pairs, whole_number, words_of
@@ -48,22 +49,18 @@ CONTROL_OF = {
     f"{POD}.gpu.fraction": "gpus",
     f"{POD}.gpu.models": "models",
     f"{POD}.gpu.mig": "mig",
-    "strategy": "strategy",
-    "priority_class": "priority_class",
     "constraints.clusters": "clusters",
     "constraints.regions": "regions",
     "constraints.capacity_types": "capacity_type",
     "topology.level": "level",
     "topology.mode": "mode",
-    "estimated_seconds": "estimated_minutes",
-    "checkpoint_seconds": "checkpoint_minutes",
-    "deadline_seconds": "deadline_minutes",
     "labels": "labels",
     "data": "data",
     "throughput": "throughput",
     "constraints.reservation": "reservation",
     "constraints.overflow": "overflow_0_clusters",
     **overflow_controls(),
+    **CONTROL_NAMES,
 }
 DEFAULTS = {
     "count": "1",
@@ -71,10 +68,9 @@ DEFAULTS = {
     "gpus": "1",
     "cpu": "8",
     "memory": "32Gi",
-    "strategy": "balanced",
-    "priority_class": "normal",
     "level": "cluster",
     "mode": "preferred",
+    **CHOSEN_AT_FIRST,
 }
 KINDS: Options = (
     ("whole", "whole GPUs"),
@@ -82,8 +78,6 @@ KINDS: Options = (
     ("fraction", "a share of one GPU"),
     ("none", "none, CPU only"),
 )
-STRATEGY_OPTIONS: Options = tuple((name, name) for name in STRATEGY_NAMES)
-PRIORITY_OPTIONS: Options = tuple((name, name) for name in PRIORITIES)
 CAPACITY_OPTIONS: Options = (("", "any"), *((name, name.replace("_", " ")) for name in CAPACITY_TYPES))
 LEVEL_OPTIONS: Options = tuple((name, name) for name in LEVELS)
 MODE_OPTIONS: Options = (("preferred", "preferred"), ("required", "required"))
@@ -107,8 +101,8 @@ class SubmitPage:
     tiers: tuple[Tier, ...] = TIERS
     offers: Offers | None = None
     kinds: Options = KINDS
-    strategies: Options = STRATEGY_OPTIONS
-    priorities: Options = PRIORITY_OPTIONS
+    placement_controls: tuple[FieldControl, ...] = SECTIONS[Section.PLACEMENT]
+    time_controls: tuple[FieldControl, ...] = SECTIONS[Section.TIME]
     capacity_types: Options = CAPACITY_OPTIONS
     levels: Options = LEVEL_OPTIONS
     modes: Options = MODE_OPTIONS
@@ -159,17 +153,12 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
         "tenant": values.get("tenant", ""),
         "name": values.get("name", "").strip(),
         "pod_sets": [pod_set],
-        "strategy": values.get("strategy") or "balanced",
-        "priority_class": values.get("priority_class") or "normal",
+        **fields_of(values),
         "constraints": _constraints(values),
         "topology": {"level": values.get("level") or "cluster", "mode": values.get("mode") or "preferred"},
         "labels": pairs(values.get("labels", ""), "labels", errors),
     }
     spec |= advanced_of(values, errors)
-    for name in ("estimated", "checkpoint", "deadline"):
-        if minutes := values.get(f"{name}_minutes", "").strip():
-            number = whole_number(minutes)
-            spec[f"{name}_seconds"] = number * 60 if isinstance(number, int) else number
     if errors:
         raise Invalid(errors=errors)
     return spec

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.engine.intake.normal_form import shape_of, spec_json
 from federation.engine.intake.reading import Refused
-from federation.engine.intake.spec import Rules, shape_of, spec_json
+from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.retries import (
     INTERRUPTIONS,

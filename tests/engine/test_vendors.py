@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from clusters.engine.topology import LABELS
+from federation.engine.intake.normal_form import gpu_request_of, spec_json
 from federation.engine.intake.reading import Refused
-from federation.engine.intake.spec import Rules, gpu_request_of, spec_json
+from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from placement.cycle.cycle import decide
 from placement.fleet.siting import within_slice

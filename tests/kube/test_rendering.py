@@ -7,7 +7,8 @@ import pytest
 
 from devtools.localfleet.admin import apply, client
 from federation.engine import names
-from federation.engine.intake.spec import Rules, spec_json
+from federation.engine.intake.normal_form import spec_json
+from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.isolation import gang_policy, namespace_policies
 from federation.engine.objects.ranks import GATE

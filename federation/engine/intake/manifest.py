@@ -8,23 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .job_fields import BESIDE_MANIFEST
 from .reading import Fault, Faults, Fields, Refused, child, text_fault
 from .spec import MAX_COMPLETIONS, MAX_COUNT, MAX_ENVIRONMENT, JobSpec, Rules
 from .spec_reading import read_spec
-
-BESIDE_MANIFEST = (
-    "priority_class",
-    "constraints",
-    "topology",
-    "strategy",
-    "on_cluster_lost",
-    "estimated_seconds",
-    "checkpoint_seconds",
-    "data",
-    "throughput",
-    "retries",
-)
-"""Fields of a spec that are allowed beside `manifest`, because a manifest cannot express them."""
 
 _RUNS_ONCE = "each attempt runs once; leave this out"
 _USE_CONSTRAINTS = "the gateway chooses where pods run; use `constraints` beside `manifest`"

@@ -12,7 +12,9 @@ from typing import Any
 from clusters.engine.egress import Server, read_server
 from foundation.problems import Invalid, Problem
 
-from .spec import JOB_FIELDS, JobSpec, spec_json
+from .job_fields import JOB_FIELD_NAMES
+from .normal_form import spec_json
+from .spec import JobSpec
 
 MAX_WORDS = 300
 RETRY_SECONDS = 5
@@ -126,4 +128,4 @@ def changed_fields(before: JobSpec, after: JobSpec) -> tuple[str, ...]:
     if before == after:
         return ()
     old, new = spec_json(before), spec_json(after)
-    return tuple(name for name in sorted(JOB_FIELDS) if old.get(name) != new.get(name))
+    return tuple(name for name in sorted(JOB_FIELD_NAMES) if old.get(name) != new.get(name))

@@ -13,7 +13,7 @@ from uuid import UUID
 from clusters.engine.flavors import match_expressions
 from clusters.engine.taints import tolerations_for
 from federation.engine import names
-from federation.engine.intake.spec import encode
+from federation.engine.intake.normal_form import encode
 from placement.values.advance import Bounds
 from placement.values.model import LEVELS, Topology
 

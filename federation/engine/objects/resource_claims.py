@@ -9,7 +9,7 @@ from hashlib import blake2s
 from typing import Any
 
 from federation.engine import names
-from federation.engine.intake.spec import encode
+from federation.engine.intake.normal_form import encode
 
 MOST_PER_CLAIM = 32
 """The most devices that Kubernetes allocates to one claim."""

@@ -14,7 +14,8 @@ from clusters.engine.escapes import (
 )
 from clusters.models import Cluster, ClusterCredential
 from clusters.operations import escapes as trying
-from federation.engine.intake.spec import Rules, spec_json
+from federation.engine.intake.normal_form import spec_json
+from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.isolation import namespace_policies
 from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.engine import names
-from federation.engine.intake.spec import Rules, spec_json
+from federation.engine.intake.normal_form import spec_json
+from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.rendering import Devices, Identity, kept_levels, render_job, spec_hash, template_patch
 from foundation.ids import new_id

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.reading import Refused
-from federation.engine.intake.spec import Rules, request_of, shape_of, spec_json
+from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from foundation import strict_json
 from placement.values.model import GpuRequest

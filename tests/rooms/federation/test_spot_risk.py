@@ -7,7 +7,7 @@ import pytest
 
 from billing.operations import create_price
 from billing.operations.prices import NewPrice
-from federation.engine.intake.spec import shape_of
+from federation.engine.intake.normal_form import shape_of
 from federation.models import Attempt, Job, JobEvent
 from federation.operations import run_scheduling_cycle
 from tenancy.queries import SYSTEM

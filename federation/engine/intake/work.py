@@ -1,20 +1,24 @@
-"""A job's work in a spec, read from untrusted JSON: the data it names, its throughput on GPU models,
-and its retries.
+"""A job's work in a spec: the data it names, its throughput on GPU models, and its retries. Each is read from untrusted
+JSON, and written in the normal form.
 """
 
 from decimal import Decimal
+from typing import Any
 
 from clusters.engine.datasets import DATASET_NAME, BadSize, is_name, size_of
 from federation.engine import names
 from federation.engine.retries import MOST_RETRIES, RETRY_FIELDS, Retries
 from placement.values.datasets import DataNeed
 from placement.values.model import ModelSpeed
+from placement.values.quantities import memory_text
 
 from .reading import Fields, child
-from .spec import DATA_FIELDS, MAX_DATASETS, MAX_SPEED, MAX_SPEEDS, SPEED_MILLI
+from .spec import MAX_DATASETS, MAX_SPEED, MAX_SPEEDS, SPEED_MILLI, Rules
+
+DATA_FIELDS = frozenset(["name", "read"])
 
 
-def read_data(fields: Fields) -> tuple[DataNeed, ...]:
+def read_data(fields: Fields, _rules: Rules) -> tuple[DataNeed, ...]:
     """The datasets that it names, each once; the caller checks that they exist."""
     found: list[DataNeed] = []
     for index, value in enumerate(fields.array("data", most=MAX_DATASETS)):
@@ -24,6 +28,13 @@ def read_data(fields: Fields) -> tuple[DataNeed, ...]:
             given.fault("name", "duplicate", "this dataset is named already")
         found.append(DataNeed(name, _read_size(given)))
     return tuple(found)
+
+
+def data_json(data: tuple[DataNeed, ...]) -> list[dict[str, Any]]:
+    """The normal form of the datasets."""
+    return [
+        {"name": need.name, "read": None if need.size_bytes is None else memory_text(need.size_bytes)} for need in data
+    ]
 
 
 def _read_size(given: Fields) -> int | None:
@@ -37,7 +48,7 @@ def _read_size(given: Fields) -> int | None:
         return None
 
 
-def read_throughput(fields: Fields) -> tuple[ModelSpeed, ...]:
+def read_throughput(fields: Fields, _rules: Rules) -> tuple[ModelSpeed, ...]:
     """Its throughput by model; only ratios count."""
     told, path = fields.mapping("throughput"), fields.at("throughput")
     if len(told) > MAX_SPEEDS:
@@ -56,6 +67,16 @@ def read_throughput(fields: Fields) -> tuple[ModelSpeed, ...]:
     return tuple(sorted(found, key=lambda one: one.model))
 
 
+def throughput_json(speeds: tuple[ModelSpeed, ...]) -> dict[str, int | float]:
+    """The normal form of the throughput, by model."""
+    return {each.model: _speed_json(each) for each in speeds}
+
+
+def _speed_json(each: ModelSpeed) -> int | float:
+    whole, rest = divmod(each.speed_milli, SPEED_MILLI)
+    return each.speed_milli / SPEED_MILLI if rest else whole
+
+
 def _is_no_number(value: object) -> bool:
     return isinstance(value, bool) or not isinstance(value, int | float)
 
@@ -70,10 +91,8 @@ def _speed_milli(value: object) -> int | None:
     return int(speed)
 
 
-def read_retries(fields: Fields) -> Retries:
+def read_retries(fields: Fields, _rules: Rules) -> Retries:
     """The number of retries, by cause."""
-    if fields.values.get("retries") is None:
-        return Retries()
     given = Fields(fields.values["retries"], fields.at("retries"), fields.faults, RETRY_FIELDS)
     told = {name: given.whole(name, 0, MOST_RETRIES) for name in sorted(RETRY_FIELDS)}
     return Retries(**{name: most for name, most in told.items() if most is not None})

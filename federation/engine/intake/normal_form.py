@@ -1,0 +1,123 @@
+"""The normal form of a job spec, in which it is stored and shown: how it is written, its digest by shape, and what
+placement sees of it.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from hashlib import blake2s
+from typing import Any
+from uuid import UUID
+
+from placement.values.datasets import DataNeed
+from placement.values.model import Constraints, GpuRequest, JobRequest, ModelSpeed, PodSetRequest, Tier, Topology
+from placement.values.quantities import mib_rounded_up, millicores, whole_bytes
+
+from .job_fields import JOB_FIELDS, Part
+from .spec import PRIORITIES, SPEED_MILLI, JobSpec
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+_STEERING = tuple(field.name for field in JOB_FIELDS if field.steers_placement)
+_STEERING_AS_STORED = tuple(
+    field.name for field in JOB_FIELDS if field.steers_placement and not isinstance(field.kind, Part)
+)
+
+
+def spec_json(spec: JobSpec) -> dict[str, Any]:
+    """The normal form, as stored and shown: quantities are canonical and sets are sorted."""
+    found: dict[str, Any] = {}
+    for field in JOB_FIELDS:
+        value = getattr(spec, field.name)
+        if field.is_always_stored or value != field.default:
+            found[field.name] = field.json(value)
+    return found
+
+
+def shape_of(stored: Mapping[str, Any]) -> str:
+    """32 hex digits, equal for stored specs that are the same to placement (whatever their name, labels or image)."""
+    pods = [(item["name"], item["count"], item["cpu"], item["memory"], item["gpu"]) for item in stored["pod_sets"]]
+    seen = [
+        pods,
+        stored["constraints"],
+        stored["topology"],
+        stored["strategy"],
+        stored["estimated_seconds"],
+        stored["priority_class"],
+    ]
+    seen += [{name: stored[name]} for name in _STEERING if stored.get(name) is not None]
+    return blake2s(encode(seen), digest_size=16).hexdigest()
+
+
+def encode(value: Any) -> bytes:
+    """Canonical JSON: members sorted by name, no blanks."""
+    return _canonical(value).encode()
+
+
+def request_of(
+    stored: Mapping[str, Any],
+    *,
+    job_id: UUID,
+    tenant_path: str,
+    shape: str,
+    submitted_at: datetime | None = None,
+    kind: str = "",
+) -> JobRequest:
+    """A stored spec as placement sees it. Trusts the normal form; requests of one shape differ in
+    id, tenant and time.
+    """
+    constraints, topology = stored["constraints"], stored["topology"]
+    return JobRequest(
+        id=job_id,
+        tenant_path=tenant_path,
+        shape=shape,
+        pod_sets=tuple(_pod_set_request(item) for item in stored["pod_sets"]),
+        priority=PRIORITIES[stored["priority_class"]],
+        submitted_at=submitted_at,
+        constraints=Constraints(
+            tuple(constraints["clusters"]),
+            tuple(constraints["exclude_clusters"]),
+            tuple(constraints["regions"]),
+            tuple(constraints["capacity_types"]),
+            overflow=tuple(
+                Tier(tier["after_seconds"], tuple(tier["clusters"]), tuple(tier["regions"]))
+                for tier in constraints.get("overflow", ())
+            ),
+            reservation=constraints.get("reservation", ""),
+        ),
+        topology=Topology(topology["level"], topology["mode"]),
+        strategy=stored["strategy"],
+        estimated_seconds=stored["estimated_seconds"],
+        deadline_seconds=stored["deadline_seconds"],
+        kind=kind,
+        data=tuple(_data_need(item) for item in stored.get("data", ())),
+        throughput=_speeds_of(stored),
+        **{name: stored[name] for name in _STEERING_AS_STORED if name in stored},
+    )
+
+
+def _data_need(stored: Mapping[str, Any]) -> DataNeed:
+    return DataNeed(stored["name"], None if stored["read"] is None else whole_bytes(stored["read"]))
+
+
+def _speeds_of(stored: Mapping[str, Any]) -> tuple[ModelSpeed, ...]:
+    """The throughputs in a stored spec, by GPU model."""
+    told: Mapping[str, int | float] = stored.get("throughput", {})
+    return tuple(ModelSpeed(model, round(told[model] * SPEED_MILLI)) for model in sorted(told))
+
+
+def _pod_set_request(stored: Mapping[str, Any]) -> PodSetRequest:
+    return PodSetRequest(
+        name=stored["name"],
+        count=stored["count"],
+        cpu_millicores=millicores(stored["cpu"]),
+        memory_mib=mib_rounded_up(whole_bytes(stored["memory"])),
+        gpu=None if stored["gpu"] is None else gpu_request_of(stored["gpu"]),
+    )
+
+
+def gpu_request_of(stored: Mapping[str, Any]) -> GpuRequest:
+    """The stored `gpu` member of a pod set as a value."""
+    models = tuple(stored["models"])
+    if "fraction" in stored:
+        return GpuRequest(1, models, fraction_milli=millicores(stored["fraction"]), vendor=stored.get("vendor", ""))
+    return GpuRequest(stored["count"], models, mig=stored.get("mig", ""), vendor=stored.get("vendor", ""))

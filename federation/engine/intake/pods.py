@@ -1,0 +1,171 @@
+"""The pod sets of a job spec: read from untrusted JSON, and written in the normal form."""
+
+from collections.abc import Callable
+from typing import Any
+
+from federation.engine import names
+from placement.values.model import GpuRequest
+from placement.values.quantities import NotAQuantity, cpu_text, memory_text, millicores, whole_bytes
+
+from .reading import Faults, Fields, child, text_fault
+from .spec import (
+    DNS_LABEL,
+    MAX_ARGUMENT_BYTES,
+    MAX_ARGUMENTS,
+    MAX_COUNT,
+    MAX_CPU_MILLICORES,
+    MAX_ENVIRONMENT,
+    MAX_ENVIRONMENT_BYTES,
+    MAX_GPUS_PER_POD,
+    MAX_MEMORY_BYTES,
+    MAX_POD_SETS,
+    MIN_CPU_MILLICORES,
+    MIN_MEMORY_BYTES,
+    WHOLE_GPU_MILLI,
+    PodSet,
+    Rules,
+)
+
+POD_SET_FIELDS = frozenset(["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu"])
+GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
+GPU_VENDORS = ("nvidia", "amd", "intel", "google")
+
+
+def read_pod_sets(fields: Fields, rules: Rules) -> tuple[PodSet, ...]:
+    """The pod sets, each with a name of its own."""
+    pod_sets = tuple(
+        _read_pod_set(item, f"pod_sets[{index}]", fields.faults, rules)
+        for index, item in enumerate(fields.array("pod_sets", least=1, most=MAX_POD_SETS))
+    )
+    _check_names(pod_sets, fields)
+    return pod_sets
+
+
+def pod_sets_json(pod_sets: tuple[PodSet, ...]) -> list[dict[str, Any]]:
+    """The normal form of the pod sets."""
+    return [_pod_set_json(pod_set) for pod_set in pod_sets]
+
+
+def _check_names(pod_sets: tuple[PodSet, ...], fields: Fields) -> None:
+    seen: set[str] = set()
+    for index, pod_set in enumerate(pod_sets):
+        if pod_set.name and pod_set.name in seen:
+            fields.fault(f"pod_sets[{index}].name", "duplicate", "another pod set has this name")
+        seen.add(pod_set.name)
+
+
+def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> PodSet:
+    fields = Fields(value, path, faults, POD_SET_FIELDS)
+    before = len(faults.found)
+    image = fields.text("image", most_bytes=512)
+    is_read = len(faults.found) == before
+    fault = names.image_fault(image, require_digest=rules.require_digest) if is_read else None
+    if fault is not None:
+        fields.fault("image", *fault)
+    return PodSet(
+        name=fields.checked("name", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL),
+        count=fields.whole("count", 1, MAX_COUNT, 1) or 1,
+        image=image,
+        cpu_millicores=_read_cpu(fields),
+        memory_bytes=_read_memory(fields),
+        command=fields.texts("command", most=MAX_ARGUMENTS, most_bytes=MAX_ARGUMENT_BYTES),
+        args=fields.texts("args", most=MAX_ARGUMENTS, most_bytes=MAX_ARGUMENT_BYTES),
+        env=_read_environment(fields),
+        gpu=_read_gpu(fields),
+    )
+
+
+def _read_cpu(fields: Fields) -> int:
+    return _read_amount(fields, "cpu", millicores, cpu_text, MIN_CPU_MILLICORES, MAX_CPU_MILLICORES)
+
+
+def _read_memory(fields: Fields) -> int:
+    return _read_amount(fields, "memory", whole_bytes, memory_text, MIN_MEMORY_BYTES, MAX_MEMORY_BYTES)
+
+
+def _read_amount(
+    fields: Fields, name: str, parse: Callable[[str], int], shown: Callable[[int], str], least: int, most: int
+) -> int:
+    """A required quantity within bounds, in the base unit of `parse`."""
+    text = fields.quantity(name)
+    try:
+        amount = parse(text) if text else least
+    except NotAQuantity as error:
+        fields.fault(name, "bad_quantity", str(error))
+        return least
+    if not least <= amount <= most:
+        fields.fault(name, "out_of_range", f"must be between {shown(least)} and {shown(most)}")
+    return amount
+
+
+def _read_environment(fields: Fields) -> tuple[tuple[str, str], ...]:
+    values = fields.mapping("env")
+    if not values:
+        return ()
+    path = fields.at("env")
+    if len(values) > MAX_ENVIRONMENT:
+        fields.fault("env", "too_many", f"must have at most {MAX_ENVIRONMENT} variables")
+        return ()
+    total_bytes = 0
+    for name, value in values.items():
+        fault = names.environment_fault(name) or text_fault(value, MAX_ENVIRONMENT_BYTES)
+        if fault is not None:
+            fields.faults.add(child(path, name), *fault)
+        elif isinstance(value, str):
+            total_bytes += len(name) + len(value.encode())
+    if total_bytes > MAX_ENVIRONMENT_BYTES:
+        fields.fault("env", "too_large", f"names and values together may have at most {MAX_ENVIRONMENT_BYTES} bytes")
+    return tuple(values.items())
+
+
+def _read_gpu(fields: Fields) -> GpuRequest | None:
+    if fields.values.get("gpu") is None:
+        return None
+    gpu = Fields(fields.values["gpu"], fields.at("gpu"), fields.faults, GPU_FIELDS)
+    models = gpu.names("models", names.gpu_model, "a GPU model such as H100 or H100-80GB", most=32)
+    vendor = gpu.choice("vendor", GPU_VENDORS, "")
+    if gpu.values.get("fraction") is not None:
+        for other in ("mig", "count"):
+            if gpu.values.get(other) is not None:
+                gpu.fault(other, "not_allowed", "a fraction of a GPU cannot have mig or count")
+        return GpuRequest(1, models, fraction_milli=_read_fraction(gpu), vendor=vendor)
+    mig = ""
+    if gpu.values.get("mig") is not None:
+        mig = gpu.checked("mig", names.mig_profile, "a MIG profile such as 1g.10gb", most_bytes=32)
+    count = gpu.whole("count", 1, MAX_GPUS_PER_POD, 1 if mig else None, required=not mig)
+    return GpuRequest(count or 1, models, mig=mig, vendor=vendor)
+
+
+def _read_fraction(gpu: Fields) -> int:
+    text = gpu.quantity("fraction", most_bytes=8)
+    try:
+        thousandths = millicores(text) if text.startswith("0.") else 0
+    except NotAQuantity:
+        thousandths = 0
+    if not 0 < thousandths < WHOLE_GPU_MILLI:
+        gpu.fault("fraction", "bad_format", 'an amount such as "0.5" or 0.5: more than 0, less than 1, in thousandths')
+        return 1
+    return thousandths
+
+
+def _pod_set_json(pod_set: PodSet) -> dict[str, Any]:
+    return {
+        "name": pod_set.name,
+        "count": pod_set.count,
+        "image": pod_set.image,
+        "command": list(pod_set.command),
+        "args": list(pod_set.args),
+        "env": dict(pod_set.env),
+        "cpu": cpu_text(pod_set.cpu_millicores),
+        "memory": memory_text(pod_set.memory_bytes),
+        "gpu": None if pod_set.gpu is None else _gpu_json(pod_set.gpu),
+    }
+
+
+def _gpu_json(gpu: GpuRequest) -> dict[str, Any]:
+    named = {"models": list(gpu.models), **({"vendor": gpu.vendor} if gpu.vendor else {})}
+    if gpu.fraction_milli:
+        return {"fraction": f"0.{gpu.fraction_milli:03d}".rstrip("0"), **named}
+    if gpu.mig:
+        return {"mig": gpu.mig, "count": gpu.count, **named}
+    return {"count": gpu.count, **named}
