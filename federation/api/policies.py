@@ -12,8 +12,9 @@ from federation.engine.intake.policy_reading import policy_json, weights_json
 from federation.engine.intake.spec import CAPACITY_TYPES
 from federation.operations import put_policy, remove_policy
 from federation.queries.policies import PolicyView, policy_of
-from placement.fleet.policies import STRATEGY_NAMES, Policy
+from placement.fleet.policies import Policy
 from placement.ranking.strategies import weights_of
+from placement.values.strategies import STRATEGY_NAMES
 from tenancy.api.views import ApiView
 
 PATTERNS = "Names; `*` matches anything. Empty allows all."

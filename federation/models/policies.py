@@ -9,8 +9,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from federation.engine.intake.spec import CAPACITY_TYPES
-from placement.fleet.policies import STRATEGY_NAMES
-from placement.ranking.strategies import BOUNDS
+from placement.values.strategies import BOUNDS, STRATEGY_NAMES
 from tenancy.models import Tenant
 
 

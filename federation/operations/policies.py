@@ -14,8 +14,8 @@ from federation.queries.policies import PolicyView, policy_of
 from federation.queries.submissions import field_errors
 from foundation.outbox import announce
 from foundation.problems import Invalid, NotFound
-from placement.ranking.strategies import TERMS
 from placement.values.model import TenantPolicy
+from placement.values.strategies import TERMS
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.operations import record_audit

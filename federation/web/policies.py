@@ -15,8 +15,8 @@ from federation.operations import put_policy, remove_policy
 from federation.queries.policies import PolicyView, policy_of
 from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, Problem
-from placement.fleet.policies import STRATEGY_NAMES
 from placement.values.model import TenantPolicy
+from placement.values.strategies import STRATEGY_NAMES
 from tenancy.queries import Actor
 from tenancy.web import action, page
 

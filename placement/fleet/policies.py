@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from placement.values.model import FleetCluster, FleetFlavor, StrategyWeights, TenantPolicy
-
-STRATEGY_NAMES = ("balanced", "cheapest", "soonest", "pack", "spread")
+from placement.values.strategies import STRATEGY_NAMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,13 @@ from placement.fleet.prices import Rates, cost_of
 from placement.fleet.siting import Need, Site
 from placement.values.decisions import Reason
 from placement.values.model import Constraints, FleetFlavor, JobRequest
+from placement.values.strategies import Weights
 
 from .candidates import Ask
 from .fragmentation import Fragmentation
 from .landing import Landings
 from .reasons import quota_reason, reason_on
-from .strategies import Weights, price_terms
+from .strategies import price_terms
 from .work import Stakes, Work
 
 _OUT = np.inf

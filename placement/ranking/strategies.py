@@ -1,51 +1,25 @@
-"""How candidates are ranked: strategies are weights over four terms, documented in docs/reference/strategies.md.
+"""How candidates are ranked: by a sum of four terms, with the weights of the job's strategy.
 
-price          how much dearer than the cheapest candidate, per hour of work (`work`): 0.25 = a quarter dearer free
-the free part of the flavor's devices in the cluster: 0 none, 1 all (negative: the emptier the better) cluster_free
-the same over all devices of the cluster stranding      the GPUs that would be unusable for the usual pods
-(`fragmentation`); for jobs of one pod set
+    price          how much dearer than the cheapest candidate, per hour of work (`work`): 0.25 = a quarter dearer
+    free           the free part of the flavor's devices in the cluster: 0 none, 1 all (negative: the emptier the better)
+    cluster_free   the same over all devices of the cluster
+    stranding      the GPUs that would be unusable for the usual pods (`fragmentation`); for jobs of one pod set
 
 The lowest sum wins; equal sums keep the order of cluster ids and flavor names. Candidates with a price rank before all
 others, then those without a price for the place or the data's move, then pods without a GPU on nodes with GPUs.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from placement.fleet.policies import Policy
 from placement.fleet.pools import Floats, Mask
+from placement.values.strategies import STRATEGIES, TERMS, Weights
 
 from .candidates import Ask
 from .work import Work
 
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights of a strategy's terms."""
-
-    price: float
-    free: float = 0.0
-    cluster_free: float = 0.0
-    stranding: float = 0.0
-
-
-STRATEGIES: Mapping[str, Weights] = {
-    "cheapest": Weights(price=1000.0, free=0.2),
-    "soonest": Weights(price=0.1, free=-1.0),
-    "pack": Weights(price=0.001, cluster_free=0.25, stranding=1.0),
-    "spread": Weights(price=0.001, free=-1.0),
-    "balanced": Weights(price=1.0, free=0.2),
-}
-TERMS = ("price", "free", "cluster_free", "stranding")
-BOUNDS: Mapping[str, tuple[int, int]] = {
-    "price": (0, 1000),
-    "free": (-10, 10),
-    "cluster_free": (-10, 10),
-    "stranding": (0, 10),
-}
-"""The bounds of a tenant's own weights."""
 _A_TIER = 1e9
 """More than any sum of terms: the largest weight of 1,000 times at most 4e5 for the price of 1e21 times the
 cheapest."""

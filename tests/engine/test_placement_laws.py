@@ -13,8 +13,8 @@ from placement.fleet.fleet import FleetIndex
 from placement.fleet.pools import WIDTH_OF_LEVEL
 from placement.ranking.feasibility import never_fits
 from placement.ranking.fragmentation import typical_of
-from placement.ranking.strategies import STRATEGIES
 from placement.values.model import StrategyWeights, TenantPolicy, Tier
+from placement.values.strategies import STRATEGIES
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot

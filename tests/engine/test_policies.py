@@ -10,8 +10,9 @@ from placement.answers.quotes import capacity, quote
 from placement.cycle.cycle import decide
 from placement.fleet.policies import NO_POLICY, Policy, PolicyBook
 from placement.ranking.feasibility import never_fits
-from placement.ranking.strategies import BOUNDS, STRATEGIES, weights_of
+from placement.ranking.strategies import weights_of
 from placement.values.model import StrategyWeights, TenantPolicy
+from placement.values.strategies import BOUNDS, STRATEGIES
 
 from .fleets import A100, cluster, flavor, job, node, pods, snapshot, uniform
 

@@ -12,8 +12,8 @@ from placement.fleet.siting import need_of
 from placement.ranking.fragmentation import Fragmentation, typical_of
 from placement.ranking.landing import devices_after
 from placement.ranking.leftovers import STEPS, usual_waste
-from placement.ranking.strategies import STRATEGIES
 from placement.values.model import Topology
+from placement.values.strategies import STRATEGIES
 
 from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot, uniform
 

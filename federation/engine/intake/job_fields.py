@@ -11,7 +11,7 @@ from typing import Any
 
 from federation.engine import names
 from federation.engine.retries import retries_json
-from placement.fleet.policies import STRATEGY_NAMES
+from placement.values.strategies import STRATEGY_NAMES
 
 from .labels import read_labels
 from .places import constraints_json, read_constraints, read_topology, topology_json

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from federation.engine import names
-from placement.fleet.policies import STRATEGY_NAMES
-from placement.ranking.strategies import BOUNDS, TERMS
 from placement.values.model import StrategyWeights, TenantPolicy
+from placement.values.strategies import BOUNDS, STRATEGY_NAMES, TERMS
 
 from .reading import Faults, Fields, child
 from .spec import CAPACITY_TYPES

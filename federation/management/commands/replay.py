@@ -15,8 +15,8 @@ from foundation.files import write_whole
 from placement.answers.recording import RecordingError, decisions_text, snapshot_of
 from placement.cycle.cycle import decide
 from placement.cycle.ordering import ORDERS
-from placement.ranking.strategies import STRATEGIES
 from placement.values.model import LEVELS, Topology
+from placement.values.strategies import STRATEGIES
 from simulator.exports import csv_text, json_text, table
 from simulator.figures import Figures
 from simulator.fleetfile import read_fleet
