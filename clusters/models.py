@@ -1,8 +1,8 @@
 """Registered clusters and the last observation of them."""
 
 from django.db import models
-from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models import F, Q, Value
+from django.db.models.functions import Concat, Now
 
 from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
@@ -36,14 +36,10 @@ class Cluster(models.Model):
         CORDONED = "cordoned"
         DRAINING = "draining"
 
-    class Driver(models.TextChoices):
-        KUBERNETES = "kubernetes"
-        SIMULATED = "simulated"
-
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     owner = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="clusters")
     name = models.CharField(max_length=63)
-    driver = models.CharField(max_length=20, choices=Driver.choices, default=Driver.KUBERNETES)
+    driver = models.CharField(max_length=20, default="kubernetes")
     server = models.CharField(max_length=500)
     ca_pem = models.TextField(blank=True)
     region = models.CharField(max_length=63, blank=True)
@@ -89,7 +85,11 @@ class Cluster(models.Model):
                 fields=["identity"], condition=Q(removed_at__isnull=True), name="a_cluster_is_registered_once"
             ),
             models.CheckConstraint(condition=~Q(identity=""), name="cluster_identity_is_known"),
-            models.CheckConstraint(condition=Q(driver__in=["kubernetes", "simulated"]), name="cluster_driver_is_known"),
+            models.CheckConstraint(
+                condition=Q(driver="kubernetes", server__startswith="https://")
+                | (~Q(driver__in=["", "kubernetes"]) & Q(server__startswith=Concat(F("driver"), Value("://")))),
+                name="cluster_driver_is_that_of_its_server",
+            ),
             models.CheckConstraint(
                 condition=Q(health__in=["ready", "degraded"], silent_since__isnull=True)
                 | Q(health__in=["unreachable", "auth_failed"], silent_since__isnull=False),

@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.conf import settings
-
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import Right
 from foundation.clock import monotonic
 
 from .address import ClusterAddress
-from .kubernetes import KubernetesDriver
 from .port import Ambiguous, ClusterDriver, JobSeen, PodSeen, RulesSeen, Unreachable, WatchEvent
-from .simulated import SCHEME, SimulatedDriver, path_of
+from .registry import kind_of
 
 T = TypeVar("T")
 
@@ -37,7 +34,7 @@ _CLOSE_AFTER_SECONDS = 120.0
 
 def open_driver(address: ClusterAddress) -> "GuardedDriver":
     """A separate driver for the event loop that first uses it. The caller closes it."""
-    return GuardedDriver(_bare_driver(address))
+    return GuardedDriver(kind_of(address.server).driver_at(address))
 
 
 def driver_for(address: ClusterAddress) -> "GuardedDriver":
@@ -318,9 +315,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _bare_driver(address: ClusterAddress) -> ClusterDriver:
-    if address.server.startswith(f"{SCHEME}://"):
-        return SimulatedDriver(path_of(settings.HOME, address.server), settings.INSTALL_ID)
-    return KubernetesDriver(address, settings.INSTALL_ID)

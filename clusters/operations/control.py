@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from clusters.drivers import AuthFailed, DriverError, IdentityRefused
+from clusters.drivers.registry import kind_of
 from clusters.drivers.resolve import unsealed_credential
 from clusters.engine.connection import Connection, ConnectionFields, Secret, read_authorities, read_secret
 from clusters.engine.egress import read_server
@@ -81,8 +82,8 @@ def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
 
 def _new_connection(cluster: Cluster, access: ConnectionFields) -> tuple[Connection, Probe]:
     """The new connection and its probe. The server does not change: a cluster at another address is another cluster."""
-    if cluster.driver == Cluster.Driver.SIMULATED:
-        raise Conflict("A simulated cluster has no credential.", code="state_conflict")
+    if not kind_of(cluster.server).has_credential:
+        raise Conflict(f"A {cluster.driver} cluster has no credential.", code="state_conflict")
     connection = Connection(
         server=read_server(cluster.server),
         ca_pem=read_authorities(access.ca_pem) or cluster.ca_pem,

@@ -117,7 +117,7 @@ def register_simulated(
             Cluster(
                 owner=owner,
                 name=name,
-                driver=Cluster.Driver.SIMULATED,
+                driver=SCHEME,
                 server=server,
                 region=region,
                 provider=provider,

@@ -10,6 +10,7 @@ from uuid import UUID
 from clusters.drivers import ClusterDriver, Unreachable
 from clusters.drivers.address import ClusterAddress, Credential
 from clusters.drivers.connections import driver_for
+from clusters.drivers.registry import kind_of
 from clusters.drivers.resolve import address_of
 from clusters.models import Cluster
 from foundation.clock import monotonic
@@ -44,19 +45,18 @@ def address_of_registered(cluster_id: UUID) -> ClusterAddress:
     (`connections.open_driver`).
     """
     facts = (
-        Cluster.objects.filter(id=cluster_id)
-        .values_list("driver", "server", "ca_pem", "name", "credential__updated_at")
-        .first()
+        Cluster.objects.filter(id=cluster_id).values_list("server", "ca_pem", "name", "credential__updated_at").first()
     )
     if facts is None:
         raise Unreachable("the cluster is not registered")
     known = _known.get(cluster_id)
     if known is not None and known.facts == facts and monotonic() - known.found_at < LOOK_UP_AGAIN_SECONDS:
         return known.address
-    if facts[0] == Cluster.Driver.SIMULATED:
-        address = ClusterAddress(cluster_id, facts[3], facts[1], "", 0, "", Credential("token", b""))
-    else:
+    server, _, name, _ = facts
+    if kind_of(server).has_credential:
         address = address_of(cluster_id)
+    else:
+        address = ClusterAddress(cluster_id, name, server, "", 0, "", Credential("token", b""))
     with _lock:
         _known[cluster_id] = _Known(facts, address, monotonic())
     return address

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from federation.engine.intake.job_fields import JOB_FIELDS, Choice, Control, JobField, Part, Section, Text, Whole
+from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part, Section, Text, Whole
 
 from .jobs import Options
 from .typing_in import whole_number
@@ -36,7 +36,10 @@ class FieldControl:
         return number * 60 if isinstance(number, int) and self.name.endswith(MINUTES) else number
 
 
-def _control(field: JobField, control: Control) -> FieldControl:
+def control_of(field: JobField) -> FieldControl:
+    """The control of a field that has one."""
+    control = field.control
+    assert control is not None
     match field.kind:
         case Choice(options):
             unset = () if field.default else (("", "not set"),)
@@ -51,9 +54,7 @@ def _control(field: JobField, control: Control) -> FieldControl:
 
 
 SECTIONS: Mapping[Section, tuple[FieldControl, ...]] = {
-    section: tuple(
-        _control(field, field.control) for field in JOB_FIELDS if field.control and field.control.section == section
-    )
+    section: tuple(control_of(field) for field in JOB_FIELDS if field.control and field.control.section == section)
     for section in Section
 }
 CONTROLS = tuple(control for controls in SECTIONS.values() for control in controls)

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
+from django.conf import settings
 
+from clusters.drivers.address import ClusterAddress
 from clusters.drivers.kubernetes import device_shapes
 from clusters.drivers.port import Unreachable
 
@@ -28,6 +30,7 @@ __all__ = [
     "add_foreign_claim",
     "add_foreign_pod",
     "begin_trouble",
+    "driver_at",
     "end_trouble",
     "found_cluster",
     "network_policies",
@@ -38,6 +41,11 @@ __all__ = [
     "remove_node",
     "remove_slice",
 ]
+
+
+def driver_at(address: ClusterAddress) -> SimulatedDriver:
+    """The driver of this installation for the cluster that the server's URL names."""
+    return SimulatedDriver(path_of(settings.HOME, address.server), settings.INSTALL_ID)
 
 
 def path_of(home: Path, server: str) -> Path:

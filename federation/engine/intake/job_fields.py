@@ -85,11 +85,11 @@ class JobField:
     is_beside_manifest: bool = True
     """Whether it is allowed beside `manifest`. It is not if a manifest has a field of the same meaning."""
     is_always_stored: bool = False
-    """Whether the normal form has it even if it is not set. False for new fields, so that the specs of other jobs keep
-    their normal form."""
+    """Whether the normal form has it even if it is not set. False for new fields: specs without them keep their bytes."""
     steers_placement: bool = False
-    """Whether placement considers it, if set: as the attribute of the same name of `JobRequest`, and as a part of the
-    shape. What every shape has is in `normal_form.shape_of`."""
+    """Whether `normal_form` gives it to placement, if set: in the shape, and as the attribute of this name of a
+    `JobRequest`. The fields that all shapes have are listed there.
+    """
 
     @property
     def default(self) -> Any:

@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from clusters.drivers import AuthFailed, Unreachable
 from clusters.drivers.connections import close_all, run
+from clusters.drivers.registry import kind_of
 from clusters.drivers.simulated import found_cluster, path_of
 from clusters.models import Cluster
 from clusters.queries import address_of_registered, driver_of
@@ -26,6 +27,11 @@ def test_a_simulated_cluster_is_reached_by_its_name(home):
     identity = found_cluster(path_of(home, "simulated://east"))
     cluster = make_cluster(driver="simulated", server="simulated://east")
     assert run(driver_of(cluster.id).identity(), 5) == identity
+
+
+def test_a_server_of_no_known_kind_has_no_driver():
+    with pytest.raises(Unreachable, match="there is no driver for slurm://"):
+        kind_of("slurm://east")
 
 
 @pytest.mark.django_db

@@ -26,7 +26,10 @@ def assert_refused(name, sql, *params):
     [
         ("cluster_health_is_known", "health = 'fine'"),
         ("cluster_wish_is_known", "wish = 'gone'"),
-        ("cluster_driver_is_known", "driver = 'shell'"),
+        ("cluster_driver_is_that_of_its_server", "driver = 'shell'"),
+        ("cluster_driver_is_that_of_its_server", "driver = 'simulated'"),
+        ("cluster_driver_is_that_of_its_server", "server = 'simulated://east'"),
+        ("cluster_driver_is_that_of_its_server", "driver = '', server = '://east'"),
         ("cluster_name_is_a_dns_label", "name = 'East'"),
         ("cluster_name_is_a_dns_label", "name = '../etc'"),
         ("cluster_is_silent_exactly_when_it_does_not_answer", "health = 'unreachable'"),
