@@ -14,8 +14,14 @@ if ! "$home/bin/uv" --version >/dev/null 2>&1; then
     }
     mkdir -p "$home"
     pinned="$(dirname "$0")/uv.txt"
+    # Debian's Python comes without pip, but its venv module contains one.
+    "$python" -m pip --version >/dev/null 2>&1 || {
+        venv="$(mktemp -d)"
+        trap 'rm -rf "$venv"' EXIT
+        "$python" -m venv "$venv" >/dev/null 2>&1 && python="$venv/bin/python"
+    }
     "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target "$home" --require-hashes --only-binary :all: --requirement "$pinned" >&2 || {
-        echo "uv could not be installed: install pip (Debian: apt-get install python3-pip) or uv itself" >&2
+        echo "uv could not be installed: install venv (Debian: apt-get install python3-venv), pip or uv itself" >&2
         exit 1
     }
 fi
