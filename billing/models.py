@@ -142,7 +142,7 @@ class Meter(models.Model):
     gpu_numerator = models.PositiveIntegerField(
         db_default=1,
         default=1,
-        help_text="A unit is this number of the `gpu_denominator` parts of a physical GPU.",
+        help_text="A unit is `gpu_numerator` / `gpu_denominator` of a physical GPU.",
     )
     gpu_denominator = models.PositiveIntegerField(db_default=1, default=1)
     cpu_millicores = models.PositiveBigIntegerField()
@@ -151,7 +151,7 @@ class Meter(models.Model):
         max_length=120,
         blank=True,
         db_default="",
-        help_text="For a pod without GPUs on a GPU flavor: the CPU-only flavor whose price it pays if its own says nothing.",
+        help_text="For a pod without GPUs on a GPU flavor: the CPU-only flavor whose price applies if its own flavor has no CPU price.",
     )
     metered_from = models.DateTimeField()
     metered_until = models.DateTimeField(help_text="Segments contain everything before this time.")

@@ -151,16 +151,16 @@ class Flavor(models.Model):
     resource_name = models.CharField(
         max_length=120,
         blank=True,
-        help_text="What its devices are counted by: an extended resource, e.g. nvidia.com/mig-1g.10gb, or our name.",
+        help_text="The name of the resource: an extended resource such as nvidia.com/mig-1g.10gb, or our own name.",
     )
     node_selector = models.JSONField(default=dict, help_text="Labels that pick this flavor's nodes.")
     slice_hosts = models.PositiveIntegerField(default=1, help_text="Number of nodes that make up one accelerator.")
-    unplaceable = models.CharField(max_length=300, blank=True, help_text="Why no job can be started on it.")
+    unplaceable = models.CharField(max_length=300, blank=True, help_text="Why no job can start on it.")
     device_class = models.CharField(
         max_length=63, blank=True, help_text="The DeviceClass of its devices, if they are claimed."
     )
     cel = models.CharField(
-        max_length=1000, blank=True, help_text="Selects its devices from others of their DeviceClass."
+        max_length=1000, blank=True, help_text="CEL expression that selects its devices among those of the DeviceClass."
     )
 
     class Meta:

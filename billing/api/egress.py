@@ -28,7 +28,7 @@ def _region(help_text: str) -> Text:
 
 
 class EgressPriceCreate(StrictShape):
-    """What a GiB costs that is moved from one region to another."""
+    """The price of moving one GiB from one region to another."""
 
     from_region = _region("A region as in the clusters' settings; `*` matches anything.")
     to_region = _region("Likewise. Moving data within a region is free.")
@@ -64,12 +64,12 @@ class EgressPricesView(ApiView):
 
     @extend_schema(operation_id="egress_prices_list", responses=page_shape(EgressPriceShown))
     def get(self, request: Request) -> Response:
-        """Egress prices of your organisations: past, present and announced."""
+        """Lists the egress prices of your organisations: past, present and future."""
         return self.page(visible_egress_prices(self.actor), orders=ORDERS, render=show_egress_price)
 
     @extend_schema(operation_id="egress_prices_create", request=EgressPriceCreate, responses={201: EgressPriceShown})
     def post(self, request: Request) -> Response:
-        """Sets a price from an instant on; what was announced for later gives way."""
+        """Sets a price from a given time on. It replaces prices that were set for later."""
         body = self.read(EgressPriceCreate)
         amount, currency = body["price_per_gib"]
         wanted = NewEgressPrice(
@@ -92,14 +92,14 @@ class EgressPriceView(ApiView):
 
     @extend_schema(operation_id="egress_prices_read", responses=EgressPriceShown)
     def get(self, request: Request, price_id: UUID) -> Response:
-        """One egress price."""
+        """Returns an egress price."""
         return Response(show_egress_price(egress_price_by_id(self.actor, price_id)))
 
     @extend_schema(
         operation_id="egress_prices_end", responses={204: OpenApiResponse(description="Ended, or withdrawn.")}
     )
     def delete(self, request: Request, price_id: UUID) -> Response:
-        """Ends a price now; one that has not begun is withdrawn."""
+        """Ends a price now, or withdraws one that has not begun."""
         end_egress_price(self.actor, price_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 

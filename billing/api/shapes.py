@@ -44,7 +44,7 @@ class Money(serializers.Field[tuple[Decimal, str], Any, Any, Any]):
 
 @extend_schema_field({"type": "string"})
 class Frequency(serializers.Field[Decimal, str, Any, Any]):
-    """How often an hour, as "0.05". Never a JSON number, as with money."""
+    """Interruptions per hour, such as "0.05". Never a JSON number, as with money."""
 
     def to_internal_value(self, data: Any) -> Decimal:
         if not (isinstance(data, str) and AMOUNT.fullmatch(data)):
@@ -119,7 +119,7 @@ class UsageQuantities(serializers.Serializer[Any]):
 
 
 class UsageItem(UsageQuantities):
-    """One row; of the key columns those of the groups asked for are there."""
+    """One row. It has the key columns of the requested groups."""
 
     tenant = serializers.CharField(required=False)
     cluster = serializers.CharField(required=False)

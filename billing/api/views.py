@@ -33,7 +33,7 @@ class PricesView(ApiView):
 
     @extend_schema(operation_id="prices_list", responses=page_shape(PriceShown))
     def get(self, request: Request) -> Response:
-        """Prices of the clusters that you may see: past, present and announced."""
+        """Lists the prices of the clusters that you may see: past, present and future."""
         prices = visible_prices(
             self.actor, cluster_name=self.query.get("cluster", ""), flavor=self.query.get("flavor", "")
         )
@@ -41,7 +41,7 @@ class PricesView(ApiView):
 
     @extend_schema(operation_id="prices_create", request=PriceCreate, responses={201: PriceShown})
     def post(self, request: Request) -> Response:
-        """Sets a price from an instant on. What was announced for later gives way; what was charged stands."""
+        """Sets a price from a given time on. It replaces prices that were set for later; charges do not change."""
         fields = self.read(PriceCreate)
         unit_price, currency = fields["unit_price"]
         beside = {name: fields.get(name) for name in ("cpu_price", "memory_price")}
@@ -76,9 +76,9 @@ class UsageView(ApiView):
         responses={(200, "application/json"): UsageShown, (200, "text/csv"): OpenApiTypes.STR},
     )
     def get(self, request: Request) -> Response:
-        """What was used and what it cost, by default in this month; `Accept: text/csv` or `format=csv` for a spreadsheet.
+        """Returns usage and cost, by default of this month. `Accept: text/csv` or `format=csv` gives a spreadsheet.
 
-        `from` and `to` are dates or instants in UTC, `to` excluded; `group_by` lists tenant, cluster, flavor, user,
+        `from` and `to` are dates or times in UTC, `to` excluded; `group_by` lists tenant, cluster, flavor, user,
         job, day, month.
         """
         if self.query.get("format", "json") not in FORMATS:

@@ -106,7 +106,7 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         db_default=1,
                         default=1,
-                        help_text="A unit is this number of the `gpu_denominator` parts of a physical GPU.",
+                        help_text="A unit is `gpu_numerator` / `gpu_denominator` of a physical GPU.",
                     ),
                 ),
                 ("gpu_denominator", models.PositiveIntegerField(db_default=1, default=1)),
@@ -117,7 +117,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         db_default="",
-                        help_text="For a pod without GPUs on a GPU flavor: the CPU-only flavor whose price it pays if its own says nothing.",
+                        help_text="For a pod without GPUs on a GPU flavor: the CPU-only flavor whose price applies if its own flavor has no CPU price.",
                         max_length=120,
                     ),
                 ),

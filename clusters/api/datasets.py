@@ -32,7 +32,7 @@ ORDERS = {"created": "id", "-created": "-id"}
 
 
 class LocationShape(StrictShape):
-    """A region, or a cluster that serves the tenant; one of the two."""
+    """A region, or a cluster that serves the tenant: exactly one of the two."""
 
     region = Text(required=False, max_length=63, validators=[RegexValidator(REGION_PATTERN, REGION)])
     cluster = Text(required=False, max_length=63, help_text="Name.")
@@ -45,7 +45,7 @@ class LocationShape(StrictShape):
 
 
 class DatasetPatch(StrictShape):
-    """What to change; what is left out stays."""
+    """The fields to change; omitted fields keep their values."""
 
     size = Text(required=False, max_length=32, help_text="Such as 150Gi: the amount moved if a job reads all of it.")
     locations = serializers.ListField(
@@ -65,7 +65,7 @@ class DatasetPatch(StrictShape):
 
 
 class DatasetCreate(DatasetPatch):
-    """Data by its logical name, and where it lies."""
+    """The logical name of data, and its locations."""
 
     tenant = Text(
         max_length=1100, help_text="Path. Jobs of this tenant and of every tenant below it can use the dataset."
@@ -108,13 +108,13 @@ class DatasetsView(ApiView):
 
     @extend_schema(operation_id="datasets_list", responses=page_shape(DatasetShown))
     def get(self, request: Request) -> Response:
-        """Datasets that tenants you may see can name; with `tenant` those that its jobs can."""
+        """Lists the datasets of the tenants that you may see; with `tenant`, those that its jobs can use."""
         found = visible_datasets(self.actor, tenant_path=self.query.get("tenant", ""), name=self.query.get("name", ""))
         return self.page(found, orders=ORDERS, render=show_dataset)
 
     @extend_schema(operation_id="datasets_create", request=DatasetCreate, responses={201: DatasetShown})
     def post(self, request: Request) -> Response:
-        """Records a dataset. Nothing is fetched: the gateway believes what it is told."""
+        """Records a dataset. The gateway fetches nothing and does not verify size or locations."""
         body = self.read(DatasetCreate)
 
         def produce() -> tuple[int, dict[str, Any]]:
@@ -135,12 +135,12 @@ class DatasetView(ApiView):
 
     @extend_schema(operation_id="datasets_read", responses=DatasetShown)
     def get(self, request: Request, dataset_id: UUID) -> Response:
-        """One dataset."""
+        """Returns a dataset."""
         return Response(show_dataset(dataset_by_id(self.actor, dataset_id)))
 
     @extend_schema(operation_id="datasets_update", request=DatasetPatch, responses=DatasetShown)
     def patch(self, request: Request, dataset_id: UUID) -> Response:
-        """Changes size or places. The next round counts with them, for queued jobs too."""
+        """Changes the size or the locations. The next round uses them, for queued jobs too."""
         body = self.read(DatasetPatch, partial=True)
         places = body.get("locations")
         dataset = update_dataset(
@@ -153,7 +153,7 @@ class DatasetView(ApiView):
 
     @extend_schema(operation_id="datasets_delete", responses={204: OpenApiResponse(description="Removed.")})
     def delete(self, request: Request, dataset_id: UUID) -> Response:
-        """Forgets a dataset: no new job may name it."""
+        """Removes a dataset: no new job may name it."""
         remove_dataset(self.actor, dataset_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 

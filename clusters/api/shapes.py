@@ -74,7 +74,7 @@ class ClusterRegistration(StrictShape):
 
 
 class ClusterPatch(StrictShape):
-    """What to change; what is left out stays. New credentials are probed before they replace the old."""
+    """The fields to change; omitted fields keep their values. New credentials are probed before they replace the old ones."""
 
     region = _word("Such as eu-west-1.")
     provider = _word("Such as aws, gcp, on-prem.")
@@ -86,7 +86,7 @@ class ClusterPatch(StrictShape):
 
 
 class ReasonShown(serializers.Serializer[Any]):
-    """Why a cluster is not simply ready."""
+    """Why a cluster is not `ready`."""
 
     code = serializers.CharField()
     message = serializers.CharField()
@@ -118,7 +118,7 @@ class FlavorShown(serializers.Serializer[Any]):
 
 
 class ClusterShown(serializers.Serializer[Any]):
-    """A registered cluster. No credential ever comes back."""
+    """A registered cluster. No response contains a credential."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -157,7 +157,7 @@ class NodeShown(serializers.Serializer[Any]):
 
 
 class ClusterEventShown(serializers.Serializer[Any]):
-    """Something that happened to a cluster."""
+    """An event in the history of a cluster."""
 
     id = serializers.IntegerField()
     at = Instant()

@@ -61,7 +61,7 @@ class ClustersView(ApiView):
         responses=page_shape(ClusterShown),
     )
     def get(self, request: Request) -> Response:
-        """Clusters that serve a tenant you may see."""
+        """Lists the clusters that serve a tenant that you may see."""
         rows = visible_clusters(self.actor)
         for word, column in (("name", "name"), ("region", "region"), ("tenant", "owner__path")):
             if word in self.query:
@@ -78,7 +78,7 @@ class ClustersView(ApiView):
         responses={201: ClusterShown},
     )
     def post(self, request: Request) -> Response:
-        """Registers a cluster after a probe. A refused probe leaves nothing behind."""
+        """Probes a cluster and registers it. If the probe fails, nothing is stored."""
         wanted = wanted_of(self.read(ClusterRegistration))
         try:
             # A repeated request gets its first response without another probe, even if the cluster has been removed
@@ -102,7 +102,7 @@ class ClusterView(ApiView):
 
     @extend_schema(operation_id="clusters_read", responses=ClusterShown)
     def get(self, request: Request, cluster_id: UUID) -> Response:
-        """One cluster."""
+        """Returns a cluster."""
         return Response(show_cluster(cluster_by_id(self.actor, cluster_id)))
 
     @extend_schema(operation_id="clusters_update", request=ClusterPatch, responses=ClusterShown)
@@ -113,7 +113,7 @@ class ClusterView(ApiView):
 
     @extend_schema(operation_id="clusters_remove", responses={204: OpenApiResponse(description="Removed.")})
     def delete(self, request: Request, cluster_id: UUID) -> Response:
-        """Removes the cluster; 409 `cluster_in_use` while attempts live there."""
+        """Removes the cluster. Refused (409 `cluster_in_use`) while it has live attempts."""
         remove_cluster(self.actor, cluster_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -123,7 +123,7 @@ class ClusterProbeView(ApiView):
 
     @extend_schema(operation_id="clusters_probe", request=None, responses=ClusterShown)
     def post(self, request: Request, cluster_id: UUID) -> Response:
-        """Looks at the cluster now: reachability, identity, rights, clock."""
+        """Probes the cluster now: reachability, identity, rights, clock."""
         return Response(show_cluster(probe_cluster(self.actor, cluster_id)))
 
 
@@ -132,7 +132,7 @@ class ClusterCordonView(ApiView):
 
     @extend_schema(operation_id="clusters_cordon", request=None, responses=ClusterShown)
     def post(self, request: Request, cluster_id: UUID) -> Response:
-        """Takes no new work from now on; what runs there goes on."""
+        """Stops new work on the cluster; running jobs continue."""
         return Response(show_cluster(cordon_cluster(self.actor, cluster_id)))
 
 
@@ -141,7 +141,7 @@ class ClusterUncordonView(ApiView):
 
     @extend_schema(operation_id="clusters_uncordon", request=None, responses=ClusterShown)
     def post(self, request: Request, cluster_id: UUID) -> Response:
-        """Takes work again."""
+        """Allows new work on the cluster again."""
         return Response(show_cluster(uncordon_cluster(self.actor, cluster_id)))
 
 
@@ -150,7 +150,7 @@ class ClusterDrainView(ApiView):
 
     @extend_schema(operation_id="clusters_drain", request=None, responses=ClusterShown)
     def post(self, request: Request, cluster_id: UUID) -> Response:
-        """Takes no new work and is to be emptied."""
+        """Stops new work on the cluster and takes back jobs that have not started; running jobs continue."""
         return Response(show_cluster(drain_cluster(self.actor, cluster_id)))
 
 
@@ -161,7 +161,7 @@ class ClusterNodesView(ApiView):
 
     @extend_schema(operation_id="clusters_nodes", responses=page_shape(NodeShown))
     def get(self, request: Request, cluster_id: UUID) -> Response:
-        """The cluster's nodes as last observed."""
+        """Lists the cluster's nodes as last observed."""
         nodes = cluster_by_id(self.actor, cluster_id).nodes.all()
         return self.page(nodes, orders={"name": "name", "-name": "-name"}, render=show_node)
 
@@ -173,7 +173,7 @@ class ClusterFlavorsView(ApiView):
 
     @extend_schema(operation_id="clusters_flavors", responses=page_shape(FlavorShown))
     def get(self, request: Request, cluster_id: UUID) -> Response:
-        """What the cluster's nodes offer."""
+        """Lists the flavors that the cluster's nodes offer."""
         cluster = cluster_by_id(self.actor, cluster_id)
         known = {flavor.id: flavor for flavor in flavor_summary([cluster], now())[cluster.id]}
         return self.page(
@@ -190,6 +190,6 @@ class ClusterEventsView(ApiView):
 
     @extend_schema(operation_id="clusters_events", responses=page_shape(ClusterEventShown))
     def get(self, request: Request, cluster_id: UUID) -> Response:
-        """What happened to the cluster, newest first."""
+        """Lists the cluster's events, newest first."""
         events = cluster_by_id(self.actor, cluster_id).events.all()
         return self.page(events, orders={"-at": "-id", "at": "id"}, render=show_event)

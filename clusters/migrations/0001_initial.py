@@ -190,7 +190,7 @@ class Migration(migrations.Migration):
                     "resource_name",
                     models.CharField(
                         blank=True,
-                        help_text="What its devices are counted by: an extended resource, e.g. nvidia.com/mig-1g.10gb, or our name.",
+                        help_text="The name of the resource: an extended resource such as nvidia.com/mig-1g.10gb, or our own name.",
                         max_length=120,
                     ),
                 ),
@@ -201,7 +201,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "unplaceable",
-                    models.CharField(blank=True, help_text="Why no job can be started on it.", max_length=300),
+                    models.CharField(blank=True, help_text="Why no job can start on it.", max_length=300),
                 ),
                 (
                     "device_class",
@@ -212,7 +212,7 @@ class Migration(migrations.Migration):
                 (
                     "cel",
                     models.CharField(
-                        blank=True, help_text="Selects its devices from others of their DeviceClass.", max_length=1000
+                        blank=True, help_text="CEL expression that selects its devices among those of the DeviceClass.", max_length=1000
                     ),
                 ),
                 (

@@ -47,7 +47,7 @@ def job_json(job: Job, cost: CostView | None = None) -> dict[str, Any]:
 
 
 def job_line_json(job: Job) -> dict[str, Any]:
-    """A job just taken in, in short."""
+    """A job that was just accepted, in short."""
     return {
         "id": str(job.id),
         "tenant": job.tenant.path,
@@ -59,7 +59,7 @@ def job_line_json(job: Job) -> dict[str, Any]:
 
 
 def links_of(job_id: UUID) -> dict[str, str]:
-    """Where to read on."""
+    """Links to the job's other resources."""
     here = f"{BASE}/{job_id}"
     return {
         "self": here,
@@ -120,7 +120,7 @@ def event_json(event: JobEvent) -> dict[str, Any]:
 
 
 def explanation_json(job: Job, runtime: Runtime | None, now: datetime) -> dict[str, Any]:
-    """Why a job waits, on the whole and per cluster, as the last cycle that considered it said; when it may start, how long run."""
+    """Why a job waits, overall and per cluster, as of the last cycle that considered it; its expected start and run time."""
     per_cluster: list[Mapping[str, Any]] = job.explanation.get("clusters", []) if job.state == JobState.QUEUED else []
     return {
         "job": str(job.id),
@@ -175,7 +175,7 @@ def logs_json(logs: JobLogs) -> dict[str, Any]:
 
 
 def quote_json(asked: JobQuote) -> dict[str, Any]:
-    """What the next round would do with a job: its offers, best first, and why each other cluster makes none."""
+    """What the next round would do with a job: its offers, best first, and why each other cluster has none."""
     quote, regions = asked.quote, asked.regions
     wait = quote.wait
     return {
@@ -232,7 +232,7 @@ def _why_not_json(reason: Reason) -> dict[str, Any]:
 
 
 def capacity_json(found: Capacity) -> dict[str, Any]:
-    """How many more jobs of a shape fit, in all and by cluster."""
+    """The number of further jobs of a shape that fit, in total and by cluster."""
     return {
         "count": found.total,
         "at_least": found.is_at_least,

@@ -1,4 +1,4 @@
-"""What administrators attest of clusters and runs: translate, make one call, translate back."""
+"""Administrators' attestations about clusters and runs: translate, make one call, translate back."""
 
 from typing import Any
 from uuid import UUID
@@ -35,13 +35,13 @@ class RunAttestedShape(serializers.Serializer[Any]):
 class ClusterAttestations(ApiView):
     @extend_schema(request=ClusterAttestationShape, responses={200: ClusterAttestedShape})
     def post(self, request: Request, cluster_id: UUID) -> Response:
-        """Answers for a cluster: it is destroyed, or what it does not list any more is gone. Its runs end as `lost`."""
+        """Attests that a cluster is destroyed, or that the objects missing from its lists are gone. Their runs end as `lost`."""
         return Response({"attempts": attest_cluster(self.actor, cluster_id, request.data)})
 
 
 class RunAttestation(ApiView):
     @extend_schema(request=RunAttestationShape, responses={200: RunAttestedShape})
     def post(self, request: Request, attempt_id: UUID) -> Response:
-        """Answers for one run: nothing of it runs any more. It ends as `lost`, and its job may run again."""
+        """Attests that no part of a run is still running. It ends as `lost`, and its job may run again."""
         attempt = attest_run(self.actor, attempt_id, request.data)
         return Response({"id": str(attempt.id), "state": attempt.state})

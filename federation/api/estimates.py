@@ -1,4 +1,4 @@
-"""What runs are expected to cost, as the API writes it: in all, and part by part."""
+"""Expected costs of runs as the API shows them: the total and its parts."""
 
 from collections.abc import Iterable
 from decimal import Decimal
@@ -16,7 +16,7 @@ MONEY_STEP = Decimal("0.000001")
 
 
 class CostPartsShape(serializers.Serializer[Any]):
-    """What an expected cost is made of; null is unknown."""
+    """The parts of an expected cost; null means unknown."""
 
     run_cost = MoneyShape(allow_null=True, help_text="For the time that it is expected to run there.")
     interruption_cost = MoneyShape(allow_null=True, help_text="For the work that interruptions are expected to lose.")
@@ -24,7 +24,7 @@ class CostPartsShape(serializers.Serializer[Any]):
 
 
 class MoveShape(serializers.Serializer[Any]):
-    """A dataset that is not there already, and the place from which bringing it is cheapest."""
+    """A dataset that must be moved there, and the location from which this is cheapest."""
 
     dataset = serializers.CharField()
     from_region = serializers.CharField(help_text="Empty if unknown.")
@@ -33,7 +33,7 @@ class MoveShape(serializers.Serializer[Any]):
 
 
 class EstimateShape(serializers.Serializer[Any]):
-    """What an attempt was expected to take and cost when it was placed."""
+    """The expected duration and cost of an attempt when it was placed."""
 
     seconds = serializers.IntegerField(allow_null=True)
     cost = MoneyShape(allow_null=True)
@@ -42,7 +42,7 @@ class EstimateShape(serializers.Serializer[Any]):
 
 
 def estimate_json(attempt: Attempt) -> dict[str, Any] | None:
-    """What an attempt was expected to cost; None for attempts from before that was kept."""
+    """The expected cost of an attempt; None for attempts from before estimates were stored."""
     if not attempt.estimate:
         return None
     estimate, moves = estimate_in(attempt.estimate)
@@ -64,7 +64,7 @@ def parts_json(estimate: Estimate, currency: str) -> dict[str, Any]:
 
 
 def moves_json(moves: Iterable[Move], currency: str) -> list[dict[str, Any]]:
-    """What is brought from where."""
+    """Which dataset is moved from where."""
     return [
         {
             "dataset": move.data,

@@ -55,7 +55,7 @@ class Jobs(ApiView):
 
     @extend_schema(responses=page_shape(JobShape))
     def get(self, request: Request) -> Response:
-        """Jobs of the tenants you may see, newest first."""
+        """Lists the jobs of the tenants that you may see, newest first."""
         page = self.page(filtered_jobs(self.actor, self.query), orders=ORDERS, render=lambda job: job)
         jobs = page.data["items"]
         costs = costs_of([job.id for job in jobs])
@@ -64,7 +64,7 @@ class Jobs(ApiView):
 
     @extend_schema(request=SUBMISSION, responses={201: JobShape})
     def post(self, request: Request) -> Response:
-        """Takes in a job: a spec, or a `batch/v1` Job manifest. What could never run is refused at once."""
+        """Submits a job: a spec, or a `batch/v1` Job manifest. A job that could never run is refused."""
         body, key = request.data, request.headers.get("Idempotency-Key", "")
         return _answer(submit_job(self.actor, body, show=job_json, key=key, raw=self.raw_body))
 
@@ -74,7 +74,7 @@ class JobsInBulk(ApiView):
 
     @extend_schema(request=BulkShape, responses=BulkAnswerShape)
     def post(self, request: Request) -> Response:
-        """Takes in up to 10,000 jobs, each judged by itself; the accepted ones are stored together."""
+        """Submits up to 10,000 jobs. Each is accepted or refused separately; the accepted ones are stored together."""
         body, key = request.data, request.headers.get("Idempotency-Key", "")
         answer = submit_jobs(self.actor, body, show=job_line_json, tell=problem_body, key=key, raw=self.raw_body)
         return _answer(answer)
@@ -83,14 +83,14 @@ class JobsInBulk(ApiView):
 class OneJob(ApiView):
     @extend_schema(responses=JobShape)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """A job."""
+        """Returns a job."""
         return Response(_with_cost(job_of(self.actor, job_id)))
 
 
 class Cancellation(ApiView):
     @extend_schema(request=None, responses={202: JobShape})
     def post(self, request: Request, job_id: UUID) -> Response:
-        """Cancels a job; it stays `cancelling` until its cluster has confirmed. Asking twice is harmless."""
+        """Cancels a job. It is `cancelling` until its cluster confirms. Idempotent."""
         request_cancellation(self.actor, job_id)
         return Response(_with_cost(job_of(self.actor, job_id)), status=202)
 
@@ -100,7 +100,7 @@ class Attempts(ApiView):
 
     @extend_schema(responses=page_shape(AttemptShape))
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Every try to run the job, newest first."""
+        """Lists the job's attempts, newest first."""
         return self.page(attempts_of(self.actor, job_id), orders=ATTEMPT_ORDERS, render=attempt_json)
 
 
@@ -109,14 +109,14 @@ class Events(ApiView):
 
     @extend_schema(responses=page_shape(EventShape))
     def get(self, request: Request, job_id: UUID) -> Response:
-        """The job's timeline, oldest first."""
+        """Lists the events of the job's timeline, oldest first."""
         return self.page(events_of(self.actor, job_id), orders=TIMELINE, render=event_json)
 
 
 class Explanation(ApiView):
     @extend_schema(responses=ExplanationShape)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Why the job waits, on the whole and on each cluster, when it may start and how long it may run."""
+        """Returns why the job waits, overall and on each cluster, and its expected start and run time."""
         job = job_of(self.actor, job_id)
         return Response(explanation_json(job, runtime_of_job(job), clock.now()))
 
@@ -126,7 +126,7 @@ class Logs(ApiView):
 
     @extend_schema(responses=LogsShape)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """The ends of the newest attempt's logs, fetched from its cluster now; control characters are taken out."""
+        """Returns the ends of the newest attempt's logs, read from its cluster now, without control characters."""
         text = self.query.get("tail_lines", "500")
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:10]) <= MOST_TAIL_LINES):
             raise Invalid.field("tail_lines", "out_of_range", f"a whole number from 1 to {MOST_TAIL_LINES}")

@@ -68,7 +68,7 @@ def _gauges(now: Standing) -> Iterator[Metric]:
 
 
 def _audit_gauges(now: Standing) -> Iterator[Metric]:
-    """The audit trail's anchor: whoever scrapes keeps what the database's owner cannot take back."""
+    """The audit trail's anchor: a copy outside the database, which its owner cannot change."""
     head = GaugeMetricFamily(
         "switchyard_audit_head_info", "The audit trail's last anchored head.", labels=["position", "hash"]
     )

@@ -1,4 +1,4 @@
-"""/tenants/{id}/policy: what a tenant says about the placement of its jobs, and what holds for it in all."""
+"""/tenants/{id}/policy: a tenant's own placement policy, and the one that applies with those above it."""
 
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ STRATEGY = f"One of {', '.join(STRATEGY_NAMES)}."
 
 
 class WeightsShape(serializers.Serializer[Any]):
-    """Each as text with up to three decimals; a term that is left out keeps the strategy's weight."""
+    """Each weight is text with up to three decimals; an omitted term keeps the strategy's weight."""
 
     price = serializers.CharField(required=False)
     free = serializers.CharField(required=False)
@@ -65,17 +65,17 @@ class PolicyStandingShape(serializers.Serializer[Any]):
 class PolicyOfTenant(ApiView):
     @extend_schema(responses=PolicyStandingShape)
     def get(self, request: Request, tenant_id: UUID) -> Response:
-        """The tenant's policy, those above it, and what follows from all of them."""
+        """Returns the tenant's policy, those above it, and the policy that results from all of them."""
         return Response(_standing(policy_of(self.actor, tenant_id)))
 
     @extend_schema(request=PolicyShape, responses=PolicyStandingShape)
     def put(self, request: Request, tenant_id: UUID) -> Response:
-        """Sets the tenant's own policy; what is left out says nothing. Holds from the next round on, for queued jobs too."""
+        """Sets the tenant's own policy; an omitted field restricts nothing. Applies from the next round, to queued jobs too."""
         return Response(_standing(put_policy(self.actor, tenant_id, request.data)))
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, tenant_id: UUID) -> Response:
-        """Removes the tenant's own policy; those above it hold all the same."""
+        """Removes the tenant's own policy; those above it still apply."""
         remove_policy(self.actor, tenant_id)
         return Response(status=204)
 

@@ -19,7 +19,7 @@ class Quotes(ApiView):
 
     @extend_schema(request=SUBMISSION, responses=QuoteShape)
     def post(self, request: Request) -> Response:
-        """What the next round would do with a job, without submitting it. Takes and refuses what submitting it would."""
+        """Returns what the next round would do with a job, without submitting it. Refuses what a submission would refuse."""
         return Response(quote_json(quote_of(self.actor, request.data)))
 
 
@@ -28,10 +28,10 @@ class Room(ApiView):
 
     @extend_schema(responses=CapacityShape)
     def get(self, request: Request) -> Response:
-        """How many more jobs of a shape fit now, where, and how many of them within quota.
+        """Returns the number of further jobs of a shape that fit now, where, and how many of them are within quota.
 
         `shape` is a job spec as JSON in which `name`, and names and images of pod sets, may be missing; `tenant` may
-        stand in it or beside it.
+        be in it or beside it.
         """
         return Response(capacity_json(capacity_of(self.actor, self._shape(), self.query.get("tenant", ""))))
 

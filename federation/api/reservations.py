@@ -1,4 +1,4 @@
-"""/reservations: nodes that a tenant has to itself for a time."""
+"""/reservations: nodes that a tenant uses exclusively for a time."""
 
 from typing import Any
 from uuid import UUID
@@ -55,7 +55,7 @@ class ReservedPlacesShape(serializers.Serializer[Any]):
 
 
 class ReservationAskedShape(serializers.Serializer[Any]):
-    """`count` jobs of one shape at once. Its nodes are chosen when it is made: whole ones, as few as hold that."""
+    """A request for `count` simultaneous jobs of one shape. The fewest whole nodes that fit are reserved immediately."""
 
     tenant = serializers.CharField(help_text="Path; this tenant and every tenant below it can use the reservation.")
     name = serializers.CharField(max_length=63)
@@ -84,7 +84,7 @@ class ReservedAmountsShape(serializers.Serializer[Any]):
 
 
 class ReservationUseShape(serializers.Serializer[Any]):
-    """Of the nodes that can be used now; zero once it is over."""
+    """Use of the nodes that are available now; zero once the reservation has ended."""
 
     room = ReservedAmountsShape()
     used = ReservedAmountsShape(help_text="By jobs that name the reservation.")
@@ -127,14 +127,14 @@ class Reservations(ApiView):
 
     @extend_schema(responses=page_shape(ReservationShape))
     def get(self, request: Request) -> Response:
-        """Reservations of the tenants you may see, and of those above them, newest first."""
+        """Lists the reservations of the tenants that you may see, and of those above them, newest first."""
         page = self.page(filtered_reservations(self.actor, self.query), orders=ORDERS, render=lambda row: row)
         page.data["items"] = [_view_json(view) for view in views_of(page.data["items"], clock.now())]
         return page
 
     @extend_schema(request=ReservationAskedShape, responses={201: ReservationShape})
     def post(self, request: Request) -> Response:
-        """Reserves nodes. What cannot be honoured is refused, with what is missing and who holds it."""
+        """Reserves nodes. If they are not available, the refusal names what is missing and who holds it."""
         key = request.headers.get("Idempotency-Key", "")
         answer = make_reservation(self.actor, request.data, show=reservation_json, key=key, raw=self.raw_body)
         headers = {"Idempotent-Replayed": "true"} if answer.replayed else None
@@ -144,23 +144,23 @@ class Reservations(ApiView):
 class OneReservation(ApiView):
     @extend_schema(responses=ReservationShape)
     def get(self, request: Request, reservation_id: UUID) -> Response:
-        """A reservation, with its nodes as they are now and what its jobs use of them."""
+        """Returns a reservation, its nodes as they are now, and what its jobs use of them."""
         return Response(reservation_json(reservation_of(self.actor, reservation_id)))
 
     @extend_schema(request=ReservationEndShape, responses=ReservationShape)
     def patch(self, request: Request, reservation_id: UUID) -> Response:
-        """Shortens a reservation. Jobs that run past its new end go on where they are."""
+        """Shortens a reservation. Jobs that run past its new end continue on the same nodes."""
         return Response(reservation_json(shorten_reservation(self.actor, reservation_id, request.data)))
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reservation_id: UUID) -> Response:
-        """Cancels a reservation: its nodes are free at once, its jobs that run go on, and it stays to be read."""
+        """Cancels a reservation. Its nodes are free immediately, its running jobs continue, and it remains readable."""
         cancel_reservation(self.actor, reservation_id)
         return Response(status=204)
 
 
 def reservation_json(row: Reservation) -> dict[str, Any]:
-    """A reservation as it stands now."""
+    """A reservation as it is now."""
     return _view_json(views_of([row], clock.now())[0])
 
 

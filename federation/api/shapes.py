@@ -1,4 +1,4 @@
-"""What bodies about jobs look like, for the OpenAPI description. `engine.intake` does the reading and is the judge."""
+"""Request and response bodies of jobs, for the OpenAPI description. `engine.intake` parses and validates them."""
 
 from typing import Any, ClassVar
 
@@ -53,7 +53,7 @@ class PodSetShape(serializers.Serializer[Any]):
 
 
 class TierShape(serializers.Serializer[Any]):
-    """Places that open to the job once it has waited so long; without clusters and regions, all that the rest allows."""
+    """Places that the job may use once it has waited `after_seconds`; without clusters and regions, all that its other constraints allow."""
 
     after_seconds = serializers.IntegerField(
         min_value=0, max_value=spec.MAX_SECONDS, help_text="0 in the first tier, more in each later one."
@@ -94,7 +94,7 @@ class TopologyShape(serializers.Serializer[Any]):
 
 
 class RetriesShape(serializers.Serializer[Any]):
-    """How often a job goes on with another attempt, by what ended the one before."""
+    """The number of further attempts of a job, by what ended the previous one."""
 
     preempted = serializers.IntegerField(min_value=0, max_value=MOST_RETRIES, default=USUAL_RETRIES)
     node_lost = serializers.IntegerField(min_value=0, max_value=MOST_RETRIES, default=USUAL_RETRIES)
@@ -106,7 +106,7 @@ class RetriesShape(serializers.Serializer[Any]):
 
 
 class PlacementWishShape(serializers.Serializer[Any]):
-    """What may be said about a job's placement beside its pods or its manifest."""
+    """Fields for a job's placement, besides its pods or its manifest."""
 
     listed: ClassVar = tuple(field for field in JOB_FIELDS if field.is_beside_manifest)
     """Its fields in the table of job fields. Only the shapes of parts are declared in the class."""
@@ -158,7 +158,7 @@ class JobSpecShape(PlacementWishShape):
 
 
 class ManifestShape(PlacementWishShape):
-    """A `batch/v1` Job, read through an allowlist and rendered anew by the gateway."""
+    """A `batch/v1` Job. The gateway accepts only allowlisted fields and renders its own Job from them."""
 
     tenant = serializers.CharField(help_text="Path, such as acme/research/vision.")
     manifest = serializers.DictField()
@@ -193,7 +193,7 @@ class WhereShape(serializers.Serializer[Any]):
 
 
 class JobReasonShape(serializers.Serializer[Any]):
-    """Why a job waits, or ended; empty while it runs and where it succeeded."""
+    """Why a job waits or ended; empty while it runs and after success."""
 
     code = serializers.ChoiceField(choices=REASON_CODES, allow_blank=True)
     message = serializers.CharField()
@@ -340,7 +340,7 @@ class PlacedPodSetShape(serializers.Serializer[Any]):
 
 
 class InterruptionsShape(serializers.Serializer[Any]):
-    """What the job must expect of spot capacity; offers are compared by `price_per_hour_of_work`."""
+    """The expected interruptions on spot capacity; offers are compared by `price_per_hour_of_work`."""
 
     per_hour = serializers.CharField()
     exposed_seconds = serializers.IntegerField(help_text="Seconds of work that an interruption can lose.")

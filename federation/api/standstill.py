@@ -38,7 +38,7 @@ class OpenShape(serializers.Serializer[Any]):
 class StandstillView(ApiView):
     @extend_schema(responses={200: StandstillShape})
     def get(self, request: Request) -> Response:
-        """Whether placement and dispatch are paused after a restore, and what is left to compare. For operators."""
+        """Returns whether placement and dispatch are paused after a restore, and what is left to compare. For operators."""
         return Response(_json(standing_for(self.actor)))
 
     @extend_schema(request=CloseShape, responses={200: StandstillShape})
@@ -51,7 +51,7 @@ class StandstillView(ApiView):
 class Opening(ApiView):
     @extend_schema(request=OpenShape, responses={200: StandstillShape})
     def post(self, request: Request) -> Response:
-        """Resumes placement and dispatch. Refused (409 `standstill`) while anything is left, unless a note answers for it."""
+        """Resumes placement and dispatch. Refused (409 `standstill`) while anything is left, unless a note says why it does not matter."""
         open_on_request(self.actor, request.data)
         return Response(_json(standing_for(self.actor)))
 

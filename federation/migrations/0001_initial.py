@@ -32,15 +32,15 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 (
                     "began_at",
-                    models.DateTimeField(help_text="By the database's clock: what was written before is proven."),
+                    models.DateTimeField(help_text="On the database's clock: the proof covers rows written before."),
                 ),
                 ("finished_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ("is_full", models.BooleanField()),
-                ("meter", models.BigIntegerField(help_text="The last there was when it began; likewise the others.")),
+                ("meter", models.BigIntegerField(help_text="The last meter when the proof began; the next fields likewise.")),
                 ("segment", models.BigIntegerField()),
                 ("movement", models.BigIntegerField()),
-                ("found", models.PositiveIntegerField(help_text="How much is wrong.")),
-                ("told", models.JSONField(default=list, help_text="The first of it, in sentences.")),
+                ("found", models.PositiveIntegerField(help_text="The number of findings.")),
+                ("told", models.JSONField(default=list, help_text="The first findings, as sentences.")),
             ],
             options={
                 "constraints": [
@@ -67,17 +67,17 @@ class Migration(migrations.Migration):
                 (
                     "compare_claimed_until",
                     models.DateTimeField(
-                        help_text="So long whoever compares it now may take, unless its session ends before.", null=True
+                        help_text="The comparing process claims it until this time, or until its session ends.", null=True
                     ),
                 ),
-                ("compared_at", models.DateTimeField(help_text="When it was last compared to the end.", null=True)),
+                ("compared_at", models.DateTimeField(help_text="When a comparison was last completed.", null=True)),
                 (
                     "slow_dispatch_until",
-                    models.DateTimeField(help_text="It kept a dispatcher waiting lately.", null=True),
+                    models.DateTimeField(help_text="It counts as slow for dispatch until this time, because it recently delayed a dispatcher.", null=True),
                 ),
                 (
                     "slow_compare_until",
-                    models.DateTimeField(help_text="It kept whoever compares it waiting lately.", null=True),
+                    models.DateTimeField(help_text="It counts as slow for comparison until this time, because it recently delayed one.", null=True),
                 ),
             ],
             options={
@@ -93,7 +93,7 @@ class Migration(migrations.Migration):
                 ),
                 ("name", models.CharField(max_length=63)),
                 ("spec", models.JSONField()),
-                ("shape", models.CharField(help_text="Hex digest of everything placement looks at.", max_length=32)),
+                ("shape", models.CharField(help_text="Hex digest of everything that placement considers.", max_length=32)),
                 ("labels", models.JSONField(default=dict)),
                 ("priority", models.IntegerField(default=0)),
                 (
@@ -118,7 +118,7 @@ class Migration(migrations.Migration):
                 (
                     "explanation",
                     models.JSONField(
-                        default=dict, help_text="Per cluster: why it does not run there now, with numbers."
+                        default=dict, help_text="For each cluster, why the job does not run there now, with numbers."
                     ),
                 ),
                 ("attempts_made", models.PositiveIntegerField(default=0)),
@@ -169,11 +169,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("state_before_unknown", models.CharField(blank=True, max_length=12)),
-                ("flavor", models.CharField(help_text="The first pod set's; each object has its own.", max_length=120)),
+                ("flavor", models.CharField(help_text="The flavor of the first pod set; each object has its own.", max_length=120)),
                 (
                     "domain",
                     models.CharField(
-                        blank=True, help_text="Topology domain chosen, as path below the cluster.", max_length=500
+                        blank=True, help_text="The chosen topology domain, as a path below the cluster.", max_length=500
                     ),
                 ),
                 ("unit_price", models.DecimalField(decimal_places=6, max_digits=18, null=True)),
@@ -183,12 +183,12 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         db_default={},
                         default=dict,
-                        help_text="What it was expected to take and cost when it was placed, part by part (`placement.answers.estimates`).",
+                        help_text="The expected duration and cost when it was placed, in parts (`placement.answers.estimates`).",
                     ),
                 ),
                 (
                     "pace",
-                    models.FloatField(db_default=1, default=1, help_text="How long an hour of its work takes there."),
+                    models.FloatField(db_default=1, default=1, help_text="How long one hour of its work takes on the chosen GPU model."),
                 ),
                 ("namespace", models.CharField(max_length=63)),
                 ("spec_hash", models.CharField(max_length=32)),
@@ -198,7 +198,7 @@ class Migration(migrations.Migration):
                     "next_action_at",
                     models.DateTimeField(
                         db_default=django.db.models.functions.datetime.Now(),
-                        help_text="When dispatch must look again; null = when observed.",
+                        help_text="When dispatch must visit it again; null: not before an observation.",
                         null=True,
                     ),
                 ),
@@ -207,7 +207,7 @@ class Migration(migrations.Migration):
                 (
                     "sent_at",
                     models.DateTimeField(
-                        help_text="Before the first create left: from here on an object may exist.", null=True
+                        help_text="Set before the first create request: from this time an object may exist.", null=True
                     ),
                 ),
                 ("created_at", models.DateTimeField(null=True)),
@@ -224,30 +224,30 @@ class Migration(migrations.Migration):
                 (
                     "stop_reason",
                     models.CharField(
-                        blank=True, help_text="`cancelled`, or why it must leave its cluster.", max_length=60
+                        blank=True, help_text="`cancelled`, or why it must stop on its cluster.", max_length=60
                     ),
                 ),
                 (
                     "stop_message",
                     models.TextField(
-                        blank=True, help_text="What its cluster said, where that is why it must leave it."
+                        blank=True, help_text="The cluster's message, if that is why it must stop there."
                     ),
                 ),
                 (
                     "lost_seconds",
-                    models.PositiveIntegerField(help_text="What the next attempt does again, once settled.", null=True),
+                    models.PositiveIntegerField(help_text="Seconds of work that the next attempt repeats; known once settled.", null=True),
                 ),
                 ("settled_at", models.DateTimeField(help_text="When usage was posted and the hold ended.", null=True)),
                 (
                     "pods_told_at",
                     models.DateTimeField(
-                        help_text="When its cluster, asked after the end, last told its pods; null: what was metered is estimated.",
+                        help_text="When its cluster last listed its pods after the end; null: its usage is estimated.",
                         null=True,
                     ),
                 ),
                 (
                     "settle_at",
-                    models.DateTimeField(help_text="When settlement tries again; null = at once.", null=True),
+                    models.DateTimeField(help_text="When settlement is retried; null: immediately.", null=True),
                 ),
                 (
                     "settle_error",
@@ -262,12 +262,12 @@ class Migration(migrations.Migration):
                 (
                     "reopened_at",
                     models.DateTimeField(
-                        help_text="When a pod of it was first seen to run although it was settled.", null=True
+                        help_text="When a pod of it was first seen running after it was settled.", null=True
                     ),
                 ),
                 (
                     "removed_at",
-                    models.DateTimeField(help_text="When its objects were confirmed gone from the cluster.", null=True),
+                    models.DateTimeField(help_text="When the cluster confirmed that its objects are gone.", null=True),
                 ),
                 (
                     "cluster",
@@ -415,18 +415,18 @@ class Migration(migrations.Migration):
                 ("name", models.CharField(max_length=63)),
                 ("flavor", models.CharField(max_length=120)),
                 ("capacity_type", models.CharField(max_length=20)),
-                ("pods", models.PositiveIntegerField(help_text="How many run at the same time.")),
+                ("pods", models.PositiveIntegerField(help_text="The number of pods that run at the same time.")),
                 (
                     "completions",
-                    models.PositiveIntegerField(help_text="How many run in all, where that is said.", null=True),
+                    models.PositiveIntegerField(help_text="The total number of pods to complete; null if the spec does not set it.", null=True),
                 ),
-                ("gpu_units", models.PositiveIntegerField(help_text="Devices a pod, in units of the flavor.")),
-                ("cpu_millicores", models.PositiveBigIntegerField(help_text="A pod.")),
-                ("memory_mib", models.PositiveBigIntegerField(help_text="A pod.")),
+                ("gpu_units", models.PositiveIntegerField(help_text="Devices per pod, in units of the flavor.")),
+                ("cpu_millicores", models.PositiveBigIntegerField(help_text="Per pod.")),
+                ("memory_mib", models.PositiveBigIntegerField(help_text="Per pod.")),
                 (
                     "assumed_nodes",
                     models.JSONField(
-                        default=dict, help_text="{node name: pods} deducted until the pods are seen bound."
+                        default=dict, help_text="{node name: number of pods}, deducted from the nodes' free capacity until the pods are seen bound."
                     ),
                 ),
                 (
@@ -434,14 +434,14 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Label selectors of the chosen topology domain, each picking some of its nodes; empty = no domain.",
+                        help_text="Label selectors of the chosen topology domain, each for some of its nodes; empty: no domain.",
                     ),
                 ),
                 (
                     "topology_label",
                     models.CharField(
                         blank=True,
-                        help_text="The label by which nodes there tell the level that the job asked for.",
+                        help_text="The node label of the cluster for the topology level that the job requested.",
                         max_length=316,
                     ),
                 ),
@@ -450,20 +450,20 @@ class Migration(migrations.Migration):
                     models.JSONField(
                         blank=True,
                         default=list,
-                        help_text="Nodes and domains in the order of its pods' indices (`engine.objects.ranks`); empty = in any order.",
+                        help_text="Nodes and domains in the order of its pods' indices (`engine.objects.ranks`); empty: any order.",
                     ),
                 ),
                 (
                     "promised",
                     models.JSONField(
                         editable=False,
-                        help_text="The flavor as it was when the attempt was made (trigger); null = it was gone already.",
+                        help_text="The flavor as it was when the attempt was created (trigger); null: it no longer existed.",
                         null=True,
                     ),
                 ),
                 (
                     "cluster_id",
-                    models.UUIDField(help_text="The attempt's cluster, from when it has told the uid on.", null=True),
+                    models.UUIDField(help_text="The attempt's cluster; null until it has returned the uid.", null=True),
                 ),
                 ("uid", models.CharField(blank=True, max_length=64)),
                 (
@@ -475,13 +475,13 @@ class Migration(migrations.Migration):
                 ("ended_at", models.DateTimeField(null=True)),
                 (
                     "began_at",
-                    models.DateTimeField(help_text="When its ended Job was unsuspended, on our clock.", null=True),
+                    models.DateTimeField(help_text="When its Job was unsuspended, on our clock; set when the Job has ended.", null=True),
                 ),
                 ("over_at", models.DateTimeField(help_text="When its Job ended, on our clock.", null=True)),
                 (
                     "pods_over",
                     models.PositiveIntegerField(
-                        help_text="How many pods of its ended Job have ended, as the cluster counted them.", null=True
+                        help_text="The number of ended pods of its ended Job, as the cluster counted them.", null=True
                     ),
                 ),
                 (
@@ -500,13 +500,13 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 (
                     "cluster_id",
-                    models.UUIDField(help_text="The attempt's (trigger): a uid means something on its cluster alone."),
+                    models.UUIDField(help_text="The attempt's cluster (trigger): a uid is unique only within its cluster."),
                 ),
-                ("index", models.PositiveIntegerField(default=0, help_text="Its index in its Job.")),
+                ("index", models.PositiveIntegerField(default=0, help_text="The pod's index in its Job.")),
                 (
                     "place",
                     models.PositiveIntegerField(
-                        help_text="Which of the object's pods that run at the same time it is (trigger: below `pods`).",
+                        help_text="Which of the object's places it occupies, from 0 (trigger: below `pods`).",
                         null=True,
                     ),
                 ),
@@ -518,13 +518,13 @@ class Migration(migrations.Migration):
                 (
                     "reason",
                     models.CharField(
-                        blank=True, help_text="Why it waits or failed, in the cluster's words.", max_length=300
+                        blank=True, help_text="Why it waits or failed, with the cluster's own message.", max_length=300
                     ),
                 ),
                 (
                     "disruption",
                     models.CharField(
-                        blank=True, db_default="", help_text="Who took it from its node; empty = nobody.", max_length=60
+                        blank=True, db_default="", help_text="The component that evicted it from its node; empty if none did.", max_length=60
                     ),
                 ),
                 ("started_at", models.DateTimeField(null=True)),
@@ -534,7 +534,7 @@ class Migration(migrations.Migration):
                 (
                     "last_seen_at",
                     models.DateTimeField(
-                        help_text="When it was last seen before a list lacked it; null: it did not vanish unseen.",
+                        help_text="When it was last seen, if it then disappeared from the list without a reported end; otherwise null.",
                         null=True,
                     ),
                 ),
@@ -542,12 +542,12 @@ class Migration(migrations.Migration):
                 (
                     "part",
                     models.PositiveSmallIntegerField(
-                        db_default=0, default=0, help_text="Which of its meters counts it now."
+                        db_default=0, default=0, help_text="The number of the meter that counts it now."
                     ),
                 ),
                 (
                     "resumed_at",
-                    models.DateTimeField(help_text="From when that meter counts; null: from its start.", null=True),
+                    models.DateTimeField(help_text="The start of that meter; null: the pod's start.", null=True),
                 ),
                 ("observed_at", models.DateTimeField()),
                 (
@@ -580,14 +580,14 @@ class Migration(migrations.Migration):
                     models.UUIDField(default=foundation.ids.new_id, editable=False, primary_key=True, serialize=False),
                 ),
                 ("name", models.CharField(max_length=63)),
-                ("shape", models.JSONField(help_text="Pod sets, topology and constraints, as a job's.")),
-                ("count", models.PositiveIntegerField(help_text="How many jobs of the shape its nodes hold at once.")),
+                ("shape", models.JSONField(help_text="Pod sets, topology and constraints, as in a job's spec.")),
+                ("count", models.PositiveIntegerField(help_text="The number of jobs of the shape that its nodes can run at the same time.")),
                 ("starts_at", models.DateTimeField()),
-                ("ends_at", models.DateTimeField(help_text="As it was asked for.")),
+                ("ends_at", models.DateTimeField(help_text="The requested end.")),
                 (
                     "until_at",
                     models.DateTimeField(
-                        help_text="When it ends: sooner than asked for, once it was shortened or cancelled."
+                        help_text="The end in effect: earlier than `ends_at` if it was shortened or cancelled."
                     ),
                 ),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
@@ -641,17 +641,17 @@ class Migration(migrations.Migration):
                 (
                     "key",
                     models.CharField(
-                        help_text="What the runs share, as a digest.", max_length=32, primary_key=True, serialize=False
+                        help_text="A digest of what the runs have in common.", max_length=32, primary_key=True, serialize=False
                     ),
                 ),
                 ("level", models.CharField(choices=[("job", "job"), ("name", "name"), ("pods", "pods")], max_length=4)),
                 (
                     "recent_seconds",
                     django.contrib.postgres.fields.ArrayField(
-                        base_field=models.IntegerField(), help_text="The last runs, the newest first.", size=None
+                        base_field=models.IntegerField(), help_text="Durations of the last runs, newest first.", size=None
                     ),
                 ),
-                ("runs", models.PositiveBigIntegerField(help_text="How many there have been in all.")),
+                ("runs", models.PositiveBigIntegerField(help_text="The total number of runs.")),
                 ("last_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 (
                     "tenant",
@@ -671,7 +671,7 @@ class Migration(migrations.Migration):
                 (
                     "ended_by",
                     models.TextField(
-                        blank=True, help_text="Who opened dispatch again, and how they know that they may."
+                        blank=True, help_text="Who resumed dispatch, and their note."
                     ),
                 ),
             ],
@@ -699,7 +699,7 @@ class Migration(migrations.Migration):
                 (
                     "strangers",
                     models.PositiveIntegerField(
-                        help_text="Objects of ours that may run and belong to no attempt we know."
+                        help_text="The gateway's objects that may run and belong to no known attempt."
                     ),
                 ),
                 (

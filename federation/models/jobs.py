@@ -27,14 +27,16 @@ class Job(models.Model):
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
     name = models.CharField(max_length=63)
     spec = models.JSONField()
-    shape = models.CharField(max_length=32, help_text="Hex digest of everything placement looks at.")
+    shape = models.CharField(max_length=32, help_text="Hex digest of everything that placement considers.")
     labels = models.JSONField(default=dict)
     priority = models.IntegerField(default=0)
     state = models.CharField(max_length=12, choices=[(s.value, s.value) for s in JobState], default=JobState.QUEUED)
     reason_code = models.CharField(max_length=40, default="new", blank=True)
     reason_message = models.TextField(default="", blank=True)
     reason_at = models.DateTimeField(db_default=Now())
-    explanation = models.JSONField(default=dict, help_text="Per cluster: why it does not run there now, with numbers.")
+    explanation = models.JSONField(
+        default=dict, help_text="For each cluster, why the job does not run there now, with numbers."
+    )
     attempts_made = models.PositiveIntegerField(default=0)
     exit_code = models.IntegerField(null=True)
     created_at = models.DateTimeField(db_default=Now())
@@ -74,29 +76,31 @@ class Attempt(models.Model):
         max_length=12, choices=[(s.value, s.value) for s in AttemptState], default=AttemptState.RESERVED
     )
     state_before_unknown = models.CharField(max_length=12, blank=True)
-    flavor = models.CharField(max_length=120, help_text="The first pod set's; each object has its own.")
+    flavor = models.CharField(max_length=120, help_text="The flavor of the first pod set; each object has its own.")
     domain = models.CharField(
-        max_length=500, blank=True, help_text="Topology domain chosen, as path below the cluster."
+        max_length=500, blank=True, help_text="The chosen topology domain, as a path below the cluster."
     )
     unit_price = models.DecimalField(max_digits=18, decimal_places=6, null=True)
     currency = models.CharField(max_length=3, default="USD")
     estimate = models.JSONField(
         default=dict,
         db_default={},
-        help_text="What it was expected to take and cost when it was placed, part by part (`placement.answers.estimates`).",
+        help_text="The expected duration and cost when it was placed, in parts (`placement.answers.estimates`).",
     )
-    pace = models.FloatField(default=1, db_default=1, help_text="How long an hour of its work takes there.")
+    pace = models.FloatField(
+        default=1, db_default=1, help_text="How long one hour of its work takes on the chosen GPU model."
+    )
     namespace = models.CharField(max_length=63)
     spec_hash = models.CharField(max_length=32)
     claim_token = models.BigIntegerField(default=0)
     claim_expires_at = models.DateTimeField(null=True)
     next_action_at = models.DateTimeField(
-        null=True, db_default=Now(), help_text="When dispatch must look again; null = when observed."
+        null=True, db_default=Now(), help_text="When dispatch must visit it again; null: not before an observation."
     )
     tries = models.PositiveIntegerField(default=0)
     reserved_at = models.DateTimeField(db_default=Now())
     sent_at = models.DateTimeField(
-        null=True, help_text="Before the first create left: from here on an object may exist."
+        null=True, help_text="Set before the first create request: from this time an object may exist."
     )
     created_at = models.DateTimeField(null=True)
     starting_at = models.DateTimeField(null=True)
@@ -109,23 +113,25 @@ class Attempt(models.Model):
         null=True, help_text="Tombstone: this attempt must not start, or must stop."
     )
     stop_reason = models.CharField(
-        max_length=60, blank=True, help_text="`cancelled`, or why it must leave its cluster."
+        max_length=60, blank=True, help_text="`cancelled`, or why it must stop on its cluster."
     )
-    stop_message = models.TextField(blank=True, help_text="What its cluster said, where that is why it must leave it.")
-    lost_seconds = models.PositiveIntegerField(null=True, help_text="What the next attempt does again, once settled.")
+    stop_message = models.TextField(blank=True, help_text="The cluster's message, if that is why it must stop there.")
+    lost_seconds = models.PositiveIntegerField(
+        null=True, help_text="Seconds of work that the next attempt repeats; known once settled."
+    )
     settled_at = models.DateTimeField(null=True, help_text="When usage was posted and the hold ended.")
     pods_told_at = models.DateTimeField(
         null=True,
-        help_text="When its cluster, asked after the end, last told its pods; null: what was metered is estimated.",
+        help_text="When its cluster last listed its pods after the end; null: its usage is estimated.",
     )
-    settle_at = models.DateTimeField(null=True, help_text="When settlement tries again; null = at once.")
+    settle_at = models.DateTimeField(null=True, help_text="When settlement is retried; null: immediately.")
     settle_error = models.CharField(
         max_length=300, blank=True, default="", db_default="", help_text="Why its usage cannot be recorded."
     )
     reopened_at = models.DateTimeField(
-        null=True, help_text="When a pod of it was first seen to run although it was settled."
+        null=True, help_text="When a pod of it was first seen running after it was settled."
     )
-    removed_at = models.DateTimeField(null=True, help_text="When its objects were confirmed gone from the cluster.")
+    removed_at = models.DateTimeField(null=True, help_text="When the cluster confirmed that its objects are gone.")
 
     class Meta:
         constraints = [
@@ -189,40 +195,47 @@ class RemoteObject(models.Model):
     name = models.CharField(max_length=63)
     flavor = models.CharField(max_length=120)
     capacity_type = models.CharField(max_length=20)
-    pods = models.PositiveIntegerField(help_text="How many run at the same time.")
-    completions = models.PositiveIntegerField(null=True, help_text="How many run in all, where that is said.")
-    gpu_units = models.PositiveIntegerField(help_text="Devices a pod, in units of the flavor.")
-    cpu_millicores = models.PositiveBigIntegerField(help_text="A pod.")
-    memory_mib = models.PositiveBigIntegerField(help_text="A pod.")
+    pods = models.PositiveIntegerField(help_text="The number of pods that run at the same time.")
+    completions = models.PositiveIntegerField(
+        null=True, help_text="The total number of pods to complete; null if the spec does not set it."
+    )
+    gpu_units = models.PositiveIntegerField(help_text="Devices per pod, in units of the flavor.")
+    cpu_millicores = models.PositiveBigIntegerField(help_text="Per pod.")
+    memory_mib = models.PositiveBigIntegerField(help_text="Per pod.")
     assumed_nodes = models.JSONField(
-        default=dict, help_text="{node name: pods} deducted until the pods are seen bound."
+        default=dict,
+        help_text="{node name: number of pods}, deducted from the nodes' free capacity until the pods are seen bound.",
     )
     domain_selectors = models.JSONField(
         default=list,
         blank=True,
-        help_text="Label selectors of the chosen topology domain, each picking some of its nodes; empty = no domain.",
+        help_text="Label selectors of the chosen topology domain, each for some of its nodes; empty: no domain.",
     )
     topology_label = models.CharField(
-        max_length=316, blank=True, help_text="The label by which nodes there tell the level that the job asked for."
+        max_length=316,
+        blank=True,
+        help_text="The node label of the cluster for the topology level that the job requested.",
     )
     stretches = models.JSONField(
         default=list,
         blank=True,
-        help_text="Nodes and domains in the order of its pods' indices (`engine.objects.ranks`); empty = in any order.",
+        help_text="Nodes and domains in the order of its pods' indices (`engine.objects.ranks`); empty: any order.",
     )
     promised = models.JSONField(
         null=True,
         editable=False,
-        help_text="The flavor as it was when the attempt was made (trigger); null = it was gone already.",
+        help_text="The flavor as it was when the attempt was created (trigger); null: it no longer existed.",
     )
-    cluster_id = models.UUIDField(null=True, help_text="The attempt's cluster, from when it has told the uid on.")
+    cluster_id = models.UUIDField(null=True, help_text="The attempt's cluster; null until it has returned the uid.")
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
     ended_at = models.DateTimeField(null=True)
-    began_at = models.DateTimeField(null=True, help_text="When its ended Job was unsuspended, on our clock.")
+    began_at = models.DateTimeField(
+        null=True, help_text="When its Job was unsuspended, on our clock; set when the Job has ended."
+    )
     over_at = models.DateTimeField(null=True, help_text="When its Job ended, on our clock.")
     pods_over = models.PositiveIntegerField(
-        null=True, help_text="How many pods of its ended Job have ended, as the cluster counted them."
+        null=True, help_text="The number of ended pods of its ended Job, as the cluster counted them."
     )
 
     class Meta:
@@ -270,36 +283,41 @@ class PodRun(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="pods", db_index=False)
-    cluster_id = models.UUIDField(help_text="The attempt's (trigger): a uid means something on its cluster alone.")
+    cluster_id = models.UUIDField(help_text="The attempt's cluster (trigger): a uid is unique only within its cluster.")
     remote_object = models.ForeignKey(
         RemoteObject, null=True, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
     )
-    index = models.PositiveIntegerField(default=0, help_text="Its index in its Job.")
+    index = models.PositiveIntegerField(default=0, help_text="The pod's index in its Job.")
     place = models.PositiveIntegerField(
-        null=True, help_text="Which of the object's pods that run at the same time it is (trigger: below `pods`)."
+        null=True, help_text="Which of the object's places it occupies, from 0 (trigger: below `pods`)."
     )
     uid = models.CharField(max_length=64)
     name = models.CharField(max_length=253)
     position = models.PositiveSmallIntegerField(default=0, help_text="The pod set's position.")
     node = models.CharField(max_length=253, blank=True)
     phase = models.CharField(max_length=20)
-    reason = models.CharField(max_length=300, blank=True, help_text="Why it waits or failed, in the cluster's words.")
+    reason = models.CharField(
+        max_length=300, blank=True, help_text="Why it waits or failed, with the cluster's own message."
+    )
     disruption = models.CharField(
         max_length=60,
         blank=True,
         db_default="",
-        help_text="Who took it from its node; empty = nobody.",
+        help_text="The component that evicted it from its node; empty if none did.",
     )
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     exit_code = models.IntegerField(null=True)
     is_gone = models.BooleanField(default=False)
     last_seen_at = models.DateTimeField(
-        null=True, help_text="When it was last seen before a list lacked it; null: it did not vanish unseen."
+        null=True,
+        help_text="When it was last seen, if it then disappeared from the list without a reported end; otherwise null.",
     )
     is_estimated = models.BooleanField(default=False, db_default=False)
-    part = models.PositiveSmallIntegerField(default=0, db_default=0, help_text="Which of its meters counts it now.")
-    resumed_at = models.DateTimeField(null=True, help_text="From when that meter counts; null: from its start.")
+    part = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="The number of the meter that counts it now."
+    )
+    resumed_at = models.DateTimeField(null=True, help_text="The start of that meter; null: the pod's start.")
     observed_at = models.DateTimeField()
 
     class Meta:
@@ -359,11 +377,11 @@ class RunGroup(models.Model):
         NAME = "name", "name"
         PODS = "pods", "pods"
 
-    key = models.CharField(primary_key=True, max_length=32, help_text="What the runs share, as a digest.")
+    key = models.CharField(primary_key=True, max_length=32, help_text="A digest of what the runs have in common.")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
     level = models.CharField(max_length=4, choices=Level.choices)
-    recent_seconds = ArrayField(models.IntegerField(), help_text="The last runs, the newest first.")
-    runs = models.PositiveBigIntegerField(help_text="How many there have been in all.")
+    recent_seconds = ArrayField(models.IntegerField(), help_text="Durations of the last runs, newest first.")
+    runs = models.PositiveBigIntegerField(help_text="The total number of runs.")
     last_at = models.DateTimeField(db_default=Now())
 
     class Meta:

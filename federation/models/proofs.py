@@ -9,14 +9,14 @@ class BookProof(models.Model):
     """One proof: of all rows, or of the rows written since the last proof without findings."""
 
     id = models.BigAutoField(primary_key=True)
-    began_at = models.DateTimeField(help_text="By the database's clock: what was written before is proven.")
+    began_at = models.DateTimeField(help_text="On the database's clock: the proof covers rows written before.")
     finished_at = models.DateTimeField(db_default=Now())
     is_full = models.BooleanField()
-    meter = models.BigIntegerField(help_text="The last there was when it began; likewise the others.")
+    meter = models.BigIntegerField(help_text="The last meter when the proof began; the next fields likewise.")
     segment = models.BigIntegerField()
     movement = models.BigIntegerField()
-    found = models.PositiveIntegerField(help_text="How much is wrong.")
-    told = models.JSONField(default=list, help_text="The first of it, in sentences.")
+    found = models.PositiveIntegerField(help_text="The number of findings.")
+    told = models.JSONField(default=list, help_text="The first findings, as sentences.")
 
     class Meta:
         constraints = [

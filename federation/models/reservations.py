@@ -20,12 +20,14 @@ class Reservation(models.Model):
     created_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
     name = models.CharField(max_length=63)
-    shape = models.JSONField(help_text="Pod sets, topology and constraints, as a job's.")
-    count = models.PositiveIntegerField(help_text="How many jobs of the shape its nodes hold at once.")
+    shape = models.JSONField(help_text="Pod sets, topology and constraints, as in a job's spec.")
+    count = models.PositiveIntegerField(
+        help_text="The number of jobs of the shape that its nodes can run at the same time."
+    )
     starts_at = models.DateTimeField()
-    ends_at = models.DateTimeField(help_text="As it was asked for.")
+    ends_at = models.DateTimeField(help_text="The requested end.")
     until_at = models.DateTimeField(
-        help_text="When it ends: sooner than asked for, once it was shortened or cancelled."
+        help_text="The end in effect: earlier than `ends_at` if it was shortened or cancelled."
     )
     created_at = models.DateTimeField(db_default=Now())
     cancelled_at = models.DateTimeField(null=True)

@@ -16,7 +16,7 @@ class Standstill(models.Model):
     began_at = models.DateTimeField(db_default=Now())
     reason = models.TextField()
     ended_at = models.DateTimeField(null=True)
-    ended_by = models.TextField(blank=True, help_text="Who opened dispatch again, and how they know that they may.")
+    ended_by = models.TextField(blank=True, help_text="Who resumed dispatch, and their note.")
 
     class Meta:
         constraints = [
@@ -40,7 +40,9 @@ class ComparedCluster(models.Model):
     standstill = models.ForeignKey(Standstill, on_delete=models.CASCADE, related_name="compared")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
     compared_at = models.DateTimeField(db_default=Now())
-    strangers = models.PositiveIntegerField(help_text="Objects of ours that may run and belong to no attempt we know.")
+    strangers = models.PositiveIntegerField(
+        help_text="The gateway's objects that may run and belong to no known attempt."
+    )
 
     class Meta:
         constraints = [

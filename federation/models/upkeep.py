@@ -15,11 +15,15 @@ class ClusterUpkeep(models.Model):
     cluster = models.OneToOneField(Cluster, primary_key=True, on_delete=models.CASCADE, related_name="+")
     compare_due_at = models.DateTimeField(db_default=Now())
     compare_claimed_until = models.DateTimeField(
-        null=True, help_text="So long whoever compares it now may take, unless its session ends before."
+        null=True, help_text="The comparing process claims it until this time, or until its session ends."
     )
-    compared_at = models.DateTimeField(null=True, help_text="When it was last compared to the end.")
-    slow_dispatch_until = models.DateTimeField(null=True, help_text="It kept a dispatcher waiting lately.")
-    slow_compare_until = models.DateTimeField(null=True, help_text="It kept whoever compares it waiting lately.")
+    compared_at = models.DateTimeField(null=True, help_text="When a comparison was last completed.")
+    slow_dispatch_until = models.DateTimeField(
+        null=True, help_text="It counts as slow for dispatch until this time, because it recently delayed a dispatcher."
+    )
+    slow_compare_until = models.DateTimeField(
+        null=True, help_text="It counts as slow for comparison until this time, because it recently delayed one."
+    )
 
     class Meta:
         indexes = [models.Index(fields=["compare_due_at"], name="clusters_to_compare")]

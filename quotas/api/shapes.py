@@ -1,4 +1,4 @@
-"""What quota bodies look like."""
+"""Request and response bodies of quota."""
 
 from typing import Any
 

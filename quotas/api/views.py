@@ -25,7 +25,7 @@ class QuotasView(ApiView):
 
     @extend_schema(operation_id="quotas_list", responses=page_shape(QuotaShown))
     def get(self, request: Request) -> Response:
-        """Limits that you may see, with what is held against them."""
+        """Lists the limits that you may see, with what is held against them."""
         limits = visible_limits(
             self.actor, tenant_path=self.query.get("tenant", ""), resource=self.query.get("resource", "")
         )
@@ -46,11 +46,11 @@ class QuotaView(ApiView):
 
     @extend_schema(operation_id="quotas_read", responses=QuotaShown)
     def get(self, request: Request, limit_id: UUID) -> Response:
-        """One limit."""
+        """Returns a limit."""
         return Response(show_limit(limit_by_id(self.actor, limit_id)))
 
     @extend_schema(operation_id="quotas_delete", responses={204: OpenApiResponse(description="Removed.")})
     def delete(self, request: Request, limit_id: UUID) -> Response:
-        """Removes a limit; its tenant is no longer bound by it."""
+        """Removes a limit; it no longer applies to its tenant."""
         delete_limit(self.actor, limit_id)
         return Response(status=status.HTTP_204_NO_CONTENT)

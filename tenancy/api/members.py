@@ -1,4 +1,4 @@
-"""/people, and the invitations and members of tenants: who belongs to an organisation, and what is done for them."""
+"""/people, and the invitations and members of tenants."""
 
 from typing import Any
 from uuid import UUID
@@ -47,7 +47,7 @@ class People(ApiView):
 
     @extend_schema(responses=page_shape(PersonShape))
     def get(self, request: Request) -> Response:
-        """People of the organisations in which you may bind roles, and yourself. `organisation` is a path or id."""
+        """Lists the people of the organisations in which you may bind roles, and you. `organisation` is a path or id."""
         known = Prefetch("memberships", memberships_known(self.actor), to_attr=KNOWN)
         rows = visible_people(self.actor).prefetch_related(known)
         if "email" in self.query:
@@ -64,7 +64,7 @@ class People(ApiView):
 class OnePerson(ApiView):
     @extend_schema(responses=PersonShape)
     def get(self, request: Request, person_id: UUID) -> Response:
-        """One of them; anybody else does not exist for you."""
+        """Returns a person from that list; 404 for anyone else."""
         person = person_by_id(self.actor, person_id)
         setattr(person, KNOWN, list(memberships_known(self.actor).filter(user=person)))
         return Response(_person(person))
@@ -73,7 +73,7 @@ class OnePerson(ApiView):
 class Links(ApiView):
     @extend_schema(request=NoFieldsShape, responses={201: CreatedLinkShape})
     def post(self, request: Request, person_id: UUID) -> Response:
-        """A one-time link with which the person sets a password. It is in this answer alone and replaces an earlier one."""
+        """Creates a one-time link with which the person sets a password. Only this answer shows it; earlier links end."""
         self.read(NoFieldsShape)
         person_by_id(self.actor, person_id)
 
@@ -88,7 +88,7 @@ class Links(ApiView):
 class EndSessions(ApiView):
     @extend_schema(request=EndSessionsShape, responses=EndedShape)
     def post(self, request: Request, person_id: UUID) -> Response:
-        """Ends every web session of the person at once, and revokes their tokens if `tokens`; the one you use is spared."""
+        """Ends all web sessions of the person immediately. With `tokens`, also revokes their tokens, except the one you use."""
         fields = self.read(EndSessionsShape)
         return Response({"tokens_revoked": end_sessions(self.actor, person_id, with_tokens=fields["tokens"])})
 
@@ -98,13 +98,13 @@ class Invitations(ApiView):
 
     @extend_schema(responses=page_shape(InvitationShape))
     def get(self, request: Request, tenant_id: UUID) -> Response:
-        """Invitations to this very tenant that can still be accepted."""
+        """Lists the invitations to this tenant, not to others below it, that can still be accepted."""
         tenant = tenant_by_id(self.actor, tenant_id, Permission.MANAGE_TENANTS)
         return self.page(pending_invitations(tenant), orders=NEWEST_FIRST, render=_invitation)
 
     @extend_schema(request=NewInvitationShape, responses={201: CreatedInvitationShape})
     def post(self, request: Request, tenant_id: UUID) -> Response:
-        """Invites an email to hold a role here. The answer is the same whoever that is; its `link` is in it alone."""
+        """Invites an email address to a role. The answer does not reveal whether it has an account. Only it shows the `link`."""
         fields = self.read(NewInvitationShape)
         tenant = tenant_by_id(self.actor, tenant_id, Permission.MANAGE_TENANTS)
         fields["role"] = Role(fields["role"])
@@ -119,7 +119,7 @@ class Invitations(ApiView):
 class OneInvitation(ApiView):
     @extend_schema(responses=InvitationShape)
     def get(self, request: Request, tenant_id: UUID, invitation_id: UUID) -> Response:
-        """An invitation that can still be accepted."""
+        """Returns an invitation that can still be accepted."""
         tenant = tenant_by_id(self.actor, tenant_id, Permission.MANAGE_TENANTS)
         link = pending_invitations(tenant).filter(id=invitation_id).first()
         if link is None:
@@ -128,7 +128,7 @@ class OneInvitation(ApiView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, tenant_id: UUID, invitation_id: UUID) -> Response:
-        """Withdraws it: its link no longer works."""
+        """Withdraws an invitation: its link no longer works."""
         withdraw_invitation(self.actor, tenant_id, invitation_id)
         return Response(status=204)
 
@@ -136,7 +136,7 @@ class OneInvitation(ApiView):
 class OneMember(ApiView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, tenant_id: UUID, person_id: UUID) -> Response:
-        """Takes the person out of the organisation, with every role they hold in it, at once."""
+        """Removes the person and all their roles from the organisation, immediately."""
         remove_member(self.actor, tenant_id, person_id)
         return Response(status=204)
 

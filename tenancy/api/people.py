@@ -1,4 +1,4 @@
-"""/me and /tokens: the caller's own affairs. /audit: what everybody did."""
+"""/me and /tokens: the caller's account. /audit: the audit trail."""
 
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,7 @@ NEWEST_FIRST = {"-created": "-id", "created": "id"}
 class Me(ApiView):
     @extend_schema(responses=MeShape)
     def get(self, request: Request) -> Response:
-        """Who you are, your roles by tenant, and what your token reaches."""
+        """Returns your account, your roles by tenant, and what your token allows."""
         user, token = request.user, request.auth
         assert isinstance(user, User)
         roles = [
@@ -46,12 +46,12 @@ class Tokens(ApiView):
 
     @extend_schema(responses=page_shape(TokenShape))
     def get(self, request: Request) -> Response:
-        """Your tokens, without their secrets."""
+        """Lists your tokens, without their secrets."""
         return self.page(tokens_of(self.actor), orders=NEWEST_FIRST, render=lambda token: TokenShape(token).data)
 
     @extend_schema(request=NewTokenShape, responses={201: CreatedTokenShape})
     def post(self, request: Request) -> Response:
-        """A new token that acts for you. Its secret is in this answer alone; a repetition shows null in its place."""
+        """Creates a token that acts for you. Only this answer shows its secret; a repeated request gets null instead."""
         fields = self.read(NewTokenShape)
         fields["scopes"] = [Scope(word) for word in fields["scopes"]]
 
@@ -65,7 +65,7 @@ class Tokens(ApiView):
 class OneToken(ApiView):
     @extend_schema(responses=TokenShape)
     def get(self, request: Request, token_id: UUID) -> Response:
-        """One of your tokens, without its secret."""
+        """Returns one of your tokens, without its secret."""
         token = tokens_of(self.actor).filter(id=token_id).first()
         if token is None:
             raise NotFound
@@ -73,7 +73,7 @@ class OneToken(ApiView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, token_id: UUID) -> Response:
-        """Revokes the token at once."""
+        """Revokes the token immediately."""
         revoke_token(self.actor, token_id)
         return Response(status=204)
 
@@ -84,7 +84,7 @@ class Audit(ApiView):
 
     @extend_schema(responses=page_shape(AuditEntryShape))
     def get(self, request: Request) -> Response:
-        """Who did what to what, newest first: of tenants whose audit trail you may view, and your own doings.
+        """Lists audit entries, newest first: those of tenants whose audit trail you may view, and your own.
 
         `actor` is an email or id, `object` an id or a kind, `action` such as `tenant.create`, `tenant` a path.
         """

@@ -1,4 +1,4 @@
-"""What bodies about tenants, roles, tokens and the audit trail look like."""
+"""Request and response bodies of tenants, roles, tokens and the audit trail."""
 
 from typing import Any
 
@@ -160,7 +160,7 @@ class AuditEntryShape(serializers.ModelSerializer[AuditEntry]):
     detail = serializers.DictField()
     position = serializers.IntegerField(source="link.position", help_text="Place in the hash chain.")
     source = serializers.IPAddressField(  # type: ignore[assignment]  # the stubs know DRF's own `source`
-        allow_null=True, help_text="The client's address; null for the system's own work."
+        allow_null=True, help_text="The client's address; null for actions of the system."
     )
 
     class Meta:

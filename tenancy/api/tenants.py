@@ -28,13 +28,13 @@ class Tenants(ApiView):
 
     @extend_schema(responses=page_shape(TenantShape))
     def get(self, request: Request) -> Response:
-        """Tenants you may see: those where you hold a role, and all below them."""
+        """Lists the tenants that you may see: those where you hold a role, and all below them."""
         rows = self._filtered(visible_tenants(self.actor))
         return self.page(rows, orders=TENANT_ORDERS, render=_tenant)
 
     @extend_schema(request=NewTenantShape, responses={201: TenantShape})
     def post(self, request: Request) -> Response:
-        """A new tenant below `parent`; without one, an organisation (operators only)."""
+        """Creates a tenant below `parent`; without `parent`, an organisation (operators only)."""
         fields = self.read(NewTenantShape)
         parent = _parent(self.actor, fields.pop("parent"))
 
@@ -58,12 +58,12 @@ class Tenants(ApiView):
 class OneTenant(ApiView):
     @extend_schema(responses=TenantShape)
     def get(self, request: Request, tenant_id: UUID) -> Response:
-        """A tenant."""
+        """Returns a tenant."""
         return Response(_tenant(tenant_by_id(self.actor, tenant_id)))
 
     @extend_schema(request=TenantChangeShape, responses=TenantShape)
     def patch(self, request: Request, tenant_id: UUID) -> Response:
-        """Renames, relabels or moves a tenant; everything below it comes along."""
+        """Renames, relabels or moves a tenant. Everything below it moves with it."""
         fields = self.read(TenantChangeShape)
         if "parent" in fields:
             parent = _parent(self.actor, fields.pop("parent"))
@@ -72,7 +72,7 @@ class OneTenant(ApiView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, tenant_id: UUID) -> Response:
-        """Removes a tenant that nothing hangs on; 409 `tenant_not_empty` otherwise."""
+        """Removes an empty tenant. Refused (409 `tenant_not_empty`) if anything belongs to it."""
         remove_tenant(self.actor, tenant_id)
         return Response(status=204)
 
@@ -82,13 +82,13 @@ class RoleBindings(ApiView):
 
     @extend_schema(responses=page_shape(BindingShape))
     def get(self, request: Request, tenant_id: UUID) -> Response:
-        """Roles bound at this very tenant; those bound above it hold here too."""
+        """Lists the roles bound at this tenant. Roles bound above it apply here too, but are not listed."""
         rows = bindings_at(tenant_by_id(self.actor, tenant_id))
         return self.page(rows, orders=BINDING_ORDERS, render=_binding)
 
     @extend_schema(request=NewBindingShape, responses={201: BindingShape})
     def post(self, request: Request, tenant_id: UUID) -> Response:
-        """Binds a role here and for everything below; never more than you hold yourself."""
+        """Binds a role here and for every tenant below. You cannot grant more than you hold."""
         fields = self.read(NewBindingShape)
         tenant = tenant_by_id(self.actor, tenant_id, Permission.MANAGE_TENANTS)
         fields["role"] = Role(fields["role"])
@@ -102,7 +102,7 @@ class RoleBindings(ApiView):
 class OneRoleBinding(ApiView):
     @extend_schema(responses=BindingShape)
     def get(self, request: Request, tenant_id: UUID, binding_id: UUID) -> Response:
-        """A role bound at this tenant."""
+        """Returns a role bound at this tenant."""
         binding = bindings_at(tenant_by_id(self.actor, tenant_id)).filter(id=binding_id).first()
         if binding is None:
             raise NotFound
@@ -110,7 +110,7 @@ class OneRoleBinding(ApiView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, tenant_id: UUID, binding_id: UUID) -> Response:
-        """Takes the role away at once."""
+        """Removes the role immediately."""
         unbind_role(self.actor, tenant_id, binding_id)
         return Response(status=204)
 

@@ -51,7 +51,7 @@ class ApiView(APIView):
         self.query = read_query(request.query_params, allowed)
 
     def read(self, shape: type[BaseSerializer[Any]], *, partial: bool = False) -> dict[str, Any]:
-        """The body's fields as the serializer understands them; refuses with every field at fault named."""
+        """The body's validated fields. The refusal names every invalid field."""
         serializer = shape(data=self.request.data, partial=partial)
         serializer.is_valid(raise_exception=True)
         fields: dict[str, Any] = serializer.validated_data
@@ -60,7 +60,7 @@ class ApiView(APIView):
     def page(
         self, rows: QuerySet[Any], *, orders: Mapping[str, str], render: Callable[[Any], Any], scope: str = ""
     ) -> Response:
-        """One page of a list; the cursor is good for this path, these filters and this user alone."""
+        """One page of a list. Its cursor is valid only for this path, these filters and this user."""
         filters = "&".join(f"{name}={value}" for name, value in sorted(self.query.items()) if name not in PAGE_WORDS)
         where = f"{self.request.path}?{filters}|{self.actor.user_id}|{scope}"
         return Response(page_of(rows, self.query, orders=orders, scope=where, render=render))
@@ -74,8 +74,8 @@ class ApiView(APIView):
         *,
         shown_once: Collection[str] = (),
     ) -> Response:
-        """Answers a creating write once per Idempotency-Key, the body being compared as it was sent."""
-        _ = request.data  # a body that no one has read so far is read now
+        """Handles a creating write once per Idempotency-Key; bodies are compared as they were sent."""
+        _ = request.data  # a body that is still unread is read now
         answer = answer_once(
             self.actor,
             tenant_id=tenant_id,

@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
                     models.PositiveIntegerField(
                         default=0,
                         editable=False,
-                        help_text="Counts up to end every session; a trigger does when the user is deactivated, and keeps it from going back.",
+                        help_text="Incremented to end every session; a trigger increments it when the user is deactivated, and prevents a decrease.",
                     ),
                 ),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
@@ -120,7 +120,7 @@ class Migration(migrations.Migration):
                 (
                     "source",
                     models.GenericIPAddressField(
-                        help_text="The client's address; null for the system's own work.", null=True
+                        help_text="The client's address; null for actions of the system.", null=True
                     ),
                 ),
             ],
@@ -298,7 +298,7 @@ class Migration(migrations.Migration):
                     "organisation",
                     models.ForeignKey(
                         editable=False,
-                        help_text="The tenant's (a trigger fills it).",
+                        help_text="The tenant's organisation (trigger).",
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="+",
                         to="tenancy.tenant",
@@ -418,7 +418,7 @@ class Migration(migrations.Migration):
                 ("status", models.PositiveSmallIntegerField()),
                 (
                     "answer",
-                    models.TextField(help_text="The body as JSON text, so that a repetition is the same to the byte."),
+                    models.TextField(help_text="The body as JSON text, so that a repeated request gets the same bytes."),
                 ),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 (

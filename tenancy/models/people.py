@@ -89,7 +89,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     session_epoch = models.PositiveIntegerField(
         default=0,
         editable=False,
-        help_text="Counts up to end every session; a trigger does when the user is deactivated, and keeps it from going back.",
+        help_text="Incremented to end every session; a trigger increments it when the user is deactivated, and prevents a decrease.",
     )
     created_at = models.DateTimeField(db_default=Now())
 
@@ -104,7 +104,7 @@ class User(AbstractBaseUser, PermissionsMixin):
         return self.email
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """A new password ends every token and one-time link of the user, whoever set it; sessions end by its hash.
+        """A new password ends every token and one-time link of the user, no matter who set it; sessions end by its hash.
 
         The first password ends no token: no earlier one could have leaked, and `bootstrap` creates both.
         """
@@ -171,7 +171,7 @@ class RoleBinding(models.Model):
         on_delete=models.CASCADE,
         related_name="+",
         editable=False,
-        help_text="The tenant's (a trigger fills it).",
+        help_text="The tenant's organisation (trigger).",
     )
     user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="role_bindings")
     group = models.ForeignKey(
@@ -293,7 +293,7 @@ class IdempotencyRecord(models.Model):
     key = models.CharField(max_length=200)
     body_digest = models.BinaryField(max_length=32)
     status = models.PositiveSmallIntegerField()
-    answer = models.TextField(help_text="The body as JSON text, so that a repetition is the same to the byte.")
+    answer = models.TextField(help_text="The body as JSON text, so that a repeated request gets the same bytes.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

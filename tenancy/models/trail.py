@@ -23,7 +23,7 @@ class AuditEntry(models.Model):
     tenant_id = models.UUIDField(null=True)
     detail = models.JSONField(default=dict)
     request_id = models.CharField(max_length=64, blank=True)
-    source = models.GenericIPAddressField(null=True, help_text="The client's address; null for the system's own work.")
+    source = models.GenericIPAddressField(null=True, help_text="The client's address; null for actions of the system.")
 
     class Meta:
         constraints = [
