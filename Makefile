@@ -34,7 +34,7 @@ endif
 test-long: setup ## Faults at full length, which `make test` leaves out: the better part of an hour
 	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults)
 
-check: setup ## Everything in `make test` except the tests: lint, types, layers, migrations, schema
+check: setup ## Everything in `make test` except the tests: lint, types, layers, migrations, prose, schema
 	@$(BIN)/python -m devtools.check
 
 lint: check ## Same as check

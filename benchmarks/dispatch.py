@@ -2,7 +2,7 @@
 
 Three control planes of etcd and kube-apiserver only; nothing runs, so what is measured is the gateway and the API.
 (a) one sequential HTTP client submits jobs; the clock runs from the first submit to the last job released on its
-cluster, as the API servers' own watches tell it. (b) a backlog of queued jobs is drained. (c) in the same run, a bare
+cluster, as the API servers' own watches report it. (b) a backlog of queued jobs is drained. (c) in the same run, a bare
 asyncio client sends the same creates and patches, each job's patch after its create as the gateway must: the limit of
 this host, with rates counted as in (b). Creates alone and patches alone are measured too.
 """

@@ -1,12 +1,12 @@
 """The cost of an external attack for users: submits and health beside idle, slow and refused peers.
 
 One gateway with gunicorn's own threads before its processes and one with the edge, in one run: both without an attack,
-in turn, and the edge under each attack, with a quiet measurement before and after. Attackers are processes of their own
+in turn, and the edge under each attack, with a quiet measurement before and after. Attackers are separate processes
 on 127.0.0.2, bounded in number and time; everything stays on loopback, on the same cores as the gateway.
 `make bench-edge`.
 
-Under refused sign-ins, submits come at fixed rates, whether the last was answered or not, and each is timed from when
-it was due. Eight connections that send as fast as they can would fill both cores. The guesser uses a part of the same
+Under refused sign-ins, submits come at fixed rates, whether the last was answered or not, and each is timed from its
+scheduled time. Eight connections that send as fast as they can would fill both cores. The guesser uses a part of the same
 two cores, which it would not on a separate host. So submits are timed in three states in turn: without a guesser, while
 the guesser asks a bystander that immediately answers 429, and while it asks the gateway. The last against the second is
 the cost of the gateway's refusals; the last against the first also includes the guesser's own work.

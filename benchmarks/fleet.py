@@ -251,7 +251,7 @@ def _cpu(gateway: Gateway, seconds: int) -> dict[str, float]:
     operations.reconcile_clusters()
     return {
         "observer_cpu_a_second": observer,
-        "reconcile_cpu_a_second": (time.process_time() - spent) / 60,  # each cluster is due once a minute
+        "reconcile_cpu_a_second": (time.process_time() - spent) / 60,  # each cluster is compared once a minute
     }
 
 

@@ -137,7 +137,7 @@ def _price_of(model: str) -> str:
 
 
 def submit(gateway: Gateway, arrivals: Iterable[tuple[float, dict[str, Any]]]) -> tuple[list[str], Counter[str]]:
-    """The accepted jobs' ids, submitted when they are due; and refusals by code."""
+    """The accepted jobs' ids, submitted at their scheduled times; and refusals by code."""
     accepted, refused = [], Counter[str]()
     began = time.monotonic()
     for due, spec in arrivals:

@@ -106,7 +106,7 @@ def _measure() -> dict[str, float]:
 
 @contextmanager
 def _watched() -> Iterator[dict[str, float]]:
-    """Filled at the end: seconds, the most memory of its own that the server process had, and what
+    """Filled at the end: seconds, the most private memory that the server process had, and what
     it wrote into files.
     """
     seen: dict[str, float] = {}

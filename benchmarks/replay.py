@@ -178,7 +178,7 @@ def large_fleet(traces: Path, days: float) -> dict[str, float]:
 
 
 def scaled(shape: TraceJob, number: int) -> TraceJob:
-    """A job of the large fleet: its shape so many times as large, two days long at most."""
+    """A job of the large fleet: its shape is that many times larger, and it takes at most two days."""
     gpus = shape.pods * shape.gpus * SCALE
     pods, each = (1, gpus) if gpus <= GPUS else (-(-gpus // GPUS), GPUS)
     seconds = min(shape.seconds or 0.0, 48 * HOUR)

@@ -18,6 +18,7 @@ STEPS: Mapping[str, Sequence[str]] = {
     "layers": (str(Path(sys.executable).parent / "lint-imports"),),
     "types": (sys.executable, "-m", "mypy", *TYPED),
     "migrations": (*MANAGE, "makemigrations", "--check", "--dry-run"),
+    "prose": (sys.executable, "-m", "devtools.prose"),
     "schema": (*MANAGE, "spectacular", "--validate", "--fail-on-warn", "--file", os.devnull),
 }
 # Enough for Django to start: no step needs a server.

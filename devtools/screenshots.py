@@ -1,6 +1,6 @@
 """Pictures of every page of a running gateway, wide and narrow, light and dark: `python -m devtools.screenshots --out DIR`.
 
-Signs in with the demo's login unless told otherwise. Fails on a page that answers with an error, that writes an error to
+Signs in with the demo's login unless the arguments name another. Fails on a page that answers with an error, that writes an error to
 the console, or that is wider than the screen.
 """
 

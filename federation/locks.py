@@ -50,7 +50,7 @@ RETURNING attempt.id, attempt.claim_token
 
 
 def claim_due_attempts(cluster_id: UUID, limit: int) -> Claim:
-    """Takes up to `limit` attempts of one cluster that are due for a visit; others' claims are skipped, not awaited.
+    """Takes up to `limit` attempts of one cluster with a pending visit; others' claims are skipped, not awaited.
 
     `sent_at` is written here, before any create can leave: from then on an object may exist.
     """

@@ -33,7 +33,7 @@ RECONNECT_SECONDS = 1.0
 DRAIN_ROWS = 10_000
 INLINE_THREADS = 4
 RINGS = Counter(
-    "switchyard_rings", "Routines triggered by the bell: sent to a worker, or run by itself.", ["routine", "how"]
+    "switchyard_rings", "Routines triggered by the bell: sent to a worker, or run in the bell.", ["routine", "how"]
 )
 LEAVE_SECONDS = 8.0
 """How long a stopping bell waits for work that it has begun. The rest is left as after a crash: claims expire."""

@@ -19,7 +19,7 @@ from prometheus_client.multiprocess import MultiProcessCollector  # type: ignore
 
 log = logging.getLogger(__name__)
 # Counting must not wait for a disk, and a full disk would kill the process that writes to a mapped file.
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a separate folder is made there
 PREFIX = "switchyard-figures-"
 LOCK = "lock"
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"

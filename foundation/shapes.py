@@ -16,7 +16,7 @@ LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 
 class StrictShape(serializers.Serializer[Any]):
-    """A body of known fields: an unknown or read-only one is refused by name. Every field at fault is named at once."""
+    """A body of known fields: an unknown or read-only one is refused by name. The refusal names every invalid field."""
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, Mapping):

@@ -15,7 +15,7 @@ CONTACT_DAYS = 180
 
 @require_safe
 def robots(_: HttpRequest) -> HttpResponse:
-    """Tells search engines to index nothing here."""
+    """Asks search engines to index nothing here."""
     return HttpResponse("User-agent: *\nDisallow: /\n", content_type=TEXT)
 
 

@@ -85,7 +85,7 @@ def _fulfil(future: Future[Result], work: Callable[..., Result], args: tuple[Any
     try:
         close_old_connections()
         future.set_result(work(*args))
-    except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
+    except BaseException as error:  # noqa: BLE001 - the caller that waits for the result gets it
         future.set_exception(error)
 
 

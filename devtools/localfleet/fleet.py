@@ -1,4 +1,4 @@
-"""Several control planes at once, with the nodes of a fleet file."""
+"""Several control planes at the same time, with the nodes of a fleet file."""
 
 import asyncio
 import dataclasses

@@ -136,8 +136,8 @@ def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: 
 def _commit(
     cluster_id: UUID, claim: Claim, outcomes: Sequence[Outcome], starts: Sequence[ClaimedAttempt]
 ) -> dict[UUID, dict[int, str]]:
-    """Writes the results of creation, and commits attempts that may start. If a cluster answers with the uid of another
-    object of its own, the two cannot be distinguished: its attempts are placed elsewhere.
+    """Writes the results of creation, and commits attempts that may start. If a cluster answers with the uid of its
+    other object, the two cannot be distinguished: its attempts are placed elsewhere.
     """
     ids = [attempt.id for attempt in starts]
     try:
@@ -212,7 +212,7 @@ def _note_refused_credentials(cluster_id: UUID, failed: Sequence[Failed]) -> Non
 MARK_RELEASED = """
 UPDATE federation_attempt AS attempt
    SET released_at = coalesce(attempt.released_at, now()), claim_expires_at = NULL, tries = 0,
-       -- A stop that was asked for while the cluster was being told to start has its visit still to come.
+       -- A stop that was asked for while the cluster was asked to start still needs its visit.
        next_action_at = CASE WHEN attempt.stop_requested_at IS NOT NULL THEN now()
                              WHEN EXISTS (SELECT FROM federation_remoteobject AS object
                                            WHERE object.attempt_id = attempt.id AND object.stretches <> '[]')
@@ -254,7 +254,7 @@ def _note_order(claim: Claim, outcomes: Sequence[Outcome]) -> None:
 
 
 def _withdraw(claim: Claim, withdrawn: Sequence[Withdrawn]) -> None:
-    """They must stop first: their next visit is due immediately."""
+    """They must stop first: their next visit is now."""
     for outcome in withdrawn:
         ours = Attempt.objects.filter(id=outcome.attempt_id, claim_token=claim.token, stop_requested_at=None)
         if ours.update(claim_expires_at=None):

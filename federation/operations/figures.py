@@ -16,7 +16,7 @@ SUBMITTED = Counter("switchyard_jobs_submitted", "Jobs accepted, singly or in bu
 OBSERVED = Counter("switchyard_observations", "Reports on Jobs and pods that were recorded, by cluster.", ["cluster"])
 REOPENED = Counter("switchyard_attempts_reopened", "Settled attempts of which a pod was later seen running.")
 UNSEEN_PODS = Counter(
-    "switchyard_pods_unseen", "Pods that ran while no observer watched, metered as their Jobs tell of them."
+    "switchyard_pods_unseen", "Pods that ran while no observer watched, metered from what their Jobs report."
 )
 UNMETERED = Counter(
     "switchyard_metering_failures", "Failures to record the usage of an attempt, counted at each retry.", ["step"]

@@ -43,7 +43,7 @@ def remove_policy(actor: Actor, tenant_id: UUID) -> None:
         before = policy_of(actor, tenant_id, Permission.MANAGE_TENANTS)
         removed, _ = PlacementPolicy.objects.filter(tenant_id=tenant_id).delete()
         if not removed:
-            raise NotFound("The tenant has no policy of its own.")
+            raise NotFound("The tenant does not have its own policy.")
         _record(actor, "policy.remove", before, None)
 
 

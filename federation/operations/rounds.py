@@ -1,8 +1,8 @@
 """Visits clusters, several at a time: one that hangs does not delay the others.
 
 Each visit has its own thread. A limited number of visits run side by side; one that hangs stops counting among them,
-and its cluster is marked as slow. Until a visit is answered quickly, further visits there use a small limit of their
-own and hold no database connection while they wait. No round waits for them.
+and its cluster is marked as slow. Until a visit is answered quickly, further visits there use a small separate
+limit and hold no database connection while they wait. No round waits for them.
 
 One visitor at a time is at a cluster, so that concurrent workers share the work. This right only saves work; claims
 decide what a visitor may write. So a right whose holder has no valid claim is ignored.
@@ -31,7 +31,7 @@ MOST_THREADS = 32
 """`AT_ONCE`, `SLOW_AT_ONCE`, and visits that hang."""
 SLOW_AFTER_SECONDS = 3.0
 SLOW_FOR_SECONDS = 600.0
-"""A slow cluster is visited more often than this: its mark ends by a quick answer, or if nothing is due there."""
+"""A slow cluster is visited more often than this: its mark ends with a quick answer, or if no visit is pending there."""
 SLOW_STAY_SECONDS = 0.2
 """How long a round waits for a visit to a slow cluster: one that answers again does not delay the next slow one."""
 LOOK_AROUND_SECONDS = 0.1
@@ -62,7 +62,7 @@ class Rounds:
     is_claimed: Callable[[UUID], bool]
 
     def go(self, turn: Turn) -> int:
-        """The sum of the visits' counts. Visits begin while the turn lasts and something is due.
+        """The sum of the visits' counts. Visits begin while the turn lasts and visits are pending.
 
         Visits to slow clusters are left to their threads, unless the turn is endless.
         """

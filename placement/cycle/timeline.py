@@ -1,10 +1,10 @@
 """Looks ahead: when will waiting jobs have room, if running jobs end as expected?
 
 The timeline starts with the fleet as a cycle leaves it, and gives back the room of expected ends in the order of time.
-After each instant it considers the waiting jobs in queue order, as a cycle does. A job that fits takes its room, and
+After each step it considers the waiting jobs in queue order, as a cycle does. A job that fits takes its room, and
 gives it back at its own end if its run time is known. It ignores what cannot be predicted: runs without history or
 estimate, quota, nodes that fail. So a result is an expectation, and no result means unknown. Ends within one minute
-count as one instant.
+are one step.
 """
 
 import heapq
@@ -28,7 +28,7 @@ from placement.values.decisions import Placement, Start
 from placement.values.model import JobRequest, Release
 
 MOST_INSTANTS = 500
-"""The number of instants to look ahead; nothing is expected beyond them."""
+"""The number of steps to look ahead; nothing is expected beyond them."""
 STEP = timedelta(minutes=1)
 
 
@@ -70,7 +70,7 @@ class Timeline:
         self._instants = 0
 
     def step(self) -> tuple[datetime, frozenset[int]] | None:
-        """Advances to the next instant at which room becomes free. Returns the time and the clusters, or None at the
+        """Advances to the next time at which room becomes free. Returns the time and the clusters, or None at the
         end.
         """
         if not self._coming or self._instants >= MOST_INSTANTS:
@@ -137,7 +137,7 @@ class Timeline:
 
 
 def _whole_step(at: datetime, now: datetime, step: timedelta) -> datetime:
-    """The end of the step after `now` in which the instant lies."""
+    """The end of the step after `now` that contains the time."""
     return now + step * -((now - at) // step) if step else at
 
 
@@ -178,7 +178,7 @@ def take(state: FleetState, candidate: Candidate, sites: Sequence[Site]) -> None
 
 
 def release_of(placement: Placement, job: JobRequest, fleet: Fleet, at: datetime) -> list[Release]:
-    """What a job that was placed gives back at an instant."""
+    """What a job that was placed gives back at a time."""
     cluster = next(one for one in fleet.clusters if one.id == placement.cluster_id)
     found = []
     for pod_set, placed in zip(job.pod_sets, placement.pod_sets, strict=True):
@@ -190,7 +190,7 @@ def release_of(placement: Placement, job: JobRequest, fleet: Fleet, at: datetime
 
 
 def releases_of(fleet: Fleet, candidate: Candidate, sites: Sequence[Site], at: datetime) -> list[Release]:
-    """What a job that is placed there gives back at an instant."""
+    """What a job that is placed there gives back at a time."""
     ask, number = candidate.ask, candidate.number
     found = []
     for pool, need, site in zip(ask.pools[number].tolist(), ask.needs(number), sites, strict=True):
@@ -202,7 +202,7 @@ def releases_of(fleet: Fleet, candidate: Candidate, sites: Sequence[Site], at: d
 
 
 def first_fit(timeline: Timeline, seeker: Seeker) -> tuple[Candidate, list[Site]] | None:
-    """Advances to the first instant at which the job has room. Returns the place, or None if no instant gives room."""
+    """Advances to the first time at which the job has room. Returns the place, or None if it never has."""
     while (instant := timeline.step()) is not None:
         fit = seeker.fit(timeline.state, instant[1])
         if fit is not None:

@@ -174,7 +174,7 @@ def _stacked(columns: list[Ints]) -> Ints:
 class FleetIndex:
     """Keeps the arrays of clusters between cycles. A cluster that is the same object as last time costs nothing.
 
-    Not safe for use by several threads at once.
+    Not safe for concurrent use by several threads.
     """
 
     def __init__(self) -> None:

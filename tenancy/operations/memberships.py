@@ -28,8 +28,8 @@ def join(actor: Actor, user: User, organisation: Tenant) -> None:
 def remove_member(actor: Actor, organisation_id: UUID, person_id: UUID) -> None:
     """Removes the person from the organisation, with every role that they have in it, immediately.
 
-    A person who then belongs to no organisation also has their tokens revoked and sessions ended. People can leave by
-    themselves, or an admin of the organisation removes them. Raises Conflict `last_admin`.
+    A person who then belongs to no organisation also has their tokens revoked and sessions ended. People can leave, or an
+    admin of the organisation removes them. Raises Conflict `last_admin`.
     """
     with transaction.atomic():
         hold_tree()

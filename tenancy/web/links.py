@@ -126,7 +126,7 @@ def _join_as_new(request: HttpRequest, secret: str, _: OneTimeLink, values: dict
     try:
         accept_as_new(secret, _new_password(values))
     except Conflict:
-        # The invitation's creator could use this to learn who has an account here: each try is in the trail and
+        # The invitation's creator could use this to learn who has an account here: each attempt is in the trail and
         # counted.
         take_try({_budget_of(request): MISSES_OF_AN_ADDRESS})
         note_stranger_refused("invitation.accept", object_kind="link", detail={"why": "email_has_account"})

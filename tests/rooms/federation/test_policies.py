@@ -163,7 +163,7 @@ def test_the_database_refuses_weights_beyond_their_bounds(team, values, constrai
 def test_the_page_sets_shows_and_removes_a_policy(client, team):
     manager, page = person("manager"), f"/tenants/{team.id}/policy/"
     client.force_login(manager)
-    assert b"has no policy of its own" not in client.get(page).content
+    assert b"does not have its own policy" not in client.get(page).content
     typed = {"default_strategy": "pack", "regions": "eu-*, us-*", "weights": "pack price=0.5\nspread free=-2"}
     assert client.post(page, typed).status_code == 302
     shown = client.get(page).content.decode()
