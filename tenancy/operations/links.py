@@ -112,7 +112,8 @@ def open_link(secret: str) -> OneTimeLink:
 
 
 def set_password_by_link(secret: str, password: str) -> User:
-    """The person of the link with their new password; all their sessions, tokens and other links have ended.
+    """The person of the link with their new password. Their sessions and other links have ended, and their tokens unless
+    it is their first password.
 
     Raises NotFound, and Invalid for a password that is not allowed: then the link does not change.
     """

@@ -116,9 +116,11 @@ def _new_password(values: dict[str, str]) -> str:
     return values.get("password", "")
 
 
-def _set_password(request: HttpRequest, secret: str, _: OneTimeLink, values: dict[str, str]) -> HttpResponse:
+def _set_password(request: HttpRequest, secret: str, found: OneTimeLink, values: dict[str, str]) -> HttpResponse:
     set_password_by_link(secret, _new_password(values))
-    messages.success(request, "Your password is set. Earlier sessions and API tokens no longer work.")
+    is_first = found.purpose == OneTimeLink.Purpose.FIRST_SIGN_IN
+    what_ended = "" if is_first else " Earlier sessions and API tokens no longer work."
+    messages.success(request, f"Your password is set.{what_ended}")
     return redirect("login")
 
 

@@ -115,6 +115,15 @@ def test_the_first_password_leaves_the_token_that_came_with_its_link(people):
     assert Client().get("/api/v1/me", headers=headers).status_code == 401
 
 
+def test_the_page_says_that_tokens_ended_only_if_they_did(people, client):
+    said = []
+    for password in (PASSWORD, "another horse battery"):
+        _, secret = make_link(actor_for(people["acme admin"]), people["member"].id)
+        fields = {"link": secret, "step": "password", "password": password, "password_again": password}
+        said.append("API tokens no longer work" in client.post(LINK, fields, follow=True).content.decode())
+    assert said == [False, True]
+
+
 KILL = {
     "a newer link": lambda p: make_link(SYSTEM, p["member"].id),
     "its time": lambda p: OneTimeLink.objects.all().delete() or _expired(p),
