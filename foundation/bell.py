@@ -37,6 +37,10 @@ RINGS = Counter(
 )
 LEAVE_SECONDS = 8.0
 """How long a stopping bell waits for work that it has begun. The rest is left as after a crash: claims expire."""
+STATES = """
+SELECT name, rung_at, sent_at, started_at, finished_at, beat_at FROM foundation_routine WHERE name = ANY(%s) ORDER BY name
+"""
+LOCKED_STATES = f"{STATES} FOR NO KEY UPDATE"
 
 
 class Broker(Protocol):
@@ -189,12 +193,8 @@ def ensure_rows(schedules: Sequence[Schedule]) -> None:
         )
 
 
-def _states(cursor: Any, names: Sequence[str], suffix: str = "") -> tuple[dict[str, RoutineState], datetime]:
-    cursor.execute(
-        "SELECT name, rung_at, sent_at, started_at, finished_at, beat_at FROM foundation_routine"  # noqa: S608 - our own suffix
-        f" WHERE name = ANY(%s) ORDER BY name {suffix}",
-        [list(names)],
-    )
+def _states(cursor: Any, names: Sequence[str], statement: str = STATES) -> tuple[dict[str, RoutineState], datetime]:
+    cursor.execute(statement, [list(names)])
     states = {row[0]: RoutineState(*row) for row in cursor.fetchall()}
     # Read the clock after waiting for a lock, not before.
     cursor.execute("SELECT clock_timestamp()")
@@ -202,7 +202,7 @@ def _states(cursor: Any, names: Sequence[str], suffix: str = "") -> tuple[dict[s
 
 
 def _locked_states(cursor: Any, names: Sequence[str]) -> tuple[dict[str, RoutineState], datetime]:
-    return _states(cursor, names, "FOR NO KEY UPDATE")
+    return _states(cursor, names, LOCKED_STATES)
 
 
 def _drained(cursor: Any, gathering: list[str]) -> frozenset[str]:

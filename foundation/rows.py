@@ -1,16 +1,49 @@
-"""Inserts many rows with one statement and one parameter.
+"""Column lists from the models, and inserts of many rows with one statement and one parameter.
 
 Django's `bulk_create` compiles an expression for each value, and psycopg then parses a statement with a hundred
 thousand placeholders: that is most of a batch's cost. Here the rows travel as one JSON text that PostgreSQL unpacks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from django.db import connection
 from django.db.models import Field, Model
 from django.db.models.expressions import DatabaseDefault
+from psycopg.types.range import Range
+
+
+def columns_of(model: type[Model], *, without: Collection[str] = ()) -> tuple[str, ...]:
+    """The columns of a model in its order, for a statement written by hand. LookupError if one of `without` is unknown."""
+    columns = [str(field.column) for field in model._meta.concrete_fields]  # noqa: SLF001 - Django's public API for models
+    if unknown := set(without).difference(columns):
+        raise LookupError(f"{model.__name__} has no columns {sorted(unknown)}")
+    return tuple(column for column in columns if column not in without)
+
+
+def insertion(model: type[Model], columns: Iterable[str], *, alias: str = "") -> str:
+    """The text of an INSERT that gets its rows from two parameters (`as_parameters`); a clause such as ON CONFLICT may
+    follow.
+    """
+    table = connection.ops.quote_name(model._meta.db_table)  # noqa: SLF001 - Django's public API for models
+    named = ", ".join(connection.ops.quote_name(column) for column in columns)
+    return (
+        f"INSERT INTO {table}{alias and f' AS {alias}'} ({named}) SELECT {named}"  # noqa: S608 - our own tables and columns
+        f" FROM json_populate_recordset(json_populate_record(NULL::{table}, %s::json), %s::json)"
+    )
+
+
+def as_parameters(alike: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> list[str]:
+    """The parameters of an `insertion`: values by column that all rows share, and each row's own."""
+    return [msgspec.json.encode(given, enc_hook=_as_text).decode() for given in (alike, rows)]
+
+
+def _as_text(value: object) -> str:
+    if not isinstance(value, Range):
+        raise NotImplementedError(f"a {type(value).__name__} has no form in JSON")
+    lower, upper = ("" if bound is None else f'"{bound}"' for bound in (value.lower, value.upper))
+    return "empty" if value.isempty else f"{value.bounds[0]}{lower},{upper}{value.bounds[1]}"
 
 
 def insert_rows(rows: Sequence[Model]) -> None:
@@ -42,15 +75,9 @@ def insert_like(template: Model, rows: Sequence[Mapping[str, object]]) -> None:
 def _insert(
     one: Model, fields: Sequence["Field[Any, Any]"], alike: Mapping[str, object], rows: Sequence[Mapping[str, object]]
 ) -> None:
-    quote = connection.ops.quote_name
-    table = quote(one._meta.db_table)  # noqa: SLF001 - Django's public API for models
-    columns = ", ".join(quote(str(field.column)) for field in fields)
+    statement = insertion(type(one), (str(field.column) for field in fields))
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO {table} ({columns}) SELECT {columns}"  # noqa: S608 - names of our own tables and columns
-            f" FROM json_populate_recordset(json_populate_record(NULL::{table}, %s::json), %s::json)",
-            [msgspec.json.encode(alike).decode(), msgspec.json.encode(rows).decode()],
-        )
+        cursor.execute(statement, as_parameters(alike, rows))
 
 
 def _given(row: Model) -> list["Field[Any, Any]"]:

@@ -15,18 +15,6 @@ from tenancy.models import Tenant
 from .models import Hold, QuotaLimit
 
 
-def keep_tenants_in_place(paths: Collection[str]) -> dict[UUID, str]:
-    """Path by id of these tenants. Until commit, other transactions can neither move them nor create a limit on them.
-
-    Uses FOR SHARE, so that any number of transactions can take holds concurrently.
-    """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id, path FROM tenancy_tenant WHERE path = ANY(%s) ORDER BY id FOR SHARE", [sorted(set(paths))]
-        )
-        return dict(cursor.fetchall())
-
-
 def stop_takers_at(tenant_id: UUID) -> None:
     """Waits for every transaction that takes holds at this tenant, and blocks new ones until commit."""
     Tenant.objects.select_for_update(no_key=True).get(id=tenant_id)

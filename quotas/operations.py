@@ -13,6 +13,7 @@ from clusters.queries import visible_clusters
 from foundation.outbox import announce
 from foundation.problems import Conflict, FieldError, Invalid, NotFound
 from tenancy.engine.roles import Permission
+from tenancy.locks import keep_tenants_in_place
 from tenancy.models import Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, tenant_by_path
@@ -36,7 +37,7 @@ def take_holds(requests: Sequence[HoldRequest]) -> dict[UUID, HoldRefusal | None
     caller's transaction or its own. Each holder gets its whole request at every limit from root to leaf, or nothing.
     """
     with transaction.atomic():
-        places = locks.keep_tenants_in_place(
+        places = keep_tenants_in_place(
             {prefix for request in requests for prefix in path_prefixes(request.tenant_path)}
         )
         limits = locks.lock_limits(set(places.values()), {name for request in requests for name in request.amounts})
@@ -169,8 +170,8 @@ def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
         cursor.execute(
             "WITH held AS ("
             " INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state)"
-            " SELECT holder_id, tenant_id, cluster_name, amounts, 'pending' FROM json_to_recordset(%s::json)"
-            " AS hold(holder_id uuid, tenant_id uuid, cluster_name text, amounts jsonb))"
+            " SELECT holder_id, tenant_id, cluster_name, amounts, 'pending'"
+            " FROM json_populate_recordset(NULL::quotas_hold, %s::json))"
             " INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
             " SELECT holder_id, limit_id, 'take', amount FROM json_to_recordset(%s::json)"
             " AS take(holder_id uuid, limit_id uuid, amount bigint)",

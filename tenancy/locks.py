@@ -1,6 +1,7 @@
 """The locking functions of this room."""
 
 import hashlib
+from collections.abc import Collection
 from uuid import UUID
 
 from django.db import connection
@@ -36,6 +37,18 @@ def wait_for_key(number: int) -> None:
 def lock_user(user_id: UUID | None) -> User | None:
     """The user, locked until commit against changes of related rows; None if it does not exist."""
     return User.objects.select_for_update(no_key=True).filter(id=user_id).first() if user_id else None
+
+
+def keep_tenants_in_place(paths: Collection[str]) -> dict[UUID, str]:
+    """Path by id of these tenants. Until commit, other transactions can neither move them nor lock them for a change.
+
+    Uses FOR SHARE, so that any number of transactions can keep them concurrently.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, path FROM tenancy_tenant WHERE path = ANY(%s) ORDER BY id FOR SHARE", [sorted(set(paths))]
+        )
+        return dict(cursor.fetchall())
 
 
 def hold_tree() -> None:

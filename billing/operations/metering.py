@@ -14,6 +14,7 @@ from billing.engine.runs import MeterKey, ObservedRun
 from billing.models import Meter, UsageSegment
 from billing.queries.prices import price_spans
 from billing.queries.progress import meters_for, rated
+from foundation.rows import insert_rows
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ def record_runs(runs: Sequence[ObservedRun]) -> None:
             meter.is_closed = run.is_final
             meter.redone_from = _redone_from(meter, run)
         _run_on(moved)
-        _append(segments)
+        insert_rows(segments)
 
 
 def _latest(runs: Iterable[ObservedRun]) -> dict[MeterKey, ObservedRun]:
@@ -119,26 +120,6 @@ def _run_on(meters: Sequence[Meter]) -> None:
                 [meter.metered_until for meter in meters],
                 [meter.is_closed for meter in meters],
                 [meter.redone_from for meter in meters],
-            ],
-        )
-
-
-def _append(segments: Sequence[UsageSegment]) -> None:
-    """One statement for all: a settlement writes hundreds, and the model layer would cost more than the database."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO billing_usagesegment (meter_id, period, gpu_milliseconds, cpu_millicore_milliseconds, price_id,"
-            " cost, currency, is_estimated) SELECT * FROM unnest(%s::bigint[], %s::tstzrange[], %s::bigint[],"
-            " %s::bigint[], %s::uuid[], %s::numeric[], %s::text[], %s::boolean[])",
-            [
-                [segment.meter_id for segment in segments],
-                [segment.period for segment in segments],
-                [segment.gpu_milliseconds for segment in segments],
-                [segment.cpu_millicore_milliseconds for segment in segments],
-                [segment.price_id for segment in segments],
-                [segment.cost for segment in segments],
-                [segment.currency for segment in segments],
-                [segment.is_estimated for segment in segments],
             ],
         )
 

@@ -163,23 +163,27 @@ def _recorded(
 ) -> list[_Line]:
     """Usage in segments; for open runs, only as far as they were recorded when they were read."""
     names = key_columns(words)
-    columns = [GROUPS[word][name] for word in words for name in GROUPS[word]]
-    grouping = [column for column in columns if not column.startswith(LATEST)]
-    query = REPORT.format(
-        keys="".join(f"{column}, " for column in columns),
-        groups=", ".join([*grouping, "part.currency", "m.gpu_numerator", "m.gpu_denominator"]),
-    )
     clusters, uids, ends = positions(running)
     values: dict[str, Any] = {
         "start": start, "until": until, "day_before": start - timedelta(days=1), "most": MOST_PARTS + 1,
         "tenants": list(scope.tenants), "path": scope.path, "clusters": clusters, "uids": uids, "ends": ends,
     }  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(query, values)
+        cursor.execute(report_statement(words), values)
         found = cursor.fetchall()
     if len(found) > MOST_PARTS:
         raise _too_large()
     return [_recorded_line(dict(zip(names, row, strict=False)), *row[len(names) :]) for row in found]
+
+
+def report_statement(words: Sequence[str]) -> str:
+    """REPORT, grouped by these words."""
+    columns = [column for word in words for column in GROUPS[word].values()]
+    grouping = [column for column in columns if not column.startswith(LATEST)]
+    return REPORT.format(
+        keys="".join(f"{column}, " for column in columns),
+        groups=", ".join([*grouping, "part.currency", "m.gpu_numerator", "m.gpu_denominator"]),
+    )
 
 
 def _recorded_line(keys: Mapping[str, str], currency: str, numerator: int, denominator: int, *sums: Decimal) -> _Line:

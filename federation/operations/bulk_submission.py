@@ -24,33 +24,20 @@ from foundation.outbox import announce
 from foundation.problems import Invalid, Problem
 from placement.fleet.policies import Policy
 from tenancy.engine.roles import Permission
-from tenancy.models import Tenant
-from tenancy.operations import Answer, answer_once, given_answer, record_audit
+from tenancy.models import Tenant, User
+from tenancy.operations import Answer, Slot, answer_once, claim_keys, given_answer, kept_answers, record_audit
 from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
-from .submission import INSERT_COLUMNS, ROUTE, columns_of, new_job, submitter_of
+from .submission import JOB_COLUMNS, ROUTE, new_job, submitter_of, values_of
 
 BULK_ROUTE = "jobs/bulk"
 MAX_JOBS = 10_000
 AUDIT_BATCH = 1000
 KEY = "idempotency_key"
 MAX_KEY = 200
-COPY_JOBS = f"COPY federation_job ({INSERT_COLUMNS}) FROM STDIN"
+COPY_JOBS = f"COPY federation_job ({', '.join(JOB_COLUMNS)}) FROM STDIN"
 COPY_EVENTS = "COPY federation_jobevent (job_id, at, kind, message) FROM STDIN"
-CLAIM_KEYS = """
-    INSERT INTO tenancy_idempotencyrecord (tenant_id, user_id, route, key, body_digest, status, answer)
-    SELECT given.tenant_id, %s, %s, given.key, given.digest, 201, given.answer
-      FROM unnest(%s::uuid[], %s::text[], %s::bytea[], %s::text[]) AS given(tenant_id, key, digest, answer)
-     ORDER BY given.tenant_id, given.key
-    ON CONFLICT DO NOTHING RETURNING tenant_id, key
-"""
-FIND_KEYS = """
-    SELECT record.tenant_id, record.key, record.body_digest, record.answer
-      FROM tenancy_idempotencyrecord AS record
-      JOIN unnest(%s::uuid[], %s::text[]) AS given(tenant_id, key) USING (tenant_id, key)
-     WHERE record.user_id = %s AND record.route = %s
-"""
 
 
 @dataclass(slots=True)
@@ -67,7 +54,7 @@ class _Item:
     replayed: dict[str, Any] | None = None
 
     @property
-    def slot(self) -> tuple[UUID, str]:
+    def slot(self) -> Slot:
         """The scope of its key."""
         assert self.tenant is not None
         return self.tenant.id, self.key
@@ -117,7 +104,7 @@ def submit_jobs(
         batch = reviewed[0] if reviewed else _Batch(actor, default_tenant)
         items = reviewed[1] if reviewed else batch.read_all(values)
         batch.judge_all(items)
-        _settle_keys(actor, items, show)
+        _settle_keys(batch.submitter, items, show)
         _store(actor, items)
         return 200, {"items": [_answer(item, show, tell) for item in items]}
 
@@ -158,7 +145,7 @@ class _Batch:
     def review(self, items: Sequence[_Item]) -> None:
         """Calls the policy hooks for all new items."""
         keyed = [item for item in items if item.key and item.reviewed]
-        kept = _kept_answers(self.actor, [item.slot for item in keyed]) if keyed else {}
+        kept = kept_answers(self.submitter.id, ROUTE, [item.slot for item in keyed]) if keyed else {}
         for item in keyed:
             if item.slot in kept:
                 item.settle(*kept[item.slot])
@@ -229,32 +216,20 @@ def _read_key(value: dict[str, Any]) -> str:
     return key
 
 
-def _settle_keys(actor: Actor, items: Sequence[_Item], show: Callable[[Job], dict[str, Any]]) -> None:
+def _settle_keys(submitter: User, items: Sequence[_Item], show: Callable[[Job], dict[str, Any]]) -> None:
     """Claims the keys of new items; an item whose key was used before gets the first answer, or its refusal."""
     keyed = [item for item in items if item.key and item.job is not None]
     if not keyed:
         return
-    first: dict[tuple[UUID, str], _Item] = {}
+    first: dict[Slot, _Item] = {}
     for item in keyed:
         first.setdefault(item.slot, item)
-    claims = list(first.values())
-    tenants, keys = [item.slot[0] for item in claims], [item.key for item in claims]
-    answers = [json.dumps(show(item.job)) for item in claims if item.job is not None]
-    with connection.cursor() as cursor:
-        cursor.execute(CLAIM_KEYS, [actor.user_id, ROUTE, tenants, keys, [item.digest for item in claims], answers])
-        ours = set(cursor.fetchall())
-    kept = _kept_answers(actor, list(first))
+    claims = {slot: (item.digest, json.dumps(show(item.job))) for slot, item in first.items() if item.job is not None}
+    ours = claim_keys(submitter.id, ROUTE, claims)
+    kept = kept_answers(submitter.id, ROUTE, first)
     for item in keyed:
         if not (first[item.slot] is item and item.slot in ours):
             item.settle(*kept[item.slot])
-
-
-def _kept_answers(actor: Actor, slots: Sequence[tuple[UUID, str]]) -> dict[tuple[UUID, str], tuple[bytes, str]]:
-    """By tenant and key: the digest of the first body with the key, and its answer."""
-    with connection.cursor() as cursor:
-        given = [tenant_id for tenant_id, _ in slots], [key for _, key in slots]
-        cursor.execute(FIND_KEYS, [*given, actor.user_id, ROUTE])
-        return {(tenant_id, key): (bytes(digest), answer) for tenant_id, key, digest, answer in cursor.fetchall()}
 
 
 def _store(actor: Actor, items: Sequence[_Item]) -> None:
@@ -265,7 +240,7 @@ def _store(actor: Actor, items: Sequence[_Item]) -> None:
     with connection.cursor() as cursor:
         with cursor.copy(COPY_JOBS) as copy:
             for job, _ in stored:
-                copy.write_row(columns_of(job))
+                copy.write_row(values_of(job))
         with cursor.copy(COPY_EVENTS) as copy:
             for job, reviewed in stored:
                 copy.write_row((job.id, job.created_at, "submitted", message + reviewed.sentence))

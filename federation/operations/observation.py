@@ -35,6 +35,7 @@ from federation.engine.sightings import (
 from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, PodRun, RemoteObject
 from foundation import clock
+from foundation.rows import as_parameters, columns_of, insertion
 from foundation.transactions import retried
 from placement.values.reason_codes import ReasonCode
 
@@ -127,17 +128,9 @@ SELECT pod.remote_object_id, pod.uid, pod.index, pod.place,
   JOIN federation_podrun AS pod ON pod.attempt_id = asked.attempt_id AND pod.position = asked.position
    AND (pod.index = asked.index OR asked.index IS NULL)
 """
-UPSERT_PODS = """
-INSERT INTO federation_podrun AS pod
-       (cluster_id, attempt_id, remote_object_id, position, index, place, uid, name, node, phase, reason,
-        started_at, finished_at, exit_code, is_estimated, is_gone, disruption, observed_at)
-SELECT %s, seen.attempt_id, seen.object_id, seen.position, seen.index, seen.place, seen.uid, seen.name, seen.node,
-       seen.phase, seen.reason, seen.started_at, seen.finished_at, seen.exit_code, seen.is_estimated, seen.is_gone,
-       seen.disruption, %s
-  FROM unnest(%s::uuid[], %s::bigint[], %s::int[], %s::int[], %s::int[], %s::text[], %s::text[], %s::text[], %s::text[],
-              %s::text[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::boolean[], %s::boolean[], %s::text[])
-       AS seen(attempt_id, object_id, position, index, place, uid, name, node, phase, reason,
-               started_at, finished_at, exit_code, is_estimated, is_gone, disruption)
+SEEN_COLUMNS = columns_of(PodRun, without={"id", "last_seen_at", "part", "resumed_at"})
+UPSERT_PODS = f"""
+{insertion(PodRun, SEEN_COLUMNS, alias="pod")}
 ON CONFLICT (cluster_id, uid) DO UPDATE
    SET node = coalesce(nullif(excluded.node, ''), pod.node),
        phase = excluded.phase,
@@ -191,7 +184,7 @@ def _record_pods(
         counted.sort(key=lambda each: (each[1].is_new, each[1].uid))
         rows = [_row(asked, sighting, is_gone=sighting.uid in gone) for asked, sighting in counted]
         with connection.cursor() as cursor:
-            cursor.execute(UPSERT_PODS, [cluster_id, at, *(list(column) for column in zip(*rows, strict=True))])
+            cursor.execute(UPSERT_PODS, as_parameters({"cluster_id": cluster_id, "observed_at": at}, rows))
             changed = [Changed(attempt_id, uid) for attempt_id, uid, has_begun in cursor.fetchall() if has_begun]
     return refused, changed
 
@@ -219,12 +212,13 @@ def _known_runs(by_object: Mapping[Asked, Mapping[str, PodSeen]]) -> dict[int, l
     return found
 
 
-def _row(asked: Asked, pod: Sighting, *, is_gone: bool) -> tuple[Any, ...]:
-    return (
-        asked.attempt_id, asked.object_id, asked.position, pod.index, pod.place, pod.uid, pod.name, pod.node, pod.phase,
-        pod.reason, pod.started_at, pod.finished_at, pod.exit_code, pod.is_estimated, is_gone,
-        pod.disruption,
-    )  # fmt: skip
+def _row(asked: Asked, pod: Sighting, *, is_gone: bool) -> dict[str, Any]:
+    return {
+        "attempt_id": asked.attempt_id, "remote_object_id": asked.object_id, "position": asked.position,
+        "index": pod.index, "place": pod.place, "uid": pod.uid, "name": pod.name, "node": pod.node, "phase": pod.phase,
+        "reason": pod.reason, "started_at": pod.started_at, "finished_at": pod.finished_at, "exit_code": pod.exit_code,
+        "is_estimated": pod.is_estimated, "is_gone": is_gone, "disruption": pod.disruption,
+    }  # fmt: skip
 
 
 def _mark_gone(cluster_id: UUID, uids: Sequence[str], at: datetime) -> None:

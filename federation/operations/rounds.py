@@ -37,6 +37,19 @@ SLOW_STAY_SECONDS = 0.2
 LOOK_AROUND_SECONDS = 0.1
 PAUSE_SECONDS = 1.0
 """The delay before another visit to a cluster whose right another visitor has, or that does not answer."""
+MARK = {
+    "dispatch": """
+        INSERT INTO federation_clusterupkeep (cluster_id, slow_dispatch_until)
+        VALUES (%s, clock_timestamp() + make_interval(secs => %s))
+        ON CONFLICT (cluster_id) DO UPDATE SET slow_dispatch_until = excluded.slow_dispatch_until
+    """,
+    "compare": """
+        INSERT INTO federation_clusterupkeep (cluster_id, slow_compare_until)
+        VALUES (%s, clock_timestamp() + make_interval(secs => %s))
+        ON CONFLICT (cluster_id) DO UPDATE SET slow_compare_until = excluded.slow_compare_until
+    """,
+}
+"""By kind of visit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +108,8 @@ class Rounds:
 
     def mark(self, cluster_id: UUID, seconds: float) -> None:
         """Marks the cluster as slow for `seconds`; 0 means not any more."""
-        column = f"slow_{self.kind}_until"
         with connection.cursor() as cursor:
-            cursor.execute(
-                f"INSERT INTO federation_clusterupkeep AS upkeep (cluster_id, {column})"  # noqa: S608 - our own column
-                " VALUES (%s, clock_timestamp() + make_interval(secs => %s))"
-                f" ON CONFLICT (cluster_id) DO UPDATE SET {column} = excluded.{column}",
-                [cluster_id, seconds],
-            )
+            cursor.execute(MARK[self.kind], [cluster_id, seconds])
 
 
 @dataclass(slots=True)

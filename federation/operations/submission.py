@@ -26,6 +26,7 @@ from foundation.ids import new_id
 from foundation.outbox import announce
 from foundation.pipelines import one_round_trip
 from foundation.problems import PermissionDenied
+from foundation.rows import columns_of
 from placement.values.reason_codes import ReasonCode
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
@@ -36,14 +37,11 @@ from .figures import SUBMITTED
 
 ROUTE = "jobs"
 NEW = ReasonCode.NEW
-INSERT_COLUMNS = (
-    "id, tenant_id, created_by_id, name, spec, shape, labels, priority, state, reason_code, reason_message, reason_at,"
-    " explanation, attempts_made, created_at"
-)
+JOB_COLUMNS = columns_of(Job)
 INSERT_JOB = f"""
     WITH job AS (
-        INSERT INTO federation_job ({INSERT_COLUMNS})
-        VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING id
+        INSERT INTO federation_job ({", ".join(JOB_COLUMNS)})
+        VALUES ({", ".join(["%s"] * len(JOB_COLUMNS))}) RETURNING id
     )
     INSERT INTO federation_jobevent (job_id, at, kind, message) SELECT id, %s, 'submitted', %s FROM job
 """  # noqa: S608 - constant text
@@ -121,33 +119,13 @@ def new_job(submitter: User, tenant: Tenant, spec: JobSpec, at: datetime) -> Job
     )
 
 
-def json_text(value: dict[str, Any]) -> str:
-    """The value as the text of a JSON column."""
-    return msgspec.json.encode(value).decode()
-
-
-def columns_of(job: Job) -> tuple[Any, ...]:
-    """A new job's values in the order of INSERT_COLUMNS."""
-    return (
-        job.id,
-        job.tenant_id,
-        job.created_by_id,
-        job.name,
-        json_text(job.spec),
-        job.shape,
-        json_text(job.labels),
-        job.priority,
-        job.state,
-        job.reason_code,
-        job.reason_message,
-        job.reason_at,
-        "{}",
-        0,
-        job.created_at,
-    )
+def values_of(job: Job) -> list[Any]:
+    """A new job's values in the order of JOB_COLUMNS."""
+    values = (getattr(job, column) for column in JOB_COLUMNS)
+    return [msgspec.json.encode(value).decode() if isinstance(value, dict) else value for value in values]
 
 
 def _insert(job: Job, message: str) -> None:
     """One round trip for the job and its first event."""
     with connection.cursor() as cursor:
-        cursor.execute(INSERT_JOB, [*columns_of(job), job.created_at, message])
+        cursor.execute(INSERT_JOB, [*values_of(job), job.created_at, message])

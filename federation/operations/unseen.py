@@ -13,6 +13,7 @@ from django.db import connection
 
 from federation.engine.unseen import Known, Tally, Unseen, unseen_runs
 from federation.models import Attempt, PodRun
+from foundation.rows import as_parameters, columns_of, insertion
 
 from . import figures, transitions
 
@@ -32,15 +33,10 @@ SELECT remote_object_id, uid, index, place, started_at,
        CASE WHEN finished_at IS NOT NULL OR is_gone THEN greatest(started_at, finished_at, observed_at) END, last_seen_at
   FROM federation_podrun WHERE remote_object_id = ANY(%s) AND attempt_id = ANY(%s) AND place IS NOT NULL
 """
-WRITE_DOWN = """
-INSERT INTO federation_podrun AS pod
-       (cluster_id, attempt_id, remote_object_id, position, index, place, uid, name, node, phase, reason,
-        started_at, finished_at, is_estimated, is_gone, last_seen_at, observed_at)
-SELECT cluster_id, attempt_id, object_id, position, index, place, uid, name, '', 'Unknown', %s,
-       started_at, finished_at, true, true, started_at, finished_at
-  FROM unnest(%s::uuid[], %s::uuid[], %s::bigint[], %s::int[], %s::int[], %s::int[], %s::text[], %s::text[],
-              %s::timestamptz[], %s::timestamptz[])
-       AS unseen(cluster_id, attempt_id, object_id, position, index, place, uid, name, started_at, finished_at)
+UNSEEN = {"node": "", "phase": "Unknown", "reason": WHY, "disruption": "", "is_estimated": True, "is_gone": True}
+"""Alike for all of them, by column."""
+WRITE_DOWN = f"""
+{insertion(PodRun, columns_of(PodRun, without={"id", "part", "resumed_at"}), alias="pod")}
 ON CONFLICT (cluster_id, uid) DO UPDATE
    SET started_at = excluded.started_at, finished_at = excluded.finished_at, is_estimated = true, reason = excluded.reason,
        observed_at = excluded.observed_at
@@ -66,7 +62,7 @@ def write_down_unseen(attempt_ids: Collection[UUID]) -> None:
         rows = [_row(job, run) for job in jobs for run in unseen_runs(job.tally, pods[job.object_id])]
         if rows:
             with connection.cursor() as cursor:
-                cursor.execute(WRITE_DOWN, [WHY, *(list(column) for column in zip(*rows, strict=True))])
+                cursor.execute(WRITE_DOWN, as_parameters(UNSEEN, rows))
             figures.UNSEEN_PODS.inc(len(rows))
     _tell_estimated(attempt_ids)
 
@@ -90,13 +86,14 @@ def _known_pods(jobs: Collection[_EndedJob]) -> dict[int, list[Known]]:
     return found
 
 
-def _row(job: _EndedJob, run: Unseen) -> tuple[Any, ...]:
-    uid = run.uid or f"unseen/{job.object_id}/{run.index}"
-    name = f"{job.name}-{run.index}"
-    return (
-        job.cluster_id, job.attempt_id, job.object_id, job.position, run.index, run.place, uid, name,
-        run.started_at, run.finished_at,
-    )  # fmt: skip
+def _row(job: _EndedJob, run: Unseen) -> dict[str, Any]:
+    return {
+        "cluster_id": job.cluster_id, "attempt_id": job.attempt_id, "remote_object_id": job.object_id,
+        "position": job.position, "index": run.index, "place": run.place, "name": f"{job.name}-{run.index}",
+        "uid": run.uid or f"unseen/{job.object_id}/{run.index}",
+        "started_at": run.started_at, "finished_at": run.finished_at,
+        "last_seen_at": run.started_at, "observed_at": run.finished_at,
+    }  # fmt: skip
 
 
 def _tell_estimated(attempt_ids: Collection[UUID]) -> None:

@@ -53,32 +53,34 @@ SELECT attempt.id, attempt.cluster_id, known.is_known,
            OR asked.made = 0 AND pods.running = 0
            OR pods.running = 0 AND (attempt.pods_told_at IS NOT NULL OR pods.over >= asked.due)
               AND (pods.waiting = 0 OR attempt.finished_at < now() - %(patience)s) AS is_known) AS known
- WHERE attempt.settled_at IS NULL AND attempt.finished_at IS NOT NULL {chosen}
+ WHERE attempt.settled_at IS NULL AND attempt.finished_at IS NOT NULL
 """
 """How long settlement waits for pods that never started; if one starts later, the attempt is reopened."""
-DUE = """
+WEIGH_DUE = f"""
+{WEIGH}
    AND (attempt.settle_at IS NULL OR attempt.settle_at <= now() OR known.is_known AND attempt.settle_error = '')
    AND (known.is_known OR cluster.silent_since IS NULL OR attempt.finished_at < now() - %(patience)s)
  ORDER BY known.is_known DESC, attempt.settle_at NULLS FIRST, attempt.finished_at, attempt.id LIMIT %(limit)s
 """
 """A silent cluster is not asked: attempts that wait for it do not delay others before their patience has ended."""
+WEIGH_THESE = f"{WEIGH} AND attempt.id = ANY(%(ids)s) ORDER BY attempt.id"
 
 
 def unsettled_attempts(limit: int) -> list[Unsettled]:
     """Ended attempts that wait for settlement: first those whose pods are known, then those not asked about for
     longest.
     """
-    return _weighed(DUE, limit=limit)
+    return _weighed(WEIGH_DUE, limit=limit)
 
 
 def weighed_again(attempt_ids: Collection[UUID]) -> list[Unsettled]:
     """The current state of the same attempts, in the order of their ids."""
-    return _weighed("AND attempt.id = ANY(%(ids)s) ORDER BY attempt.id", ids=list(attempt_ids))
+    return _weighed(WEIGH_THESE, ids=list(attempt_ids))
 
 
-def _weighed(chosen: str, **given: Any) -> list[Unsettled]:
+def _weighed(statement: str, **given: Any) -> list[Unsettled]:
     with connection.cursor() as cursor:
-        cursor.execute(WEIGH.format(chosen=chosen), given | {"patience": PATIENCE})
+        cursor.execute(statement, given | {"patience": PATIENCE})
         return [Unsettled(*row) for row in cursor.fetchall()]
 
 
@@ -191,16 +193,17 @@ SELECT attempt.cluster_id, CASE pod.part WHEN 0 THEN pod.uid ELSE pod.uid || '~'
  CROSS JOIN LATERAL (SELECT coalesce(pod.resumed_at, pod.started_at) AS at) AS begun
  ORDER BY attempt.cluster_id, pod.uid
 """
+LIVE = ", ".join(f"'{state}'" for state in LIVE_ATTEMPT_STATES)
+"""Written out, so that PostgreSQL uses the partial indexes on live and on unsettled attempts."""
+UNSETTLED_OF_JOBS = UNSETTLED.format(live=LIVE, of_jobs="AND job_id = ANY(%(jobs)s)", of_tenants="")
+UNSETTLED_OF_TENANTS = UNSETTLED.format(
+    live=LIVE, of_jobs="", of_tenants="AND job.tenant_id = ANY(%(tenants)s)"
+)
 
 
 def unsettled_runs(whose: Whose, at: datetime) -> list[ObservedRun]:
     """The runs of started pods without posted usage, up to their end, their last sighting, or `at` while they run."""
-    query = UNSETTLED.format(
-        # written out, so that PostgreSQL uses the partial indexes on live and on unsettled attempts
-        live=", ".join(f"'{state}'" for state in LIVE_ATTEMPT_STATES),
-        of_jobs="AND job_id = ANY(%(jobs)s)" if whose.workloads else "",
-        of_tenants="" if whose.workloads else "AND job.tenant_id = ANY(%(tenants)s)",
-    )
+    statement = UNSETTLED_OF_JOBS if whose.workloads else UNSETTLED_OF_TENANTS
     with connection.cursor() as cursor:
-        cursor.execute(query, {"at": at, "tenants": list(whose.tenants), "jobs": list(whose.workloads)})
+        cursor.execute(statement, {"at": at, "tenants": list(whose.tenants), "jobs": list(whose.workloads)})
         return [ObservedRun(*run) for run in cursor.fetchall()]

@@ -19,7 +19,7 @@ FROM federation_attempt AS a JOIN federation_podrun AS pod ON pod.attempt_id = a
 WHERE a.settled_at >= %(since)s::timestamptz AND pod.started_at IS NOT NULL
 """
 METER_OF_POD = """
-SELECT 1 FROM billing_meter AS m WHERE m.cluster_id = pod.cluster_id
+FROM billing_meter AS m WHERE m.cluster_id = pod.cluster_id
     AND m.source_uid = pod.uid || CASE pod.part WHEN 0 THEN '' ELSE '~' || pod.part END
 """
 PROOFS = (
@@ -82,12 +82,12 @@ PROOFS = (
     ),
     (
         "pod {1} of settled attempt {0} ran and has no closed meter",
-        f"SELECT a.id, pod.uid {SETTLED_PODS} AND NOT EXISTS ({METER_OF_POD} AND m.is_closed) ORDER BY a.id, pod.uid",
+        f"SELECT a.id, pod.uid {SETTLED_PODS} AND NOT EXISTS (SELECT {METER_OF_POD} AND m.is_closed) ORDER BY a.id, pod.uid",
     ),
     (
         "pod {1} of settled attempt {0} ran from {2} to {3}, which its meters do not cover",
         f"""
-        SELECT a.id, pod.uid, pod.started_at, pod.finished_at {SETTLED_PODS} AND EXISTS ({METER_OF_POD}
+        SELECT a.id, pod.uid, pod.started_at, pod.finished_at {SETTLED_PODS} AND EXISTS (SELECT {METER_OF_POD}
                 AND (m.metered_until < date_trunc('milliseconds', pod.finished_at)
                     OR m.metered_from <> date_trunc('milliseconds', coalesce(pod.resumed_at, pod.started_at))
                     OR m.metered_until > greatest(pod.started_at, pod.finished_at, pod.observed_at, a.finished_at, a.settled_at)))

@@ -11,9 +11,12 @@ from .audit import record_audit as record_audit
 from .bindings import bind_role as bind_role
 from .bindings import unbind_role as unbind_role
 from .idempotency import Answer as Answer
+from .idempotency import Slot as Slot
 from .idempotency import answer_once as answer_once
+from .idempotency import claim_keys as claim_keys
 from .idempotency import forget_old_answers as forget_old_answers
 from .idempotency import given_answer as given_answer
+from .idempotency import kept_answers as kept_answers
 from .links import accept_as_new as accept_as_new
 from .links import accept_invitation as accept_invitation
 from .links import invite as invite

@@ -9,14 +9,15 @@ from django.db import connection
 
 from foundation.clock import now
 from foundation.requests import current_request_id, current_source
+from foundation.rows import columns_of
+from tenancy.models import AuditEntry
 from tenancy.queries import Actor
 
-_ADD = """
-    INSERT INTO tenancy_auditentry
-        (at, actor_id, actor_name, token_id, action, outcome, object_kind, object_id, tenant_id, detail, request_id,
-         source)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-"""
+_COLUMNS = columns_of(AuditEntry, without={"id"})
+_ADD = f"""
+    INSERT INTO tenancy_auditentry ({", ".join(_COLUMNS)})
+    VALUES ({", ".join(f"%({column})s" for column in _COLUMNS)})
+"""  # noqa: S608 - our own column names
 
 
 def record_audit(  # noqa: PLR0913 - each names one column of the trail
@@ -37,18 +38,18 @@ def record_audit(  # noqa: PLR0913 - each names one column of the trail
     with connection.cursor() as cursor:
         cursor.execute(
             _ADD,
-            [
-                now(),
-                actor.user_id,
-                actor.name,
-                actor.token_id,
-                action,
-                outcome,
-                object_kind,
-                str(object_id),
-                tenant_id,
-                json.dumps(dict(detail or {})),
-                current_request_id.get(),
-                current_source.get(),
-            ],
+            {
+                "at": now(),
+                "actor_id": actor.user_id,
+                "actor_name": actor.name,
+                "token_id": actor.token_id,
+                "action": action,
+                "outcome": outcome,
+                "object_kind": object_kind,
+                "object_id": str(object_id),
+                "tenant_id": tenant_id,
+                "detail": json.dumps(dict(detail or {})),
+                "request_id": current_request_id.get(),
+                "source": current_source.get(),
+            },
         )

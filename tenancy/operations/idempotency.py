@@ -3,10 +3,10 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from django.db import OperationalError, connection, transaction
@@ -27,9 +27,23 @@ _CLAIM = f"""
     SELECT %s, %s, %s, %s, %s, 0, '' WHERE {KEY_IS_FREE}
     ON CONFLICT DO NOTHING RETURNING id
 """
-
-
 _KEEP = "UPDATE tenancy_idempotencyrecord SET status = %s, answer = %s WHERE id = %s"
+_CLAIM_MANY = """
+    INSERT INTO tenancy_idempotencyrecord (tenant_id, user_id, route, key, body_digest, status, answer)
+    SELECT given.tenant_id, %s, %s, given.key, given.digest, 201, given.answer
+      FROM unnest(%s::uuid[], %s::text[], %s::bytea[], %s::text[]) AS given(tenant_id, key, digest, answer)
+     ORDER BY given.tenant_id, given.key
+    ON CONFLICT DO NOTHING RETURNING tenant_id, key
+"""
+_FIND_MANY = """
+    SELECT record.tenant_id, record.key, record.body_digest, record.answer
+      FROM tenancy_idempotencyrecord AS record
+      JOIN unnest(%s::uuid[], %s::text[]) AS given(tenant_id, key) USING (tenant_id, key)
+     WHERE record.user_id = %s AND record.route = %s
+"""
+
+Slot: TypeAlias = tuple[UUID, str]
+"""A tenant and a key there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,28 @@ def given_answer(actor: Actor, *, tenant_id: UUID | None, route: str, key: str, 
     _check_key(key)
     record = _find(actor.user_id, tenant_id, route, key)
     return None if record is None else _repeat(record, hashlib.sha256(body).digest())
+
+
+def claim_keys(user_id: UUID, route: str, claims: Mapping[Slot, tuple[bytes, str]]) -> set[Slot]:
+    """The new keys of these, with status 201 and their digests and answers stored, in the caller's transaction.
+
+    Waits while another transaction claims one of them.
+    """
+    digests, answers = [digest for digest, _ in claims.values()], [answer for _, answer in claims.values()]
+    with connection.cursor() as cursor:
+        cursor.execute(_CLAIM_MANY, [user_id, route, *_columns(claims), digests, answers])
+        return set(cursor.fetchall())
+
+
+def kept_answers(user_id: UUID, route: str, slots: Collection[Slot]) -> dict[Slot, tuple[bytes, str]]:
+    """For the keys that are known: the digest of the first body with the key, and its answer."""
+    with connection.cursor() as cursor:
+        cursor.execute(_FIND_MANY, [*_columns(slots), user_id, route])
+        return {(tenant_id, key): (bytes(digest), answer) for tenant_id, key, digest, answer in cursor.fetchall()}
+
+
+def _columns(slots: Collection[Slot]) -> tuple[list[UUID], list[str]]:
+    return [tenant_id for tenant_id, _ in slots], [key for _, key in slots]
 
 
 def _check_key(key: str) -> None:

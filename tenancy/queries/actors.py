@@ -66,6 +66,15 @@ _TOKEN_AND_USER = f"""
      WHERE token.digest = %s
 """  # noqa: S608 - our own column names
 """Written by hand, because every request with a token needs it."""
+_LINKS = """
+    SELECT link.position, link.hash, link.entry_id,
+           entry.id::text, to_char(entry.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), entry.actor_id::text,
+           entry.actor_name, entry.token_id::text, entry.action, entry.outcome, entry.object_kind, entry.object_id,
+           entry.tenant_id::text, entry.detail::text, entry.request_id, entry.source::text
+      FROM tenancy_auditlink AS link LEFT JOIN tenancy_auditentry AS entry ON entry.id = link.entry_id
+     WHERE link.position > %s ORDER BY link.position LIMIT %s
+"""
+"""The columns of an entry in the order in which the chain's trigger hashes them."""
 ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 EVER = datetime.min.replace(tzinfo=UTC)
 """No requirement on the duration of a role."""
@@ -255,17 +264,8 @@ def audit_links(*, after: int = 0, most: int | None = None) -> Iterator[LinkSeen
 
     All of them, or a limited number after a position.
     """
-    columns = (
-        "e.id::text, to_char(e.at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US'), e.actor_id::text, e.actor_name,"
-        " e.token_id::text, e.action, e.outcome, e.object_kind, e.object_id, e.tenant_id::text, e.detail::text, e.request_id,"
-        " e.source::text"
-    )
-    statement = (
-        f"SELECT l.position, l.hash, l.entry_id, {columns} FROM tenancy_auditlink l"  # noqa: S608 - constant text
-        " LEFT JOIN tenancy_auditentry e ON e.id = l.entry_id WHERE l.position > %s ORDER BY l.position LIMIT %s"
-    )
     with transaction.atomic(), connection.chunked_cursor() as cursor:
-        cursor.execute(statement, [after, most])
+        cursor.execute(_LINKS, [after, most])
         while rows := cursor.fetchmany(2000):
             for position, digest, entry_id, *texts in rows:
                 *always, source = texts

@@ -13,6 +13,7 @@ from .source import PRODUCT, ROOT, files, name, tree
 DOOR = ROOT / "federation/operations/transitions.py"
 FIRST_STATE_ONLY = {
     "federation/operations/submission.py",  # a new job, queued
+    "federation/operations/bulk_submission.py",  # likewise, many
     "federation/operations/past_traffic.py",  # jobs that ended before this installation began to watch, written whole
 }
 ROWS = {"Job", "Attempt"}
@@ -20,7 +21,8 @@ UPDATE = re.compile(
     r"UPDATE\s+\"?federation_(?:job|attempt)\"?\s+(?:AS\s+\w+\s+)?SET\b(.*?)(?:\bWHERE\b|\bFROM\b|$)",
     re.IGNORECASE | re.DOTALL,
 )
-INSERT = re.compile(r"INSERT\s+INTO\s+\"?federation_(?:job|attempt)\"?\s*\(([^)]*)\)", re.IGNORECASE)
+# A list of columns that is not written out names them all.
+INSERT = re.compile(r"(?:INSERT\s+INTO|COPY)\s+\"?federation_(?:job|attempt)\"?\s*\(([^)]*)", re.IGNORECASE)
 SETS_STATE = re.compile(r"(?:^|[\s,(])\"?state\"?\s*(?:=|,|$)", re.IGNORECASE)
 
 
@@ -46,7 +48,11 @@ def writes(module: ast.AST) -> list[tuple[int, str]]:
             found.append((node.lineno, "move"))
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             found += [(node.lineno, "move") for sets in UPDATE.findall(node.value) if SETS_STATE.search(sets)]
-            found += [(node.lineno, "make") for columns in INSERT.findall(node.value) if SETS_STATE.search(columns)]
+            found += [
+                (node.lineno, "make")
+                for columns in INSERT.findall(node.value)
+                if not columns or SETS_STATE.search(columns)
+            ]
     return found
 
 
@@ -84,6 +90,7 @@ def test_no_room_below_writes_them_behind_its_back():
         "SQL = 'UPDATE \"federation_job\" SET state=%s'",
         "SQL = 'WITH x AS (UPDATE federation_job SET state = 1 WHERE true) SELECT 1'",
         "SQL = f'INSERT INTO federation_attempt (id, state) VALUES ({x}, 1)'",
+        "SQL = f'COPY federation_job ({columns}) FROM STDIN'",
         "Attempt(id=1, state='running').save()",
     ],
 )
