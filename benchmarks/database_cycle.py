@@ -20,8 +20,8 @@ def placed_per_second(*, clusters: int, nodes: int, gpus: int, tenants: Sequence
     The first round, which reads the fleet and fills the caches as after a start, is not counted.
     """
     with own_database():
-        from federation.operations.cycle import run_scheduling_cycle  # noqa: PLC0415 - models come after django.setup()
-        from quotas.queries import discrepancies  # noqa: PLC0415 - likewise
+        from federation.operations.cycle import run_scheduling_cycle
+        from quotas.queries import discrepancies
 
         rng = random.Random(7)
         _make_fleet(clusters, nodes, gpus, rng)
@@ -38,9 +38,9 @@ def placed_per_second(*, clusters: int, nodes: int, gpus: int, tenants: Sequence
 
 
 def _make_fleet(clusters: int, nodes: int, gpus: int, rng: random.Random) -> None:
-    from clusters.models import Node  # noqa: PLC0415 - models come after django.setup()
-    from foundation.clock import now  # noqa: PLC0415 - likewise
-    from tests.builders import make_cluster, make_flavor  # noqa: PLC0415 - likewise
+    from clusters.models import Node
+    from foundation.clock import now
+    from tests.builders import make_cluster, make_flavor
 
     at = now()
     for number in range(clusters):
@@ -66,7 +66,7 @@ def _make_fleet(clusters: int, nodes: int, gpus: int, rng: random.Random) -> Non
 
 
 def _make_tenants(paths: Sequence[str]) -> list[Any]:
-    from tests.builders import make_limit, make_tenant  # noqa: PLC0415 - models come after django.setup()
+    from tests.builders import make_limit, make_tenant
 
     teams = [make_tenant(path) for path in paths]
     for path in sorted({"/".join(path.split("/")[:depth]) for path in paths for depth in (1, 2, 3)}):
@@ -77,11 +77,11 @@ def _make_tenants(paths: Sequence[str]) -> list[Any]:
 
 def _make_jobs(teams: Sequence[Any], count: int, rng: random.Random) -> None:
     """Singles of many shapes, stored as the gateway stores what it has accepted."""
-    from federation.models import Job  # noqa: PLC0415 - models come after django.setup()
-    from federation.operations.submission import new_job  # noqa: PLC0415 - likewise
-    from federation.queries.submissions import read_submission  # noqa: PLC0415 - likewise
-    from foundation.clock import now  # noqa: PLC0415 - likewise
-    from tests.builders import make_user  # noqa: PLC0415 - likewise
+    from federation.models import Job
+    from federation.operations.submission import new_job
+    from federation.queries.submissions import read_submission
+    from foundation.clock import now
+    from tests.builders import make_user
 
     user, at = make_user(), now()
     specs = [read_submission(_body(number, rng)).spec for number in range(SHAPES)]

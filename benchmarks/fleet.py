@@ -59,7 +59,7 @@ class Fleet:
 
     def backlog(self, jobs: int) -> float:
         """Jobs per second created and released on the members that answer, beside a backlog on those that hang."""
-        from tests.backlog import left_to_release, pile_up  # noqa: PLC0415 - models come after django.setup()
+        from tests.backlog import left_to_release, pile_up
 
         self._forget()
         pile_up(self.pattern, self.hanging, 50)
@@ -73,7 +73,7 @@ class Fleet:
         """Deletes the last phase's attempts, with a retry if the observer writes to one of them meanwhile, and their
         objects on the members: each phase begins with the same fleet.
         """
-        from federation.models import Attempt  # noqa: PLC0415 - models come after django.setup()
+        from federation.models import Attempt
 
         is_done = False
         while not is_done:
@@ -87,8 +87,8 @@ class Fleet:
 
     def steadily(self, seconds: int, hanging: "Sequence[Cluster]") -> list[float]:
         """Seconds from reserved to released of jobs that arrive evenly on the members that answer."""
-        from federation.models import Attempt  # noqa: PLC0415 - models come after django.setup()
-        from tests.backlog import left_to_release, pile_up  # noqa: PLC0415 - likewise
+        from federation.models import Attempt
+        from tests.backlog import left_to_release, pile_up
 
         self._forget()
         if hanging:
@@ -106,8 +106,8 @@ class Fleet:
 
 def _empty(member: "Cluster") -> None:
     """Deletes all Jobs of a simulated member."""
-    from clusters.drivers.connections import run  # noqa: PLC0415 - models come after django.setup()
-    from clusters.queries import driver_of  # noqa: PLC0415 - likewise
+    from clusters.drivers.connections import run
+    from clusters.queries import driver_of
 
     async def delete_all() -> None:
         for job in await driver.list_jobs():
@@ -120,14 +120,14 @@ def _empty(member: "Cluster") -> None:
 @contextmanager
 def fleet_of(size: Size) -> Iterator[Fleet]:
     """Registered members, with one attempt that is placed but never dispatched."""
-    from clusters.drivers import NodeSeen  # noqa: PLC0415 - models come after django.setup()
-    from clusters.drivers.simulated import Node  # noqa: PLC0415 - likewise
-    from clusters.operations import record_contact, record_inventory, register_simulated  # noqa: PLC0415 - likewise
-    from federation import operations  # noqa: PLC0415 - likewise
-    from federation.models import Attempt  # noqa: PLC0415 - likewise
-    from tests.builders import actor_for, bind, make_tenant, make_user, submit  # noqa: PLC0415 - likewise
-    from tests.hostile_member import Member  # noqa: PLC0415 - likewise
-    from tests.hostile_run import registered  # noqa: PLC0415 - likewise
+    from clusters.drivers import NodeSeen
+    from clusters.drivers.simulated import Node
+    from clusters.operations import record_contact, record_inventory, register_simulated
+    from federation import operations
+    from federation.models import Attempt
+    from tests.builders import actor_for, bind, make_tenant, make_user, submit
+    from tests.hostile_member import Member
+    from tests.hostile_run import registered
 
     user = make_user("ada@acme.example")
     bind(user, "acme", "admin")
@@ -168,14 +168,14 @@ class _HangsOnWrites(dict[str, Any]):
 
 
 async def _never(_: object) -> None:
-    import asyncio  # noqa: PLC0415 - only here
+    import asyncio
 
     await asyncio.sleep(3600)
 
 
 def passes() -> dict[str, float]:
     """The seconds of a pass of each routine: the least of several, because other work on the host only adds to it."""
-    from federation import operations  # noqa: PLC0415 - models come after django.setup()
+    from federation import operations
 
     works: Mapping[str, Callable[[], Any]] = {
         "cycle": operations.run_scheduling_cycle,
@@ -200,9 +200,9 @@ def passes() -> dict[str, float]:
 
 def measure(size: Size, home: Path) -> dict[str, Any]:
     """All phases, one after the other."""
-    from clusters.models import Cluster  # noqa: PLC0415 - models come after django.setup()
-    from federation.models import Attempt  # noqa: PLC0415 - likewise
-    from tests.backlog import long_ago  # noqa: PLC0415 - likewise
+    from clusters.models import Cluster
+    from federation.models import Attempt
+    from tests.backlog import long_ago
 
     figures: dict[str, Any] = {"jobs_per_second_by_workers": {}}
     gateway = Gateway(home)
@@ -242,7 +242,7 @@ def measure(size: Size, home: Path) -> dict[str, Any]:
 
 def _cpu(gateway: Gateway, seconds: int) -> dict[str, float]:
     """CPU per second of the observer with only its members' pulse, and of a comparison of all clusters."""
-    from federation import operations  # noqa: PLC0415 - models come after django.setup()
+    from federation import operations
 
     before, began = gateway.cpu_seconds("observer"), time.monotonic()
     time.sleep(seconds)
@@ -289,10 +289,10 @@ def main() -> None:
         arrivals=f"{ARRIVALS_A_SECOND}/s", worker_processes=3, postgresql="without fsync",
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="switchyard-bench-", dir="/var/tmp") as folder, own_database():
-        from django.conf import settings  # noqa: PLC0415 - after django.setup()
+        from django.conf import settings
 
-        from clusters.drivers import connections as drivers  # noqa: PLC0415 - likewise
-        from foundation.threads import close_kept_threads  # noqa: PLC0415 - likewise
+        from clusters.drivers import connections as drivers
+        from foundation.threads import close_kept_threads
 
         settings.HOME = Path(folder)
         try:

@@ -25,8 +25,8 @@ def main() -> None:
 
 
 def _measure() -> dict[str, int]:
-    from quotas.operations import end_holds, take_holds  # noqa: PLC0415 - models come after django.setup()
-    from quotas.queries import discrepancies  # noqa: PLC0415 - likewise
+    from quotas.operations import end_holds, take_holds
+    from quotas.queries import discrepancies
 
     batches = _batches()
     begun = time.perf_counter()
@@ -44,9 +44,9 @@ def _measure() -> dict[str, int]:
 
 
 def _batches() -> Sequence[Sequence[Any]]:
-    from foundation.ids import new_id  # noqa: PLC0415 - models come after django.setup()
-    from quotas.operations import HoldRequest  # noqa: PLC0415 - likewise
-    from tests.builders import make_limit, make_tenant  # noqa: PLC0415 - likewise
+    from foundation.ids import new_id
+    from quotas.operations import HoldRequest
+    from tests.builders import make_limit, make_tenant
 
     teams = [make_tenant(f"acme/research/team-{number}") for number in range(20)]
     for path in ("acme", "acme/research", *(team.path for team in teams)):

@@ -23,7 +23,7 @@ def main() -> None:
     """Prints conditions, a table, and one JSON object."""
     report.conditions(changes=CHANGES)
     with own_database():
-        from tests.hostile_member import LIES  # noqa: PLC0415 - models come after django.setup()
+        from tests.hostile_member import LIES
 
         rows = [_measure(()), _measure(tuple(LIES))]
     report.table(rows)
@@ -33,9 +33,9 @@ def main() -> None:
 
 
 def _measure(lies: tuple[str, ...]) -> dict[str, Any]:
-    from clusters.models import Cluster, Node  # noqa: PLC0415 - models come after django.setup()
-    from tests import hostile_run  # noqa: PLC0415 - likewise
-    from tests.hostile_member import Member, node_of, peak_mib  # noqa: PLC0415 - likewise
+    from clusters.models import Cluster, Node
+    from tests import hostile_run
+    from tests.hostile_member import Member, node_of, peak_mib
 
     with ExitStack() as stack:
         honest = stack.enter_context(Member("honest"))

@@ -53,7 +53,7 @@ class Gateway:
 
     @contextmanager
     def _process(self, name: str) -> Iterator[None]:
-        from tests.hostile_run import database_url  # noqa: PLC0415 - models come after django.setup()
+        from tests.hostile_run import database_url
 
         own = {"DATABASE_URL": database_url(), "SWITCHYARD_HOME": str(self.home), "SWITCHYARD_LOG_LEVEL": "ERROR"}
         with (self.home / f"{name}.log").open("ab") as sink:
@@ -128,7 +128,7 @@ def _has_a_worker(count: int) -> bool:
 
 def announce_dispatch() -> None:
     """Wakes the dispatch routine, as a submission does."""
-    from foundation.outbox import announce  # noqa: PLC0415 - models come after django.setup()
+    from foundation.outbox import announce
 
     with transaction.atomic():
         announce("dispatch")

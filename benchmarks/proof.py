@@ -43,12 +43,12 @@ def main() -> None:
 
 
 def _write(attempts: int) -> None:
-    from billing.models import Price  # noqa: PLC0415 - models come after django.setup()
-    from billing.operations import create_price  # noqa: PLC0415 - likewise
-    from billing.operations.prices import NewPrice  # noqa: PLC0415 - likewise
-    from foundation.clock import now  # noqa: PLC0415 - likewise
-    from tenancy.queries import SYSTEM  # noqa: PLC0415 - likewise
-    from tests.builders import make_cluster, make_flavor, make_limit, make_user  # noqa: PLC0415 - likewise
+    from billing.models import Price
+    from billing.operations import create_price
+    from billing.operations.prices import NewPrice
+    from foundation.clock import now
+    from tenancy.queries import SYSTEM
+    from tests.builders import make_cluster, make_flavor, make_limit, make_user
 
     cluster = make_cluster(name="north")
     make_flavor(cluster)
@@ -73,11 +73,11 @@ def _write(attempts: int) -> None:
 
 
 def _measure() -> dict[str, float]:
-    import billing.queries.proof as of_billing  # noqa: PLC0415 - models come after django.setup()
-    import federation.queries.proof as of_federation  # noqa: PLC0415 - likewise
-    import quotas.queries as of_quotas  # noqa: PLC0415 - likewise
-    from federation.operations import prove_books  # noqa: PLC0415 - likewise
-    from foundation.proofs import findings  # noqa: PLC0415 - likewise
+    import billing.queries.proof as of_billing
+    import federation.queries.proof as of_federation
+    import quotas.queries as of_quotas
+    from federation.operations import prove_books
+    from foundation.proofs import findings
 
     rooms = (
         ("billing", of_billing.FULL_PROOFS, {"meter": 0, "segment": 0}),

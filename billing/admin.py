@@ -8,13 +8,13 @@ from .models import Meter, Price, UsageSegment
 
 
 @admin.register(Price)
-class PriceAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+class PriceAdmin(OnlyToLookAt, admin.ModelAdmin):
     list_display = ["rate", "unit_price", "currency", "valid", "created_at"]
     list_select_related = ["rate"]
 
 
 @admin.register(Meter)
-class MeterAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+class MeterAdmin(OnlyToLookAt, admin.ModelAdmin):
     list_display = [
         "source_uid",
         "tenant_path",
@@ -31,6 +31,6 @@ class MeterAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(UsageSegment)
-class UsageSegmentAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+class UsageSegmentAdmin(OnlyToLookAt, admin.ModelAdmin):
     list_display = ["id", "meter", "period", "gpu_milliseconds", "cost", "currency", "is_estimated"]
     list_select_related = ["meter"]

@@ -8,18 +8,18 @@ from django.http import HttpRequest
 from .models import Cluster, ClusterEvent, Flavor, Node
 
 
-class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class ReadOnly(admin.ModelAdmin):
     """A read-only admin page."""
 
     show_full_result_count = False
 
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - the framework's signature
+    def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
 
@@ -30,7 +30,7 @@ class ClusterAdmin(ReadOnly):
     list_select_related = ["owner"]
     search_fields = ["name", "server", "identity", "owner__path"]
 
-    def get_queryset(self, request: HttpRequest) -> Any:  # noqa: ARG002
+    def get_queryset(self, request: HttpRequest) -> Any:
         """Includes removed clusters: jobs that ran there still refer to them."""
         return Cluster.everything.all()
 

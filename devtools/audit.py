@@ -25,7 +25,7 @@ MAX_ANSWER_BYTES = 32 * 1024 * 1024
 LEAST_REASON = 20
 
 
-class NotChecked(Exception):  # noqa: N818 - reads as what happened
+class NotChecked(Exception):
     """The audit could not be carried out; the message says what to do."""
 
 

@@ -77,11 +77,11 @@ NEEDS: dict[str, Sequence[str]] = {
 }
 
 
-class CannotServe(Exception):  # noqa: N818 - reads as what happened
+class CannotServe(Exception):
     """The gateway cannot be started; the message says what to do."""
 
 
-class Interrupted(Exception):  # noqa: N818 - reads as what happened
+class Interrupted(Exception):
     """A stop of this process was requested."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 DEVTOOLS = Path(__file__).parent
 
 
-class CannotBring(Exception):  # noqa: N818 - reads as what happened
+class CannotBring(Exception):
     """The program cannot be installed; the message says why and what to do."""
 
 

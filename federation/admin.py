@@ -1,31 +1,26 @@
 """Jobs and their attempts, read-only for operators: operations are the only writers."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest
 
 from .models import Attempt, Job, JobEvent, PodRun, RemoteObject
 
-if TYPE_CHECKING:
-    Base = admin.ModelAdmin[Any]
-else:
-    Base = admin.ModelAdmin
 
-
-class ReadOnly(Base):
+class ReadOnly(admin.ModelAdmin):
     """Lists and shows rows; does not add, change or delete them."""
 
     show_full_result_count = False
     list_per_page = 50
 
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - the framework's signature
+    def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
 

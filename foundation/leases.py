@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection, transaction
 
 
-class LeaseLost(Exception):  # noqa: N818 - what happened
+class LeaseLost(Exception):
     """The caller does not have the lease any more: it must write nothing more."""
 
 

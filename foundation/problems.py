@@ -16,7 +16,7 @@ class FieldError:
     detail: str
 
 
-class Problem(Exception):  # noqa: N818 - "problem" is the trade's word (RFC 9457)
+class Problem(Exception):
     """The request could not be carried out."""
 
     status = 400

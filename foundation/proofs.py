@@ -39,7 +39,7 @@ def _as_text(query: str) -> str:
     which compares every pair of rows. These queries find none, and so run to their end.
     """
     return (
-        f"WITH found AS MATERIALIZED ({query})"  # noqa: S608
+        f"WITH found AS MATERIALIZED ({query})"
         " SELECT ARRAY(SELECT coalesce(value, 'nothing') FROM json_each_text(row_to_json(found)))"
         " FROM found LIMIT %(most_findings)s"
     )

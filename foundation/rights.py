@@ -15,7 +15,7 @@ EVERY_RIGHT = ("SELECT", "INSERT", "UPDATE", "DELETE")
 TABLE_RIGHTS = (*EVERY_RIGHT, "TRUNCATE", "TRIGGER", "REFERENCES")
 
 
-class NoSuchRole(Exception):  # noqa: N818 - reads as what happened
+class NoSuchRole(Exception):
     """The role of the processes does not exist, and the owner may not create it; the message names the
     command to run.
     """
@@ -24,7 +24,7 @@ class NoSuchRole(Exception):  # noqa: N818 - reads as what happened
 def tables(connection: BaseDatabaseWrapper) -> list[str]:
     """The tables of the gateway that exist, by name."""
     models = apps.get_models(include_auto_created=True)
-    ours = {model._meta.db_table for model in models if model._meta.managed} | {"django_migrations"}  # noqa: SLF001 - its documented name
+    ours = {model._meta.db_table for model in models if model._meta.managed} | {"django_migrations"}
     return sorted(ours & set(connection.introspection.table_names()))
 
 

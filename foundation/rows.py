@@ -16,7 +16,7 @@ from psycopg.types.range import Range
 
 def columns_of(model: type[Model], *, without: Collection[str] = ()) -> tuple[str, ...]:
     """The columns of a model in its order, for a statement written by hand. LookupError if one of `without` is unknown."""
-    columns = [str(field.column) for field in model._meta.concrete_fields]  # noqa: SLF001 - Django's public API for models
+    columns = [str(field.column) for field in model._meta.concrete_fields]
     if unknown := set(without).difference(columns):
         raise LookupError(f"{model.__name__} has no columns {sorted(unknown)}")
     return tuple(column for column in columns if column not in without)
@@ -26,10 +26,10 @@ def insertion(model: type[Model], columns: Iterable[str], *, alias: str = "") ->
     """The text of an INSERT that gets its rows from two parameters (`as_parameters`); a clause such as ON CONFLICT may
     follow.
     """
-    table = connection.ops.quote_name(model._meta.db_table)  # noqa: SLF001 - Django's public API for models
+    table = connection.ops.quote_name(model._meta.db_table)
     named = ", ".join(connection.ops.quote_name(column) for column in columns)
     return (
-        f"INSERT INTO {table}{alias and f' AS {alias}'} ({named}) SELECT {named}"  # noqa: S608 - our own tables and columns
+        f"INSERT INTO {table}{alias and f' AS {alias}'} ({named}) SELECT {named}"
         f" FROM json_populate_recordset(json_populate_record(NULL::{table}, %s::json), %s::json)"
     )
 
@@ -81,7 +81,7 @@ def _insert(
 
 
 def _given(row: Model) -> list["Field[Any, Any]"]:
-    return [field for field in row._meta.concrete_fields if _has_value(row, field)]  # noqa: SLF001 - Django's public API for models
+    return [field for field in row._meta.concrete_fields if _has_value(row, field)]
 
 
 def _has_value(row: Model, field: "Field[Any, Any]") -> bool:

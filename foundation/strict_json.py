@@ -10,7 +10,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
-class MalformedJSON(ValueError):  # noqa: N818 - the trade's word
+class MalformedJSON(ValueError):
     """The text is not JSON that this product accepts; the message gives the sender the reason."""
 
 

@@ -11,18 +11,18 @@ class OnlyToLookAt:
 
     show_full_result_count = False
 
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - the framework's signature
+    def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
 
 
 @admin.register(QuotaLimit)
-class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):
     list_display = ["tenant", "resource", "clusters", "nominal", "cap", "held", "removed_at"]
     list_filter = ["resource"]
     list_select_related = ["tenant"]
@@ -30,7 +30,7 @@ class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(Hold)
-class HoldAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+class HoldAdmin(OnlyToLookAt, admin.ModelAdmin):
     list_display = ["holder_id", "tenant", "cluster_name", "amounts", "state", "created_at", "ended_at"]
     list_filter = ["state"]
     list_select_related = ["tenant"]
@@ -38,7 +38,7 @@ class HoldAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(HoldMovement)
-class HoldMovementAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
+class HoldMovementAdmin(OnlyToLookAt, admin.ModelAdmin):
     list_display = ["id", "hold", "limit", "kind", "amount", "at"]
     list_filter = ["kind"]
     list_select_related = ["hold", "limit"]

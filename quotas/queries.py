@@ -129,7 +129,7 @@ PROOFS = (
             <> CASE h.state WHEN 'pending' THEN 0 ELSE count(*) FILTER (WHERE m.kind = 'take') END
             OR h.state <> 'pending' AND sum(m.amount::numeric) <> 0
         ORDER BY h.holder_id
-        """,  # noqa: S608 - a constant
+        """,
     ),
     (
         "pending hold {0} is not counted at limit {1}",
@@ -140,7 +140,7 @@ PROOFS = (
             AND NOT EXISTS (SELECT 1 FROM quotas_holdmovement AS m
                 WHERE m.hold_id = h.holder_id AND m.limit_id = l.id AND m.kind = 'take')
         ORDER BY h.holder_id, l.id
-        """,  # noqa: S608 - a constant
+        """,
     ),
     (
         "hold {0} asks for amounts that are not whole numbers: {1}",
@@ -151,7 +151,7 @@ PROOFS = (
             SELECT 1 FROM jsonb_each(CASE jsonb_typeof(h.amounts) WHEN 'object' THEN h.amounts ELSE '{{}}' END) AS asked
             WHERE jsonb_typeof(asked.value) <> 'number' OR asked.value::text !~ '^[0-9]+$')
         ORDER BY h.holder_id
-        """,  # noqa: S608 - a constant
+        """,
     ),
     (
         "hold {0} began at {1} and ended at {2}",
@@ -161,7 +161,7 @@ PROOFS = (
         WHERE h.ended_at < h.created_at OR h.ended_at > now() + interval '1 day' OR NOT isfinite(h.created_at)
             OR (h.state = 'pending') <> (h.ended_at IS NULL)
         ORDER BY h.holder_id
-        """,  # noqa: S608 - a constant
+        """,
     ),
 )
 """Each entry: a sentence and the query whose rows fill it. No rows means no error. The number of pending holds stays

@@ -42,20 +42,20 @@ class OnlyToLookAt:
 
     show_full_result_count = False
 
-    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002 - the framework's signature
+    def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - likewise
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - likewise
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
 
 
 class Audited:
     """Writes changes made here into the audit trail, in the same transaction: names of fields, never their values."""
 
-    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - the framework's signature
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
 
     def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
@@ -80,14 +80,14 @@ def _record(request: HttpRequest, verb: str, obj: Model, message: Any) -> None:
     )
 
 
-class UserForm(forms.ModelForm):  # type: ignore[type-arg]  # not generic at run time
+class UserForm(forms.ModelForm):
     def clean_email(self) -> str:
         """Stored in lower case, so that a different case cannot create a second account."""
         return str(self.cleaned_data["email"]).lower()
 
 
 @admin.register(User)
-class UserAdmin(Audited, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class UserAdmin(Audited, admin.ModelAdmin):
     """All users. Passwords are neither set nor shown here: a user sets one with a one-time link ("View on site" makes
     one).
 
@@ -131,10 +131,10 @@ class UserAdmin(Audited, admin.ModelAdmin):  # type: ignore[type-arg]  # not gen
             fixed.append("email")
         return [*super().get_readonly_fields(request, obj), *fixed]
 
-    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:  # noqa: ARG002, FBT001 - the framework's signature
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:  # noqa: FBT001 - the framework's signature
         """Writes only the changed fields, so that it does not undo a concurrent change, such as a new password."""
         if change:
-            columns = {field.name for field in obj._meta.concrete_fields}  # noqa: SLF001 - Django's documented API for models
+            columns = {field.name for field in obj._meta.concrete_fields}
             obj.save(update_fields=[name for name in form.changed_data if name in columns])
         else:
             obj.set_unusable_password()
@@ -151,12 +151,12 @@ class GroupAdmin(Audited, DjangoGroupAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.is_superuser)
 
-    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - the framework's signature
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return bool(request.user.is_superuser)
 
 
 @admin.register(Tenant)
-class TenantAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class TenantAdmin(OnlyToLookAt, admin.ModelAdmin):
     ordering = ["path"]
     list_display = ["path", "kind", "created_at"]
     list_filter = ["kind"]
@@ -164,7 +164,7 @@ class TenantAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # 
 
 
 @admin.register(RoleBinding)
-class RoleBindingAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class RoleBindingAdmin(OnlyToLookAt, admin.ModelAdmin):
     list_display = ["tenant", "role", "user", "group", "expires_at"]
     list_filter = ["role"]
     list_select_related = ["tenant", "user", "group"]
@@ -179,7 +179,7 @@ class WithoutDigest(OnlyToLookAt):
 
 
 @admin.register(ApiToken)
-class ApiTokenAdmin(WithoutDigest, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class ApiTokenAdmin(WithoutDigest, admin.ModelAdmin):
     exclude = ["digest"]
     list_display = ["prefix", "user", "name", "scopes", "created_at", "expires_at", "last_used_at", "revoked_at"]
     list_select_related = ["user"]
@@ -187,14 +187,14 @@ class ApiTokenAdmin(WithoutDigest, admin.ModelAdmin):  # type: ignore[type-arg] 
 
 
 @admin.register(Membership)
-class MembershipAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class MembershipAdmin(OnlyToLookAt, admin.ModelAdmin):
     list_display = ["user", "organisation", "created_at"]
     list_select_related = ["user", "organisation"]
     search_fields = ["user__email", "organisation__path"]
 
 
 @admin.register(OneTimeLink)
-class OneTimeLinkAdmin(WithoutDigest, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class OneTimeLinkAdmin(WithoutDigest, admin.ModelAdmin):
     exclude = ["digest"]
     list_display = [
         "prefix",
@@ -214,7 +214,7 @@ class OneTimeLinkAdmin(WithoutDigest, admin.ModelAdmin):  # type: ignore[type-ar
 
 
 @admin.register(AuditEntry)
-class AuditEntryAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class AuditEntryAdmin(OnlyToLookAt, admin.ModelAdmin):
     ordering = ["-id"]
     list_display = ["at", "actor_name", "action", "outcome", "object_kind", "object_id", "source", "request_id"]
     list_filter = ["outcome", "object_kind"]
@@ -222,7 +222,7 @@ class AuditEntryAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(AuditLink)
-class AuditLinkAdmin(OnlyToLookAt, admin.ModelAdmin):  # type: ignore[type-arg]  # not generic at run time
+class AuditLinkAdmin(OnlyToLookAt, admin.ModelAdmin):
     ordering = ["-position"]
     list_display = ["position", "entry_id", "sha256"]
 

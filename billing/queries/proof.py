@@ -33,7 +33,9 @@ def discrepancies(since: Place = START) -> tuple[str, ...]:
 
     With `since`, checks only what was written after that position: new and extended meters, each as a whole.
     """
-    found = findings(FULL_PROOFS if since == START else PROOFS_OF_CHANGES, {"meter": since.meter, "segment": since.segment})
+    found = findings(
+        FULL_PROOFS if since == START else PROOFS_OF_CHANGES, {"meter": since.meter, "segment": since.segment}
+    )
     if since == START:
         found = [*found, *findings(SUMS, {})]
     return (*found, *quotas.queries.discrepancies(since.movement))

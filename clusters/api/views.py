@@ -45,7 +45,7 @@ ROUTE = "clusters"
 MAX_REGISTRATION_BYTES = 8 * 1024 * 1024
 
 
-class _NotAnsweredYet(Exception):  # noqa: N818 - a signal between two lines, not an error
+class _NotAnsweredYet(Exception):
     """No response exists yet under this Idempotency-Key."""
 
 

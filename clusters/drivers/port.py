@@ -22,7 +22,7 @@ class DriverError(Exception):
         self.status = status
 
 
-class Refused(DriverError):  # noqa: N818 - says what happened
+class Refused(DriverError):
     """The API server refused permanently (4xx): no change was made, and the same request will fail again."""
 
 
@@ -38,11 +38,11 @@ class Stale(Refused):
     """A precondition (uid or resourceVersion) failed (409 or 422): another object has that name now."""
 
 
-class AuthFailed(DriverError):  # noqa: N818 - says what happened
+class AuthFailed(DriverError):
     """The credential is no longer accepted (401)."""
 
 
-class Throttled(DriverError):  # noqa: N818 - says what happened
+class Throttled(DriverError):
     """The API server asks the client to wait (429); no change was made."""
 
     def __init__(self, reason: str, *, retry_after_seconds: float = 1.0) -> None:
@@ -54,7 +54,7 @@ class IdentityRefused(Refused):
     """The cluster's identity is invalid: the uid of its kube-system namespace is not a uid."""
 
 
-class Unreachable(DriverError):  # noqa: N818 - says what happened
+class Unreachable(DriverError):
     """No connection could be made: no request was sent, so no change was made."""
 
 
@@ -62,7 +62,7 @@ class TlsFailed(Unreachable):
     """The server's certificate could not be verified, or the handshake failed: no request was sent."""
 
 
-class Ambiguous(DriverError):  # noqa: N818 - says what happened
+class Ambiguous(DriverError):
     """The request may or may not have taken effect (time-out, cut response, 5xx). Check before acting."""
 
 

@@ -15,7 +15,7 @@ MOST_BYTES = 2**60
 MOST_PLACES = 20
 
 
-class BadSize(ValueError):  # noqa: N818 - says what the text is
+class BadSize(ValueError):
     """Not a valid size of a dataset; `code` is the field's, the text gives the reason."""
 
     def __init__(self, code: str, detail: str) -> None:

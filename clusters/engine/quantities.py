@@ -28,7 +28,7 @@ _LARGEST_FIRST = (
 )
 
 
-class Implausible(ValueError):  # noqa: N818 - says what the quantity is
+class Implausible(ValueError):
     """Not a quantity, negative, or larger than any host: the error's text says which, and is safe to show."""
 
 

@@ -16,11 +16,11 @@ NONCE_BYTES = 12
 _KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,40}")
 
 
-class BadKeyRing(ValueError):  # noqa: N818 - the ring is bad, the text says how
+class BadKeyRing(ValueError):
     """The key ring setting cannot be used. The text names the entry, never a key."""
 
 
-class CannotUnseal(Exception):  # noqa: N818 - says what did not work
+class CannotUnseal(Exception):
     """A sealed credential cannot be opened: its key is no longer in the ring, or it was changed or moved to another
     cluster.
     """

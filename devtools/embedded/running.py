@@ -19,7 +19,7 @@ START_SECONDS = 60
 LOWEST_PORT = 10_240
 
 
-class Unavailable(Exception):  # noqa: N818 - reads as what happened
+class Unavailable(Exception):
     """An embedded server cannot run; the message says why and what to do."""
 
 

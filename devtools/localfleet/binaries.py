@@ -30,7 +30,7 @@ ADVICE = (
 )
 
 
-class BuildFailed(Exception):  # noqa: N818 - reads as what happened
+class BuildFailed(Exception):
     """The control planes' programs are not available; the message says what to do."""
 
 

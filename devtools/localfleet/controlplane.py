@@ -27,7 +27,7 @@ POLL_SECONDS = 0.05
 TERM_SECONDS = 3
 
 
-class StartFailed(Exception):  # noqa: N818 - reads as what happened
+class StartFailed(Exception):
     """A control plane did not start; the message contains the end of its log."""
 
 

@@ -33,7 +33,7 @@ CONDITIONS = (
 )
 
 
-class BadFleetFile(Exception):  # noqa: N818 - reads as what happened
+class BadFleetFile(Exception):
     """The fleet file cannot be used; the message names the place."""
 
 

@@ -47,7 +47,7 @@ MOST_RETRY_SECONDS = 15.0
 FORBIDDEN = 403
 
 
-class ClusterChanged(Exception):  # noqa: N818 - what happened
+class ClusterChanged(Exception):
     """Another cluster answers at this address: its reports must be ignored."""
 
 

@@ -196,9 +196,7 @@ SELECT attempt.cluster_id, CASE pod.part WHEN 0 THEN pod.uid ELSE pod.uid || '~'
 LIVE = ", ".join(f"'{state}'" for state in LIVE_ATTEMPT_STATES)
 """Written out, so that PostgreSQL uses the partial indexes on live and on unsettled attempts."""
 UNSETTLED_OF_JOBS = UNSETTLED.format(live=LIVE, of_jobs="AND job_id = ANY(%(jobs)s)", of_tenants="")
-UNSETTLED_OF_TENANTS = UNSETTLED.format(
-    live=LIVE, of_jobs="", of_tenants="AND job.tenant_id = ANY(%(tenants)s)"
-)
+UNSETTLED_OF_TENANTS = UNSETTLED.format(live=LIVE, of_jobs="", of_tenants="AND job.tenant_id = ANY(%(tenants)s)")
 
 
 def unsettled_runs(whose: Whose, at: datetime) -> list[ObservedRun]:

@@ -28,14 +28,14 @@ PROOFS = (
         f"""
         SELECT a.id, a.state FROM federation_attempt AS a LEFT JOIN quotas_hold AS h ON h.holder_id = a.id
         WHERE a.state IN {LIVE} AND h.state IS DISTINCT FROM 'pending' ORDER BY a.id
-        """,  # noqa: S608
+        """,
     ),
     (
         "attempt {0} is {1} although its job is {2}",
         f"""
         SELECT a.id, a.state, j.state AS job FROM federation_attempt AS a JOIN federation_job AS j ON j.id = a.job_id
         WHERE a.state IN {LIVE} AND j.state NOT IN ('dispatching', 'running', 'suspended', 'cancelling') ORDER BY a.id
-        """,  # noqa: S608
+        """,
     ),
     (
         "job {0} is {1} although it has no live attempt",
@@ -44,7 +44,7 @@ PROOFS = (
         WHERE j.id IN (SELECT a.job_id {SETTLED}) AND j.state IN ('dispatching', 'running', 'cancelling')
             AND NOT EXISTS (SELECT 1 FROM federation_attempt AS a WHERE a.job_id = j.id AND a.state IN {LIVE})
         ORDER BY j.id
-        """,  # noqa: S608
+        """,
     ),
     (
         "pending hold {0} belongs to no attempt that is live or waits for settlement",
@@ -78,7 +78,7 @@ PROOFS = (
         ) AS settled
         WHERE state = 'pending' OR state = 'posted' AND meters = 0 OR state = 'voided' AND meters > 0 AND reopened_at IS NULL
         ORDER BY id
-        """,  # noqa: S608
+        """,
     ),
     (
         "pod {1} of settled attempt {0} ran and has no closed meter",
@@ -102,7 +102,7 @@ PROOFS = (
         WHERE NOT EXISTS (SELECT 1 FROM federation_podrun AS pod
             WHERE pod.attempt_id = a.id AND pod.cluster_id = m.cluster_id AND pod.uid = split_part(m.source_uid, '~', 1))
         ORDER BY a.id, m.id
-        """,  # noqa: S608
+        """,
     ),
     (
         "attempt {0} began to start at {1} and ended at {2}",

@@ -7,7 +7,7 @@ from clusters.engine.quantities import Implausible, bytes_text, parse
 BYTES_PER_MIB = 2**20
 
 
-class NotAQuantity(ValueError):  # noqa: N818 - it names what the text is
+class NotAQuantity(ValueError):
     """The text is not a Kubernetes quantity, or not a whole number of the base unit."""
 
 

@@ -16,7 +16,7 @@ MAX_AMOUNT = 10**15
 """The largest amount in base units: larger than any fleet, and well within 64 bits."""
 
 
-class BadAmount(ValueError):  # noqa: N818 - says what it is
+class BadAmount(ValueError):
     """The text is not an amount of this resource. `code` is stable; the message is for users."""
 
     def __init__(self, code: str, message: str) -> None:

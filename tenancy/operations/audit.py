@@ -17,7 +17,7 @@ _COLUMNS = columns_of(AuditEntry, without={"id"})
 _ADD = f"""
     INSERT INTO tenancy_auditentry ({", ".join(_COLUMNS)})
     VALUES ({", ".join(f"%({column})s" for column in _COLUMNS)})
-"""  # noqa: S608 - our own column names
+"""
 
 
 def record_audit(  # noqa: PLR0913 - each names one column of the trail

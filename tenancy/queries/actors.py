@@ -32,7 +32,7 @@ MAX_PATH_LENGTH = 1100
 
 def _columns(model: type[Model], *wanted: str) -> list[str]:
     """Those columns in the model's order, as `from_db` expects them; the others are loaded on access."""
-    return [field.attname for field in model._meta.concrete_fields if field.attname in wanted]  # noqa: SLF001 - Django's documented API
+    return [field.attname for field in model._meta.concrete_fields if field.attname in wanted]
 
 
 _TENANT_COLUMNS = _columns(Tenant, "id", "parent_id", "kind", "name", "path", "depth", "created_at")
@@ -50,7 +50,7 @@ _TENANT_AND_ROLES = f"""
                                   AND belonging.organisation_id = binding.organisation_id))
     ) AS roles_held
       FROM tenancy_tenant AS tenant WHERE tenant.path = %(path)s
-"""  # noqa: S608 - our own column names
+"""
 """As the query of `_bindings_in_force`, written by hand: every submit needs it, and composing it costs more than
 running it.
 """
@@ -64,7 +64,7 @@ _TOKEN_AND_USER = f"""
            {", ".join(f"person.{column}" for column in _USER_COLUMNS)}
       FROM tenancy_apitoken AS token JOIN tenancy_user AS person ON person.id = token.user_id
      WHERE token.digest = %s
-"""  # noqa: S608 - our own column names
+"""
 """Written by hand, because every request with a token needs it."""
 _LINKS = """
     SELECT link.position, link.hash, link.entry_id,
@@ -231,10 +231,10 @@ def bindings_of(actor: Actor) -> QuerySet[RoleBinding]:
 def what_hangs_on(tenant: Tenant) -> list[str]:
     """Names of the kinds of rows, in every room, that refer to the tenant and prevent its removal."""
     hanging = []
-    for relation in Tenant._meta.related_objects:  # noqa: SLF001 - Django's documented API for models
+    for relation in Tenant._meta.related_objects:
         kind = relation.related_model
-        if kind.__name__ not in GOES_ALONG and kind._base_manager.filter(**{relation.field.name: tenant}).exists():  # noqa: SLF001 - likewise
-            hanging.append(str(kind._meta.verbose_name_plural))  # noqa: SLF001 - likewise
+        if kind.__name__ not in GOES_ALONG and kind._base_manager.filter(**{relation.field.name: tenant}).exists():
+            hanging.append(str(kind._meta.verbose_name_plural))
     return sorted(hanging)
 
 

@@ -35,7 +35,7 @@ class PolicyUnavailable(Problem):
     status, code, title = 503, "policy_unavailable", "Policy unavailable"
 
 
-class HookFailed(Exception):  # noqa: N818 - the trade's word
+class HookFailed(Exception):
     """A hook gave no usable answer. The message says why, for the log, and contains nothing that was sent."""
 
 

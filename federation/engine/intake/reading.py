@@ -28,7 +28,7 @@ class Fault:
     detail: str
 
 
-class Refused(ValueError):  # noqa: N818 - the trade's word
+class Refused(ValueError):
     """The input is not acceptable; `faults` says why, field by field."""
 
     def __init__(self, faults: Collection[Fault]) -> None:
