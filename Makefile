@@ -23,12 +23,14 @@ serve: setup ## Run the gateway in the foreground, on embedded servers unless DA
 demo: setup ## Like serve, with a simulated fleet of 40 clusters and three months of made-up jobs; prints address and login
 	@$(TIED) $(BIN)/python -m devtools.serve --demo
 
-test: setup ## Everything that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments
+# Folders are run again and again while one works: without what takes seconds. A file, or -m, says exactly what to run.
+QUICK = $(if $(or $(findstring .py,$(ARGS)),$(filter -m%,$(ARGS))),,-m "not law and not oracle")
+test: setup ## Everything that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments, without laws and oracles
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python -m devtools.check
 	@$(TIED) $(BIN)/python -m devtools.parts
 else
-	@$(TIED) $(BIN)/python -m pytest $(ARGS)
+	@$(TIED) $(BIN)/python -m pytest $(QUICK) $(ARGS)
 endif
 
 test-long: setup ## Faults at full length, which `make test` leaves out: the better part of an hour

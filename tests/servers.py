@@ -1,6 +1,7 @@
 """Loaded before Django's settings: real PostgreSQL and Valkey for the whole run, unless DATABASE_URL and REDIS_URL name some.
 
-With xdist the controller starts them and the workers inherit the addresses.
+With xdist the controller starts them and the workers inherit the addresses. A run of tests of the engines alone starts
+none: engines are pure, and a test of one that asked a server would fail.
 """
 
 import atexit
@@ -8,10 +9,16 @@ import base64
 import os
 import shutil
 import tempfile
+from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
+from devtools.check import PLACEHOLDERS
 from devtools.embedded import servers
+
+ENGINES = Path(__file__).resolve().parent / "engine"
 
 os.environ.setdefault("SWITCHYARD_SECRET_KEY", "tests-only-" + "k" * 50)
 os.environ.setdefault("SWITCHYARD_KEY_RING", "test:" + base64.b64encode(b"t" * 32).decode())
@@ -20,7 +27,26 @@ os.environ.setdefault("SWITCHYARD_ALLOW_SIMULATION", "1")
 # Many processes of one kind run at the same time; a test of figures names a port.
 os.environ.setdefault("SWITCHYARD_METRICS_PORT", "0")
 
-if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
+    """A wrapper, so that it comes before the hook by which pytest-django reads the settings."""
+    if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
+        if only_engines(early_config):
+            for name, value in PLACEHOLDERS.items():
+                os.environ.setdefault(name, value)
+        else:
+            _start()
+    return (yield)
+
+
+def only_engines(config: pytest.Config) -> bool:
+    """Whether all that this run names are tests of engines."""
+    named = [config.invocation_params.dir / path.split("::")[0] for path in config.known_args_namespace.file_or_dir]
+    return bool(named) and all(path.resolve().is_relative_to(ENGINES) for path in named)
+
+
+def _start() -> None:
     home = Path(tempfile.mkdtemp(prefix="switchyard-tests-", dir="/var/tmp"))
     home.chmod(0o755)
     stack = ExitStack()

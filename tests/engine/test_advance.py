@@ -186,6 +186,7 @@ arrivals = st.lists(
 )  # minute of arrival, GPUs, deadline in minutes, the reservation it names
 
 
+@pytest.mark.law
 @settings(max_examples=30, deadline=None)
 @given(arrivals, st.integers(0, 1), st.integers(0, 20), st.integers(3, 15))
 def test_whatever_comes_a_reservation_has_all_its_nodes_to_itself_when_it_begins(coming, first, starts, minutes):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -134,6 +135,7 @@ class World:
         return decisions
 
 
+@pytest.mark.law
 @settings(max_examples=60, deadline=None)
 @given(running, arrivals, st.integers(1, 4))
 def test_backfill_never_delays_the_job_that_room_is_kept_for(busy, coming, size):

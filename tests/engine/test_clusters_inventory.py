@@ -158,6 +158,7 @@ events = st.one_of(
 )
 
 
+@pytest.mark.law
 @settings(max_examples=200)
 @given(st.lists(events, max_size=25))
 def test_the_running_sum_equals_a_fresh_count(history):

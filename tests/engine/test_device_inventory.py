@@ -261,6 +261,7 @@ events = st.one_of(
 )
 
 
+@pytest.mark.law
 @settings(max_examples=200)
 @given(st.lists(events, max_size=20))
 def test_kept_event_by_event_it_equals_a_fresh_list_and_no_more_is_in_use_than_there_is(history):

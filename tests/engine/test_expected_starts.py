@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 
 from placement.answers.expected_starts import MOST_FOLLOWED, expected_starts
@@ -128,6 +129,7 @@ def test_a_quote_waits_behind_the_queue():
     assert later.expected_start == NOW + timedelta(minutes=40)
 
 
+@pytest.mark.law
 @settings(max_examples=60, deadline=None)
 @given(snapshots, jobs())
 def test_looking_ahead_changes_no_decision(given_snapshot, asked):

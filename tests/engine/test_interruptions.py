@@ -143,6 +143,7 @@ def test_an_unpriced_offer_tells_its_risk_without_a_figure():
     assert "less than 1 %" in risk_text(chosen([uniform(1, of=spot("1", 0.001))]).risk)
 
 
+@pytest.mark.law
 @given(
     st.tuples(st.sampled_from([0.0, 0.05, 3.0]), st.sampled_from([0.0, 0.2])),
     st.sampled_from(["cheapest", "balanced", "soonest", "pack", "spread"]),

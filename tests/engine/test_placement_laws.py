@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from placement.values.strategies import STRATEGIES
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot
+
+pytestmark = pytest.mark.law
 
 FLAVORS = [
     flavor(H100, price="4"),

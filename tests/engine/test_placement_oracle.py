@@ -4,11 +4,15 @@ import random
 from dataclasses import replace
 from statistics import mean
 
+import pytest
+
 from placement.cycle.cycle import decide
 
 from .checker import check
 from .fleets import A100, H100, cluster, flavor, job, limit, node, pods, snapshot
 from .oracle import least_cents, let_in_order, most_gpus
+
+pytestmark = pytest.mark.oracle
 
 SINGLE_DECISIONS, QUEUES, QUEUES_IN_ORDER = 150, 60, 150
 WITHIN = 0.02

@@ -132,6 +132,7 @@ def test_places_that_come_together_are_ranked_by_the_weights_of_the_policy():
     assert told(known(clusters, [waiting], *ends, policies=[free]))[waiting.id].cluster == "c1"
 
 
+@pytest.mark.law
 @settings(max_examples=150, deadline=None)
 @given(snapshots, jobs())
 def test_what_is_lent_or_expected_obeys_every_law(given_snapshot, asked):

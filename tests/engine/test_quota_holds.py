@@ -1,5 +1,6 @@
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def counts(request, limit):
     return on_path and limit.covers(request.cluster_name) and request.amounts.get(limit.resource, 0) > 0
 
 
+@pytest.mark.law
 @given(requests, limits())
 def test_no_limit_is_ever_exceeded_and_every_limit_on_the_path_counts(asked, book):
     outcomes, takes = grant(asked, book)
@@ -57,6 +59,7 @@ def test_no_limit_is_ever_exceeded_and_every_limit_on_the_path_counts(asked, boo
         assert taken == 0 or limit.held + taken <= limit.cap
 
 
+@pytest.mark.law
 @given(requests, limits())
 def test_a_refused_request_would_not_have_fitted_after_those_before_it(asked, book):
     outcomes, _ = grant(asked, book)
@@ -75,6 +78,7 @@ def test_a_refused_request_would_not_have_fitted_after_those_before_it(asked, bo
         assert (refusal.held, refusal.asked) == (held, request.amounts[limit.resource])
 
 
+@pytest.mark.law
 @given(requests, limits())
 def test_later_requests_never_change_earlier_outcomes(asked, book):
     outcomes, _ = grant(asked, book)
@@ -83,6 +87,7 @@ def test_later_requests_never_change_earlier_outcomes(asked, book):
         assert shorter == {request.holder_id: outcomes[request.holder_id] for request in asked[:number]}
 
 
+@pytest.mark.law
 @given(requests, limits())
 def test_what_is_granted_now_was_never_refused_for_good(asked, book):
     outcomes, _ = grant(asked, book)

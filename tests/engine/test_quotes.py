@@ -31,6 +31,7 @@ def submitted(asked, given_snapshot, depth=None):
     return replace(given_snapshot, queue=tuple(queue[:depth]))
 
 
+@pytest.mark.law
 @given(ordered(), jobs(), st.sampled_from([-100, 0, 100]))
 @settings(max_examples=150, deadline=None)
 def test_the_first_offer_is_what_the_cycle_decides_and_none_means_it_waits_for_the_same_reasons(
@@ -50,6 +51,7 @@ def test_the_first_offer_is_what_the_cycle_decides_and_none_means_it_waits_for_t
         assert quoted.why_not == quoted.wait.per_cluster == waits[asked.id].per_cluster
 
 
+@pytest.mark.law
 @given(ordered(), st.lists(jobs(), min_size=2, max_size=5))
 @settings(max_examples=40, deadline=None)
 def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, asked):
@@ -58,6 +60,7 @@ def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, as
         assert quoter.quote(one) == quote(one, given_snapshot)
 
 
+@pytest.mark.law
 @given(ordered(), jobs(), st.integers(1, 12))
 @settings(max_examples=60, deadline=None)
 def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snapshot, asked, depth):
@@ -71,6 +74,7 @@ def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snap
         assert (quoted.wait.code, quoted.why_not, quoted.ahead) == ("behind_in_queue", (), depth)
 
 
+@pytest.mark.law
 @given(snapshots, jobs())
 @settings(max_examples=80, deadline=None)
 def test_every_offer_could_be_taken(given_snapshot, asked):
@@ -79,6 +83,7 @@ def test_every_offer_could_be_taken(given_snapshot, asked):
         check(alone, replace(decide(alone), placements=(offer.placement,), waits=()))
 
 
+@pytest.mark.law
 @given(snapshots, jobs())
 @settings(max_examples=60, deadline=None)
 def test_capacity_is_how_many_the_cycle_would_place(given_snapshot, asked):
@@ -97,6 +102,7 @@ def _shares_nodes(given_snapshot):
     return any(len(one.total) > 1 for each in given_snapshot.clusters for one in each.nodes)
 
 
+@pytest.mark.law
 @given(snapshots, jobs(), st.integers(0, 11))
 @settings(max_examples=80, deadline=None)
 def test_more_room_never_makes_the_cheapest_offer_dearer(given_snapshot, asked, taken):

@@ -1,0 +1,44 @@
+"""Which tests a run with arguments leaves out, and when it starts no servers."""
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from devtools.serve import PROJECT
+from tests.servers import only_engines
+
+
+@pytest.mark.parametrize(
+    ("named", "is_alone"),
+    [
+        (["tests/engine"], True),
+        (["tests/engine/test_work.py::test_only_ratios_count", "tests/engine/test_ranks.py"], True),
+        (["tests/engine", "tests/rooms"], False),
+        (["tests"], False),
+        ([], False),
+    ],
+)
+def test_only_a_run_of_the_engines_alone_starts_no_servers(named, is_alone):
+    config = SimpleNamespace(
+        known_args_namespace=SimpleNamespace(file_or_dir=named), invocation_params=SimpleNamespace(dir=Path(PROJECT))
+    )
+    assert only_engines(config) is is_alone
+
+
+@pytest.mark.parametrize(
+    ("arguments", "leaves_out"),
+    [
+        ("tests/engine", True),
+        ("tests/engine -k gang --maxfail=1", True),
+        ("tests/engine/test_quotes.py", False),
+        ("tests/engine -m law", False),
+        ("", False),
+    ],
+)
+def test_only_folders_are_run_without_laws_and_oracles(arguments, leaves_out):
+    told = subprocess.run(
+        ["make", "-n", "test", f"ARGS={arguments}"], cwd=PROJECT, capture_output=True, text=True, check=True
+    ).stdout
+    assert ('-m "not law and not oracle"' in told) is leaves_out
