@@ -1,6 +1,6 @@
 # Switchyard. `make` alone lists what there is; every target makes its environment first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test test-long check lint format fleet kube chaos migrations audit sbom
+.PHONY: help setup serve demo test test-long check lint format fleet kube chaos mutants migrations audit sbom
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A distribution's own Python is built to be fast, and others on the PATH often are not: the gateway then costs a third more.
@@ -64,6 +64,10 @@ MINUTES ?= 30
 SEED ?= 1
 chaos: setup ## Every fault at random for MINUTES=30 from SEED=1, on real servers and control planes; reports what it cost (must be 0)
 	@$(TIED) $(BIN)/python -m tests.faults.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+
+COUNT ?= 200
+mutants: setup ## COUNT=200 one-token mutants of the engines from SEED=1, on a copy; names those that no test catches
+	@$(TIED) $(BIN)/python -m devtools.mutants --count $(COUNT) --seed $(SEED) $(ARGS)
 
 bench-%: setup ## One benchmark, such as bench-placement; ARGS go to it
 	@$(TIED) $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

@@ -12,6 +12,7 @@ from placement.answers.booking import MOST_NODES, Booking, book
 from placement.answers.quotes import capacity, quote
 from placement.answers.recording import snapshot_of, snapshot_text
 from placement.cycle.cycle import decide
+from placement.cycle.visibility import respects
 from placement.fleet.policies import Policy
 from placement.values.decisions import Reason
 from placement.values.model import Release, TenantPolicy
@@ -98,6 +99,32 @@ def test_before_it_begins_its_nodes_are_for_what_ends_in_time(minutes, placed):
     assert placed or decisions.waits[0].message == (
         "c1: has room, but it is reserved from 12:30 UTC on; a job whose deadline_seconds ends before that can use it"
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "reserved", "stays"),
+    [
+        ({}, [], True),
+        ({}, [reservation(1, "n0")], False),
+        ({}, [reservation(1, "n1")], True),
+        ({}, [reservation(1, "n0", on=2)], True),
+        ({}, [reservation(1, "n1"), reservation(2, "n0")], False),
+        ({}, [reservation(1, "n0", starts=31)], False),
+        ({}, [reservation(1, "n0", starts=33)], True),
+        ({"reservation": R1}, [reservation(1, "n0")], True),
+        ({"reservation": R1}, [reservation(1, "n0", "n1")], True),
+        ({"reservation": R1}, [reservation(1, "n1")], False),
+        ({"reservation": R1}, [reservation(1, "n0", on=2)], False),
+        ({"reservation": R1}, [reservation(1, "n0", starts=1)], False),
+        ({"reservation": R1}, [reservation(1, "n0", minutes=31)], False),
+        ({"reservation": R1}, [], False),
+    ],
+)
+def test_a_placement_decided_before_reservations_changed_stays_only_if_it_respects_them(asked, reserved, stays):
+    one = runs(30, **asked)
+    before = snapshot(fleet(8), [one], reservations=[reservation(1, "n0")] if asked else [])
+    (placement,) = decide(before).placements
+    assert respects(one, placement, replace(before, reservations=tuple(reserved))) is stays
 
 
 def test_what_history_or_the_user_expects_is_not_enough():

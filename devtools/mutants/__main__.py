@@ -1,0 +1,186 @@
+"""Changes one token of an engine at a time and runs the tests that should notice: `make mutants COUNT=200 SEED=1`.
+
+Mutants are drawn evenly over the engines' statements and tried on a copy of the tree. Each meets the tests of
+tests/engine that run the mutated statement, the cheapest first, until one fails; whoever survives meets those of
+tests/rooms. A mutant that exceeds its time or memory counts as caught. Exit status: 0 if at least 95 % are caught.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+
+from devtools.embedded import servers
+
+from .forked import copied, preload, run
+from .mutations import Mutation, mutations
+from .watchers import Selected, Suite, Watchers, watchers
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+EQUIVALENT = Path(__file__).parent / "equivalent.toml"
+LEAST_SHARE_CAUGHT = 0.95
+MOST_CHARACTERS_NAMED = 40
+ENGINES = ("placement", "simulator", "*/engine")
+# The oracles judge averages over many fleets, and take longer than all other tests of engines together.
+ENGINE_TESTS = Suite("tests/engine", ("-m", "not oracle"))
+ROOM_TESTS = Suite("tests/rooms", ("--reuse-db",))
+START_CPU_SECONDS = 60
+CPU_SECONDS_FOR_EACH = 5
+"""A mutant may make its tests take five times as long, and a minute to import and collect them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    file: str
+    source: bytes
+    mutation: Mutation
+
+    def __str__(self) -> str:
+        change = f"{_short(self.mutation.before)} → {_short(self.mutation.after or '(nothing)')}"
+        return f"{self.file}:{self.mutation.line}  {change}"
+
+    def diff(self) -> str:
+        before, after = (text.decode().splitlines() for text in (self.source, self.mutation.applied(self.source)))
+        return "\n".join([*unified_diff(before, after, self.file, self.file, lineterm="", n=1)][2:])
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """Mutants that change no behaviour: all that replace `before` by `after` in a line of this text."""
+
+    file: str
+    line: str
+    before: str
+    after: str
+    reason: str
+
+    def is_of(self, mutant: Mutant) -> bool:
+        text = mutant.source.decode().splitlines()[mutant.mutation.line - 1].strip()
+        own = (mutant.file, text, mutant.mutation.before, mutant.mutation.after)
+        return own == (self.file, self.line, self.before, self.after)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS_NAMED else f"{text[: MOST_CHARACTERS_NAMED - 1]}…"
+
+
+def engines(tree: Path) -> dict[str, bytes]:
+    """The sources of all engines by their path in the tree."""
+    folders = [folder for pattern in ENGINES for folder in tree.glob(pattern) if folder.parent.name != "tests"]
+    paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    return {str(path.relative_to(tree)): path.read_bytes() for path in paths}
+
+
+def all_mutants(sources: Mapping[str, bytes]) -> Iterator[Mutant]:
+    for file, source in sources.items():
+        for mutation in mutations(source):
+            yield Mutant(file, source, mutation)
+
+
+def equivalents() -> list[Equivalent]:
+    return [Equivalent(**entry) for entry in tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])]
+
+
+def draw(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
+    """One mutant of each of `count` statements; within a statement each place is as likely as any other."""
+    statements: dict[tuple[str, int], dict[int, list[Mutant]]] = defaultdict(lambda: defaultdict(list))
+    for mutant in mutants:
+        statements[mutant.file, mutant.mutation.lines.start][mutant.mutation.start].append(mutant)
+    chance = random.Random(seed)  # noqa: S311 - a sample, not a secret
+    chosen = chance.sample(sorted(statements), min(count, len(statements)))
+    return [chance.choice(statements[one][chance.choice(sorted(statements[one]))]) for one in chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A copy of the tree and the tests that run each line of it."""
+
+    tree: Path
+    suite: Suite
+    watchers: Watchers
+
+    def catcher(self, mutant: Mutant) -> str:
+        """The test that fails, or the limit that is exceeded; empty if the mutant survives."""
+        tests = self.watchers.of(mutant.file, mutant.mutation)
+        if not tests:
+            return ""
+        path = self.tree / mutant.file
+        times = path.stat()
+        path.write_bytes(mutant.mutation.applied(mutant.source))
+        # Its time must differ from that of the compiled original.
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 10**10))
+        try:
+            files = sorted({test.split("::")[0] for test in tests})
+            limit = START_CPU_SECONDS + int(CPU_SECONDS_FOR_EACH * sum(self.watchers.seconds[one] for one in tests))
+            done = run(self.tree, ["-x", *self.suite.needs, *files], Selected(tests), cpu_seconds=limit)
+        finally:
+            path.write_bytes(mutant.source)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        if done.status in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+            return ""
+        limit_or_import = "the limit of time or memory" if done.status is None else "the import of the tests"
+        return done.reported.split("\n")[0] or limit_or_import
+
+
+def survivors(bench: Bench, mutants: Sequence[Mutant]) -> list[Mutant]:
+    left = []
+    for number, mutant in enumerate(mutants, start=1):
+        started = time.monotonic()
+        catcher = bench.catcher(mutant)
+        fate = f"caught by {catcher}" if catcher else "SURVIVES"
+        seconds = time.monotonic() - started
+        print(f"[{bench.suite.folder} {number}/{len(mutants)} {seconds:.0f} s] {mutant}  {fate}", flush=True)
+        if not catcher:
+            left.append(mutant)
+    return left
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--at", metavar="FILE:LINE", action="append", help="all mutants of this line, in place of a draw"
+    )
+    parser.add_argument("--engine-tests-only", action="store_true", help="leave out tests/rooms")
+    options = parser.parse_args()
+    preload()
+    with ExitStack() as stack:
+        tree = stack.enter_context(copied(PROJECT))
+        sources, excluded = engines(tree), equivalents()
+        possible = [one for one in all_mutants(sources) if not any(entry.is_of(one) for entry in excluded)]
+        mutants = draw(possible, options.count, options.seed)
+        if options.at:
+            mutants = [one for one in possible if f"{one.file}:{one.mutation.line}" in options.at]
+        left = survivors(Bench(tree, ENGINE_TESTS, watchers(tree, sources, ENGINE_TESTS)), mutants)
+        if left and not options.engine_tests_only:
+            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="switchyard-mutants-", dir="/var/tmp")))
+            home.chmod(0o755)
+            os.environ.update(stack.enter_context(servers(home, durable=False)))
+            left = survivors(Bench(tree, ROOM_TESTS, watchers(tree, sources, ROOM_TESTS)), left)
+    return report(mutants, left, seed=options.seed)
+
+
+def report(mutants: Sequence[Mutant], left: Sequence[Mutant], *, seed: int) -> int:
+    for mutant in left:
+        print(f"\nsurvives: {mutant}\n{mutant.diff()}")
+    caught = len(mutants) - len(left)
+    names = [str(mutant) for mutant in left]
+    print(json.dumps({"mutants": len(mutants), "mutants_caught": caught, "seed": seed, "survivors": names}))
+    return int(caught < LEAST_SHARE_CAUGHT * len(mutants))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Which tests run which line of the engines, recorded once for each file of tests and kept in the user's cache."""
+
+import hashlib
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coverage import Coverage
+
+from devtools.wheels import cache_root
+
+from .forked import Plugin, run
+from .mutations import Mutation
+
+MOST_CPU_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A folder of tests; `needs` are pytest's options for all its runs."""
+
+    folder: str
+    needs: tuple[str, ...] = ()
+
+    def files(self, tree: Path) -> list[str]:
+        return sorted(str(path.relative_to(tree)) for path in (tree / self.folder).rglob("test_*.py"))
+
+
+@dataclass(frozen=True, slots=True)
+class Watchers:
+    """The tests of a suite: the CPU seconds that each takes, and the lines of engines that each runs."""
+
+    seconds: Mapping[str, float]
+    tests: Mapping[tuple[str, int], frozenset[str]]
+
+    def of(self, file: str, mutation: Mutation) -> list[str]:
+        """The tests that run the mutated statement, the cheapest first.
+
+        A statement that runs only when its module is imported has the tests that run anything of the module, and after
+        them all others.
+        """
+        found = {test for line in mutation.lines for test in self.tests.get((file, line), ())}
+        if found or mutation.is_in_function:
+            return sorted(found, key=self.seconds.__getitem__)
+        near = {test for (name, _), tests in self.tests.items() if name == file for test in tests}
+        return sorted(self.seconds, key=lambda test: (test not in near, self.seconds[test]))
+
+
+def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers:
+    """Of the suite in this copy. Records the files of tests that changed since they were last recorded."""
+    kept = {file: _kept_at(tree, engines, suite, file) for file in suite.files(tree)}
+    missing = [file for file, path in kept.items() if not path.exists()]
+    if missing:
+        print(f"recording which lines {len(missing)} files of {suite.folder} run", flush=True)
+        _record(tree, engines, suite, {file: kept[file] for file in missing})
+    # Every later run finds all modules compiled, but for the mutated one.
+    run(tree, ["--collect-only", *suite.needs, *kept], Plugin(), cpu_seconds=MOST_CPU_SECONDS, keeps_bytecode=True)
+    seconds: dict[str, float] = {}
+    tests: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for path in kept.values():
+        record = json.loads(path.read_text())
+        seconds |= record["seconds"]
+        for file, lines in record["lines"].items():
+            for line, names in lines.items():
+                tests[file, int(line)].update(names)
+    return Watchers(seconds, {place: frozenset(names) for place, names in tests.items()})
+
+
+def _kept_at(tree: Path, engines: Mapping[str, bytes], suite: Suite, file: str) -> Path:
+    helpers = sorted(path for path in (tree / "tests").rglob("*.py") if not path.name.startswith("test_"))
+    digest = hashlib.sha256(repr((sys.version_info[:2], suite, file)).encode())
+    for content in (*engines.values(), *(path.read_bytes() for path in helpers), (tree / file).read_bytes()):
+        digest.update(hashlib.sha256(content).digest())
+    return cache_root() / "mutants" / f"{digest.hexdigest()[:32]}.json"
+
+
+def _record(tree: Path, engines: Iterable[str], suite: Suite, kept: Mapping[str, Path]) -> None:
+    recorder = Recorder(tree, engines)
+    done = run(tree, [*suite.needs, *kept], recorder, cpu_seconds=MOST_CPU_SECONDS, keeps_bytecode=True)
+    if done.status not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
+        sys.exit(f"the tests of {suite.folder} do not run:\n{done.output[-4000:]}")
+    record = json.loads(done.reported)
+    if record["failed"]:
+        print(f"not used, because they fail without any mutant: {', '.join(record['failed'])}", flush=True)
+    for file, path in kept.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(_part_of(record, file)))
+
+
+def _part_of(record: Mapping[str, Any], file: str) -> dict[str, Any]:
+    def is_of_file(test: str) -> bool:
+        return test.startswith(f"{file}::") and test not in record["failed"]
+
+    lines: dict[str, dict[str, list[str]]] = defaultdict(dict)
+    for source, by_line in record["lines"].items():
+        for line, tests in by_line.items():
+            own = [test for test in tests if is_of_file(test)]
+            if own:
+                lines[source][line] = own
+    return {
+        "seconds": {test: seconds for test, seconds in record["seconds"].items() if is_of_file(test)},
+        "lines": lines,
+    }
+
+
+class Recorder(Plugin):
+    """Measures each test by itself, its fixtures included; reports all as JSON in the end."""
+
+    def __init__(self, tree: Path, engines: Iterable[str]) -> None:
+        self._tree = tree
+        self._coverage = Coverage(data_file=None, config_file=False, include=[str(tree / file) for file in engines])
+        self._seconds: dict[str, float] = {}
+        self._failed: set[str] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        self._coverage.start()
+        try:
+            return (yield)
+        finally:
+            self._coverage.stop()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        started = time.process_time()
+        self._coverage.switch_context(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            self._seconds[item.nodeid] = round(time.process_time() - started, 4)
+            self._coverage.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        data = self._coverage.get_data()
+        lines = {
+            str(Path(file).relative_to(self._tree)): {
+                line: sorted(filter(None, tests)) for line, tests in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+        self.report(json.dumps({"seconds": self._seconds, "lines": lines, "failed": sorted(self._failed)}))
+
+
+class Selected(Plugin):
+    """Runs these tests only, in this order; reports the first that fails."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self._places = {test: place for place, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self._places), key=lambda item: self._places[item.nodeid]
+        )
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.report(f"{report.nodeid}\n")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.report(f"{report.nodeid}\n")

@@ -1,0 +1,152 @@
+"""`make mutants`: which mutants there are, which are drawn, and what counts as caught."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from devtools.mutants.__main__ import LEAST_SHARE_CAUGHT, all_mutants, draw, engines, equivalents, report
+from devtools.mutants.mutations import mutations
+from devtools.serve import PROJECT
+
+
+def mutated(source):
+    return {one.applied(source.encode()).decode() for one in mutations(source.encode())}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("a < b <= c", {"a <= b <= c", "a < b < c"}),
+        ("(a) == (b)", {"(a) != (b)"}),
+        ("a is not b", {"a is b"}),
+        ("a not in b", {"a in b"}),
+        ("a in b", {"a not in b"}),
+        ("(a and\n # and so on\n b or c)", {"(a or\n # and so on\n b or c)", "(a and\n # and so on\n b and c)"}),
+        ("x = not a", {"x =  a"}),
+        ("a += b", {"a -= b"}),
+        ("a // b", {"a * b"}),
+        ("x = -a", {"x = +a"}),
+        ("x = 7", {"x = 8", "x = 6"}),
+        ("x = 0", {"x = 1", "x = (-1)"}),
+        ("x = True", {"x = False"}),
+        ("x = 'ready'", {"x = 'readyXX'"}),
+        ("max(a)", {"min(a)"}),
+        ("any(a)", {"all(a)"}),
+        ("if a(): b", {"if not (a()): b"}),
+        ("[a for a in b if c]", {"[a for a in b if not (c)]"}),
+        ("for a in b: break", {"for a in b: continue"}),
+        ("ä = é < b", {"ä = é <= b"}),
+    ],
+)
+def test_each_token_becomes_its_nearest_neighbour(source, expected):
+    assert mutated(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(a: int | None = None) -> int | None: ...",
+        "a: list[int] | None = None",
+        "Row = dict[str, 'int']",
+        "@dataclass(frozen=True)\nclass A: ...",
+        "short = lru_cache(maxsize=4096)(long)",
+        "assert a == 1",
+        "zip(a, b, strict=True)",
+        "__slots__ = ('a',)",
+        "def __repr__(self): return 'a' + 1",
+        '"""a text"""',
+        "x = f'{1 + 1} nodes'",
+        "x = 'Not a node.'",
+        "if TYPE_CHECKING: import a",
+    ],
+)
+def test_what_no_behaviour_depends_on_is_left_alone(source):
+    assert mutated(source) == set()
+
+
+def test_every_mutant_of_the_engines_compiles():
+    for mutant in all_mutants(engines(PROJECT)):
+        compile(mutant.mutation.applied(mutant.source), mutant.file, "exec")
+
+
+def test_every_accepted_equivalent_is_a_mutant_and_has_a_reason():
+    found = list(all_mutants(engines(PROJECT)))
+    for entry in equivalents():
+        assert any(entry.is_of(mutant) for mutant in found), entry
+        assert len(entry.reason) > 20, entry
+
+
+def test_a_draw_takes_each_statement_once_and_the_same_seed_draws_the_same():
+    crowded, plain = b"x = 1 + 2 + 3 + 4 + 5\n", b"y = a < b\nif a == b:\n    z = 1\n"
+    found = [*all_mutants({"a.py": crowded, "b.py": plain})]
+    assert sorted((one.file, one.mutation.line) for one in draw(found, 99, seed=5)) == [
+        ("a.py", 1),
+        ("b.py", 1),
+        ("b.py", 2),
+        ("b.py", 3),
+    ]
+    assert draw(found, 2, seed=5) == draw(found, 2, seed=5)
+    assert len(draw(found, 2, seed=5)) == 2
+
+
+def test_survivors_are_named_with_their_change_and_too_many_fail(capsys):
+    found = list(all_mutants({"a.py": b"x = a < b\n"})) * 20
+    assert report(found, found[:1], seed=3) == 0
+    assert report(found, found[:2], seed=3) == 1
+    told = capsys.readouterr().out
+    assert "survives: a.py:1  < → <=" in told
+    assert "-x = a < b\n+x = a <= b\n" in told
+    assert '{"mutants": 20, "mutants_caught": 18, "seed": 3, "survivors": ["a.py:1  < ' in told
+    assert LEAST_SHARE_CAUGHT == 0.95
+
+
+TRIAL = """
+from pathlib import Path
+from devtools.mutants.__main__ import Bench, all_mutants, engines
+from devtools.mutants.forked import Plugin, run
+from devtools.mutants.watchers import Suite, watchers
+
+tree, suite = Path.cwd(), Suite("tests/engine")
+sources = engines(tree)
+bench = Bench(tree, suite, watchers(tree, sources, suite))
+for mutant in all_mutants(sources):
+    print(mutant, "|", bench.catcher(mutant))
+endless = tree / "tests" / "endless.py"
+endless.write_text("def test_it():\\n    while True: pass\\n")
+print("endless |", run(tree, [str(endless)], Plugin(), cpu_seconds=2).status)
+"""
+
+
+def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_as_it_was(tmp_path):
+    (tmp_path / "tests/engine").mkdir(parents=True)
+    (tmp_path / "placement").mkdir()
+    (tmp_path / "placement/__init__.py").touch()
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:django\n")
+    engine = "LIMIT = 5\ndef fits(a):\n    return a <= LIMIT\ndef unseen(a):\n    return a < 0\n"
+    (tmp_path / "placement/room.py").write_text(engine)
+    (tmp_path / "tests/engine/test_room.py").write_text(
+        "from placement.room import fits\n"
+        "def test_other(): assert True\n"
+        "def test_the_limit_itself_fits(): assert fits(5) and not fits(6)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(TRIAL)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(PROJECT), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines() == [
+        "recording which lines 1 files of tests/engine run",
+        "placement/room.py:1  5 → 4 | tests/engine/test_room.py::test_the_limit_itself_fits",
+        "placement/room.py:1  5 → 6 | tests/engine/test_room.py::test_the_limit_itself_fits",
+        "placement/room.py:3  <= → < | tests/engine/test_room.py::test_the_limit_itself_fits",
+        "placement/room.py:5  < → <= | ",
+        "placement/room.py:5  0 → (-1) | ",
+        "placement/room.py:5  0 → 1 | ",
+        "endless | None",
+    ], done.stderr
+    assert (tmp_path / "placement/room.py").read_text() == engine
