@@ -1,7 +1,7 @@
 """Changes one token of an engine at a time and runs the tests that should notice: `make mutants COUNT=200 SEED=1`.
 
 Mutants are drawn evenly over the engines' statements and tried on a copy of the tree. Each meets the tests of
-tests/engine that run the mutated statement, the cheapest first, until one fails; whoever survives meets those of
+tests/engine that run the mutated statement, the cheapest first, until one fails; survivors meet the laws, then
 tests/rooms. A mutant that exceeds its time or memory counts as caught. Exit status: 0 if at least 95 % are caught.
 """
 
@@ -15,7 +15,7 @@ import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -33,8 +33,9 @@ EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 LEAST_SHARE_CAUGHT = 0.95
 MOST_CHARACTERS_NAMED = 40
 ENGINES = ("placement", "simulator", "*/engine")
-# The oracles judge averages over many fleets, and take longer than all other tests of engines together.
-ENGINE_TESTS = Suite("tests/engine", ("-m", "not oracle"))
+ENGINE_TESTS = Suite("tests/engine", ("-m", "not law and not oracle"))
+# The oracles are left out: they judge averages over many fleets, and take longer than all other tests of engines together.
+LAWS = Suite("tests/engine", ("-m", "law"))
 ROOM_TESTS = Suite("tests/rooms", ("--reuse-db",))
 START_CPU_SECONDS = 60
 CPU_SECONDS_FOR_EACH = 5
@@ -58,18 +59,22 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """Mutants that change no behaviour: all that replace `before` by `after` in a line of this text."""
+    """Mutants that change no behaviour: all of a line of this text, or only those that replace `before` by `after`."""
 
     file: str
     line: str
-    before: str
-    after: str
     reason: str
+    before: str | None = None
+    after: str | None = None
 
     def is_of(self, mutant: Mutant) -> bool:
         text = mutant.source.decode().splitlines()[mutant.mutation.line - 1].strip()
-        own = (mutant.file, text, mutant.mutation.before, mutant.mutation.after)
-        return own == (self.file, self.line, self.before, self.after)
+        change = mutant.mutation
+        return (
+            (mutant.file, text) == (self.file, self.line)
+            and self.before in {None, change.before}
+            and self.after in {None, change.after}
+        )
 
 
 def _short(text: str) -> str:
@@ -141,10 +146,18 @@ def survivors(bench: Bench, mutants: Sequence[Mutant]) -> list[Mutant]:
         catcher = bench.catcher(mutant)
         fate = f"caught by {catcher}" if catcher else "SURVIVES"
         seconds = time.monotonic() - started
-        print(f"[{bench.suite.folder} {number}/{len(mutants)} {seconds:.0f} s] {mutant}  {fate}", flush=True)
+        print(f"[{bench.suite} {number}/{len(mutants)} {seconds:.0f} s] {mutant}  {fate}", flush=True)
         if not catcher:
             left.append(mutant)
     return left
+
+
+@contextmanager
+def _servers() -> Iterator[Mapping[str, str]]:
+    with tempfile.TemporaryDirectory(prefix="switchyard-mutants-", dir="/var/tmp") as home:
+        Path(home).chmod(0o755)
+        with servers(Path(home), durable=False) as found:
+            yield found
 
 
 def main() -> int:
@@ -164,12 +177,13 @@ def main() -> int:
         mutants = draw(possible, options.count, options.seed)
         if options.at:
             mutants = [one for one in possible if f"{one.file}:{one.mutation.line}" in options.at]
-        left = survivors(Bench(tree, ENGINE_TESTS, watchers(tree, sources, ENGINE_TESTS)), mutants)
-        if left and not options.engine_tests_only:
-            home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="switchyard-mutants-", dir="/var/tmp")))
-            home.chmod(0o755)
-            os.environ.update(stack.enter_context(servers(home, durable=False)))
-            left = survivors(Bench(tree, ROOM_TESTS, watchers(tree, sources, ROOM_TESTS)), left)
+        left = mutants
+        for suite in (ENGINE_TESTS, LAWS) if options.engine_tests_only else (ENGINE_TESTS, LAWS, ROOM_TESTS):
+            if not left:
+                break
+            if suite is ROOM_TESTS:
+                os.environ.update(stack.enter_context(_servers()))
+            left = survivors(Bench(tree, suite, watchers(tree, sources, suite)), left)
     return report(mutants, left, seed=options.seed)
 
 

@@ -28,6 +28,9 @@ class Suite:
     folder: str
     needs: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return " ".join((self.folder, *self.needs))
+
     def files(self, tree: Path) -> list[str]:
         return sorted(str(path.relative_to(tree)) for path in (tree / self.folder).rglob("test_*.py"))
 
@@ -42,14 +45,14 @@ class Watchers:
     def of(self, file: str, mutation: Mutation) -> list[str]:
         """The tests that run the mutated statement, the cheapest first.
 
-        A statement that runs only when its module is imported has the tests that run anything of the module, and after
-        them all others.
+        A statement that runs when its module is imported has all tests that run anything of the module, or if there are
+        none (a module of constants) all tests.
         """
         found = {test for line in mutation.lines for test in self.tests.get((file, line), ())}
-        if found or mutation.is_in_function:
-            return sorted(found, key=self.seconds.__getitem__)
-        near = {test for (name, _), tests in self.tests.items() if name == file for test in tests}
-        return sorted(self.seconds, key=lambda test: (test not in near, self.seconds[test]))
+        if not mutation.is_in_function:
+            found |= {test for (name, _), tests in self.tests.items() if name == file for test in tests}
+            found = found or set(self.seconds)
+        return sorted(found, key=self.seconds.__getitem__)
 
 
 def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers:
@@ -57,7 +60,7 @@ def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers
     kept = {file: _kept_at(tree, engines, suite, file) for file in suite.files(tree)}
     missing = [file for file, path in kept.items() if not path.exists()]
     if missing:
-        print(f"recording which lines {len(missing)} files of {suite.folder} run", flush=True)
+        print(f"recording which lines {len(missing)} files of {suite} run", flush=True)
         _record(tree, engines, suite, {file: kept[file] for file in missing})
     # Every later run finds all modules compiled, but for the mutated one.
     run(tree, ["--collect-only", *suite.needs, *kept], Plugin(), cpu_seconds=MOST_CPU_SECONDS, keeps_bytecode=True)
@@ -84,7 +87,7 @@ def _record(tree: Path, engines: Iterable[str], suite: Suite, kept: Mapping[str,
     recorder = Recorder(tree, engines)
     done = run(tree, [*suite.needs, *kept], recorder, cpu_seconds=MOST_CPU_SECONDS, keeps_bytecode=True)
     if done.status not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
-        sys.exit(f"the tests of {suite.folder} do not run:\n{done.output[-4000:]}")
+        sys.exit(f"the tests of {suite} do not run:\n{done.output[-4000:]}")
     record = json.loads(done.reported)
     if record["failed"]:
         print(f"not used, because they fail without any mutant: {', '.join(record['failed'])}", flush=True)
