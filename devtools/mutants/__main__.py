@@ -9,9 +9,10 @@ import argparse
 import json
 import os
 import random
+import resource
+import signal
 import sys
 import tempfile
-import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,8 +39,9 @@ ENGINE_TESTS = Suite("tests/engine", ("-m", "not law and not oracle"))
 LAWS = Suite("tests/engine", ("-m", "law"))
 ROOM_TESTS = Suite("tests/rooms", ("--reuse-db",))
 START_CPU_SECONDS = 60
-CPU_SECONDS_FOR_EACH = 5
-"""A mutant may make its tests take five times as long, and a minute to import and collect them."""
+"""For the import and collection of the tests."""
+LEAST_CPU_SECONDS, TIMES_AS_LONG = 2, 5
+"""How much longer than without a mutant a test may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,9 @@ class Bench:
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 10**10))
         try:
             files = sorted({test.split("::")[0] for test in tests})
-            limit = START_CPU_SECONDS + int(CPU_SECONDS_FOR_EACH * sum(self.watchers.seconds[one] for one in tests))
-            done = run(self.tree, ["-x", *self.suite.needs, *files], Selected(tests), cpu_seconds=limit)
+            limits = {test: LEAST_CPU_SECONDS + TIMES_AS_LONG * self.watchers.seconds[test] for test in tests}
+            most = START_CPU_SECONDS + int(sum(limits.values()))
+            done = run(self.tree, ["-x", *self.suite.needs, *files], Selected(limits), cpu_seconds=most)
         finally:
             path.write_bytes(mutant.source)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -142,11 +145,11 @@ class Bench:
 def survivors(bench: Bench, mutants: Sequence[Mutant]) -> list[Mutant]:
     left = []
     for number, mutant in enumerate(mutants, start=1):
-        started = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         catcher = bench.catcher(mutant)
         fate = f"caught by {catcher}" if catcher else "SURVIVES"
-        seconds = time.monotonic() - started
-        print(f"[{bench.suite} {number}/{len(mutants)} {seconds:.0f} s] {mutant}  {fate}", flush=True)
+        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        print(f"[{bench.suite} {number}/{len(mutants)} {seconds:.1f} s] {mutant}  {fate}", flush=True)
         if not catcher:
             left.append(mutant)
     return left
@@ -169,6 +172,7 @@ def main() -> int:
     )
     parser.add_argument("--engine-tests-only", action="store_true", help="leave out tests/rooms")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that copies and servers are cleared away
     preload()
     with ExitStack() as stack:
         tree = stack.enter_context(copied(PROJECT))

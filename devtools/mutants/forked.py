@@ -108,10 +108,12 @@ def run(tree: Path, arguments: Sequence[str], plugin: Plugin, *, cpu_seconds: in
                 sys.stderr.flush()
                 os._exit(status)
         os.close(writer)
-        reported = _read_all(reader, time.monotonic() + cpu_seconds * WALL_SECONDS_FOR_EACH_OF_CPU)
-        with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
-        _, waited = os.waitpid(child, 0)
+        try:
+            reported = _read_all(reader, time.monotonic() + cpu_seconds * WALL_SECONDS_FOR_EACH_OF_CPU)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+            _, waited = os.waitpid(child, 0)
         output.seek(0)
         status = os.waitstatus_to_exitcode(waited)
         return Run(status if status >= 0 else None, reported, output.read().decode(errors="replace"))
@@ -131,6 +133,7 @@ def _read_all(reader: int, deadline: float) -> str:
 
 def _become_pytest(output: int, cpu_seconds: int, *, keeps_bytecode: bool) -> None:
     os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for stream in (1, 2):
         os.dup2(output, stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import os
+import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -155,10 +157,28 @@ class Recorder(Plugin):
 
 
 class Selected(Plugin):
-    """Runs these tests only, in this order; reports the first that fails."""
+    """Runs these tests only, in this order; reports the first that fails or exceeds its CPU seconds, which ends the run."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
-        self._places = {test: place for place, test in enumerate(tests)}
+    def __init__(self, limits: Mapping[str, float]) -> None:
+        self._limits = limits
+        self._places = {test: place for place, test in enumerate(limits)}
+
+    def pytest_sessionstart(self) -> None:
+        signal.signal(signal.SIGVTALRM, self._stop)
+
+    def _stop(self, *_: object) -> None:
+        # Not an exception, which the mutant or the test might catch.
+        self.report(f"{self._running}, which does not end\n")
+        os._exit(pytest.ExitCode.TESTS_FAILED)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._running = item.nodeid
+        signal.setitimer(signal.ITIMER_VIRTUAL, self._limits[item.nodeid])
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

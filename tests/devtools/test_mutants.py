@@ -124,12 +124,16 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
     (tmp_path / "placement").mkdir()
     (tmp_path / "placement/__init__.py").touch()
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:django\n")
-    engine = "LIMIT = 5\ndef fits(a):\n    return a <= LIMIT\ndef unseen(a):\n    return a < 0\n"
+    engine = (
+        "LIMIT = 5\ndef fits(a):\n    return a <= LIMIT\ndef unseen(a):\n    return a < 0\n"
+        "def counted(a):\n    while a:\n        a -= 1\n"
+    )
     (tmp_path / "placement/room.py").write_text(engine)
     (tmp_path / "tests/engine/test_room.py").write_text(
-        "from placement.room import fits\n"
+        "from placement.room import counted, fits\n"
         "def test_other(): assert True\n"
         "def test_the_limit_itself_fits(): assert fits(5) and not fits(6)\n"
+        "def test_counting_ends(): counted(10)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(TRIAL)],
@@ -147,6 +151,10 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "placement/room.py:5  < → <= | ",
         "placement/room.py:5  0 → (-1) | ",
         "placement/room.py:5  0 → 1 | ",
+        "placement/room.py:7  a → not (a) | ",
+        "placement/room.py:8  -= → += | tests/engine/test_room.py::test_counting_ends, which does not end",
+        "placement/room.py:8  1 → 0 | tests/engine/test_room.py::test_counting_ends, which does not end",
+        "placement/room.py:8  1 → 2 | ",
         "endless | None",
     ], done.stderr
     assert (tmp_path / "placement/room.py").read_text() == engine

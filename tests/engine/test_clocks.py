@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clusters.engine.clocks import BELIEVED_MS, MOST_ERAS, Era, eras_of, measured, on_our_clock
+from clusters.engine.clocks import Era, eras_of, measured, on_our_clock
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -16,13 +16,13 @@ def shown(at: datetime, skew_ms: int) -> datetime:
     return at + timedelta(milliseconds=skew_ms)
 
 
-@pytest.mark.parametrize("skew_ms", [300_000, -300_000, 2 * HOUR_MS, -2 * HOUR_MS])
+@pytest.mark.parametrize("skew_ms", [2001, -2001, 300_000, -300_000, 2 * HOUR_MS, -2 * HOUR_MS])
 def test_an_instant_is_corrected_by_what_was_measured(skew_ms):
     eras = measured((), skew_ms, NOON - 9 * HOUR)
     assert on_our_clock(eras, shown(NOON - HOUR, skew_ms), NOON) == (NOON - HOUR, True)
 
 
-@pytest.mark.parametrize("skew_ms", [0, 1000, -1000, BELIEVED_MS, -BELIEVED_MS])
+@pytest.mark.parametrize("skew_ms", [0, 1000, -1000, 2000, -2000])
 def test_clocks_that_nearly_agree_are_believed(skew_ms):
     eras = measured((), skew_ms, NOON - 9 * HOUR)
     assert on_our_clock(eras, shown(NOON, skew_ms), NOON) == (shown(NOON, skew_ms), False)
@@ -54,11 +54,33 @@ def test_measurements_of_one_era_are_one_and_the_largest_counts():
     assert eras_of([era.as_json() for era in eras]) == eras
 
 
+@pytest.mark.parametrize(("more", "eras"), [(1500, 1), (-1500, 1), (1501, 2), (-1501, 2)])
+def test_measurements_within_a_second_and_a_half_are_of_one_era(more, eras):
+    assert len(measured((Era(NOON, 60_000),), 60_000 + more, NOON + HOUR)) == eras
+
+
+@pytest.mark.parametrize(("seconds", "corrected"), [(59, 300), (60, 300), (61, 0)])
+def test_a_clock_was_set_up_to_a_minute_before_that_was_measured(seconds, corrected):
+    """What it showed earlier it showed before it was set back."""
+    eras = (Era(NOON - 9 * HOUR, 0), Era(NOON, -300_000))
+    told = shown(NOON - timedelta(seconds=seconds), -300_000)
+    assert on_our_clock(eras, told, NOON + HOUR)[0] - told == timedelta(seconds=corrected)
+
+
+@pytest.mark.parametrize(("seconds", "corrected"), [(59, 300), (60, 300), (61, 0)])
+def test_an_instant_up_to_a_minute_ahead_of_now_is_still_of_the_latest_era(seconds, corrected):
+    """Later ones were shown before, if a clock that was right then could have."""
+    eras = (Era(NOON - 9 * HOUR, 0), Era(NOON - HOUR, -300_000))
+    now = NOON - HOUR
+    told = shown(now + timedelta(seconds=seconds), -300_000)
+    assert on_our_clock(eras, told, now)[0] - told == timedelta(seconds=corrected)
+
+
 def test_a_clock_that_is_set_for_ever_takes_no_more_room():
     eras: tuple[Era, ...] = ()
     for number in range(100):
         eras = measured(eras, number * 10_000, NOON)
-    assert len(eras) == MOST_ERAS
+    assert [era.skew_ms for era in eras] == [number * 10_000 for number in range(92, 100)]
 
 
 @pytest.mark.parametrize("told", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
