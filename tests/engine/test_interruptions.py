@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placement.answers.quotes import Quoter, quote
 from placement.cycle.cycle import decide
-from placement.ranking.interruptions import MOST_TIMES, exposed_seconds, risk_text, slowdown
+from placement.ranking.interruptions import MOST_TIMES, are_interrupted, exposed_seconds, risk_text, slowdown
 from placement.values.decisions import Placement
 from placement.values.model import Runtime
 
@@ -62,6 +62,12 @@ def chosen(clusters, *, strategy="cheapest", **more):
     found = decide(snapshot(clusters, [job(pods(1, 8), strategy=strategy, **more)])).placements[0]
     assert isinstance(found, Placement)
     return found
+
+
+def test_one_flavor_with_interruptions_makes_a_fleet_interrupted():
+    assert are_interrupted(fleet())
+    assert not are_interrupted(fleet(often=0.0))
+    assert not are_interrupted([])
 
 
 @pytest.mark.parametrize("strategy", ["cheapest", "balanced"])
