@@ -1,8 +1,8 @@
 """Changes one token of an engine at a time and runs the tests that should notice: `make mutants COUNT=200 SEED=1`.
 
 Mutants are drawn evenly over the engines' statements and tried on a copy of the tree. Each meets the tests of
-tests/engine that run the mutated statement, the cheapest first, until one fails; survivors meet the laws, then
-tests/rooms. A mutant that exceeds its time or memory counts as caught. Exit status: 0 if at least 95 % are caught.
+tests/engine that run the mutated statement, the cheapest first, until one fails; survivors meet the laws, then those of
+their room. A mutant that exceeds its time or memory counts as caught. Exit status: 0 if at least 95 % are caught.
 """
 
 import argparse
@@ -37,7 +37,8 @@ ENGINES = ("placement", "simulator", "*/engine")
 ENGINE_TESTS = Suite("tests/engine", ("-m", "not law and not oracle"))
 # The oracles are left out: they judge averages over many fleets, and take longer than all other tests of engines together.
 LAWS = Suite("tests/engine", ("-m", "law"))
-ROOM_TESTS = Suite("tests/rooms", ("--reuse-db",))
+# Engines without rooms of their own are tried by the room that runs them.
+ROOM_OF = {"placement": "federation", "simulator": "federation"}
 START_CPU_SECONDS = 60
 """For the import and collection of the tests."""
 LEAST_CPU_SECONDS, TIMES_AS_LONG = 2, 5
@@ -142,8 +143,11 @@ class Bench:
         return done.reported.split("\n")[0] or limit_or_import
 
 
-def survivors(bench: Bench, mutants: Sequence[Mutant]) -> list[Mutant]:
-    left = []
+def survivors(tree: Path, sources: Mapping[str, bytes], suite: Suite, mutants: Sequence[Mutant]) -> list[Mutant]:
+    """Those that no test of the suite catches."""
+    if not mutants:
+        return []
+    bench, left = Bench(tree, suite, watchers(tree, sources, suite)), []
     for number, mutant in enumerate(mutants, start=1):
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         catcher = bench.catcher(mutant)
@@ -152,6 +156,18 @@ def survivors(bench: Bench, mutants: Sequence[Mutant]) -> list[Mutant]:
         print(f"[{bench.suite} {number}/{len(mutants)} {seconds:.1f} s] {mutant}  {fate}", flush=True)
         if not catcher:
             left.append(mutant)
+    return left
+
+
+def survivors_of_rooms(tree: Path, sources: Mapping[str, bytes], mutants: Sequence[Mutant]) -> list[Mutant]:
+    """Those that no test of their own room catches."""
+    by_room: dict[str, list[Mutant]] = defaultdict(list)
+    for mutant in mutants:
+        folder = mutant.file.split("/")[0]
+        by_room[ROOM_OF.get(folder, folder)].append(mutant)
+    left: list[Mutant] = []
+    for room, own in sorted(by_room.items()):
+        left += survivors(tree, sources, Suite(f"tests/rooms/{room}", ("--reuse-db",)), own)
     return left
 
 
@@ -170,7 +186,7 @@ def main() -> int:
     parser.add_argument(
         "--at", metavar="FILE:LINE", action="append", help="all mutants of this line, in place of a draw"
     )
-    parser.add_argument("--engine-tests-only", action="store_true", help="leave out tests/rooms")
+    parser.add_argument("--engine-tests-only", action="store_true", help="leave out the rooms")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that copies and servers are cleared away
     preload()
@@ -182,12 +198,11 @@ def main() -> int:
         if options.at:
             mutants = [one for one in possible if f"{one.file}:{one.mutation.line}" in options.at]
         left = mutants
-        for suite in (ENGINE_TESTS, LAWS) if options.engine_tests_only else (ENGINE_TESTS, LAWS, ROOM_TESTS):
-            if not left:
-                break
-            if suite is ROOM_TESTS:
-                os.environ.update(stack.enter_context(_servers()))
-            left = survivors(Bench(tree, suite, watchers(tree, sources, suite)), left)
+        for suite in (ENGINE_TESTS, LAWS):
+            left = survivors(tree, sources, suite, left)
+        if left and not options.engine_tests_only:
+            os.environ.update(stack.enter_context(_servers()))
+            left = survivors_of_rooms(tree, sources, left)
     return report(mutants, left, seed=options.seed)
 
 
