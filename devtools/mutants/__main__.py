@@ -160,15 +160,20 @@ def survivors(tree: Path, sources: Mapping[str, bytes], suite: Suite, mutants: S
 
 
 def survivors_of_rooms(tree: Path, sources: Mapping[str, bytes], mutants: Sequence[Mutant]) -> list[Mutant]:
-    """Those that no test of their own room catches."""
-    by_room: dict[str, list[Mutant]] = defaultdict(list)
+    """Those that no test of their own room catches. The tests that name the mutated module come first."""
+    by_module: dict[tuple[str, str], list[Mutant]] = defaultdict(list)
     for mutant in mutants:
         folder = mutant.file.split("/")[0]
-        by_room[ROOM_OF.get(folder, folder)].append(mutant)
-    left: list[Mutant] = []
-    for room, own in sorted(by_room.items()):
-        left += survivors(tree, sources, Suite(f"tests/rooms/{room}", ("--reuse-db",)), own)
-    return left
+        module = mutant.file.removesuffix(".py").replace("/", ".")
+        by_module[ROOM_OF.get(folder, folder), module].append(mutant)
+    by_room: dict[str, list[Mutant]] = defaultdict(list)
+    for (room, module), own in sorted(by_module.items()):
+        by_room[room] += survivors(tree, sources, _of_room(room, module), own)
+    return [left for room, own in by_room.items() for left in survivors(tree, sources, _of_room(room), own)]
+
+
+def _of_room(room: str, module: str = "") -> Suite:
+    return Suite(f"tests/rooms/{room}", ("--reuse-db",), module)
 
 
 @contextmanager

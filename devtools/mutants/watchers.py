@@ -25,16 +25,18 @@ MOST_CPU_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A folder of tests; `needs` are pytest's options for all its runs."""
+    """A folder of tests, or only its files that name a module; `needs` are pytest's options for all its runs."""
 
     folder: str
     needs: tuple[str, ...] = ()
+    module: str = ""
 
     def __str__(self) -> str:
-        return " ".join((self.folder, *self.needs))
+        return " ".join((self.folder, *self.needs, *filter(None, [self.module])))
 
     def files(self, tree: Path) -> list[str]:
-        return sorted(str(path.relative_to(tree)) for path in (tree / self.folder).rglob("test_*.py"))
+        found = (tree / self.folder).rglob("test_*.py")
+        return sorted(str(path.relative_to(tree)) for path in found if self.module in path.read_text())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,9 @@ def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers
     if missing:
         print(f"recording which lines {len(missing)} files of {suite} run", flush=True)
         _record(tree, engines, suite, {file: kept[file] for file in missing})
-    # Every later run finds all modules compiled, but for the mutated one.
-    run(tree, ["--collect-only", *suite.needs, *kept], Plugin(), cpu_seconds=MOST_CPU_SECONDS, keeps_bytecode=True)
+    if kept:
+        # Every later run finds all modules compiled, but for the mutated one.
+        run(tree, ["--collect-only", *suite.needs, *kept], Plugin(), cpu_seconds=MOST_CPU_SECONDS, keeps_bytecode=True)
     seconds: dict[str, float] = {}
     tests: dict[tuple[str, int], set[str]] = defaultdict(set)
     for path in kept.values():
@@ -79,7 +82,7 @@ def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers
 
 def _kept_at(tree: Path, engines: Mapping[str, bytes], suite: Suite, file: str) -> Path:
     helpers = sorted(path for path in (tree / "tests").rglob("*.py") if not path.name.startswith("test_"))
-    digest = hashlib.sha256(repr((sys.version_info[:2], suite, file)).encode())
+    digest = hashlib.sha256(repr((sys.version_info[:2], suite.folder, suite.needs, file)).encode())
     for content in (*engines.values(), *(path.read_bytes() for path in helpers), (tree / file).read_bytes()):
         digest.update(hashlib.sha256(content).digest())
     return cache_root() / "mutants" / f"{digest.hexdigest()[:32]}.json"
