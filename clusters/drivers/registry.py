@@ -1,4 +1,4 @@
-"""The kinds of cluster, by the scheme of their server's URL. A new driver is a package of its own and a line here."""
+"""The kinds of cluster, by the scheme of their server's URL. A new driver is a package and a line here."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ ENGINES = ("placement", "simulator", "*/engine")
 ENGINE_TESTS = Suite("tests/engine", ("-m", "not law and not oracle"))
 # The oracles are left out: they judge averages over many fleets, and take longer than all other tests of engines together.
 LAWS = Suite("tests/engine", ("-m", "law"))
-# Engines without rooms of their own are tried by the room that runs them.
+# Engines outside rooms are tried by the room that runs them.
 ROOM_OF = {"placement": "federation", "simulator": "federation"}
 START_CPU_SECONDS = 60
 """For the import and collection of the tests."""

@@ -195,7 +195,7 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def _negate(self, condition: ast.expr) -> None:
-        """Comparisons, `and`, `or` and `not` have operators of their own."""
+        """Comparisons, `and`, `or` and `not` have separate operators."""
         if not isinstance(condition, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Constant):
             start, end = self._start(condition), self._end(condition)
             self._add(start, end, b"not (" + self.source[start:end] + b")")

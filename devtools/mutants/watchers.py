@@ -118,7 +118,7 @@ def _part_of(record: Mapping[str, Any], file: str) -> dict[str, Any]:
 
 
 class Recorder(Plugin):
-    """Measures each test by itself, its fixtures included; reports all as JSON in the end."""
+    """Measures each test separately, its fixtures included; reports all as JSON in the end."""
 
     def __init__(self, tree: Path, engines: Iterable[str]) -> None:
         self._tree = tree

@@ -34,7 +34,7 @@ EVENTS_SHOWN = 200
 PODS_SHOWN = 100
 NOT_LISTS = ("overflow", "reservation")
 HAVE_THEIR_OWN_PLACE = ("name", "strategy", "priority_class")
-"""Simple fields of a spec that the page of a job shows by themselves."""
+"""Simple fields of a spec that the page of a job shows in a line each."""
 """Constraints that are shown separately."""
 
 

@@ -50,7 +50,7 @@ def control_of(field: JobField) -> FieldControl:
         case Whole() | Text():
             return FieldControl(field, field.name, control.label, control.hint)
         case Part():
-            raise LookupError(f"{field.name} has a structure of its own: write its control by hand")
+            raise LookupError(f"{field.name} is structured: write its control by hand")
 
 
 SECTIONS: Mapping[Section, tuple[FieldControl, ...]] = {

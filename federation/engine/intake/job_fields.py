@@ -1,7 +1,7 @@
 """The fields of a job, in one table: reader, normal form, OpenAPI shape, form and job page are made from it.
 
 A new field is an attribute of `spec.JobSpec`, which has its type and its default, and an entry at the same place here. A
-field with a structure of its own (a `Part`) brings its reader and its normal form, and has its shape in `api/shapes.py`.
+structured field (a `Part`) brings its reader and its normal form, and has its shape in `api/shapes.py`.
 """
 
 from collections.abc import Callable, Collection

@@ -32,7 +32,7 @@ GPU_VENDORS = ("nvidia", "amd", "intel", "google")
 
 
 def read_pod_sets(fields: Fields, rules: Rules) -> tuple[PodSet, ...]:
-    """The pod sets, each with a name of its own."""
+    """The pod sets, with unique names."""
     pod_sets = tuple(
         _read_pod_set(item, f"pod_sets[{index}]", fields.faults, rules)
         for index, item in enumerate(fields.array("pod_sets", least=1, most=MAX_POD_SETS))
