@@ -4,12 +4,13 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import Right
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
+_Method = TypeVar("_Method")
 _IDENTITY = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
@@ -162,9 +163,20 @@ class WatchEvent:
     objects: Sequence[NodeSeen | PodSeen | JobSeen | SliceSeen | ClaimSeen]
 
 
+def unguarded(method: _Method) -> _Method:
+    """Marks a method of the port that works without the guard's limit of concurrent calls and its circuit breaker."""
+    method.__unguarded__ = True  # type: ignore[attr-defined]
+    return method
+
+
+def is_unguarded(method: object) -> bool:
+    """Whether the method is marked so."""
+    return getattr(method, "__unguarded__", False)
+
+
 class ClusterDriver(Protocol):
     """The calls that the gateway may make to one cluster. Every method has its own time limit and raises only
-    DriverError.
+    DriverError. The guard (`guard.py`) applies to every method that is not marked `unguarded`.
 
     An instance belongs to one event loop. Close it when done.
     """
@@ -243,23 +255,29 @@ class ClusterDriver(Protocol):
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
         """The end of a pod's log."""
 
+    @unguarded
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes, listed then watched, until cancelled; raises DriverError if the stream cannot be maintained."""
 
+    @unguarded
     def watch_pods(self) -> AsyncIterator[WatchEvent]:
         """All pods of the cluster, ours and foreign."""
 
+    @unguarded
     def watch_jobs(self) -> AsyncIterator[WatchEvent]:
         """All Jobs that carry our install label."""
 
     async def device_classes(self) -> frozenset[str]:
         """The names of the cluster's DeviceClasses; empty if devices cannot be claimed."""
 
+    @unguarded
     def watch_slices(self) -> AsyncIterator[WatchEvent]:
         """All ResourceSlices; none on a cluster that does not serve them. Raises Refused if we may not read them."""
 
+    @unguarded
     def watch_claims(self) -> AsyncIterator[WatchEvent]:
         """All ResourceClaims, ours and foreign; otherwise as `watch_slices`."""
 
+    @unguarded
     async def close(self) -> None:
         """Frees connections and tasks."""

@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from clusters.drivers import Ambiguous, NotThere, Refused, Unreachable, connections
+from clusters.drivers import Ambiguous, NotThere, Refused, Unreachable, guard
 from clusters.drivers.address import ClusterAddress, Credential
-from clusters.drivers.connections import FAILURES_TO_OPEN, GuardedDriver, close_all, driver_for, open_driver, run
+from clusters.drivers.connections import close_all, driver_for, open_driver, run
+from clusters.drivers.guard import FAILURES_TO_OPEN, guarded
 from clusters.drivers.simulated import found_cluster, path_of
 
 
@@ -111,7 +112,7 @@ def test_a_forked_child_has_a_loop_of_its_own():
 def test_at_most_so_many_calls_run_at_once():
     async def body():
         scripted = Scripted()
-        driver = GuardedDriver(scripted, concurrent_calls=8)
+        driver = guarded(scripted, concurrent_calls=8)
         await asyncio.gather(*(driver.version() for _ in range(50)))
         return scripted
 
@@ -122,11 +123,11 @@ def test_at_most_so_many_calls_run_at_once():
 
 def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(monkeypatch):
     clock = [1000.0]
-    monkeypatch.setattr(connections, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(guard, "monotonic", lambda: clock[0])
 
     async def body():
         scripted = Scripted(*[Ambiguous("no answer")] * 100)
-        driver = GuardedDriver(scripted)
+        driver = guarded(scripted)
         for _ in range(FAILURES_TO_OPEN):
             with pytest.raises(Ambiguous):
                 await driver.version()
@@ -150,7 +151,7 @@ def test_a_refusal_is_a_sign_of_life():
     async def body():
         pattern = [Ambiguous("no answer")] * (FAILURES_TO_OPEN - 1) + [NotThere("gone")]
         scripted = Scripted(*pattern * 10)
-        driver = GuardedDriver(scripted)
+        driver = guarded(scripted)
         for expected in pattern * 10:
             with pytest.raises(type(expected)):
                 await driver.version()
@@ -165,7 +166,7 @@ def test_a_cluster_that_hangs_does_not_hold_up_another():
         async def version(self):
             await asyncio.sleep(60)
 
-    bad, good = GuardedDriver(Hanging()), GuardedDriver(Scripted())
+    bad, good = guarded(Hanging()), guarded(Scripted())
 
     def wait():
         with pytest.raises(Ambiguous):

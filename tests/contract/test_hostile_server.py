@@ -12,7 +12,7 @@ import pytest
 
 from clusters.drivers import Ambiguous, DriverError, Refused, Unreachable
 from clusters.drivers.address import ClusterAddress, Credential
-from clusters.drivers.connections import FAILURES_TO_OPEN, GuardedDriver
+from clusters.drivers.guard import FAILURES_TO_OPEN, guarded
 from clusters.drivers.kubernetes import KubernetesDriver, Limits
 from tests.apiserver import api_server
 
@@ -243,7 +243,7 @@ def test_a_cluster_that_fails_again_and_again_is_not_called_for_a_while(api):
     api.answers["/version"] = lambda handler: handler.say(500, {"message": "broken"})
 
     async def go():
-        driver = GuardedDriver(KubernetesDriver(address_of(api), "test", QUICK))
+        driver = guarded(KubernetesDriver(address_of(api), "test", QUICK))
         for _ in range(FAILURES_TO_OPEN):
             with pytest.raises(Ambiguous):
                 await driver.version()
@@ -269,8 +269,8 @@ def test_one_hanging_cluster_of_twenty_does_not_slow_the_others():
             return time.monotonic() - before
 
         async def go():
-            drivers = [GuardedDriver(KubernetesDriver(address_of(good), "test", limits)) for _ in range(19)]
-            hanging = GuardedDriver(KubernetesDriver(address_of(bad), "test", limits))
+            drivers = [guarded(KubernetesDriver(address_of(good), "test", limits)) for _ in range(19)]
+            hanging = guarded(KubernetesDriver(address_of(bad), "test", limits))
             await asyncio.gather(*(timed(driver) for driver in drivers))
             stuck = [asyncio.create_task(timed(hanging)) for _ in range(30)]
             times = [await timed(driver) for driver in drivers for _ in range(5)]
