@@ -36,6 +36,7 @@ from placement.values.model import (
     Snapshot,
     TypicalPod,
 )
+from placement.values.nodes import NodeResources, fleet_node
 
 from .members import (
     PODS_PER_NODE,
@@ -184,8 +185,7 @@ def cluster_of(run: Run, number: int, *, hints: bool) -> FleetCluster:
 
 def node_of(place: int, node: TraceNode) -> FleetNode:
     units = {node.model or "cpu": node.gpus}
-    cpu, memory = node.cpu_milli, node.memory_mib
-    return FleetNode(f"{place:06d}", (), units, units, cpu, memory, PODS_PER_NODE, cpu, memory, PODS_PER_NODE, True)
+    return fleet_node(f"{place:06d}", NodeResources(PODS_PER_NODE, node.cpu_milli, node.memory_mib, units), domain=())
 
 
 POLICIES: dict[str, tuple[int, Callable[[Run], Tally]]] = {

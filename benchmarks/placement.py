@@ -39,6 +39,7 @@ from placement.values.model import (
     Snapshot,
     Topology,
 )
+from placement.values.nodes import NodeResources, fleet_node
 
 CLUSTERS, NODES, GPUS = 100, 100, 8
 MODELS = ("A100-80GB", "H100-80GB", "L40S-48GB", "MI300X-192GB")
@@ -67,10 +68,10 @@ def _cluster(number: int, rng: random.Random) -> FleetCluster:
     ]
     nodes = []
     for n in range(NODES):
-        name, gpus = flavors[n * 2 // NODES].name, {flavors[n * 2 // NODES].name: GPUS}
-        cpu, memory, pods = 192_000, 2_097_152, 110
+        name = flavors[n * 2 // NODES].name
+        total = NodeResources(pods=110, cpu_millicores=192_000, memory_mib=2_097_152, units={name: GPUS})
         domain = (f"zone-{n // 50}", f"block-{n // 50}", f"rack-{n // 10}")
-        nodes.append(FleetNode(f"{name}-{n}", domain, gpus, gpus, cpu, memory, pods, cpu, memory, pods, True))
+        nodes.append(fleet_node(f"{name}-{n}", total, domain=domain))
     return FleetCluster(
         UUID(int=number),
         f"cluster-{number}",

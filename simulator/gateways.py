@@ -37,6 +37,7 @@ from placement.values.model import (
     Snapshot,
     Topology,
 )
+from placement.values.nodes import NodeResources, fleet_node
 
 from .experience import Experience, groups_of, kind_of
 from .members import settle
@@ -243,21 +244,20 @@ class _View:
         machine, shelves = self._known.layout.machines[number], self._known.shelves
         devices = shelves.devices[number, : machine.gpus]
         parts = {machine.flavor: tuple(devices.tolist())} if self.is_divisible and machine.gpus else {}
-        is_down = bool(shelves.is_down[number])
-        return FleetNode(
-            name=machine.name,
+        total = NodeResources(machine.pods, machine.cpu_millicores, machine.memory_mib, {machine.flavor: machine.gpus})
+        used = NodeResources(
+            pods=machine.pods - int(shelves.pods[number]),
+            cpu_millicores=machine.cpu_millicores - int(shelves.cpu[number]),
+            memory_mib=machine.memory_mib - int(shelves.memory[number]),
+            units={machine.flavor: int((devices != WHOLE).sum())},
+        )
+        return fleet_node(
+            machine.name,
+            total,
+            used,
             domain=machine.domain,
-            total={machine.flavor: machine.gpus},
-            free={machine.flavor: int((devices == WHOLE).sum())},
-            cpu_millicores=machine.cpu_millicores,
-            memory_mib=machine.memory_mib,
-            pods=machine.pods,
-            free_cpu_millicores=max(0, int(shelves.cpu[number])),
-            free_memory_mib=max(0, int(shelves.memory[number])),
-            free_pods=max(0, int(shelves.pods[number])),
-            is_usable=not is_down,
-            why_unusable="not ready" if is_down else "",
             clique=machine.clique,
+            why_unusable="not ready" if shelves.is_down[number] else "",
             device_free_milli=parts,
         )
 

@@ -7,6 +7,7 @@ from django.core.management import call_command
 from django.db.backends.base.operations import BaseDatabaseOperations as DatabaseOperations
 from hypothesis import settings
 
+from foundation.caches import reset_all
 from foundation.passwords import GivingWayArgon2PasswordHasher
 from foundation.transactions import retried
 
@@ -51,12 +52,17 @@ def static_files_are_collected():
         yield
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_cached():
+    """A test begins with what a process has just after its start."""
+    reset_all()
+
+
 @pytest.fixture
 def quotes_look_anew(monkeypatch):
-    """The desk that quotes are given from has seen nothing yet, and looks anew each time it is asked."""
+    """The desk that quotes are given from looks anew each time it is asked."""
     from federation.queries import quotes  # noqa: PLC0415 - models can be imported only when Django is set up
 
-    monkeypatch.setattr(quotes, "_desk", quotes._Desk())
     monkeypatch.setattr(quotes, "KEEP_SECONDS", 0.0)
     monkeypatch.setattr(quotes, "REST", 0)
 

@@ -3,7 +3,7 @@
 After several failures in a row, the breaker pauses calls to the cluster. Callers then get Unreachable immediately, so
 they do not wait for its time-outs. After the pause, one call tests the cluster.
 
-The guard has no methods of its own. It wraps every method of the port, and the port says beside a method if it is
+The guard declares no methods. It wraps every method of the port, and the port says beside a method if it is
 `unguarded`.
 """
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as OutOfTime
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -14,16 +14,29 @@ from django.conf import settings
 from clusters.engine.connection import Connection
 from clusters.engine.egress import Server, judge, read_server
 from clusters.engine.sealing import CannotUnseal, KeyRing, Sealed, read_key_ring, unseal
-from clusters.models import Cluster, ClusterCredential
+from clusters.models import Cluster
 from foundation.processes import demand
 
 from .address import ClusterAddress, Credential
 from .port import AuthFailed, Unreachable
+from .registry import kind_of
 
 RESOLVE_SECONDS = 3
 # The system's resolver cannot be interrupted: a slow lookup occupies its own thread, and its caller only until the
 # limit.
 _RESOLVERS = ThreadPoolExecutor(max_workers=8, thread_name_prefix="resolver")
+
+
+class Registration(NamedTuple):
+    """What a driver's address is made from. A cluster without a stored credential has None for its last three."""
+
+    cluster_id: UUID
+    name: str
+    server: str
+    ca_pem: str
+    kind: Literal["token", "certificate"]
+    key_id: str
+    sealed: bytes | None
 
 
 class AddressRefused(Unreachable):
@@ -62,38 +75,52 @@ def address_for(cluster_id: UUID, name: str, connection: Connection) -> ClusterA
     )
 
 
-def address_of(cluster_id: UUID) -> ClusterAddress:
+def registration_of(cluster_id: UUID) -> Registration:
+    """What is stored of a registered cluster's address and credential; Unreachable if it is not registered."""
+    row: tuple[Any, ...] | None = (
+        Cluster.objects.filter(id=cluster_id)
+        .values_list("name", "server", "ca_pem", "credential__kind", "credential__key_id", "credential__sealed")
+        .first()
+    )
+    if row is None:
+        raise Unreachable("the cluster is not registered")
+    name, server, ca_pem, kind, key_id, sealed = row
+    return Registration(cluster_id, name, server, ca_pem, kind, key_id, None if sealed is None else bytes(sealed))
+
+
+def address_of(known: Registration) -> ClusterAddress:
     """The address of a registered cluster, checked now, with its credential unsealed.
 
-    Raises Unreachable (no such cluster, unresolvable, refused address) or AuthFailed (no credential that can be
-    opened).
+    Raises Unreachable (unresolvable, refused address) or AuthFailed (no credential that can be opened).
     """
-    cluster = Cluster.objects.filter(id=cluster_id).first()
-    if cluster is None:
-        raise Unreachable("the cluster is not registered")
-    credential = unsealed_credential(cluster_id)
-    server = read_server(cluster.server)
+    if not kind_of(known.server).has_credential:
+        return ClusterAddress(known.cluster_id, known.name, known.server, "", 0, "", Credential("token", b""))
+    credential = _unsealed(known)
+    server = read_server(known.server)
     return ClusterAddress(
-        cluster_id=cluster.id,
-        name=cluster.name,
+        cluster_id=known.cluster_id,
+        name=known.name,
         server=server.url,
         address=checked_address(server),
         port=server.port,
-        ca_pem=cluster.ca_pem,
+        ca_pem=known.ca_pem,
         credential=credential,
     )
 
 
 def unsealed_credential(cluster_id: UUID) -> Credential:
     """The cluster's credential; AuthFailed if it has none or the key ring cannot open it."""
-    row = ClusterCredential.objects.filter(cluster_id=cluster_id).first()
-    if row is None:
+    return _unsealed(registration_of(cluster_id))
+
+
+def _unsealed(known: Registration) -> Credential:
+    if known.sealed is None:
         raise AuthFailed("no credential is stored")
     try:
-        secret = unseal(key_ring(), cluster_id, Sealed(row.key_id, bytes(row.sealed)))
+        secret = unseal(key_ring(), known.cluster_id, Sealed(known.key_id, known.sealed))
     except CannotUnseal as error:
         raise AuthFailed(f"the stored credential cannot be opened: {error}") from None
-    return Credential(cast("Literal['token', 'certificate']", row.kind), secret)
+    return Credential(known.kind, secret)
 
 
 def key_ring() -> KeyRing:

@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
-from clusters.drivers import AuthFailed, DriverError, IdentityRefused
+from clusters.drivers import AuthFailed, DriverError, IdentityRefused, Unreachable
 from clusters.drivers.registry import kind_of
 from clusters.drivers.resolve import unsealed_credential
 from clusters.engine.connection import Connection, ConnectionFields, Secret, read_authorities, read_secret
@@ -102,7 +102,7 @@ def _new_secret(cluster: Cluster, access: ConnectionFields) -> Secret:
         return read_secret(access)
     try:
         credential = unsealed_credential(cluster.id)
-    except AuthFailed as error:
+    except (AuthFailed, Unreachable) as error:
         raise as_problem(error) from None
     return Secret(credential.kind, credential.secret)
 

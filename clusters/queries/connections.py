@@ -2,31 +2,16 @@
 periodically.
 """
 
-import threading
-from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-from clusters.drivers import ClusterDriver, Unreachable
-from clusters.drivers.address import ClusterAddress, Credential
+from clusters.drivers import ClusterDriver
+from clusters.drivers.address import ClusterAddress
 from clusters.drivers.connections import driver_for
-from clusters.drivers.registry import kind_of
-from clusters.drivers.resolve import address_of
-from clusters.models import Cluster
-from foundation.clock import monotonic
+from clusters.drivers.resolve import address_of, registration_of
+from foundation.caches import cached
 
 LOOK_UP_AGAIN_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    facts: tuple[Any, ...]
-    address: ClusterAddress
-    found_at: float
-
-
-_known: dict[UUID, _Known] = {}
-_lock = threading.Lock()
+MOST_KEPT = 10_000
 
 
 def driver_of(cluster_id: UUID) -> ClusterDriver:
@@ -44,19 +29,7 @@ def address_of_registered(cluster_id: UUID) -> ClusterAddress:
     """The address from which a driver of the cluster is built, for callers that keep their own drivers
     (`connections.open_driver`).
     """
-    facts = (
-        Cluster.objects.filter(id=cluster_id).values_list("server", "ca_pem", "name", "credential__updated_at").first()
-    )
-    if facts is None:
-        raise Unreachable("the cluster is not registered")
-    known = _known.get(cluster_id)
-    if known is not None and known.facts == facts and monotonic() - known.found_at < LOOK_UP_AGAIN_SECONDS:
-        return known.address
-    server, _, name, _ = facts
-    if kind_of(server).has_credential:
-        address = address_of(cluster_id)
-    else:
-        address = ClusterAddress(cluster_id, name, server, "", 0, "", Credential("token", b""))
-    with _lock:
-        _known[cluster_id] = _Known(facts, address, monotonic())
-    return address
+    return _address(registration_of(cluster_id))
+
+
+_address = cached("cluster_id", most=MOST_KEPT, seconds=LOOK_UP_AGAIN_SECONDS)(address_of)

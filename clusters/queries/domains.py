@@ -1,11 +1,12 @@
 """How a cluster's own labels select a topology domain; cached per process until the cluster's inventory changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from uuid import UUID
 
 from clusters.engine.topology import DOMAIN_LABELS, label_of, selector_of
+from foundation.caches import cached_all
 
 from .fleet import ClusterView, NodeView, fleet
 
@@ -63,16 +64,14 @@ class Domains:
         return {path: tuple(selectors) for path, selectors in found.items()}
 
 
-_known: Mapping[UUID, Domains] = {}
-
-
 def domains() -> Mapping[UUID, Domains]:
     """The domains of every registered cluster, by its id; the same objects until the clusters change."""
-    global _known  # noqa: PLW0603 - one per process is the point
-    _known = {
-        view.id: known if (known := _known.get(view.id)) and known.view is view else Domains(view) for view in fleet()
-    }
-    return _known
+    return {known.view.id: known for known in _domains(fleet())}
+
+
+@cached_all("id")
+def _domains(views: Sequence[ClusterView]) -> list[Domains]:
+    return [Domains(view) for view in views]
 
 
 def _path(level: str, node: NodeView) -> Path | None:

@@ -1,12 +1,13 @@
 """The fleet as placement needs it: frozen values, cached per process until a cluster's inventory or state changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
 from clusters.engine.taints import standing
 from clusters.models import Cluster, Flavor, Node
+from foundation.caches import cached_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +68,42 @@ class ClusterView:
     nodes: tuple[NodeView, ...]
 
 
-_views: dict[UUID, tuple[tuple[Any, ...], ClusterView]] = {}
+class _Registered(NamedTuple):
+    """A registered cluster without its inventory. The rows of nodes and flavors are those of `inventory_version`."""
+
+    id: UUID
+    name: str
+    owner_path: str
+    region: str
+    provider: str
+    state: str
+    inventory_version: int
 
 
 def fleet() -> tuple[ClusterView, ...]:
     """Every registered cluster by name and id. One query, plus two if some clusters' inventories have changed."""
-    clusters = list(
+    clusters = (
         Cluster.objects.select_related("owner")
         .only("id", "name", "region", "provider", "health", "wish", "inventory_version", "owner__path")
         .order_by("name", "id")
     )
-    stale = [cluster for cluster in clusters if _views.get(cluster.id, ((),))[0] != _key(cluster)]
-    if stale:
-        _load(stale)
-    for gone in set(_views) - {cluster.id for cluster in clusters}:
-        _views.pop(gone, None)
-    return tuple(_views[cluster.id][1] for cluster in clusters)
+    return tuple(_views([_registered(cluster) for cluster in clusters]))
 
 
-def _key(cluster: Cluster) -> tuple[Any, ...]:
-    return (
-        cluster.inventory_version,
-        cluster.state,
-        cluster.name,
-        cluster.region,
-        cluster.provider,
-        cluster.owner.path,
+def _registered(cluster: Cluster) -> _Registered:
+    return _Registered(
+        id=cluster.id,
+        name=cluster.name,
+        owner_path=cluster.owner.path,
+        region=cluster.region,
+        provider=cluster.provider,
+        state=cluster.state,
+        inventory_version=cluster.inventory_version,
     )
 
 
-def _load(clusters: list[Cluster]) -> None:
+@cached_all("id")
+def _views(clusters: Sequence[_Registered]) -> list[ClusterView]:
     """Reads these clusters' inventories. They may be newer than the versions read before; the next round reads them
     again.
     """
@@ -107,21 +114,10 @@ def _load(clusters: list[Cluster]) -> None:
     nodes: dict[UUID, list[NodeView]] = {cluster_id: [] for cluster_id in ids}
     for node in Node.objects.filter(cluster_id__in=ids).order_by("name").iterator(chunk_size=2000):
         nodes[node.cluster_id].append(_node_view(node, flavors[node.cluster_id]))
-    for cluster in clusters:
-        _views[cluster.id] = (
-            _key(cluster),
-            ClusterView(
-                id=cluster.id,
-                name=cluster.name,
-                owner_path=cluster.owner.path,
-                region=cluster.region,
-                provider=cluster.provider,
-                state=cluster.state,
-                inventory_version=cluster.inventory_version,
-                flavors=flavors[cluster.id],
-                nodes=tuple(nodes[cluster.id]),
-            ),
-        )
+    return [
+        ClusterView(**cluster._asdict(), flavors=flavors[cluster.id], nodes=tuple(nodes[cluster.id]))
+        for cluster in clusters
+    ]
 
 
 def _flavor_view(flavor: Flavor) -> FlavorView:

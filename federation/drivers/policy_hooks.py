@@ -8,6 +8,7 @@ limited.
 
 import asyncio
 import ssl
+import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -35,6 +36,7 @@ from federation.engine.intake.policy_hooks import (
     read_hook_url,
     refusal,
 )
+from foundation.caches import cached
 from foundation.plain_json import encode
 from foundation.strict_json import MalformedJSON, loads
 
@@ -52,9 +54,13 @@ def has_hooks() -> bool:
     return bool(settings.POLICY_URL) or bool(installed_hooks())
 
 
-@lru_cache(maxsize=1)
 def installed_hooks() -> tuple[EntryPoint, ...]:
     """The entry points of this process, by name; searched once."""
+    return _hooks_on(tuple(sys.path))
+
+
+@cached(most=1)
+def _hooks_on(_path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
     return tuple(sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)))
 
 

@@ -14,6 +14,7 @@ from django.db import connection
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.snapshot import load_snapshot, with_times
 from foundation import clock
+from foundation.caches import reset_with
 from foundation.clock import monotonic
 from foundation.plain_json import instant
 from placement.answers.expected_starts import expected_starts
@@ -45,6 +46,11 @@ _fleet_index = FleetIndex()
 """The fleet's arrays, kept between runs; runs never overlap (`run_exclusively`)."""
 
 
+@reset_with
+def _forget() -> None:
+    _pace.next_at = 0.0
+
+
 def expect_starts() -> int:
     """The number of waiting jobs with an expected start, which is written beside the reasons why they wait."""
     began = monotonic()
@@ -59,11 +65,6 @@ def expect_starts() -> int:
     _tell(starts, snapshot)
     _pace.next_at = monotonic() + max(KEEP_SECONDS, REST * (monotonic() - began))
     return len(starts)
-
-
-def look_again() -> None:
-    """Makes the next run compute again, however soon it comes."""
-    _pace.next_at = 0.0
 
 
 def _tell(starts: Mapping[UUID, Start], snapshot: Snapshot) -> None:

@@ -8,16 +8,17 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice, product
+from typing import NamedTuple
 from uuid import UUID
 
 import clusters.queries
 import quotas.queries
-from clusters.queries import ClusterView, NodeView
+from clusters.queries import ClusterView
 from federation.queries.datasets import refuse_unknown_data
-from federation.queries.offered import offered
+from federation.queries.offered import cluster_of, node_of, offered
 from federation.queries.policies import policy_at
 from federation.queries.reservations import reserved_on
-from foundation.clock import monotonic
+from foundation.caches import cached, cached_all
 from foundation.problems import FieldError, NotFound, Problem
 from placement.fleet.amounts import amounts_of, units_per_pod
 from placement.fleet.eligibility import exclusion
@@ -25,7 +26,7 @@ from placement.fleet.fleet import FleetIndex, sees
 from placement.fleet.policies import Policy
 from placement.ranking.feasibility import never_fits
 from placement.values.gpu_names import models_meant, nearest_models
-from placement.values.model import FleetCluster, FleetFlavor, FleetNode, JobRequest
+from placement.values.model import FleetCluster, FleetFlavor, JobRequest
 
 REMEMBER_SECONDS = 1.0
 MOST_REMEMBERED = 10_000
@@ -45,26 +46,16 @@ class QuotaExceededForGood(Problem):
     status, code, title = 422, "quota_exceeded_for_good", "The job exceeds the quota"
 
 
-class _Memory:
-    """The cache of a process: capacities by cluster, and the shapes that can run."""
+class _Asked(NamedTuple):
+    """A job that a tenant asks for, without what makes it one of several alike."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.index = FleetIndex()
-        self.wholes: dict[UUID, tuple[ClusterView, FleetCluster]] = {}
-        self.hopeful: dict[tuple[UUID, str], float] = {}
-
-    def wholes_of(self, fleet: Sequence[ClusterView]) -> list[FleetCluster]:
-        """The clusters with nothing running on them; identical objects until their views change."""
-        known = {view.id: self.wholes.get(view.id) for view in fleet}
-        kept = {
-            view.id: (view, seen[1] if (seen := known[view.id]) and seen[0] is view else _whole(view)) for view in fleet
-        }
-        self.wholes = kept
-        return [whole for _, whole in kept.values()]
+    tenant_id: UUID
+    request: JobRequest
 
 
-_memory = _Memory()
+_NO_ID = UUID(int=0)
+_index = FleetIndex()
+_index_lock = threading.Lock()
 
 
 def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
@@ -73,9 +64,12 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     Raises NotFound for a cluster or a dataset that it names and the tenant does not have (a foreign one looks the
     same), NeverFits with the reason on each cluster, or QuotaExceededForGood with the limit that refuses it.
     """
-    slot = (tenant_id, request.shape)
-    if _memory.hopeful.get(slot, 0.0) > monotonic():
-        return
+    _check_possible(_Asked(tenant_id, replace(request, id=_NO_ID, submitted_at=None, kind="")))
+
+
+@cached("tenant_id", "request.shape", most=MOST_REMEMBERED, seconds=REMEMBER_SECONDS)
+def _check_possible(asked: _Asked) -> None:
+    request = asked.request
     refuse_unknown_data(request)
     request = _on_its_cluster(request)
     fleet = clusters.queries.fleet()
@@ -86,9 +80,6 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
         # the capacity of a newly registered cluster is unknown until it is first observed
         _refuse_misfit(request, fleet, policy)
     _refuse_beyond_limits(request, visible, policy)
-    if len(_memory.hopeful) >= MOST_REMEMBERED:
-        _memory.hopeful.clear()
-    _memory.hopeful[slot] = monotonic() + REMEMBER_SECONDS
 
 
 def refuse_unknown_clusters(request: JobRequest) -> None:
@@ -103,8 +94,16 @@ def refuse_beyond_limits(request: JobRequest, policy: Policy) -> None:
 
 def wholes() -> list[FleetCluster]:
     """Every cluster with nothing running on it."""
-    with _memory.lock:
-        return _memory.wholes_of(clusters.queries.fleet())
+    return _wholes(clusters.queries.fleet())
+
+
+@cached_all("id")
+def _wholes(views: Sequence[ClusterView]) -> list[FleetCluster]:
+    return [cluster_of(view, _flavors(view), map(node_of, view.nodes)) for view in views]
+
+
+def _flavors(view: ClusterView) -> dict[str, FleetFlavor]:
+    return {name: offered(flavor) for name, flavor in view.flavors.items()}
 
 
 def _visible(request: JobRequest) -> list[ClusterView]:
@@ -126,8 +125,8 @@ def _refuse_unknown_clusters(request: JobRequest, views: Sequence[ClusterView]) 
 
 
 def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView], policy: Policy) -> None:
-    with _memory.lock:
-        reasons = never_fits(request, _memory.wholes_of(fleet), _memory.index, policy)
+    with _index_lock:
+        reasons = never_fits(request, _wholes(fleet), _index, policy)
     if reasons is not None:
         errors = [FieldError(f"clusters.{reason.cluster}", reason.code, reason.message) for reason in reasons]
         told = "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:10])
@@ -159,11 +158,9 @@ def _unknown_models(request: JobRequest, fleet: Sequence[ClusterView]) -> list[F
 def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], policy: Policy) -> None:
     options: list[tuple[str, Mapping[str, int]]] = []
     for view in views:
-        flavors = [flavor for seen in view.flavors.values() if not policy.flavor_fault(flavor := offered(seen))]
-        whole = FleetCluster(
-            view.id, view.name, view.owner_path, view.region, view.state, {f.name: f for f in flavors}, ()
-        )
-        is_out = exclusion(request.constraints, whole) or policy.cluster_fault(whole)
+        flavors = [flavor for flavor in _flavors(view).values() if not policy.flavor_fault(flavor)]
+        offer = cluster_of(view, {flavor.name: flavor for flavor in flavors})
+        is_out = exclusion(request.constraints, offer) or policy.cluster_fault(offer)
         found = [] if is_out else _options(request, flavors)
         if len(found) > MOST_OPTIONS_PER_CLUSTER:
             return
@@ -202,34 +199,3 @@ def _options(request: JobRequest, flavors: Sequence[FleetFlavor]) -> list[Mappin
     names = [pod_set.name for pod_set in request.pod_sets]
     combinations = islice(product(*choices), MOST_OPTIONS_PER_CLUSTER + 1)
     return [amounts_of(request, dict(zip(names, chosen, strict=True))) for chosen in combinations]
-
-
-def _whole(view: ClusterView) -> FleetCluster:
-    return FleetCluster(
-        id=view.id,
-        name=view.name,
-        owner_path=view.owner_path,
-        region=view.region,
-        state=view.state,
-        flavors={name: offered(flavor) for name, flavor in view.flavors.items()},
-        nodes=tuple(_whole_node(node) for node in view.nodes),
-    )
-
-
-def _whole_node(node: NodeView) -> FleetNode:
-    return FleetNode(
-        name=node.name,
-        domain=node.domain,
-        clique=node.clique,
-        total=node.devices,
-        free=node.devices,
-        cpu_millicores=node.cpu_millicores,
-        memory_mib=node.memory_mib,
-        pods=node.pods,
-        free_cpu_millicores=node.cpu_millicores,
-        free_memory_mib=node.memory_mib,
-        free_pods=node.pods,
-        is_usable=node.is_usable,
-        why_unusable=node.why_unusable,
-        repels=node.repels,
-    )

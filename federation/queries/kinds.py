@@ -1,18 +1,27 @@
 """The kind of a job's run: computed once per process for jobs of one tenant, name pattern and shape."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from federation.queries.runtimes import runtimes_of
+from foundation.caches import Store
 from placement.ranking.runtimes import Groups, groups_of, name_pattern
 from placement.values.model import Runtime
 
 MOST_KEPT = 200_000
 
-_groups: dict[tuple[UUID, str, str], Groups] = {}
-"""By tenant, pattern of the name and shape: equal shapes have equal pods."""
-_by_kind: dict[str, Groups] = {}
+
+class _Alike(NamedTuple):
+    """What jobs of one kind share. The groups follow from it, because the shape is a digest of the pods too."""
+
+    tenant_id: UUID
+    name_pattern: str
+    shape: str
+
+
+_groups: Store[_Alike, Groups] = Store(MOST_KEPT)
+_by_kind: Store[str, Groups] = Store(MOST_KEPT)
 
 
 def kind_of(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
@@ -20,18 +29,15 @@ def kind_of(tenant_id: UUID, spec: Mapping[str, Any], shape: str) -> str:
     known = known_kind(tenant_id, spec["name"], shape)
     if known is not None:
         return known
-    if len(_groups) > MOST_KEPT:
-        _groups.clear()
-        _by_kind.clear()
     groups = groups_of(tenant_id, spec)
-    _groups[tenant_id, name_pattern(spec["name"]), shape] = groups
-    _by_kind[groups.job] = groups
+    _groups.put(_Alike(tenant_id, name_pattern(spec["name"]), shape), groups)
+    _by_kind.put(groups.job, groups)
     return groups.job
 
 
 def known_kind(tenant_id: UUID, name: str, shape: str) -> str | None:
     """The kind, if it was computed before."""
-    found = _groups.get((tenant_id, name_pattern(name), shape))
+    found = _groups.get(_Alike(tenant_id, name_pattern(name), shape))
     return None if found is None else found.job
 
 

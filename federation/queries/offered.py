@@ -1,7 +1,27 @@
-"""Converts a flavor of the room `clusters` to placement's value."""
+"""Converts what the clusters offer to placement's values."""
 
-from clusters.queries import FlavorView
-from placement.values.model import FleetFlavor
+from collections.abc import Iterable, Mapping
+
+from clusters.engine.health import FRESH, OPEN_STATES, Freshness
+from clusters.queries import ClusterView, FlavorView, NodeView
+from placement.values.model import FleetCluster, FleetFlavor, FleetNode
+from placement.values.nodes import NodeResources, fleet_node
+
+
+def cluster_of(
+    view: ClusterView, flavors: Mapping[str, FleetFlavor], nodes: Iterable[FleetNode] = (), seen: Freshness = FRESH
+) -> FleetCluster:
+    """The cluster with these flavors and nodes."""
+    return FleetCluster(
+        id=view.id,
+        name=view.name,
+        owner_path=view.owner_path,
+        region=view.region,
+        state="stale" if seen.is_stale and view.state in OPEN_STATES else view.state,
+        minutes_unseen=seen.minutes,
+        flavors=flavors,
+        nodes=tuple(nodes),
+    )
 
 
 def offered(flavor: FlavorView) -> FleetFlavor:
@@ -16,3 +36,21 @@ def offered(flavor: FlavorView) -> FleetFlavor:
         slice_hosts=flavor.slice_hosts,
         unplaceable=flavor.unplaceable,
     )
+
+
+def node_of(view: NodeView, *used: NodeResources, why_not: str = "") -> FleetNode:
+    """The node with what is free beside these uses. `why_not` makes a usable node unusable."""
+    return fleet_node(
+        view.name,
+        NodeResources(view.pods, view.cpu_millicores, view.memory_mib, view.devices),
+        *used,
+        domain=view.domain,
+        clique=view.clique,
+        why_unusable=view.why_unusable or why_not,
+        repels=view.repels,
+    )
+
+
+def foreign_use(view: NodeView) -> NodeResources:
+    """What foreign pods use of the node."""
+    return NodeResources(view.foreign_pods, view.foreign_cpu_millicores, view.foreign_memory_mib, view.foreign_devices)

@@ -4,9 +4,10 @@ Of a queue longer than a cycle's depth, the cycle reads the heads by tenant and 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -19,7 +20,7 @@ from federation.engine.retries import INTERRUPTIONS, pause_seconds
 from federation.models import Attempt, Job
 from federation.queries.datasets import with_data
 from federation.queries.kinds import kind_of, runtimes_of_kinds
-from foundation.clock import monotonic
+from foundation.caches import cached, cached_all
 from foundation.problems import RateLimited
 from placement.cycle.heads import heads
 from placement.cycle.ordering import by_response_ratio
@@ -32,25 +33,25 @@ QUEUE_DEPTH = 20_000
 REFUSED_FOR = timedelta(minutes=10)
 """How long a job avoids a cluster whose API server has refused it permanently."""
 MOST_REQUESTS_KEPT = 200_000
+MOST_TENANTS_COUNTED = 200_000
 COUNTED_FOR_SECONDS = 1.0
 """How long a process caches the number of a tenant's waiting jobs: jobs that arrive meanwhile may exceed the bound."""
 RETRY_SECONDS = 30
 
-_requests: dict[UUID, JobRequest] = {}
+
+class _Waiting(NamedTuple):
+    """A waiting job, with a digest of all that its request is made from."""
+
+    id: UUID
+    digest: int
 
 
 def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     """At most `depth` waiting jobs, in order. Each process parses a job's request once."""
-    ids = _first(depth)
-    if len(_requests) > MOST_REQUESTS_KEPT:
-        _requests.clear()
-    missing = [job_id for job_id in ids if job_id not in _requests]
-    if missing:
-        _requests.update(_read_requests(missing))
-    refusals = _refusals(now, ids)
-    queue = with_data(
-        [_kept_from(_requests[job_id], refusals.get(job_id, ())) for job_id in ids if job_id in _requests]
-    )
+    waiting = _first(depth)
+    refusals = _refusals(now, [job.id for job in waiting])
+    requests = [request for request in _requests(waiting) if request is not None]
+    queue = with_data([_kept_from(request, refusals.get(request.id, ())) for request in requests])
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, times_of(queue), now)
     return queue
@@ -61,21 +62,10 @@ def times_of(queue: Iterable[JobRequest]) -> Mapping[str, Runtime]:
     return runtimes_of_kinds({request.kind for request in queue})
 
 
-_counted: dict[UUID, tuple[float, int]] = {}
-"""By tenant, when its waiting jobs were counted, and their number."""
-
-
 def refuse_when_full(tenant: Tenant, more: int = 1) -> None:
     """Returns if `more` further jobs of the tenant may wait; else raises RateLimited `queue_full`."""
-    most, at = settings.MOST_QUEUED, monotonic()
-    counted_at, waiting = _counted.get(tenant.id, (float("-inf"), 0))
-    if at - counted_at > COUNTED_FOR_SECONDS:
-        if len(_counted) > MOST_REQUESTS_KEPT:
-            _counted.clear()
-        # Counts no further than the bound, with only the index of waiting jobs.
-        waiting = Job.objects.filter(state=JobState.QUEUED, tenant_id=tenant.id)[: most + 1].count()
-        _counted[tenant.id] = at, waiting
-    if waiting + more > most:
+    most = settings.MOST_QUEUED
+    if _count(_Bound(tenant.id, most)) + more > most:
         raise RateLimited(
             f"{tenant.path} can have at most {most} waiting jobs. Submit more when some have started.",
             code="queue_full",
@@ -83,51 +73,77 @@ def refuse_when_full(tenant: Tenant, more: int = 1) -> None:
         )
 
 
-WAITING = """
+class _Bound(NamedTuple):
+    tenant_id: UUID
+    most: int
+
+
+@cached("tenant_id", most=MOST_TENANTS_COUNTED, seconds=COUNTED_FOR_SECONDS)
+def _count(bound: _Bound) -> int:
+    """The number of the tenant's waiting jobs, counted only just beyond the bound, with only their index."""
+    return Job.objects.filter(state=JobState.QUEUED, tenant_id=bound.tenant_id)[: bound.most + 1].count()
+
+
+_JOBS = "federation_job AS job JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id"
+_READ = "job.tenant_id, tenant.path, job.shape, job.created_at, job.spec"
+"""All that a request is made from, beside the job's id."""
+FIRST = f"""
+SELECT job.id, hash_record_extended(ROW({_READ}), 0) FROM {_JOBS}
+ WHERE job.state = 'queued' ORDER BY job.priority DESC, job.id LIMIT %s
+"""
+COUNTS = """
 SELECT tenant_id, shape, count(*) FROM federation_job WHERE state = 'queued' GROUP BY tenant_id, shape
 """
-HEADS = """
-SELECT head.id FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
-       LATERAL (SELECT job.id, job.priority FROM federation_job AS job
+HEADS = f"""
+SELECT head.id, head.digest FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
+       LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest FROM {_JOBS}
                  WHERE job.state = 'queued' AND job.tenant_id = wanted.tenant_id AND job.shape = wanted.shape
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
  ORDER BY head.priority DESC, head.id
 """
+REQUESTS = f"SELECT job.id, {_READ}::text FROM {_JOBS} WHERE job.id = ANY(%s)"
 
 
-def _first(depth: int) -> list[UUID]:
-    """Ids of all waiting jobs by priority and age, or of the heads of every tenant's queue if there are too many."""
-    rows = Job.objects.filter(state=JobState.QUEUED).order_by("-priority", "id")
-    ids = list(rows.values_list("id", flat=True)[: depth + 1])
-    if len(ids) <= depth:
-        return ids
+def _first(depth: int) -> list[_Waiting]:
+    """All waiting jobs by priority and age, or the heads of every tenant's queue if there are too many."""
     with connection.cursor() as cursor:
-        cursor.execute(WAITING)
-        waiting: dict[UUID, dict[str, int]] = defaultdict(dict)
-        for tenant_id, shape, count in cursor.fetchall():
-            waiting[tenant_id][shape] = count
-        chosen = heads(depth, waiting)
-        wanted = [(tenant, shape, most) for tenant, shapes in chosen.items() for shape, most in shapes.items() if most]
-        cursor.execute(HEADS, [[row[column] for row in wanted] for column in range(3)])
-        return [row[0] for row in cursor.fetchall()]
-
-
-QUEUED = """
-SELECT job.id, job.tenant_id, tenant.path, job.spec::text, job.shape, job.created_at
-  FROM federation_job AS job
-  JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
- WHERE job.id = ANY(%s)
-"""
-
-
-def _read_requests(job_ids: list[UUID]) -> Iterator[tuple[UUID, JobRequest]]:
-    with connection.cursor() as cursor:
-        cursor.execute(QUEUED, [job_ids])
+        cursor.execute(FIRST, [depth + 1])
         rows = cursor.fetchall()
-    for job_id, tenant_id, path, text, shape, created_at in rows:
-        spec = msgspec.json.decode(text)
-        kind = kind_of(tenant_id, spec, shape)
-        yield job_id, request_of(spec, job_id=job_id, tenant_path=path, shape=shape, submitted_at=created_at, kind=kind)
+        if len(rows) > depth:
+            cursor.execute(COUNTS)
+            waiting: dict[UUID, dict[str, int]] = defaultdict(dict)
+            for tenant_id, shape, count in cursor.fetchall():
+                waiting[tenant_id][shape] = count
+            chosen = heads(depth, waiting)
+            wanted = [
+                (tenant, shape, most) for tenant, shapes in chosen.items() for shape, most in shapes.items() if most
+            ]
+            cursor.execute(HEADS, [[row[column] for row in wanted] for column in range(3)])
+            rows = cursor.fetchall()
+    return [_Waiting(*row) for row in rows]
+
+
+@cached_all("id", most=MOST_REQUESTS_KEPT)
+def _requests(waiting: Sequence[_Waiting]) -> list[JobRequest | None]:
+    """The requests; None for a job that has been deleted meanwhile."""
+    with connection.cursor() as cursor:
+        cursor.execute(REQUESTS, [[job.id for job in waiting]])
+        found = {row[0]: _request(*row) for row in cursor.fetchall()}
+    return [found.get(job.id) for job in waiting]
+
+
+def _request(
+    job_id: UUID, tenant_id: UUID, tenant_path: str, shape: str, created_at: datetime, text: str
+) -> JobRequest:
+    spec = msgspec.json.decode(text)
+    return request_of(
+        spec,
+        job_id=job_id,
+        tenant_path=tenant_path,
+        shape=shape,
+        submitted_at=created_at,
+        kind=kind_of(tenant_id, spec, shape),
+    )
 
 
 NEVER_BEGUN = frozenset({ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, ReasonCode.CREATE_FAILED})

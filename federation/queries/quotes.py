@@ -22,6 +22,7 @@ from federation.queries.runtimes import runtimes_of
 from federation.queries.snapshot import load_fleet, load_limits, with_times
 from federation.queries.submissions import read_shape, read_submission
 from foundation import clock
+from foundation.caches import reset_with
 from foundation.ids import new_id
 from placement.answers.quotes import Capacity, Quote, Quoter, capacity
 from placement.fleet.fleet import FleetIndex
@@ -76,6 +77,10 @@ class _Desk:
             quoter = self._fresh()
             return capacity(job, quoter.snapshot, self.index)
 
+    def forget(self) -> None:
+        """Makes the next answer load again."""
+        self._quoter = None
+
     def _fresh(self) -> Quoter:
         kept = min(MOST_KEPT_SECONDS, max(KEEP_SECONDS, REST * self._spent_seconds))
         began = clock.monotonic()
@@ -100,6 +105,7 @@ class _Desk:
 
 
 _desk = _Desk()
+reset_with(_desk.forget)
 
 
 def quote_of(actor: Actor, body: object) -> JobQuote:

@@ -12,6 +12,7 @@ from django.db import connection
 from federation.engine.lifecycle import AttemptState
 from federation.models import Job
 from federation.queries.kinds import kind_of, known_kind, runtimes_of_kinds
+from foundation.caches import reset_with
 from foundation.clock import monotonic
 from placement.ranking.runtimes import best_known, expected_end
 from placement.values.model import Release
@@ -49,6 +50,11 @@ class _Memory:
 _memory = _Memory()
 
 
+@reset_with
+def _forget() -> None:
+    _memory.until = 0.0
+
+
 def load_releases(now: datetime) -> tuple[Release, ...]:
     """The expected releases, as far as they are known; at most a few seconds old."""
     began = monotonic()
@@ -57,11 +63,6 @@ def load_releases(now: datetime) -> tuple[Release, ...]:
         spent = monotonic() - began
         _memory.until = began + spent + max(KEEP_SECONDS, REST * spent)
     return tuple(one for one in _memory.releases if one.at > now)
-
-
-def forget_releases() -> None:
-    """Makes the next call load again."""
-    _memory.until = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,30 @@
 """Learned run times: read by key, never by scanning attempts."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job, RunGroup
-from foundation.clock import monotonic
+from foundation.caches import cached_all
 from placement.ranking.runtimes import Groups, Histories, RunHistory, best_known, groups_of, predict
 from placement.values.model import Runtime
 
 FRESH_SECONDS = 30.0
+"""One run more or less hardly changes a prediction."""
 MOST_KEPT = 50_000
-
-_predicted: dict[str, tuple[float, Runtime | None]] = {}
-"""By kind, with the end of its cache time. One run more or less hardly changes a prediction."""
 
 
 def runtimes_of(kinds: Collection[Groups]) -> dict[str, Runtime]:
     """The run times of these kinds of jobs, by the narrowest group's key; one query for those not
     looked up recently.
     """
-    now = monotonic()
-    if len(_predicted) > MOST_KEPT:
-        _predicted.clear()
-    stale = {groups for groups in kinds if (known := _predicted.get(groups.job)) is None or known[0] < now}
-    if stale:
-        histories = _histories({key for groups in stale for key in groups})
-        _predicted.update({groups.job: (now + FRESH_SECONDS, predict(groups, histories)) for groups in stale})
-    found = ((groups.job, _predicted[groups.job][1]) for groups in kinds)
-    return {kind: runtime for kind, runtime in found if runtime is not None}
+    kinds = list(kinds)
+    found = zip(kinds, _predicted(kinds), strict=True)
+    return {groups.job: runtime for groups, runtime in found if runtime is not None}
+
+
+@cached_all("job", most=MOST_KEPT, seconds=FRESH_SECONDS)
+def _predicted(kinds: Sequence[Groups]) -> list[Runtime | None]:
+    histories = _histories({key for groups in kinds for key in groups})
+    return [predict(groups, histories) for groups in kinds]
 
 
 def runtime_of_job(job: Job) -> Runtime | None:

@@ -7,11 +7,11 @@ engine's arrays for them cost nothing.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from django.conf import settings
@@ -21,42 +21,31 @@ import billing.queries
 import clusters.queries
 import quotas.queries
 from billing.queries import PriceView
-from clusters.engine.health import FRESH, OPEN_STATES, Freshness
-from clusters.queries.fleet import ClusterView, NodeView
+from clusters.engine.health import FRESH, Freshness
+from clusters.queries.fleet import ClusterView
 from federation.models import LIVE_ATTEMPT_STATES
-from federation.queries.offered import offered
+from federation.queries.offered import cluster_of, foreign_use, node_of, offered
 from federation.queries.policies import load_policies
 from federation.queries.queue import load_queue, times_of
 from federation.queries.releases import load_releases
 from federation.queries.reservations import load_reservations
+from foundation.caches import cached_all
 from placement.ranking.interruptions import are_interrupted
 from placement.values.model import (
     FleetCluster,
     FleetFlavor,
-    FleetNode,
     LimitState,
     PriceChange,
     Snapshot,
 )
+from placement.values.nodes import NO_RESOURCES, NodeResources
 
 SPOT = "spot"
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What our own pods use of one node: pods, millicores, MiB, and units by flavor."""
-
-    pods: int
-    cpu_millicores: int
-    memory_mib: int
-    units: Mapping[str, int]
-
-
 Dated: TypeAlias = tuple[PriceView | None, tuple[tuple[datetime, PriceView], ...]]
 """A flavor's current price, and the announced ones, the earliest first."""
-NO_PRICE: Dated = (None, ())
-NOTHING_TAKEN = Taken(0, 0, 0, {})
-Use = Mapping[str, Taken]
+Use = Mapping[str, NodeResources]
 """By node name."""
 
 
@@ -103,41 +92,55 @@ def load_limits() -> tuple[LimitState, ...]:
     )
 
 
-_built: dict[UUID, tuple[tuple[ClusterView, Use, object, Freshness], FleetCluster]] = {}
+class _ClusterState(NamedTuple):
+    """All that a cluster's value depends on."""
+
+    view: ClusterView
+    use: Use
+    prices: Mapping[str, Dated]
+    """By flavor."""
+    seen: Freshness
+    usual_interruptions: Decimal
+    """Per hour, of spot nodes that have no rate."""
+
+    @property
+    def id(self) -> UUID:
+        """The cluster's."""
+        return self.view.id
 
 
 def load_fleet(now: datetime) -> tuple[FleetCluster, ...]:
     """Every registered cluster with its free capacity."""
     book, announced = billing.queries.price_book(now), billing.queries.announced_prices(now)
-    prices = {key: (book.get(key), announced.get(key, ())) for key in book.keys() | announced.keys()}
     taken = _taken()
     fresh = clusters.queries.fleet_freshness(now)
-    views = clusters.queries.fleet()
-    return tuple(_cluster(view, taken.get(view.id, {}), prices, fresh.get(view.id, FRESH)) for view in views)
+    states = [
+        _ClusterState(
+            view=view,
+            use=taken.get(view.id, {}),
+            prices={name: (book.get((view.id, name)), announced.get((view.id, name), ())) for name in view.flavors},
+            seen=fresh.get(view.id, FRESH),
+            usual_interruptions=settings.SPOT_INTERRUPTIONS_PER_HOUR,
+        )
+        for view in clusters.queries.fleet()
+    ]
+    return tuple(_clusters(states))
 
 
-def _cluster(view: ClusterView, use: Use, prices: Mapping[tuple[UUID, str], Dated], fresh: Freshness) -> FleetCluster:
-    own_prices = {name: prices.get((view.id, name), NO_PRICE) for name in view.flavors}
-    known = _built.get(view.id)
-    if known is not None and known[0][0] is view and known[0][1:] == (use, own_prices, fresh):
-        return known[1]
-    built = FleetCluster(
-        id=view.id,
-        name=view.name,
-        owner_path=view.owner_path,
-        region=view.region,
-        state="stale" if fresh.is_stale and view.state in OPEN_STATES else view.state,
-        minutes_unseen=fresh.minutes,
-        flavors={name: _flavor(view, name, own_prices) for name in view.flavors},
-        nodes=tuple(_node(node, use.get(node.name, NOTHING_TAKEN)) for node in view.nodes),
-    )
-    _built[view.id] = ((view, use, own_prices, fresh), built)
-    return built
+@cached_all("id")
+def _clusters(states: Sequence[_ClusterState]) -> list[FleetCluster]:
+    return [_cluster(state) for state in states]
 
 
-def _flavor(view: ClusterView, name: str, prices: Mapping[str, Dated]) -> FleetFlavor:
-    flavor, (price, _) = view.flavors[name], prices[name]
-    stand_in = _stand_in(view, name)
+def _cluster(state: _ClusterState) -> FleetCluster:
+    view, use = state.view, state.use
+    nodes = (node_of(node, foreign_use(node), use.get(node.name, NO_RESOURCES)) for node in view.nodes)
+    return cluster_of(view, {name: _flavor(state, name) for name in view.flavors}, nodes, state.seen)
+
+
+def _flavor(state: _ClusterState, name: str) -> FleetFlavor:
+    flavor, prices, (price, _) = state.view.flavors[name], state.prices, state.prices[name]
+    stand_in = _stand_in(state.view, name)
     instants = {at for own in (name, stand_in) if own for at, _ in prices[own][1]}
     unit, cpu, memory, guest_cpu, guest_memory = _asked(price, prices[stand_in][0] if stand_in else None)
     return replace(
@@ -148,7 +151,7 @@ def _flavor(view: ClusterView, name: str, prices: Mapping[str, Dated]) -> FleetF
         memory_price=memory,
         guest_cpu_price=guest_cpu,
         guest_memory_price=guest_memory,
-        interruptions_per_hour=_interruptions(flavor.capacity_type, price),
+        interruptions_per_hour=_interruptions(flavor.capacity_type, price, state.usual_interruptions),
         price_changes=tuple(
             PriceChange(at, *_asked(_at(prices[name], at), _at(prices[stand_in], at) if stand_in else None))
             for at in sorted(instants)
@@ -156,11 +159,11 @@ def _flavor(view: ClusterView, name: str, prices: Mapping[str, Dated]) -> FleetF
     )
 
 
-def _interruptions(capacity_type: str, price: PriceView | None) -> float:
+def _interruptions(capacity_type: str, price: PriceView | None, usual: Decimal) -> float:
     if capacity_type != SPOT:
         return 0.0
     known = None if price is None else price.interruptions_per_hour
-    return float(settings.SPOT_INTERRUPTIONS_PER_HOUR if known is None else known)
+    return float(usual if known is None else known)
 
 
 def _asked(price: PriceView | None, stand_in: PriceView | None) -> tuple[Decimal | None, ...]:
@@ -185,28 +188,6 @@ def _stand_in(view: ClusterView, name: str) -> str:
     host = view.flavors[name]
     alike = (n for n, f in view.flavors.items() if not f.gpu_model and f.capacity_type == host.capacity_type)
     return min(alike, default="") if host.gpu_model else ""
-
-
-def _node(node: NodeView, taken: Taken) -> FleetNode:
-    return FleetNode(
-        name=node.name,
-        domain=node.domain,
-        total=node.devices,
-        free={
-            name: max(0, units - node.foreign_devices.get(name, 0) - taken.units.get(name, 0))
-            for name, units in node.devices.items()
-        },
-        cpu_millicores=node.cpu_millicores,
-        memory_mib=node.memory_mib,
-        pods=node.pods,
-        free_cpu_millicores=max(0, node.cpu_millicores - node.foreign_cpu_millicores - taken.cpu_millicores),
-        free_memory_mib=max(0, node.memory_mib - node.foreign_memory_mib - taken.memory_mib),
-        free_pods=max(0, node.pods - node.foreign_pods - taken.pods),
-        is_usable=node.is_usable,
-        why_unusable=node.why_unusable,
-        repels=node.repels,
-        clique=node.clique,
-    )
 
 
 # An ended pod has freed its place; so has one that is gone without a seen end.
@@ -256,8 +237,8 @@ class _Sum:
         self.cpu_millicores += cpu_millicores
         self.memory_mib += memory_mib
 
-    def taken(self) -> Taken:
-        return Taken(self.pods, self.cpu_millicores, self.memory_mib, dict(self.units))
+    def taken(self) -> NodeResources:
+        return NodeResources(self.pods, self.cpu_millicores, self.memory_mib, dict(self.units))
 
 
 def _taken() -> Mapping[UUID, Use]:

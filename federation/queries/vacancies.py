@@ -13,6 +13,7 @@ import clusters.queries
 from clusters.queries import NodeView
 from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.offered import foreign_use, node_of
 from federation.queries.reservations import load_reservations, visible_reservations
 from federation.queries.snapshot import load_fleet
 from foundation.problems import FieldError
@@ -107,26 +108,7 @@ def _occupations(now: datetime) -> Iterable[Occupation]:
 
 
 def _vacant(cluster_id: UUID, nodes: Sequence[NodeView], why: Mapping[tuple[UUID, str], str]) -> tuple[FleetNode, ...]:
-    return tuple(_vacant_node(node, why.get((cluster_id, node.name), "")) for node in nodes)
-
-
-def _vacant_node(node: NodeView, why_not: str) -> FleetNode:
-    return FleetNode(
-        name=node.name,
-        domain=node.domain,
-        clique=node.clique,
-        total=node.devices,
-        free={name: max(0, units - node.foreign_devices.get(name, 0)) for name, units in node.devices.items()},
-        cpu_millicores=node.cpu_millicores,
-        memory_mib=node.memory_mib,
-        pods=node.pods,
-        free_cpu_millicores=max(0, node.cpu_millicores - node.foreign_cpu_millicores),
-        free_memory_mib=max(0, node.memory_mib - node.foreign_memory_mib),
-        free_pods=max(0, node.pods - node.foreign_pods),
-        is_usable=node.is_usable and not why_not,
-        why_unusable=node.why_unusable or why_not,
-        repels=node.repels,
-    )
+    return tuple(node_of(node, foreign_use(node), why_not=why.get((cluster_id, node.name), "")) for node in nodes)
 
 
 def _reserved_text(one: AdvanceReservation, now: datetime) -> str:

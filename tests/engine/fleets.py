@@ -1,6 +1,7 @@
 """Small fleets and jobs for tests of the engine."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -18,6 +19,7 @@ from placement.values.model import (
     Snapshot,
     Topology,
 )
+from placement.values.nodes import NodeResources, fleet_node
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 H100 = "H100-80GB"
@@ -56,18 +58,16 @@ def node(
     flavors = of if isinstance(of, list) else [of]
     totals = total if isinstance(total, list) else [total]
     frees = totals if free is None else free if isinstance(free, list) else [free]
-    defaults = {"free_cpu_millicores": cpu, "free_memory_mib": memory, "free_pods": pods, "is_usable": True}
-    return FleetNode(
-        name=name,
+    units = {one.name: total for one, total in zip(flavors, totals, strict=True)}
+    taken = {one.name: total - free for one, total, free in zip(flavors, totals, frees, strict=True)}
+    built = fleet_node(
+        name,
+        NodeResources(pods, cpu, memory, units),
+        NodeResources(units=taken),
         domain=domain,
-        total={one.name: units for one, units in zip(flavors, totals, strict=True)},
-        free={one.name: units for one, units in zip(flavors, frees, strict=True)},
-        cpu_millicores=cpu,
-        memory_mib=memory,
-        pods=pods,
         clique=clique,
-        **(defaults | more),
     )
+    return replace(built, **more)
 
 
 def cluster(number, nodes: Iterable[FleetNode], flavors: Sequence[FleetFlavor], **more) -> FleetCluster:

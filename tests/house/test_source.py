@@ -156,3 +156,15 @@ def test_an_import_inside_a_function_has_a_reason():
         ]
         hidden += [f"{name(path)}:{node.lineno}" for node in inner if "noqa: PLC0415 - " not in lines[node.lineno - 1]]
     assert not hidden, f"import at the top, or state the reason: {hidden}"
+
+
+def test_every_node_that_placement_sees_is_built_by_one_function():
+    strays = [
+        f"{name(path)}:{node.lineno}"
+        for path in files(EVERYTHING)
+        for node in nodes(path, ast.Call)
+        if isinstance(node.func, ast.Name) and node.func.id == "FleetNode" and name(path) != "placement/values/nodes.py"
+    ]
+    assert not strays, (
+        f"call placement.values.nodes.fleet_node, so that a new field of a node is set in one place: {strays}"
+    )

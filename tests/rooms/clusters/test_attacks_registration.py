@@ -16,7 +16,7 @@ from django.conf import settings
 from django.core.management import call_command
 
 from clusters.drivers import NodeSeen, Unreachable, connections
-from clusters.drivers.resolve import address_of
+from clusters.drivers.resolve import address_of, registration_of
 from clusters.engine.inventory import ForeignUse
 from clusters.models import Cluster, ClusterCredential, Node
 from clusters.operations import record_inventory
@@ -536,4 +536,4 @@ def test_attack_71_after_rekeying_the_old_key_is_dead(register, api, settings, c
     settings.KEY_RING = old_only
     connections.close_all()
     with pytest.raises(Exception, match="no longer in the key ring"):
-        address_of(cluster_id)
+        address_of(registration_of(cluster_id))

@@ -15,9 +15,10 @@ from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, JobEvent, RunGroup
 from federation.operations import run_scheduling_cycle
 from federation.operations.endings import Ending, end_attempts
-from federation.queries import feasibility, releases, runtimes
+from federation.queries import releases
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
+from foundation.caches import reset_all
 from placement.answers.recording import decisions_text, snapshot_of, snapshot_text
 from placement.cycle.cycle import decide
 from tenancy.queries import SYSTEM
@@ -34,8 +35,6 @@ FAST = {"H100-80GB": 2.5, "A100-80GB": 1}
 @pytest.fixture(autouse=True)
 def fleet():
     """North has A100s at 1 near the data, south H100s at 2 far from it."""
-    feasibility._memory.hopeful.clear()
-    runtimes._predicted.clear()
     make_tenant(TENANT)
     for name, region, model, price in (("north", "eu-1", "A100-80GB", "1"), ("south", "us-1", "H100-80GB", "2")):
         cluster = make_cluster("acme", name, region=region)
@@ -217,7 +216,7 @@ def test_run_times_are_learned_and_told_in_terms_of_the_slowest_model(call):
         begun = clock.now() - timedelta(seconds=1000)
         Attempt.objects.filter(id=attempt.id).update(state="running", started_at=begun)
         assert end_attempts([Ending(attempt.id, AttemptState.SUCCEEDED, "done")]) == 1
-        runtimes._predicted.clear()
+        reset_all()
 
     fast = wanted(data=[], throughput=FAST, estimated_seconds=None)
     ended(fast)
@@ -234,7 +233,7 @@ def test_what_runs_on_a_faster_model_is_expected_to_end_sooner(call):
     at = clock.now()
     run_scheduling_cycle()
     Attempt.objects.update(started_at=at)
-    releases.forget_releases()
+    reset_all()
     [coming] = releases.load_releases(at)
     assert coming.at == at + timedelta(hours=4)
 

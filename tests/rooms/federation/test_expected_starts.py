@@ -8,20 +8,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from federation.models import Attempt, Job, RemoteObject
-from federation.operations import expect_starts, expected_starts, run_scheduling_cycle
-from federation.queries import queue as queue_queries
+from federation.operations import expect_starts, run_scheduling_cycle
 from federation.queries import releases
+from foundation.caches import reset_all
 from foundation.clock import now
 from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_node, make_user, submit
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    """Each test begins with nothing remembered and looks ahead at once."""
-    releases.forget_releases()
-    expected_starts.look_again()
 
 
 @pytest.fixture
@@ -40,8 +33,7 @@ def spec(name="train", gpus=8, **more):
 
 
 def cycle():
-    releases.forget_releases()
-    expected_starts.look_again()
+    reset_all()
     run_scheduling_cycle()
     expect_starts()
 
@@ -85,12 +77,12 @@ def test_releases_are_where_pods_were_seen_and_when_runs_should_end(user):
         cluster_id=attempt.cluster_id, remote_object=attempt.remote_objects.get(), index=0, place=0,
     )  # fmt: skip
     Attempt.objects.filter(id=attempt.id).update(state="running", started_at=now() - timedelta(seconds=3000))
-    releases.forget_releases()
+    reset_all()
     (seen,) = releases.load_releases(now())
     assert seen.nodes == {"elsewhere": 1}
     assert 590 < (seen.at - now()).total_seconds() <= 600
     Attempt.objects.filter(id=attempt.id).update(state="unknown")
-    releases.forget_releases()
+    reset_all()
     assert releases.load_releases(now()) == ()
     assert RemoteObject.objects.count() == 1
 
@@ -101,12 +93,11 @@ def test_a_round_without_anybody_out_of_patience_asks_nothing_about_what_runs(us
     cycle()
     waiting = submit(actor_for(user), spec())
     run_scheduling_cycle()
-    releases.forget_releases()
+    reset_all()
     with CaptureQueriesContext(connection) as patient:
         run_scheduling_cycle()
     assert not any("assumed_nodes" in sql and "estimated_seconds" in sql for sql in statements(patient))
     Job.objects.filter(id=waiting.id).update(created_at=now() - timedelta(hours=1))
-    queue_queries._requests.clear()
     with CaptureQueriesContext(connection) as impatient:
         run_scheduling_cycle()
     assert any("assumed_nodes" in sql and "estimated_seconds" in sql for sql in statements(impatient))

@@ -4,10 +4,10 @@ import pytest
 
 from federation.models import Job
 from federation.operations import cycle, run_scheduling_cycle, submit_jobs
-from federation.queries import queue
 from federation.queries.queue import load_queue
 from foundation import clock
 from foundation.api import problem_body
+from foundation.caches import reset_all
 from foundation.problems import RateLimited
 from tests.builders import (
     actor_for,
@@ -23,13 +23,6 @@ from tests.builders import (
 )
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def nothing_counted():
-    queue._counted.clear()
-    yield
-    queue._counted.clear()
 
 
 @pytest.fixture
@@ -90,7 +83,7 @@ def test_of_a_long_queue_all_that_was_asked_for_is_looked_at(actor):
 def test_a_tenant_with_too_many_jobs_waiting_is_told_to_wait(actor, settings):
     settings.MOST_QUEUED = 5
     statuses = [item["status"] for item in flood(actor, 8)]
-    queue._counted.clear()
+    reset_all()
 
     assert statuses == [201] * 5 + [429] * 3
     with pytest.raises(RateLimited) as refused:

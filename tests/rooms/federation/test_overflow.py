@@ -8,7 +8,6 @@ import time_machine
 
 from federation.models import Attempt, Job
 from federation.operations import cycle, run_scheduling_cycle
-from federation.queries import feasibility
 from foundation import clock
 from tests.builders import bearer, bind, make_cluster, make_flavor, make_limit, make_node, make_spec, make_tenant
 from tests.builders import make_user as new_user
@@ -24,7 +23,6 @@ TIERS = [
 
 @pytest.fixture(autouse=True)
 def fleet():
-    feasibility._memory.hopeful.clear()
     for name, region in (("home", "on-site"), ("near", "eu-1"), ("far", "us-1")):
         cluster = make_cluster("acme", name, region=region)
         make_flavor(cluster)

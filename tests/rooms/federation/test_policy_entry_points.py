@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from federation.drivers import policy_hooks
 from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
 from federation.operations import submit_job
+from foundation.caches import reset_all
 from foundation.problems import Invalid
 from tenancy.models import AuditEntry
 from tenancy.queries import actor_for
@@ -43,10 +43,9 @@ def install(tmp_path, monkeypatch):
             about.mkdir()
             (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
             (about / "entry_points.txt").write_text(f"[switchyard.policies]\n{name} = {name}:review\n")
-        policy_hooks.installed_hooks.cache_clear()
+        reset_all()
 
     yield install
-    policy_hooks.installed_hooks.cache_clear()
     for name in NAMES:
         sys.modules.pop(name, None)
 

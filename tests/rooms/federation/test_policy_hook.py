@@ -12,7 +12,6 @@ from federation.drivers import policy_hooks
 from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
 from federation.operations import submit_job, submit_jobs
-from federation.queries import feasibility
 from federation.queries.quotes import quote_of, quote_of_draft
 from foundation.api import problem_body
 from foundation.problems import Invalid, NotFound, PermissionDenied
@@ -28,14 +27,6 @@ HUGE = 65 * 1024
 
 def show(job):
     return {"id": str(job.id), "name": job.name}
-
-
-@pytest.fixture(autouse=True)
-def nothing_remembered():
-    feasibility._memory.hopeful.clear()
-    policy_hooks.installed_hooks.cache_clear()
-    yield
-    policy_hooks.installed_hooks.cache_clear()
 
 
 @pytest.fixture

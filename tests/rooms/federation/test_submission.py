@@ -23,11 +23,6 @@ def show(job):
     return {"id": str(job.id), "name": job.name}
 
 
-@pytest.fixture(autouse=True)
-def nothing_remembered():
-    feasibility._memory.hopeful.clear()
-
-
 @pytest.fixture
 def actor():
     user = make_user()
