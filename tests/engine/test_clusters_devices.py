@@ -2,7 +2,15 @@
 
 import pytest
 
-from clusters.engine.devices import SHARED_SLICE, SLICES_ON_DEMAND, UNKNOWN_PARTS, UNKNOWN_PROFILE, UNKNOWN_SHARES
+from clusters.engine.devices import (
+    SHARED_SLICE,
+    SLICES_ON_DEMAND,
+    UNKNOWN_PARTS,
+    UNKNOWN_PROFILE,
+    UNKNOWN_SHARES,
+    Device,
+    announced,
+)
 from clusters.engine.flavors import FlavorOffer, flavors_of, key_of, unify
 from clusters.engine.inventory import node_record
 from clusters.engine.topology import domain_of, label_of, selector_of
@@ -153,3 +161,9 @@ def test_an_instance_type_that_tells_a_generation_does_not_keep_cpu_nodes_out():
     gaudi = offers({"node.kubernetes.io/instance-type": "dl1.24xlarge"}, **{"habana.ai/gaudi": "8"})
     flavors, _ = unify([*gaudi, *offers({"node.kubernetes.io/instance-type": "m7i.large"})])
     assert flavors["cpu"].node_selector == {}
+
+
+def test_a_device_that_is_announced_is_asked_for_by_its_resource_alone():
+    ((found, units),) = announced({}, {"nvidia.com/gpu": "2"})
+    assert found == Device("nvidia", "unknown", "", 0, "nvidia.com/gpu", (), "", 1, "shared", "", 1, "", "", "")
+    assert units == 2

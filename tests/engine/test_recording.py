@@ -118,3 +118,10 @@ def test_what_has_no_recorded_form_is_an_error_of_ours():
 
 def test_decimals_keep_their_trailing_zeros():
     assert recording.plain(Decimal("1.500")) == "1.500"
+
+
+def test_the_formats_of_recordings_are_named_for_whoever_reads_them_later():
+    recorded = json.loads(snapshot_text(snapshot([], [])))
+    assert (recorded["format"], recorded["version"]) == ("switchyard/snapshot", 1)
+    told = json.loads(decisions_text(decide(snapshot([], []))))
+    assert (told["format"], told["version"]) == ("switchyard/decisions", 1)

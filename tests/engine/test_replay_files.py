@@ -12,7 +12,7 @@ from simulator.figures import Curve, percentile
 from simulator.figures import distribution as spread_of
 from simulator.fleetfile import read_fleet
 from simulator.traces import COLUMNS, Shaping, own_row, read_trace
-from simulator.values import ReplayError
+from simulator.values import Machine, ReplayError
 
 OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n"
 PHILLY = "job_id,num_gpu,submit_time,duration\n"
@@ -117,6 +117,7 @@ def test_a_fleet_file_means_what_it_says():
     assert [machine.domain[2] for machine in plan.machines] == ["r1", "r1", "r2", "", ""]
     assert [machine.flavor for machine in plan.machines] == ["A100"] * 3 + ["A100-spot", "cpu"]
     assert plan.machines[0].cpu_millicores == 96_500
+    assert plan.machines[4] == Machine("c-00000", "cpu", "", 0, 16_000, 65_536, ("", "", ""), "", 110, "on_demand")
     assert (plan.machines[3].capacity_type, plan.machines[3].pods) == ("spot", 20)
     assert plan.prices == {"A100": Decimal("2.50"), "A100-spot": Decimal(1)}
     assert [(change.at, change.flavor) for change in plan.price_changes] == [(3600.0, "A100-spot"), (7200.0, "A100")]

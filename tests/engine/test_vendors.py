@@ -110,3 +110,19 @@ def test_the_spec_keeps_the_vendor_and_refuses_others():
 
 def test_tpu_pools_are_not_taken_for_nvlink_cliques():
     assert "cloud.google.com/gke-nodepool" not in LABELS["clique"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (wants(), "has no GPU of nvidia; to use those of amd, google, name the vendor or model"),
+        (wants(models=("H100-80GB", "A100-80GB")), "has no H100-80GB or A100-80GB"),
+        (wants(vendor="intel"), "has no intel GPU"),
+        (wants(mig="1g.10gb", models=("H100-80GB",)), "has no MIG slice 1g.10gb of H100-80GB"),
+    ],
+)
+def test_what_a_cluster_lacks_is_told_by_what_was_named(asked, message):
+    mixed = cluster(1, [node("a", MI300X), node("t", TPU)], [MI300X, TPU])
+    (wait,) = decide(snapshot([mixed], [job(asked)])).waits
+    (reason,) = wait.per_cluster
+    assert (reason.code, reason.message) == ("no_such_model", message)

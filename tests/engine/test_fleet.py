@@ -1,0 +1,39 @@
+"""What is computed of a fleet once, for all jobs."""
+
+import pytest
+
+from placement.fleet.fleet import FleetIndex
+
+from .fleets import A100, H100, cluster, flavor, node
+
+
+def by_flavor(fleet, values):
+    return {pool.flavor.name: float(value) for pool, value in zip(fleet.pools, values, strict=True)}
+
+
+def test_a_pools_part_of_its_cluster_is_by_gpus_and_of_cores_only_where_there_are_none():
+    whole, cut, shared, cores = (
+        flavor(name="whole"),
+        flavor(sharing="mig:1g.10gb", name="cut"),
+        flavor(A100, sharing="timeslice:4", name="shared"),
+        flavor("", name="cores"),
+    )
+    nodes = [node("w", whole, 4), node("m", cut, 7), node("s", shared, 12), node("c", cores, 0, cpu=64_000)]
+    other = [node("a", flavor("", name="small"), 0, cpu=16_000), node("b", flavor("", name="large"), 0, cpu=48_000)]
+    fleet = FleetIndex().fleet(
+        [
+            cluster(1, nodes, [whole, cut, shared, cores]),
+            cluster(2, other, [flavor("", name="small"), flavor("", name="large")]),
+        ]
+    )
+    assert by_flavor(fleet, fleet.part_of_cluster) == {
+        "whole": 0.5, "cut": pytest.approx(0.125), "shared": 0.375, "cores": 0, "small": 0.25, "large": 0.75,
+    }  # fmt: skip
+
+
+def test_the_free_share_of_a_pool_is_of_its_units_or_of_its_cores():
+    gpus, cores = flavor(H100, name="gpus"), flavor("", name="cores")
+    nodes = [node("g", gpus, 8, 2), node("c", cores, 0, cpu=64_000, free_cpu_millicores=48_000)]
+    fleet = FleetIndex().fleet([cluster(1, nodes, [gpus, cores])])
+    assert by_flavor(fleet, fleet.free_share) == {"gpus": 0.25, "cores": 0.75}
+    assert by_flavor(fleet, fleet.size) == {"gpus": 8, "cores": 64_000}
