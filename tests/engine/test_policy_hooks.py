@@ -1,10 +1,18 @@
-"""Hooks' URLs and tokens, read from the environment."""
+"""Hooks' URLs and tokens, read from the environment, and their answers."""
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from config import environment
-from federation.engine.intake.policy_hooks import check_token, read_hook_url
+from federation.engine.intake.policy_hooks import (
+    HookFailed,
+    PolicyRefused,
+    PolicyUnavailable,
+    check_token,
+    read_answer,
+    read_hook_url,
+    refusal,
+)
 from tests.apiserver import make_certificate
 
 
@@ -74,3 +82,43 @@ def test_authorities_are_taken_as_they_are(monkeypatch):
     pem, _ = make_certificate("a")
     monkeypatch.setenv("SWITCHYARD_POLICY_CA", pem)
     assert environment.checked("SWITCHYARD_POLICY_CA", "", environment.check_authorities) == pem.strip()
+
+
+@pytest.mark.parametrize(
+    ("answer", "changes"),
+    [
+        ({"allow": True}, {}),
+        ({"allow": True, "message": "fine", "changes": None}, {}),
+        ({"allow": True, "changes": {"name": "other"}}, {"name": "other"}),
+    ],
+)
+def test_an_answer_allows_and_may_change(answer, changes):
+    assert read_answer(answer) == changes
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ([], "not an object"),
+        ({}, "no `allow`"),
+        ({"allow": 1}, "no `allow`"),
+        ({"allow": "true"}, "no `allow`"),
+        ({"allow": True, "more": 1}, "fields besides"),
+        ({"allow": True, "changes": []}, "`changes` is not an object"),
+    ],
+)
+def test_what_is_no_answer_fails(answer, told):
+    with pytest.raises(HookFailed, match=told):
+        read_answer(answer)
+
+
+def test_a_refusal_counts_whatever_else_the_answer_holds():
+    with pytest.raises(PolicyRefused) as caught:
+        read_answer({"allow": False, "message": "too\nlarge ", "more": 1})
+    assert (caught.value.status, caught.value.code, caught.value.detail) == (422, "policy_refused", "too large")
+
+
+def test_a_refusal_says_at_most_300_characters():
+    assert refusal("\t".join("x" * 400)).detail == "x " * 150
+    assert refusal(7).detail == refusal("").detail
+    assert (PolicyUnavailable().status, PolicyUnavailable().code) == (503, "policy_unavailable")
