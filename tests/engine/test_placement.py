@@ -285,3 +285,14 @@ def test_cpu_and_memory_are_kept_too():
     busy = node("busy", of, free_cpu_millicores=2000)
     wait = only_wait(decide(snapshot([cluster(1, [busy], [of])], [job(pods(gpus=1, cpu=4000))])))
     assert "at most 2 cores and 1024 GiB are free there" in wait.message
+
+
+def test_a_shape_that_lacks_room_together_tells_nothing_of_one_that_lacks_it_alone():
+    """Both want the same devices; the first has room for each of its pod sets, the second for neither."""
+    of = flavor()
+    fleet = [cluster(1, [node("n", of, cpu=8000)], [of])]
+    pairs = [job(pods(1, 1, cpu=cpu, name="a"), pods(1, 1, cpu=cpu, name="b")) for cpu in (5000, 9000)]
+    together, alone = decide(snapshot(fleet, pairs)).waits
+    assert together.per_cluster[0].message == "has room for each pod set alone, but not for all together"
+    assert alone.per_cluster == only_wait(decide(snapshot(fleet, pairs[1:]))).per_cluster
+    assert alone.per_cluster != together.per_cluster
