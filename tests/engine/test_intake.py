@@ -8,7 +8,8 @@ import pytest
 from clusters.engine.gpu_share import gpu_per_unit
 from federation.engine.intake.reading import MAX_FAULTS, Faults, Fields, Refused, child
 from federation.engine.intake.reservation_reading import read_reservation
-from federation.engine.intake.work_reading import read_data, read_throughput
+from federation.engine.intake.spec import Rules
+from federation.engine.intake.work import read_data, read_throughput
 from federation.engine.stuck import is_stuck
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -85,7 +86,7 @@ def test_a_cluster_among_the_constraints_is_the_one():
 
 def read_alone(read, value):
     faults = Faults()
-    found = read(Fields(value, "", faults, frozenset({"data", "throughput"})))
+    found = read(Fields(value, "", faults, frozenset({"data", "throughput"})), Rules())
     faults.refuse_if_any()
     return found
 

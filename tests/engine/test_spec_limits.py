@@ -2,8 +2,9 @@
 
 import pytest
 
+from federation.engine.intake.normal_form import encode, spec_json
 from federation.engine.intake.reading import Refused
-from federation.engine.intake.spec import Rules, encode, spec_json
+from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from tests.builders import make_spec
 
