@@ -144,6 +144,8 @@ def test_a_policy_is_read_as_it_is_written():
         ({"weights": {"pack": {"price": 1}}}, "weights.pack.price", "wrong_type"),
         ({"weights": {"pack": {"price": "NaN"}}}, "weights.pack.price", "bad_format"),
         ({"weights": {"pack": {"price": "1e3"}}}, "weights.pack.price", "bad_format"),
+        ({"weights": {"pack": {"price": "1" * 16}}}, "weights.pack.price", "bad_format"),
+        ({"weights": {"pack": {"price": "1" * 17}}}, "weights.pack.price", "too_long"),
         ({"weights": {"pack": {"price": "-1"}}}, "weights.pack.price", "out_of_range"),
         ({"weights": {"pack": {"free": "10.001"}}}, "weights.pack.free", "out_of_range"),
     ],
