@@ -97,3 +97,16 @@ def test_what_is_granted_now_was_never_refused_for_good(asked, book):
             assert for_good is None
         if for_good is not None:
             assert for_good[0].asked > for_good[0].cap
+
+
+def test_what_is_larger_than_every_limit_is_refused_for_each_cluster_and_what_fits_one_is_not():
+    small = Limit(UUID(int=1), "a", "gpu", ("north",), nominal=4, cap=4, held=0)
+    large = Limit(UUID(int=2), "a", "gpu", ("south",), nominal=8, cap=8, held=8)
+    options = [("north", {"gpu": 6}), ("south", {"gpu": 6})]
+    assert never_fits("a/b", options, [small, large]) is None
+    refusals = never_fits("a/b", [(name, {"gpu": 9}) for name, _ in options], [small, large])
+    assert [(one.limit_id, one.cap, one.held, one.asked) for one in refusals] == [
+        (small.id, 4, 0, 9),
+        (large.id, 8, 8, 9),
+    ]
+    assert never_fits("a/b", [], [small, large]) is None

@@ -229,3 +229,8 @@ def test_charts_hold_no_markup_of_names_and_survive_nothing():
     ):
         assert "<script" not in chart
         assert "nan" not in chart.lower()
+
+
+def test_an_alias_in_a_fleet_file_is_refused_where_it_is_used_twice():
+    twice = FLEET.replace('price: "2.50"', "price: &p 1").replace("spot: true, price: 1", "spot: true, price: *p")
+    assert "aliases are not supported" in complaint(read_fleet, "f", twice)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from clusters.engine.taints import Standing, standing
+from clusters.engine.taints import Standing, standing, tolerations_for
 from placement.cycle.cycle import decide
 from placement.ranking.feasibility import never_fits
 
@@ -40,6 +40,25 @@ def stands(*taints, vendor="nvidia", bought="on_demand"):
 )  # fmt: skip
 def test_a_taint_closes_a_node_to_those_who_do_not_tolerate_it(found, expected):
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("vendor", "bought", "keys"),
+    [
+        ("nvidia", "on_demand", ["nvidia.com/gpu", "sku", "accelerator"]),
+        ("amd", "", ["amd.com/gpu", "sku", "accelerator"]),
+        ("google", "", ["google.com/tpu"]),
+        ("intel", "", ["gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi"]),
+        ("", "reserved", ["switchyard.dev/capacity-type"]),
+        ("", "spot", ["cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible", "cloud.google.com/gke-provisioning",
+                      "kubernetes.azure.com/scalesetpriority", "karpenter.sh/capacity-type",
+                      "eks.amazonaws.com/capacityType", "switchyard.dev/capacity-type"]),
+        ("", "", []),
+    ],
+)  # fmt: skip
+def test_pods_tolerate_what_their_devices_and_capacity_are_known_by(vendor, bought, keys):
+    expected = [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+    assert list(tolerations_for(vendor, bought)) == expected
 
 
 def test_a_node_of_two_vendors_stays_open_to_the_one_that_tolerates():
