@@ -1,12 +1,11 @@
 """The calls to a cluster for attempts, and the meaning of its answers. Asynchronous, without a database.
 
-Each function returns one outcome per attempt, and never raises because of what a cluster does.
+Each function returns one outcome per attempt. Only `create_all` raises, if another cluster answered.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from uuid import UUID
+from contextlib import suppress
 
 from clusters.drivers import (
     AlreadyExists,
@@ -31,7 +30,16 @@ from federation.queries.claimed_attempts import ClaimedAttempt, ClaimedObject
 from placement.values.reason_codes import ReasonCode
 
 from .endings import OBJECT_DELETED, REFUSED
-from .evidence import Standing, pods_of, require_same_cluster, standing_of, started_pods
+from .evidence import (
+    Standing,
+    object_named,
+    pods_of,
+    require_same_cluster,
+    standing_of,
+    started_pods,
+    unended_pods,
+)
+from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
 
 CALLS_SECONDS = 18.0
 MOST_DIGITS = 9
@@ -55,92 +63,17 @@ MOST_TIMES_THROTTLED = 16
 """For a cluster that asks the gateway to wait, this is about six minutes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
-    """All objects of the attempt exist, suspended; `uids` by row id."""
-
-    attempt_id: UUID
-    uids: Mapping[int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """All objects of the attempt are unsuspended."""
-
-    attempt_id: UUID
-    cluster: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """All gates of the attempt's pods are open."""
-
-    attempt_id: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class Ordering:
-    """Some of its pods do not exist yet: check again."""
-
-    attempt_id: UUID
-    tries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stopping:
-    """Deletion was accepted; its objects are not gone yet. `pods` are the pods before the deletion, so that their runs
-    are known even if no observer watches now.
-    """
-
-    attempt_id: UUID
-    pods: Sequence[PodSeen] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """The attempt has ended in `state`."""
-
-    attempt_id: UUID
-    state: AttemptState
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
-    """The attempt cannot continue there: its objects are removed first, and only then it ends with `stop_reason`."""
-
-    attempt_id: UUID
-    stop_reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Underway:
-    """It was recalled because it did not seem to start, but these pods show that it has started."""
-
-    attempt_id: UUID
-    stop_reason: str
-    pods: Sequence[PodSeen]
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The cluster did not answer, or its answer was inconclusive: visit again."""
-
-    attempt_id: UUID
-    error: DriverError
-
-
-Outcome = Created | Released | Ordered | Ordering | Stopping | Stopped | Withdrawn | Underway | Failed
 Call = Callable[[ClusterDriver, ClaimedAttempt], Awaitable[Outcome]]
 
 
 def create_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
     """Creates every object of every attempt, suspended. After repeated failures an attempt is given up: nothing of it
-    can run.
+    can run. Raises DriverError if another cluster answers: what it created must not be started there.
     """
-    return _each(driver, attempts, _create_or_give_up)
+    outcomes = _each(driver, attempts, _create_or_give_up)
+    if any(isinstance(outcome, Created) for outcome in outcomes):
+        run(require_same_cluster(driver, attempts[0].cluster_identity), timeout_seconds=CALLS_SECONDS)
+    return outcomes
 
 
 def release_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
@@ -342,6 +275,8 @@ async def _stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
         pods = await _last_look(driver, attempt) if attempt.may_have_run else ()
         if not await _delete_objects(driver, attempt):
             return Stopping(attempt.id, pods)
+        if attempt.may_have_run and attempt.stop_reason != ReasonCode.CANCELLED and await _has_pods(driver, attempt):
+            return Stopping(attempt.id, pods)
     if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
         return _abandoned(attempt, attempt.stop_reason, attempt.stop_message)
     state = ENDS_BY_STOP.get(attempt.stop_reason, AttemptState.PREEMPTED)
@@ -374,22 +309,32 @@ async def _unstuck(driver: ClusterDriver, attempt: ClaimedAttempt) -> list[PodSe
     return [] if any(is_stuck(pod.phase, pod.reason) for pod in found) else found
 
 
+async def _its(driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject) -> JobSeen | None:
+    seen = await object_named(driver, attempt.namespace, item.name, item.uid)
+    return seen if seen is not None and seen.labels.get(LABEL_ATTEMPT) == str(attempt.id) else None
+
+
 async def _delete_objects(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
-    """Whether nothing of the attempt exists any more. Objects that are not ours are never deleted."""
-    gone, missing = True, False
-    for item in attempt.objects:
-        try:
-            seen = await driver.get_job(attempt.namespace, item.name)
-            if item.uid not in ("", seen.uid) or seen.labels.get(LABEL_ATTEMPT) != str(attempt.id):
-                continue
-            gone = False
-            if not seen.is_terminating:
-                await driver.delete_job(attempt.namespace, item.name, seen.uid)
-        except (NotThere, Stale):
-            missing = True
-    if missing:
+    """Whether nothing of the attempt exists any more. Objects that are not ours are never deleted, nor are those of a
+    run that has succeeded meanwhile, unless it is cancelled: an observer reports its end.
+    """
+    found = [seen for item in attempt.objects if (seen := await _its(driver, attempt, item))]
+    if len(found) < len(attempt.objects):
         await require_same_cluster(driver, attempt.cluster_identity)
-    return gone
+    has_succeeded = len(found) == len(attempt.objects) and all(seen.outcome == "succeeded" for seen in found)
+    if has_succeeded and attempt.stop_reason != ReasonCode.CANCELLED:
+        return False
+    for seen in found:
+        if not seen.is_terminating:
+            with suppress(NotThere, Stale):
+                await driver.delete_job(attempt.namespace, seen.name, seen.uid)
+    return not found
+
+
+async def _has_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
+    """Whether a pod of the deleted objects has not ended."""
+    left = [await unended_pods(driver, attempt.namespace, item.name, item.uid) for item in attempt.objects]
+    return any(left)
 
 
 def _abandoned(attempt: ClaimedAttempt, reason: str, message: str) -> Stopped:

@@ -19,6 +19,7 @@ from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.stuck import PATIENCE, is_stuck
 from federation.locks import lock_attempts, lock_with_jobs
 from federation.models import Attempt, Job, PodRun
+from federation.queries.standstill import open_standstill
 from foundation.transactions import retried
 from placement.values.reason_codes import ReasonCode
 
@@ -46,7 +47,9 @@ def sweep() -> None:
 
 
 def lose_sight() -> int:
-    """The number of attempts that are now `unknown`: they may run on clusters that have been silent for too long."""
+    """The number of attempts that are now `unknown`: they may run on clusters that have been silent for too long.
+    Attempts that were never released are abandoned, except in a standstill.
+    """
     lost_since = Now() - timedelta(seconds=settings.CLUSTER_LOST_SECONDS)
     silent = list(Cluster.objects.filter(silent_since__lt=lost_since).values_list("id", "name"))
     return sum(_lose(cluster_id, name) for cluster_id, name in silent)
@@ -59,7 +62,8 @@ def _lose(cluster_id: UUID, name: str) -> int:
         silent = Attempt.objects.filter(cluster_id=cluster_id, cluster__silent_since__isnull=False)
         here = silent.filter(state__in=[*NEVER_RELEASED, *MAY_RUN])
         attempts = lock_with_jobs(here.values_list("id", flat=True)).values()
-        waiting = [one.id for one in attempts if one.state in NEVER_RELEASED]
+        # A restored database may have forgotten their release: only the comparison with the cluster can tell.
+        waiting = [] if open_standstill() else [one.id for one in attempts if one.state in NEVER_RELEASED]
         lost = transitions.lose_sight(
             [one for one in attempts if one.state in MAY_RUN],
             f"Cluster {name} does not answer. The job is held: it may still be running there.",

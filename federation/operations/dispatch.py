@@ -41,24 +41,10 @@ from foundation.turns import Turn, endless_turn
 from placement.values.reason_codes import ReasonCode
 
 from . import figures, transitions
-from .calls import (
-    Created,
-    Failed,
-    Ordered,
-    Ordering,
-    Outcome,
-    Released,
-    Stopped,
-    Stopping,
-    Underway,
-    Withdrawn,
-    create_all,
-    order_all,
-    release_all,
-    stop_all,
-)
+from .calls import create_all, order_all, release_all, stop_all
 from .endings import REFUSED, end_attempts
 from .observation import Observations, record_observations
+from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
 from .rounds import Brought, Rounds
 from .transitions import Ending
 

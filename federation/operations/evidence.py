@@ -7,7 +7,9 @@ deleted for such a reason, the gateway requests the object itself by its uid, an
 from collections.abc import Sequence
 from enum import StrEnum
 
-from clusters.drivers import Ambiguous, ClusterDriver, NotThere, PodSeen
+from clusters.drivers import Ambiguous, ClusterDriver, JobSeen, NotThere, PodSeen
+
+_ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class Standing(StrEnum):
@@ -25,14 +27,22 @@ async def standing_of(driver: ClusterDriver, identity: str, namespace: str, name
     """The state of the object with this uid. Raises DriverError if the cluster does not answer, or
     another one answers.
     """
-    try:
-        seen = await driver.get_job(namespace, name)
-    except NotThere:
-        seen = None
-    if seen is not None and seen.uid == uid:
+    seen = await object_named(driver, namespace, name, uid)
+    if seen is not None:
         return Standing.SUSPENDED if seen.suspended else Standing.RELEASED
     await require_same_cluster(driver, identity)
     return Standing.GONE
+
+
+async def object_named(driver: ClusterDriver, namespace: str, name: str, uid: str) -> JobSeen | None:
+    """The object, if the cluster at the address has it, with this uid unless that is empty. None is no evidence
+    before `require_same_cluster`.
+    """
+    try:
+        seen = await driver.get_job(namespace, name)
+    except NotThere:
+        return None
+    return seen if uid in ("", seen.uid) else None
 
 
 async def require_same_cluster(driver: ClusterDriver, identity: str) -> None:
@@ -49,3 +59,10 @@ async def pods_of(driver: ClusterDriver, namespace: str, name: str, uid: str) ->
 async def started_pods(driver: ClusterDriver, namespace: str, name: str, uid: str) -> Sequence[PodSeen]:
     """The started pods of the Job with this uid. Raises DriverError if they cannot be read."""
     return [pod for pod in await pods_of(driver, namespace, name, uid) if pod.started_at is not None]
+
+
+async def unended_pods(driver: ClusterDriver, namespace: str, name: str, uid: str) -> Sequence[PodSeen]:
+    """The pods of the Job with this uid that have not ended; they may outlive a Job that others delete. Raises
+    DriverError if they cannot be read.
+    """
+    return [pod for pod in await pods_of(driver, namespace, name, uid) if pod.phase not in _ENDED]

@@ -20,7 +20,6 @@ import clusters.operations
 from clusters.drivers import JobSeen, PodSeen
 from clusters.engine.clocks import eras_of
 from federation.engine.lifecycle import AttemptState
-from federation.engine.retries import Cause
 from federation.engine.sightings import (
     TOLD,
     WRONG_JOB,
@@ -34,6 +33,7 @@ from federation.engine.sightings import (
 )
 from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, PodRun, RemoteObject
+from federation.queries.claimed_attempts import UNRELEASED
 from foundation import clock
 from foundation.rows import as_parameters, columns_of, insertion
 from foundation.transactions import retried
@@ -302,8 +302,8 @@ class Vanished:
 
     endings: Sequence[Ending]
     broken: Sequence[UUID]
-    """Attempts with further objects: these are stopped first, and the attempt ends when all are confirmed to be
-    gone."""
+    """Attempts that dispatch ends, when it has confirmed that nothing of them is left: those with further objects, and
+    stopped ones whose jobs may run again. Pods may outlive a Job that others delete."""
 
 
 def what_vanished(attempt_ids: set[UUID]) -> Vanished:
@@ -314,7 +314,8 @@ def what_vanished(attempt_ids: set[UUID]) -> Vanished:
         "id", "state", "stop_reason", "stop_message", "stop_requested_at", Count("remote_objects")
     )
     for attempt_id, state, stop_reason, stop_message, stopped, objects in columns:
-        if objects > 1:
+        may_run_again = stopped is not None and state not in UNRELEASED and stop_reason != ReasonCode.CANCELLED
+        if objects > 1 or may_run_again:
             broken.append(attempt_id)
         else:
             ending = _vanished_ending(attempt_id, AttemptState(state), stop_reason if stopped else "")
@@ -323,14 +324,10 @@ def what_vanished(attempt_ids: set[UUID]) -> Vanished:
 
 
 def _vanished_ending(attempt_id: UUID, state: AttemptState, stop_reason: str) -> Ending:
-    never_committed = state in (AttemptState.RESERVED, AttemptState.CREATED)
-    if stop_reason == ReasonCode.CANCELLED and not never_committed:
-        return Ending(attempt_id, AttemptState.CANCELLED, ReasonCode.CANCELLED)
-    if never_committed:
+    if state in UNRELEASED:
         return Ending(attempt_id, AttemptState.ABANDONED, stop_reason or OBJECT_DELETED)
-    if stop_reason:
-        state = AttemptState.FAILED if stop_reason == Cause.PROGRAM else AttemptState.PREEMPTED
-        return Ending(attempt_id, state, stop_reason)
+    if stop_reason == ReasonCode.CANCELLED:
+        return Ending(attempt_id, AttemptState.CANCELLED, ReasonCode.CANCELLED)
     return Ending(
         attempt_id,
         AttemptState.FAILED,

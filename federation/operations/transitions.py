@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import F
+from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
 from federation.engine.lifecycle import ATTEMPT_MOVES, AttemptState, JobState
@@ -149,11 +149,13 @@ def catch_up(attempt: Attempt, uids: Mapping[int, str]) -> None:
     """`reserved` → `created` → `starting`: for an attempt whose objects, with these uids, were released in lost
     commits.
 
-    The exact time of the release is unknown, but it is not before the attempt was made.
+    The exact time of the release is unknown, but it is not before the attempt was made. A requested stop keeps its
+    wake-up.
     """
     itself = Attempt.objects.filter(id=attempt.id)
     mark_created(attempt.claim_token, {attempt.id: uids})
-    when = {"starting_at": F("reserved_at"), "released_at": F("reserved_at"), "next_action_at": None}
+    visit = Case(When(stop_requested_at__isnull=False, then=Now()), default=None)
+    when = {"starting_at": F("reserved_at"), "released_at": F("reserved_at"), "next_action_at": visit}
     advance(itself, ATTEMPT_LIFECYCLE, AttemptState.STARTING, **when)
 
 

@@ -1,11 +1,13 @@
 """Nothing ends, is asked back or deleted because something was not seen; and a stop that was asked for is never forgotten."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 import time_machine
 from django.db import connections as django_connections
+from django.db import transaction
 
 from clusters.drivers import JobSeen, NotThere, Refused, WatchEvent
 from clusters.drivers.simulated import SimulatedDriver
@@ -13,6 +15,8 @@ from federation import operations
 from federation.engine.objects import rendering
 from federation.models import Attempt, Job
 from federation.observer.buffer import Buffer
+from federation.operations import transitions
+from federation.operations.endings import REFUSED
 from federation.operations.observation import Observations, record_observations
 from federation.operations.reconciliation import reconcile_clusters
 from foundation.clock import now
@@ -244,6 +248,75 @@ def test_what_another_cluster_at_the_same_address_lacks_ends_nothing(cluster, su
     operations.request_cancellation(submitter, jobs[0])
     operations.dispatch_attempts()
     assert Job.objects.get(id=jobs[0]).state == "cancelling"
+
+
+def another_cluster_answers(monkeypatch):
+    async def somebody_else(*_):
+        return "another-cluster"
+
+    replaced(monkeypatch, "identity", somebody_else)
+
+
+def refused_after_all(cluster, submitter, **fields):
+    """A job that runs, although the cluster refused a later, repeated release of it."""
+    [job_id] = released(submitter, **fields)
+    attempt = Attempt.objects.get(job=job_id)
+    ask_to_stop(attempt)
+    return job_id, attempt
+
+
+def ask_to_stop(attempt):
+    with transaction.atomic():
+        assert transitions.ask_to_stop([attempt.id], REFUSED) == 1
+
+
+def test_another_clusters_object_of_the_same_name_ends_nothing(cluster, submitter, monkeypatch):
+    job_id, _ = refused_after_all(cluster, submitter)
+
+    async def copied(original, driver, *arguments):
+        return replace(await original(driver, *arguments), uid="copied-from-a-backup")
+
+    replaced(monkeypatch, "get_job", copied)
+    another_cluster_answers(monkeypatch)
+    operations.dispatch_attempts()
+    assert everything_runs_on([job_id])
+
+
+def test_what_another_cluster_at_the_same_address_created_is_not_started(cluster, submitter, monkeypatch):
+    place(submitter, seconds=100_000)
+    another_cluster_answers(monkeypatch)
+    operations.dispatch_attempts()
+    assert [job.suspended for job in call(cluster, "list_jobs")] == [True]
+    assert Attempt.objects.get().state == "reserved"
+
+
+def test_a_run_that_succeeded_before_it_was_stopped_has_succeeded(cluster, submitter):
+    job, _ = place(submitter)
+    operations.dispatch_attempts()
+    with time_machine.travel(now() + LONG_AGO):
+        assert [seen.outcome for seen in call(cluster, "list_jobs")] == ["succeeded"]
+    ask_to_stop(Attempt.objects.get())
+    operations.dispatch_attempts()
+    observe_until(lambda: Job.objects.get(id=job.id).state == "succeeded")
+    assert Attempt.objects.count() == 1
+
+
+def test_a_job_is_not_placed_again_while_pods_outlive_its_deleted_object(cluster, submitter, monkeypatch):
+    job_id, attempt = refused_after_all(cluster, submitter)
+
+    async def deleted_in_the_background(*_):
+        raise NotThere("not found")
+
+    with monkeypatch.context() as meanwhile:
+        replaced(meanwhile, "get_job", deleted_in_the_background)
+        operations.dispatch_attempts()
+        record_observations(cluster.id, Observations(gone_jobs=[attempt.remote_objects.get().uid]))
+        operations.dispatch_attempts()
+        assert everything_runs_on([job_id])
+        replaced(meanwhile, "list_pods", nothing)
+        Attempt.objects.update(next_action_at=now())
+        operations.dispatch_attempts()
+        assert Job.objects.get(id=job_id).state == "queued"
 
 
 def test_a_worker_whose_clock_is_ahead_deletes_nothing_early(cluster, submitter):

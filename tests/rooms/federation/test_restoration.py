@@ -62,7 +62,8 @@ def test_what_runs_for_a_job_whose_attempt_was_forgotten_is_taken_in_and_runs_on
     observe_until(lambda: Job.objects.filter(state="running").count() == 3)
 
 
-def test_an_attempt_whose_release_was_forgotten_catches_up(cluster, submitter):
+def forget_the_release(submitter):
+    """An attempt whose object runs, in the database as it was when the object had not been created."""
     _, attempt = place(submitter, seconds=100_000)
     operations.dispatch_attempts()
     with connection.cursor() as cursor:
@@ -74,10 +75,39 @@ def test_an_attempt_whose_release_was_forgotten_catches_up(cluster, submitter):
             "ALTER TABLE federation_remoteobject ENABLE TRIGGER USER"
         )
     begin_standstill(SYSTEM, "test")
+    return attempt
+
+
+def test_an_attempt_whose_release_was_forgotten_catches_up(cluster, submitter):
+    attempt = forget_the_release(submitter)
     reconcile_clusters()
     attempt.refresh_from_db()
     assert (attempt.state, attempt.released_at) == ("starting", attempt.reserved_at)
     assert [attempt.remote_objects.get().uid] == uids(cluster)
+
+
+def test_a_cancel_before_the_comparison_is_carried_out_after_it(cluster, submitter):
+    attempt = forget_the_release(submitter)
+    operations.request_cancellation(submitter, attempt.job_id)
+    reconcile_clusters()
+    call_command("standstill", "open")
+    operations.dispatch_attempts()
+    observe_until(lambda: Job.objects.get(id=attempt.job_id).state == "cancelled")
+    assert uids(cluster) == []
+
+
+def test_nothing_on_a_silent_cluster_is_given_up_before_it_was_compared(cluster, submitter):
+    attempt = forget_the_release(submitter)
+    Cluster.objects.update(health="unreachable", silent_since="2026-01-01T00:00Z")
+    operations.sweep()
+    attempt.refresh_from_db()
+    assert attempt.state == "reserved"
+    Cluster.objects.update(health="ready", silent_since=None)
+    everything()
+    call_command("standstill", "open")
+    everything()
+    assert Attempt.objects.get().state == "starting"
+    assert len(uids(cluster)) == 1
 
 
 def test_nothing_is_placed_or_dispatched_while_it_stands_still(cluster, submitter):

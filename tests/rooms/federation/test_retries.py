@@ -8,8 +8,11 @@ import pytest
 from django.conf import settings
 
 from clusters.drivers import JobSeen, PodSeen
+from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, JobEvent, RemoteObject
 from federation.operations import Observations, record_observations
+from federation.operations.endings import end_attempts
+from federation.operations.transitions import Ending
 from federation.queries.queue import _refusals
 from foundation.clock import now
 from tests.builders import make_cluster, make_spec, make_tenant, make_user
@@ -71,7 +74,13 @@ def test_an_interrupted_attempt_is_cleared_away_before_anything_else_and_tells_w
     assert TAKEN in attempt.stop_message
     assert JobEvent.objects.filter(kind="interrupted").count() == 1
     gone = Observations(gone_jobs=[attempt.remote_objects.get().uid])
+    Attempt.objects.update(next_action_at=None)
     record_observations(attempt.cluster_id, gone)
+    # Somebody else may have deleted it, so that its pods still run: dispatch asks for them before the job waits again.
+    assert standing(attempt) == ("running", "preempted", "", "running")
+    attempt.refresh_from_db()
+    assert attempt.next_action_at is not None
+    end_attempts([Ending(attempt.id, AttemptState.PREEMPTED, "preempted", attempt.stop_message)])
     assert standing(attempt) == ("preempted", "preempted", "preempted", "queued")
     assert [kept.code for kept in _refusals(now(), [attempt.job_id])[attempt.job_id]] == ["lately_interrupted"]
 

@@ -84,7 +84,7 @@ def is_stopped_as(reason):
     def stop(attempt):
         with transaction.atomic():
             transitions.ask_to_stop([attempt.id], reason)
-        vanishes(attempt)
+            end_attempts([Ending(attempt.id, AttemptState.PREEMPTED, reason)])
 
     return stop
 
