@@ -1,6 +1,6 @@
 # Switchyard. `make` alone lists what there is; every target makes its environment first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test test-long check lint format fleet kube chaos mutants migrations audit sbom
+.PHONY: help setup serve demo test test-long check lint format fleet kube chaos model mutants migrations audit sbom
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A distribution's own Python is built to be fast, and others on the PATH often are not: the gateway then costs a third more.
@@ -68,6 +68,9 @@ chaos: setup ## Every fault at random for MINUTES=30 from SEED=1, on real server
 COUNT ?= 200
 mutants: setup ## COUNT=200 one-token mutants of the engines from SEED=1, on a copy; names those that no test catches
 	@$(TIED) $(BIN)/python -m devtools.mutants --count $(COUNT) --seed $(SEED) $(ARGS)
+
+model: setup ## Explore the model of the dispatch protocol and its mutants; prints JSON (needs Rust; minutes, 2 GiB)
+	@$(TIED) $(BIN)/python -m devtools.model $(ARGS)
 
 bench-%: setup ## One benchmark, such as bench-placement; ARGS go to it
 	@$(TIED) $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)
