@@ -7,7 +7,7 @@ or the workers do not respond, it runs the work itself, at lower speed.
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from .clock import monotonic
 from .outbox import CHANNEL
 from .routines import run_exclusively, stand_in
 from .schedule import How, Ring, RoutineState, Schedule, decide
-from .threads import DatabaseThreads
+from .threads import Threads, open_threads, wait_for_all
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
@@ -74,7 +74,7 @@ class Bell:
 
         Returns whether all work begun here has ended; if not, the process must be ended with it.
         """
-        pool = DatabaseThreads("bell", INLINE_THREADS)
+        pool = open_threads("bell", INLINE_THREADS)
         while not self.stopping.is_set():
             try:
                 with _listening() as hear:
@@ -83,12 +83,12 @@ class Bell:
                 log.warning("the database does not answer (%s); trying again", type(error).__name__)
                 connection.close()
                 self.stopping.wait(RECONNECT_SECONDS)
-        _, unended = wait(self._delivering, LEAVE_SECONDS)
-        if not unended:
+        have_ended = wait_for_all(self._delivering, LEAVE_SECONDS)
+        if have_ended:
             pool.close()
-        return not unended
+        return have_ended
 
-    def _ring_while_connected(self, hear: Callable[[float], set[str]], pool: DatabaseThreads) -> None:
+    def _ring_while_connected(self, hear: Callable[[float], set[str]], pool: Threads) -> None:
         while not self.stopping.is_set():
             self._delivering = {future for future in self._delivering if not future.done()}
             for ring in self.take():

@@ -1,16 +1,12 @@
 """Requirements of a process at start, and the link between a forked child and its parent."""
 
 import ctypes
-import os
 import signal
-import socket
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 PR_SET_PDEATHSIG = 1
-SEAT = f"{socket.gethostname()}:{os.getpid()}"
-"""The public name of this process; its children share it."""
 VARIABLES = {"REDIS_URL": "REDIS_URL", "SECRET_KEY": "SWITCHYARD_SECRET_KEY", "KEY_RING": "SWITCHYARD_KEY_RING"}
 """Settings that only some processes need, and their variables. A process gets only the secrets that it needs."""
 

@@ -17,8 +17,8 @@ from django.db import Error, connection, transaction
 
 from . import advisory
 from .clock import database_now, monotonic
+from .host import host
 from .outbox import announce
-from .processes import SEAT
 from .turns import TURN_SECONDS, Turn, is_relieved, show_up
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def run_in_turns(name: str, work: Callable[[Turn], Any]) -> bool:
     started, ran = monotonic(), False
     while True:
         came_at = show_up(name)
-        with advisory.held(advisory.Kind.ROUTINE, f"{name}@{SEAT}") as is_ours:
+        with advisory.held(advisory.Kind.ROUTINE, f"{name}@{host().seat()}") as is_ours:
             if not is_ours:
                 return ran
             turn = Turn(name, came_at)
@@ -80,7 +80,7 @@ def stand_in(name: str, work: Callable[[Turn], Any], stopping: Event) -> bool:
     """One turn for the bell, which works while no worker is available: whether there is more to do, and still no
     worker.
     """
-    with advisory.held(advisory.Kind.ROUTINE, f"{name}@{SEAT}") as is_ours:
+    with advisory.held(advisory.Kind.ROUTINE, f"{name}@{host().seat()}") as is_ours:
         if not is_ours:
             return False
         began_at = database_now()

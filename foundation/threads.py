@@ -8,16 +8,26 @@ that hangs does not keep a process from ending.
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from django.db import close_old_connections, connections
 
 Result = TypeVar("Result")
 REST_SECONDS = 20.0
 """After this time without work a thread ends, and closes its connection."""
+
+
+class Threads(Protocol):
+    """A bounded number of threads."""
+
+    def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
+        """The future result of the work."""
+
+    def close(self) -> None:
+        """Waits for running work, then ends the threads."""
 
 
 class DatabaseThreads:
@@ -89,26 +99,76 @@ def _fulfil(future: Future[Result], work: Callable[..., Result], args: tuple[Any
         future.set_exception(error)
 
 
-_kept: dict[tuple[int, str], DatabaseThreads] = {}
-_lock = threading.Lock()
+class Pools:
+    """The threads of this process; `devtools.simulation` replaces them by its own."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, str], Threads] = {}
+        self._lock = threading.Lock()
+
+    def open(self, name: str, count: int) -> Threads:
+        """New threads."""
+        return DatabaseThreads(name, count)
+
+    def kept(self, name: str, count: int) -> Threads:
+        """See `kept_threads`."""
+        with self._lock:
+            key = (os.getpid(), name)
+            if key not in self._kept:
+                self._kept[key] = self.open(name, count)
+            return self._kept[key]
+
+    def close_kept(self) -> None:
+        """See `close_kept_threads`."""
+        with self._lock:
+            own = [key for key in self._kept if key[0] == os.getpid()]
+            closing = [self._kept.pop(key) for key in own]
+        for threads in closing:
+            threads.close()
+
+    def wait(self, futures: Iterable[Future[Any]], seconds: float, *, for_all: bool) -> bool:
+        """See `wait_for_first` and `wait_for_all`."""
+        if for_all:
+            return not wait(list(futures), seconds).not_done
+        return bool(wait(list(futures), seconds, return_when=FIRST_COMPLETED).done)
+
+    def after_fork(self) -> None:
+        """The parent's lock may be locked here."""
+        self._lock = threading.Lock()
 
 
-def kept_threads(name: str, count: int) -> DatabaseThreads:
+_pools = Pools()
+
+
+def use_pools(other: Pools) -> None:
+    """Replaces the threads of this process."""
+    global _pools  # noqa: PLW0603 - one per process is the point
+    _pools = other
+
+
+def open_threads(name: str, count: int) -> Threads:
+    """New threads for work that uses the database; their owner closes them."""
+    return _pools.open(name, count)
+
+
+def kept_threads(name: str, count: int) -> Threads:
     """The threads of that name in this process, created on first use and kept."""
-    with _lock:
-        key = (os.getpid(), name)
-        if key not in _kept:
-            _kept[key] = DatabaseThreads(name, count)
-        return _kept[key]
+    return _pools.kept(name, count)
 
 
 def close_kept_threads() -> None:
     """Closes all threads of this process; the next use creates new ones."""
-    with _lock:
-        own = [key for key in _kept if key[0] == os.getpid()]
-        closing = [_kept.pop(key) for key in own]
-    for threads in closing:
-        threads.close()
+    _pools.close_kept()
 
 
-os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
+def wait_for_first(futures: Iterable[Future[Any]], seconds: float) -> bool:
+    """Whether one of them is done, after waiting for the first at most this long. Without futures it returns immediately."""
+    return _pools.wait(futures, seconds, for_all=False)
+
+
+def wait_for_all(futures: Iterable[Future[Any]], seconds: float) -> bool:
+    """Whether all of them are done, after waiting at most this long."""
+    return _pools.wait(futures, seconds, for_all=True)
+
+
+os.register_at_fork(after_in_child=lambda: _pools.after_fork())  # noqa: PLW0108 - whichever is in use then

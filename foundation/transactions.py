@@ -1,13 +1,14 @@
 """Retries of a transaction that the database aborted in favour of another, a limited number of times."""
 
-import random
 from collections.abc import Callable
 from functools import wraps
-from time import sleep
 from typing import ParamSpec, TypeVar
 
 from django.db import OperationalError, connection
 from prometheus_client import Counter
+
+from .clock import sleep
+from .host import host
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -36,7 +37,7 @@ def retried(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
                 if not cause or connection.in_atomic_block:
                     raise
                 RETRIES.labels(cause).inc()
-                sleep(PAUSE_SECONDS * 2 ** (tries - 1) * random.uniform(0.5, 1))  # noqa: S311 - keeps two apart
+                sleep(PAUSE_SECONDS * 2 ** (tries - 1) * host().chance().uniform(0.5, 1))
         return work(*args, **kwargs)
 
     return run

@@ -8,7 +8,6 @@ The guard declares no methods. It wraps every method of the port, and the port s
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -16,6 +15,7 @@ from inspect import getmembers, iscoroutinefunction, isfunction
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from foundation.clock import monotonic
+from foundation.host import host
 
 from .port import Ambiguous, ClusterDriver, Unreachable, is_unguarded
 
@@ -64,7 +64,7 @@ class Breaker:
 
     def _pause(self) -> float:
         doubled: int = 2 ** min(max(self.failures - FAILURES_TO_OPEN, 0), 10)
-        return min(_FIRST_PAUSE_SECONDS * doubled, _LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1)  # noqa: S311
+        return min(_FIRST_PAUSE_SECONDS * doubled, _LONGEST_PAUSE_SECONDS) * host().chance().uniform(0.5, 1)
 
 
 class Guard:

@@ -28,7 +28,7 @@ from clusters.engine.inventory import ClusterInventory
 from federation import operations
 from foundation import clock
 from foundation.leases import LeaseLost, Tenure
-from foundation.threads import DatabaseThreads
+from foundation.threads import Threads
 
 from .buffer import Buffer
 
@@ -57,7 +57,7 @@ class Feed:
     """
 
     def __init__(
-        self, cluster_id: UUID, identity: str, driver: ClusterDriver, database: DatabaseThreads, tenure: Tenure
+        self, cluster_id: UUID, identity: str, driver: ClusterDriver, database: Threads, tenure: Tenure
     ) -> None:
         self._cluster_id = cluster_id
         self._tenure = tenure

@@ -13,10 +13,10 @@ from clusters.drivers import DriverError
 from clusters.drivers.connections import open_driver
 from clusters.models import Cluster
 from foundation import leases
+from foundation.host import host
 from foundation.ids import new_id
 from foundation.leases import LeaseLost, Tenure
-from foundation.processes import SEAT
-from foundation.threads import DatabaseThreads
+from foundation.threads import open_threads
 
 from .feed import Feed
 
@@ -53,8 +53,8 @@ class Observer:
     """Follows clusters until cancelled. Any number of observers may run: each follows its share of the clusters."""
 
     def __init__(self) -> None:
-        self._holder = f"{SEAT}:{new_id()}"
-        self._database = DatabaseThreads("observer-database", DATABASE_THREADS)
+        self._holder = f"{host().seat()}:{new_id()}"
+        self._database = open_threads("observer-database", DATABASE_THREADS)
         self._held = _Held()
         self._asking: asyncio.Future[_Held] | None = None
         self._followed: dict[_Followed, asyncio.Task[None]] = {}

@@ -10,9 +10,8 @@ decide what a visitor may write. So a right whose holder has no valid claim is i
 
 import logging
 import os
-import random
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -21,7 +20,8 @@ from django.db import connection
 from federation.queries.claimed_attempts import DueCluster
 from foundation import advisory
 from foundation.clock import monotonic
-from foundation.threads import DatabaseThreads, kept_threads
+from foundation.host import host
+from foundation.threads import Threads, kept_threads, wait_for_first
 from foundation.turns import Turn
 
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ os.register_at_fork(after_in_child=_left_behind.clear)
 class _Round:
     rounds: Rounds
     turn: Turn
-    threads: DatabaseThreads
+    threads: Threads
     _visits: dict[Future[Brought], _UnderWay] = field(default_factory=dict)
     _not_before: dict[UUID, float] = field(default_factory=dict)
     _visited_at: dict[UUID, float] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class _Round:
             if self._is_done():
                 self._leave_behind()
                 return self._total
-            wait(self._visits, timeout=LOOK_AROUND_SECONDS, return_when=FIRST_COMPLETED)
+            wait_for_first(self._visits, LOOK_AROUND_SECONDS)
             self._collect()
 
     def _is_done(self) -> bool:
@@ -176,7 +176,7 @@ class _Round:
         present = {one.cluster.id for one in self._present()}
         due = [one for one in self.rounds.due() if one.id not in present and self._not_before.get(one.id, 0.0) <= at]
         # At random, then the least recently visited: no cluster waits for others that always have more work.
-        random.shuffle(due)
+        host().chance().shuffle(due)
         return sorted(due, key=lambda one: self._visited_at.get(one.id, 0.0))
 
     def _begin(self) -> list[DueCluster]:
