@@ -1,6 +1,6 @@
 # Switchyard. `make` alone lists what there is; every target makes its environment first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test test-long check lint format fleet kube chaos model mutants migrations audit sbom
+.PHONY: help setup serve demo test test-long check lint format fleet kube chaos model mutants simulate migrations audit sbom
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A distribution's own Python is built to be fast, and others on the PATH often are not: the gateway then costs a third more.
@@ -71,6 +71,11 @@ mutants: setup ## COUNT=200 one-token mutants of the engines from SEED=1, on a c
 
 model: setup ## Explore the model of the dispatch protocol and its mutants; prints JSON (needs Rust; minutes, 2 GiB)
 	@$(TIED) $(BIN)/python -m devtools.model $(ARGS)
+
+SEEDS ?= 100
+FROM ?= 1
+simulate: setup ## SEEDS=100 deterministic simulations FROM=1, each judged; ARGS="--shrink" makes a failing one smaller
+	@$(TIED) $(BIN)/python -m devtools.simulation --seeds $(SEEDS) --from $(FROM) $(ARGS)
 
 bench-%: setup ## One benchmark, such as bench-placement; ARGS go to it
 	@$(TIED) $(BIN)/python -m benchmarks.$(subst -,_,$*) $(ARGS)

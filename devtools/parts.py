@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import IO
 
 PROJECT = Path(__file__).resolve().parent.parent
-FOLDERS = (("engine", "house", "devtools", "concurrency", "browser"), ("rooms",), ("faults",), ("journeys", "edge"))
+FOLDERS = (
+    ("engine", "house", "devtools", "concurrency", "browser"),
+    ("rooms",),
+    ("faults",),
+    ("journeys", "edge", "simulation"),
+)
 """The folders of all parts but the last, which has the others."""
 REQUIRED = ("kube", "browser", "processes")
 """Marked tests that must run. The folder of the same name has some of each."""

@@ -1,0 +1,5 @@
+"""Deterministic simulation: the gateway's own code, as actors in one process, over a real PostgreSQL and simulated clusters.
+
+One seed decides everything: which actor runs next, what time it is, every id, every answer of a cluster and every fault.
+`make simulate SEEDS=100 FROM=1` runs seeds; docs/explanation/never-twice.md describes what they check.
+"""

@@ -1,0 +1,569 @@
+"""A simulated cluster in memory: its API objects, its controllers and its kubelets, in simulated time.
+
+It is slower and less reliable than `clusters.drivers.simulated`: controllers need time, pods take time to stop, nodes
+die. What really ran on its nodes is kept apart from what its API server shows: the judges read the first.
+"""
+
+import copy
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from clusters.drivers import AlreadyExists, JobSeen, NodeSeen, NotThere, PodSeen, Refused, Stale
+from clusters.engine.inventory import INSTALL_LABEL
+from clusters.engine.quantities import parse
+
+from .scheduler import MICROSECONDS, Scheduler
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+RUN_SECONDS = "sim.switchyard.dev/run-seconds"
+EXIT_CODE = "sim.switchyard.dev/exit-code"
+GPU = "nvidia.com/gpu"
+GRACE_SECONDS = 30.0
+Kind = Literal["node", "pod", "job"]
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Node:
+    """A node with GPUs. A dead one runs nothing."""
+
+    name: str
+    uid: str
+    gpus: int
+    cpu: int = 96
+    is_ready: bool = True
+
+    def seen(self) -> NodeSeen:
+        """The port's view."""
+        labels = {"kubernetes.io/hostname": self.name, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+        amounts = {"cpu": str(self.cpu), "memory": "1024Gi", "pods": "110", GPU: str(self.gpus)}
+        return NodeSeen(self.name, self.uid, labels, [], amounts, is_ready=self.is_ready, is_schedulable=True)
+
+
+@dataclass(slots=True)
+class Job:
+    """A Job and what its controller has counted."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    template: dict[str, Any]
+    suspended: bool
+    completions: int
+    parallelism: int
+    deadline_seconds: float | None
+    started_us: int | None = None
+    finished_us: int | None = None
+    succeeded: set[int] = field(default_factory=set)
+    failed: int = 0
+    outcome: Literal["", "succeeded", "failed"] = ""
+    reason: str = ""
+    message: str = ""
+    is_terminating: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Its name in its namespace."""
+        return self.namespace, self.name
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod as its API server shows it."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    job_uid: str
+    index: int
+    spec: dict[str, Any]
+    run_seconds: float
+    exit_code: int
+    node: str = ""
+    phase: str = "Pending"
+    reason: str = ""
+    started_us: int | None = None
+    finished_us: int | None = None
+    code: int | None = None
+    is_terminating: bool = False
+    disruption: str = ""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it has run to its end."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def requests(self) -> Mapping[str, str]:
+        """What its container asks for."""
+        found: Mapping[str, str] = self.spec["containers"][0].get("resources", {}).get("requests", {})
+        return found
+
+
+@dataclass(slots=True)
+class Run:
+    """What really happened on a node: the judges' evidence. `is_residue`: Kubernetes made the pod, although the gateway
+    had not asked for another (a control plane put back to an earlier state).
+    """
+
+    cluster: str
+    pod_uid: str
+    job_uid: str
+    job_id: str
+    attempt_id: str
+    index: int
+    gpus: int
+    node: str
+    from_us: int
+    to_us: int | None = None
+    code: int | None = None
+    is_residue: bool = False
+    was_committed: bool = True
+    """Whether the gateway's database had committed to the attempt when the pod started."""
+
+
+class Cluster:
+    """One cluster. Its methods happen at once; the driver adds time and faults."""
+
+    def __init__(
+        self, name: str, identity: str, nodes: list[Node], scheduler: Scheduler, chance: random.Random
+    ) -> None:
+        self.name = name
+        self.identity = identity
+        self.nodes = {node.name: node for node in nodes}
+        self.namespaces: set[str] = {"default", "kube-system"}
+        self.jobs: dict[Key, Job] = {}
+        self.pods: dict[str, Pod] = {}
+        self.runs: list[Run] = []
+        self.running: dict[str, Run] = {}
+        self.ahead_us = 0
+        self.strangers: list[Key] = []
+        """Jobs that are none of the gateway's business."""
+        self.taken_away: set[str] = set()
+        """Attempts of which a stranger, or a backup, took an object away: nothing may be left that tells how they ended."""
+        self.may_have_run: set[str] = set()
+        """Jobs by uid of which pods existed before the cluster was put back."""
+        self.image_fails = 0.0
+        """How probable it is that a pod's image cannot be pulled."""
+        self.on_change: list[Callable[[str, Kind, Any], None]] = []
+        self.tell: Callable[[str], None] = lambda _: None
+        self.is_committed: Callable[[str], bool] = lambda _: True
+        self._scheduler = scheduler
+        self._chance = chance
+
+    # -- the API ----------------------------------------------------------------------------------------------------
+
+    def now_us(self) -> int:
+        """Its own clock."""
+        return self._scheduler.now_us + self.ahead_us
+
+    def create_job(self, manifest: Mapping[str, Any]) -> str:
+        """Creates the Job; returns its uid."""
+        metadata, spec = manifest["metadata"], manifest["spec"]
+        key = (metadata["namespace"], metadata["name"])
+        if metadata["namespace"] not in self.namespaces:
+            raise NotThere(f'namespaces "{key[0]}" not found', status=404)
+        if key in self.jobs:
+            raise AlreadyExists(f'jobs.batch "{key[1]}" already exists', status=409)
+        parallelism = int(spec.get("parallelism", 1))
+        deadline = spec.get("activeDeadlineSeconds")
+        job = Job(
+            *key,
+            self.new_uid(),
+            dict(metadata.get("labels", {})),
+            copy.deepcopy(dict(spec["template"])),
+            suspended=bool(spec.get("suspend", False)),
+            completions=int(spec.get("completions", parallelism)),
+            parallelism=parallelism,
+            deadline_seconds=None if deadline is None else float(deadline),
+        )
+        self.jobs[key] = job
+        self._changed("changed", "job", job)
+        self.tell(f"Job {job.name} is created")
+        if not job.suspended:
+            self._begin(job)
+        return job.uid
+
+    def job(self, namespace: str, name: str) -> Job:
+        """The Job of that name, or NotThere."""
+        job = self.jobs.get((namespace, name))
+        if job is None:
+            raise NotThere(f'jobs.batch "{name}" not found', status=404)
+        return job
+
+    def release_job(self, namespace: str, name: str, uid: str, patch: Mapping[str, Any]) -> None:
+        """Unsuspends the Job with this uid."""
+        job = self._with_uid(namespace, name, uid)
+        template = merged(job.template, patch)
+        if not job.suspended and template != job.template:
+            raise Refused("spec.template: field is immutable", status=422)
+        if job.suspended:
+            job.suspended, job.template = False, template
+            self.tell(f"Job {job.name} is released")
+            self._begin(job)
+            self._changed("changed", "job", job)
+
+    def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes the Job with this uid in the foreground: it is gone when its pods are."""
+        job = self._with_uid(namespace, name, uid)
+        if not job.is_terminating:
+            job.is_terminating = True
+            self.tell(f"Job {job.name} is being deleted")
+            self._changed("changed", "job", job)
+            self._after((0.0, 1.0), lambda: self._terminate_pods(job))
+
+    def pods_of(self, job: Job) -> list[Pod]:
+        """Its pods."""
+        return [pod for pod in self.pods.values() if pod.job_uid == job.uid]
+
+    def seen(self, thing: Node | Pod | Job) -> NodeSeen | PodSeen | JobSeen:
+        """The port's view."""
+        if isinstance(thing, Node):
+            return thing.seen()
+        if isinstance(thing, Pod):
+            return PodSeen(
+                thing.namespace, thing.name, thing.uid, dict(thing.labels), thing.node, thing.phase, thing.reason,
+                dict(thing.requests), instant(thing.started_us), instant(thing.finished_us), thing.code,
+                is_terminating=thing.is_terminating, owner=thing.job_uid, index=thing.index, disruption=thing.disruption,
+            )  # fmt: skip
+        return JobSeen(
+            thing.namespace, thing.name, thing.uid, dict(thing.labels), suspended=thing.suspended, outcome=thing.outcome,
+            reason=thing.reason, message=thing.message, finished_at=instant(thing.finished_us),
+            is_terminating=thing.is_terminating, started_at=instant(thing.started_us),
+            ended_pods=len(thing.succeeded) + thing.failed,
+        )  # fmt: skip
+
+    def all(self, kind: Kind) -> list[Any]:
+        """All objects of the kind."""
+        found: Mapping[str, Mapping[Any, Any]] = {"node": self.nodes, "pod": self.pods, "job": self.jobs}
+        return list(found[kind].values())
+
+    # -- what strangers and nature do ---------------------------------------------------------------------------------
+
+    def evict(self, pod: Pod, reason: str) -> None:
+        """Something removes the pod from its node."""
+        if not pod.is_ended and not pod.is_terminating:
+            self.tell(f"pod {pod.name} is evicted ({reason})")
+            pod.disruption = reason
+            self._stop_pod(pod)
+
+    def kill_node(self, name: str) -> None:
+        """The node is gone at once, with everything on it; the control plane notices later."""
+        node = self.nodes[name]
+        node.is_ready = False
+        self.tell(f"node {name} dies")
+        for pod in [pod for pod in self.pods.values() if pod.node == name and not pod.is_ended]:
+            self._stop_run(pod, None)
+            self._after((5.0, 40.0), lambda pod=pod: self._note_lost(pod))  # type: ignore[misc]
+        self._after((1.0, 5.0), lambda: self._changed("changed", "node", node))
+
+    def repair_node(self, name: str) -> None:
+        """The node is back, empty."""
+        self.nodes[name].is_ready = True
+        self._changed("changed", "node", self.nodes[name])
+        self._schedule()
+
+    def snapshot(self) -> Any:
+        """The state of its API server now."""
+        return copy.deepcopy((self.namespaces, self.jobs, self.pods))
+
+    def restore(self, snapshot: Any) -> None:
+        """Its API server is put back to an earlier state. Kubelets stop what it does not know."""
+        self.tell("is put back to an earlier state")
+        self.may_have_run |= {run.job_uid for run in self.runs}
+        self.taken_away |= {run.attempt_id for run in self.runs}
+        was = {pod.uid: pod for pod in self.pods.values()}
+        self.namespaces, self.jobs, self.pods = copy.deepcopy(snapshot)
+        for uid in list(self.running):
+            if uid not in self.pods:
+                self._stop_run(was[uid], 137)
+        for pod in list(self.pods.values()):
+            now = was.get(pod.uid)
+            if now is not None:
+                self.pods[pod.uid] = replace(now)  # the kubelet reports its state again
+            elif pod.uid not in self.running and pod.node and not pod.is_ended:
+                self._finish(pod, 137, "Error")
+        for job in list(self.jobs.values()):
+            if job.is_terminating:
+                self._after((0.0, 1.0), lambda job=job: self._terminate_pods(job))  # type: ignore[misc]
+            elif not job.suspended and not job.outcome:
+                self._after((0.0, 2.0), lambda job=job: self._control(job))  # type: ignore[misc]
+        self._changed("restored", "job", None)
+
+    # -- controllers ------------------------------------------------------------------------------------------------
+
+    def _begin(self, job: Job) -> None:
+        job.started_us = self.now_us()
+        self._after((0.0, 2.0), lambda: self._control(job))
+        if job.deadline_seconds is not None:
+            self._after((job.deadline_seconds, job.deadline_seconds), lambda: self._pass_deadline(job))
+
+    def _is_current(self, job: Job) -> bool:
+        return self.jobs.get(job.key) is job
+
+    def _control(self, job: Job) -> None:
+        """The Job controller's step: counts the pods that have ended and creates those that should run."""
+        if not self._is_current(job) or job.suspended or job.is_terminating or job.outcome:
+            return
+        pods = self.pods_of(job)
+        job.succeeded |= {pod.index for pod in pods if pod.phase == "Succeeded"}
+        job.failed = max(job.failed, sum(pod.phase == "Failed" for pod in pods))
+        if job.failed:
+            said = "DisruptionTarget" if any(pod.disruption for pod in pods) else "limit"
+            self._conclude(job, "failed", "BackoffLimitExceeded", f"Job has reached the specified backoff {said}")
+            return
+        if len(job.succeeded) >= job.completions:
+            self._conclude(job, "succeeded", "CompletionsReached", "Reached expected number of succeeded pods")
+            return
+        active = {pod.index for pod in pods if not pod.is_ended}
+        missing = [index for index in range(job.completions) if index not in active | job.succeeded]
+        for index in missing[: max(job.parallelism - len(active), 0)]:
+            self._make_pod(job, index)
+        self._changed("changed", "job", job)
+        self._schedule()
+
+    def _make_pod(self, job: Job, index: int) -> None:
+        annotations = job.template["metadata"].get("annotations", {})
+        uid = self.new_uid()
+        labels = {**job.template["metadata"].get("labels", {}), "batch.kubernetes.io/job-completion-index": str(index)}
+        pod = Pod(
+            job.namespace, f"{job.name}-{index}-{uid[-5:]}", uid, labels, job.uid, index, job.template["spec"],
+            float(annotations.get(RUN_SECONDS, "1")), int(annotations.get(EXIT_CODE, "0")),
+        )  # fmt: skip
+        self.pods[uid] = pod
+        self._changed("changed", "pod", pod)
+
+    def _pass_deadline(self, job: Job) -> None:
+        if self._is_current(job) and not job.outcome and not job.is_terminating and not job.suspended:
+            message = "Job was active longer than specified deadline"
+            self._conclude(job, "failed", "DeadlineExceeded", message)
+
+    def _conclude(self, job: Job, outcome: Literal["succeeded", "failed"], reason: str, message: str) -> None:
+        """Stops the pods that are left; the Job has ended when they have."""
+        if not self._is_open(job):
+            return
+        left = [pod for pod in self.pods_of(job) if not pod.is_ended]
+        for pod in left:
+            if not pod.is_terminating:
+                self._stop_pod(pod)
+        if left:
+            self._after((0.5, 2.0), lambda: self._conclude(job, outcome, reason, message))
+            return
+        job.outcome, job.reason, job.message, job.finished_us = outcome, reason, message, self.now_us()
+        self.tell(f"Job {job.name} has {outcome}")
+        self._changed("changed", "job", job)
+
+    def _is_open(self, job: Job) -> bool:
+        return self._is_current(job) and not job.outcome and not job.is_terminating
+
+    def _terminate_pods(self, job: Job) -> None:
+        """The garbage collector's step."""
+        if not self._is_current(job):
+            return
+        pods = self.pods_of(job)
+        for pod in pods:
+            if pod.is_ended or not pod.node:
+                self._remove(pod)
+            elif not pod.is_terminating:
+                self._stop_pod(pod)
+        if any(pod.uid in self.pods for pod in pods):
+            self._after((0.5, 2.0), lambda: self._terminate_pods(job))
+            return
+        del self.jobs[job.key]
+        self.tell(f"Job {job.name} is gone")
+        self._changed("deleted", "job", job)
+
+    # -- the scheduler and the kubelets -------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        for pod in list(self.pods.values()):
+            if not pod.node and not pod.is_ended and not pod.is_terminating:
+                node = next((node for node in self.nodes.values() if self._fits(pod, node)), None)
+                if node is None:
+                    if not pod.reason:
+                        pod.reason = "Unschedulable: 0 nodes are available"
+                        self._changed("changed", "pod", pod)
+                    continue
+                pod.node, pod.reason = node.name, ""
+                self._changed("changed", "pod", pod)
+                self._after((0.1, 3.0), lambda pod=pod: self._start(pod))  # type: ignore[misc]
+
+    def _fits(self, pod: Pod, node: Node) -> bool:
+        terms = (
+            pod.spec.get("affinity", {})
+            .get("nodeAffinity", {})
+            .get("requiredDuringSchedulingIgnoredDuringExecution", {})
+        )
+        if not node.is_ready or not _accepts(terms.get("nodeSelectorTerms"), node):
+            return False
+        others = [one for one in self.pods.values() if one.node == node.name and not one.is_ended]
+        return gpus_of(pod) + sum(map(gpus_of, others)) <= node.gpus
+
+    def _start(self, pod: Pod) -> None:
+        node = self.nodes[pod.node]
+        if pod.uid not in self.pods or self.pods[pod.uid] is not pod or pod.phase != "Pending" or not node.is_ready:
+            return
+        if pod.is_terminating:
+            return
+        if self._chance.random() < self.image_fails:
+            pod.reason = "ErrImagePull: the image does not exist"
+            self._changed("changed", "pod", pod)
+            return
+        pod.phase, pod.reason, pod.started_us = "Running", "", self.now_us()
+        labels = pod.labels
+        attempt_id = labels.get("switchyard.dev/attempt", "")
+        run = Run(
+            self.name, pod.uid, pod.job_uid, labels.get("switchyard.dev/job", ""), attempt_id, pod.index,
+            gpus_of(pod), pod.node, self._scheduler.now_us, is_residue=pod.job_uid in self.may_have_run,
+        )  # fmt: skip
+        run.was_committed = self.is_committed(attempt_id)
+        self.runs.append(run)
+        self.running[pod.uid] = run
+        self.tell(f"pod {pod.name} runs")
+        self._changed("changed", "pod", pod)
+        self._after((pod.run_seconds, pod.run_seconds), lambda: self._end_of_program(pod.uid, pod.exit_code))
+
+    def _end_of_program(self, uid: str, code: int) -> None:
+        pod = self.pods.get(uid)
+        if uid not in self.running or pod is None:
+            return
+        self._finish(pod, code, "")
+
+    def _finish(self, pod: Pod, code: int | None, reason: str) -> None:
+        self._stop_run(pod, code)
+        pod.phase = "Succeeded" if code == 0 else "Failed"
+        pod.reason, pod.code = reason, code
+        pod.finished_us = self.now_us()
+        self.tell(f"pod {pod.name} ends with {code}")
+        self._changed("changed", "pod", pod)
+        job = next((job for job in self.jobs.values() if job.uid == pod.job_uid), None)
+        if job is not None:
+            self._after((0.0, 2.0), lambda: self._control(job))
+        self._schedule()
+
+    def _stop_run(self, pod: Pod, code: int | None) -> None:
+        run = self.running.pop(pod.uid, None)
+        if run is not None:
+            run.to_us, run.code = self._scheduler.now_us, code
+
+    def _stop_pod(self, pod: Pod) -> None:
+        """Asks the kubelet to stop it; the program may take its time."""
+        pod.is_terminating = True
+        self._changed("changed", "pod", pod)
+        seconds = self._chance.choice((0.1, 2.0, GRACE_SECONDS)) if pod.uid in self.running else 0.1
+        self._after((seconds, seconds), lambda: self._stopped(pod.uid))
+
+    def _stopped(self, uid: str) -> None:
+        pod = self.pods.get(uid)
+        if pod is None or not pod.is_terminating:
+            return
+        if not self.nodes[pod.node].is_ready if pod.node else False:
+            return  # no kubelet confirms it; `_note_lost` does
+        if not pod.is_ended:
+            self._finish(pod, 143 if pod.started_us else None, "")
+        self._after((0.0, 2.0), lambda: self._remove_if_terminating(uid))
+
+    def _remove_if_terminating(self, uid: str) -> None:
+        pod = self.pods.get(uid)
+        job = next((job for job in self.jobs.values() if pod is not None and job.uid == pod.job_uid), None)
+        if pod is None or not pod.is_ended:
+            return
+        if job is not None and not job.outcome and not job.is_terminating:
+            # The Job controller's finalizer: the pod stays until it is counted.
+            self._control(job)
+            self._after((0.5, 2.0), lambda: self._remove_if_terminating(uid))
+            return
+        self._remove(pod)
+
+    def _note_lost(self, pod: Pod) -> None:
+        """The control plane gives a pod on a dead node up."""
+        if self.pods.get(pod.uid) is pod and not pod.is_ended:
+            pod.disruption, pod.is_terminating = "DeletionByTaintManager", True
+            self._finish(pod, None, "")
+            self._after((0.0, 2.0), lambda: self._remove_if_terminating(pod.uid))
+
+    def _remove(self, pod: Pod) -> None:
+        if self.pods.pop(pod.uid, None) is not None:
+            self._stop_run(pod, None)
+            self._changed("deleted", "pod", pod)
+            self._schedule()
+
+    # -- helpers ----------------------------------------------------------------------------------------------------
+
+    def new_uid(self) -> str:
+        """A uid from the seed."""
+        text = f"{self._chance.getrandbits(128):032x}"
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
+
+    def _with_uid(self, namespace: str, name: str, uid: str) -> Job:
+        job = self.job(namespace, name)
+        if job.uid != uid:
+            raise Stale(f"the object {name} has another uid", status=409)
+        return job
+
+    def _after(self, bounds: tuple[float, float], act: Callable[[], object]) -> None:
+        seconds = self._chance.uniform(*bounds)
+        self._scheduler.at(self._scheduler.now_us + round(seconds * MICROSECONDS), lambda: (act(), None)[1])
+
+    def _changed(self, what: str, kind: Kind, thing: Any) -> None:
+        for listener in self.on_change:
+            listener(what, kind, thing)
+
+
+def is_ours(job: Job, install: str) -> bool:
+    """Whether the Job carries our label."""
+    return job.labels.get(INSTALL_LABEL) == install
+
+
+def gpus_of(pod: Pod) -> int:
+    """How many GPUs it asks for."""
+    return int(parse(pod.requests.get(GPU, "0")))
+
+
+def instant(microseconds: int | None) -> datetime | None:
+    """The time as Kubernetes shows it: in whole seconds."""
+    if microseconds is None:
+        return None
+    return EPOCH + timedelta(seconds=microseconds // MICROSECONDS)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7396: `patch` merged into a copy of `target`."""
+    if not isinstance(patch, Mapping):
+        return patch
+    base = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            base.pop(key, None)
+        else:
+            base[key] = merged(base.get(key), value)
+    return base
+
+
+def _accepts(terms: Any, node: Node) -> bool:
+    """Whether the node fits one of the terms of a required node affinity."""
+    if terms is None:
+        return True
+    labels: dict[str, str] = dict(node.seen().labels)
+    return any(
+        all(_test(one, node.name) for one in term.get("matchFields", ()))
+        and all(_test(one, labels.get(one["key"])) for one in term.get("matchExpressions", ()))
+        for term in terms
+    )
+
+
+def _test(expression: Mapping[str, Any], value: str | None) -> bool:
+    match expression["operator"]:
+        case "In":
+            return value in expression["values"]
+        case "NotIn":
+            return value not in expression["values"]
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None

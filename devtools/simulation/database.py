@@ -1,0 +1,124 @@
+"""The simulated gateway's database: real PostgreSQL whose clock is the simulation's."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+
+HERE = Path(__file__).parent
+WAITED = """
+SELECT extract(epoch FROM pg_catalog.clock_timestamp() - waitstart)::float FROM pg_locks WHERE pid = %s AND NOT granted
+"""
+DEADLOCK_SECONDS = 0.001
+LOOKED_SECONDS = 0.002
+"""After this, a session that waits has looked for a deadlock, and waits only to be woken."""
+
+
+@contextmanager
+def database(server_url: str, name: str) -> Iterator[str]:
+    """The URL of a new database with the simulated clock and without tables; dropped afterwards."""
+    parts = urlsplit(server_url)
+    url = urlunsplit(parts._replace(path=f"/{name}"))
+    with psycopg.connect(server_url, autocommit=True) as server:
+        server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        server.execute(f'CREATE DATABASE "{name}"')
+        try:
+            for setting in (
+                "search_path = public, simulation, pg_catalog",
+                f"deadlock_timeout = '{DEADLOCK_SECONDS * 1000:.0f}ms'",
+                "jit = off",
+                "max_parallel_workers_per_gather = 0",
+                # Time-outs are the simulation's own business: it stops and starts sessions as it likes.
+                "lock_timeout = 0",
+            ):
+                server.execute(f'ALTER DATABASE "{name}" SET {setting}')
+            with psycopg.connect(url, autocommit=True) as own:
+                own.execute((HERE / "database.sql").read_text(encoding="utf-8"))
+            yield url
+        finally:
+            server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+class Watch:
+    """The scheduler's own session."""
+
+    def __init__(self, url: str) -> None:
+        self._session: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
+
+    def rules(self) -> None:
+        """Completes a migrated database that contains the rows of every world's beginning."""
+        self._session.execute((HERE / "database_rules.sql").read_text(encoding="utf-8"))
+        self._session.execute("SELECT simulation.keep()")
+
+    def restore(self) -> None:
+        """Puts the world back to its beginning."""
+        self._session.execute("SELECT simulation.restore()")
+
+    def is_waiting(self, pid: int) -> bool:
+        """Whether the session waits for a lock, and has found no deadlock."""
+        waited = self._waited(pid)
+        return waited is not None and waited > LOOKED_SECONDS and _sleeps(pid) and self._waited(pid) is not None
+
+    def _waited(self, pid: int) -> float | None:
+        rows = self._session.execute(WAITED, [pid]).fetchall()
+        return rows[0][0] if rows else None
+
+    def is_granted(self, pid: int) -> bool:
+        """Whether it waits for no lock any more."""
+        return not self._session.execute(WAITED, [pid]).fetchall()
+
+    def pause(self, pid: int) -> None:
+        """Stops the session's process. It must wait: then it has none of the server's internal locks."""
+        os.kill(pid, signal.SIGSTOP)
+
+    def resume(self, pid: int) -> None:
+        """Lets it run."""
+        os.kill(pid, signal.SIGCONT)
+
+    def set_clock(self, microseconds: int) -> None:
+        """Sets the database's clock."""
+        self._session.execute("SELECT setval('simulation.clock', %s)", [microseconds])
+
+    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """What is committed."""
+        return self._session.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        """Ends the session."""
+        self._session.close()
+
+
+def configure(url: str) -> None:
+    """The environment in which Django starts for a simulation."""
+    os.environ.update(
+        {
+            "DATABASE_URL": url,
+            "SWITCHYARD_PREPARED_STATEMENTS": "0",
+            "SWITCHYARD_ALLOW_SIMULATION": "1",
+            "SWITCHYARD_METRICS_PORT": "0",
+            "SWITCHYARD_LOG_LEVEL": os.environ.get("SWITCHYARD_LOG_LEVEL", "CRITICAL"),
+        }
+    )
+    import django  # noqa: PLC0415 - it reads the environment
+    from django.conf import settings  # noqa: PLC0415
+
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+    settings.DATABASES["default"] |= {
+        "ENGINE": "devtools.simulation.backend",
+        "CONN_MAX_AGE": None,
+        "CONN_HEALTH_CHECKS": False,
+    }
+    options = settings.DATABASES["default"]["OPTIONS"]
+    # Real time passes while other actors run: only the simulation's own time ends a session or a statement.
+    options["options"] = "-c switchyard.session=1"
+    django.setup()
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether the process sleeps in the kernel."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "S"

@@ -1,0 +1,350 @@
+"""The port to a simulated cluster: requests and answers take time, get lost, come twice or late."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from clusters.drivers import (
+    Ambiguous,
+    JobSeen,
+    NotThere,
+    PodSeen,
+    Refused,
+    Throttled,
+    Unreachable,
+    WatchEvent,
+)
+from clusters.drivers.port import RulesSeen
+from clusters.engine.escapes import Answered, Rehearsal
+from clusters.engine.permissions import ROLE, Right
+
+from .cluster import Cluster, Kind, is_ours
+from .faults import CALLS, Faults
+from .scheduler import MICROSECONDS, Scheduler
+
+Result = TypeVar("Result")
+TIMEOUT_SECONDS = 10.0
+ALIVE_SECONDS = 15.0
+SILENT_SECONDS = 40.0
+REFUSING = frozenset({"unreachable", "throttled", "unavailable", "forbidden", "refused"})
+WRITES = frozenset({"create_job", "release_job", "delete_job"})
+OUT_OF_DATE = 4
+"""How many of the last events a watch may repeat."""
+
+
+class Link:
+    """The network between the gateway and one cluster, and who answers at its address."""
+
+    def __init__(self, cluster: Cluster, faults: Faults, scheduler: Scheduler) -> None:
+        self.cluster = cluster
+        self.faults = faults
+        self.scheduler = scheduler
+        self.is_cut = False
+        self.are_watches_dead = False
+
+    def happens(self, kind: str) -> bool:
+        """Whether the fault happens now, and says so."""
+        return self.faults.happens(kind)
+
+
+class SimulatedClusterDriver:
+    """A ClusterDriver of one simulated process."""
+
+    def __init__(self, link: Link, install_id: str) -> None:
+        self._link = link
+        self._install_id = install_id
+
+    @property
+    def _cluster(self) -> Cluster:
+        return self._link.cluster
+
+    async def _call(self, what: str, apply: Callable[[], Result]) -> Result:
+        """Sends a request. The scheduler runs others while it travels, and while its answer does."""
+        link, faults = self._link, self._link.faults
+        await asyncio.sleep(faults.between(0.001, 0.05))
+        await self._reach()
+        fault = faults.first(CALLS)
+        if fault:
+            link.scheduler.note(f"{self._cluster.name} {what} {fault}\n")
+            link.scheduler.tell(self._cluster.name, f"{what}: {fault}")
+        if fault in REFUSING:
+            self._refuse(what, fault)
+        if fault == "slow":
+            await asyncio.sleep(faults.between(1, TIMEOUT_SECONDS))
+        if fault == "delayed" and what in WRITES:
+            self._later(what, apply)
+        if fault in ("lost", "delayed"):
+            await self._time_out()
+        answer = apply()
+        if fault == "repeated" and what in WRITES:
+            self._later(what, apply)
+        if fault == "reply_lost":
+            await self._time_out()
+        if fault == "answered_500":
+            raise Ambiguous("500 Internal Server Error", status=500)
+        await asyncio.sleep(faults.between(0.001, 0.05))
+        await self._reach()
+        return answer
+
+    async def _reach(self) -> None:
+        """Nothing gets through while the cluster is cut off."""
+        if self._link.is_cut:
+            await self._time_out()
+
+    async def _time_out(self) -> NoReturn:
+        await asyncio.sleep(TIMEOUT_SECONDS)
+        raise Ambiguous("the cluster did not answer in time")
+
+    def _refuse(self, what: str, fault: str) -> None:
+        """Raises what the API server answers without doing anything, if it may answer that."""
+        match fault:
+            case "unreachable":
+                raise Unreachable("the connection is refused")
+            case "throttled":
+                raise Throttled("too many requests", retry_after_seconds=self._link.faults.between(0.5, 5))
+            case "unavailable":
+                raise Ambiguous("503 Service Unavailable", status=503)
+            case "forbidden" if what in WRITES:
+                raise Refused("forbidden", status=403)
+            case "refused" if what in ("create_job", "release_job"):
+                raise Refused("an admission webhook denied the request", status=422)
+
+    def _later(self, what: str, apply: Callable[[], object]) -> None:
+        """The request arrives (again) after a while; nobody waits for its answer."""
+        cluster = self._cluster
+
+        def arrive() -> None:
+            if self._link.cluster is not cluster:
+                return
+            try:
+                apply()
+                self._link.scheduler.tell(cluster.name, f"{what} of before takes effect")
+            except Refused:
+                return
+
+        self._link.scheduler.after(self._link.faults.between(0.1, 60), arrive)
+
+    async def version(self) -> str:
+        """The version that is simulated."""
+        return await self._call("version", lambda: "v1.36.2-simulated")
+
+    async def identity(self) -> str:
+        """Who answers."""
+        return await self._call("identity", lambda: self._cluster.identity)
+
+    async def clock_skew_ms(self) -> int:
+        """Its clock minus that of the asking process, as from a Date header: up to a second too small."""
+        shown_us: int = await self._call("clock", lambda: self._cluster.now_us() // MICROSECONDS * MICROSECONDS)
+        return round((shown_us - self._link.scheduler.now_us - self._link.scheduler.current.process.ahead_us) / 1000)
+
+    async def rules(self, namespace: str) -> RulesSeen:  # noqa: ARG002 - the port's signature
+        """The published role."""
+        return RulesSeen([{"apiGroups": [r.group], "resources": [r.resource], "verbs": [r.verb]} for r in sorted(ROLE)])
+
+    async def may(self, right: Right, namespace: str = "") -> bool:  # noqa: ARG002 - the port's signature
+        """Whether the published role has this right."""
+        return await self._call("may", lambda: right in ROLE)
+
+    async def api_groups(self) -> frozenset[str]:
+        """What it serves."""
+        return frozenset({"batch", "networking.k8s.io"})
+
+    async def rehearse(self, rehearsal: Rehearsal) -> Answered:
+        """It would do anything."""
+        return Answered(rehearsal, would=True, reason="")
+
+    async def any_pod(self, namespace: str) -> str:
+        """A pod there."""
+        return next((pod.name for pod in self._cluster.pods.values() if pod.namespace == namespace), "")
+
+    async def ensure_namespace(
+        self, name: str, labels: Mapping[str, str], policies: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """Creates it."""
+        del labels, policies
+        await self._call("ensure_namespace", lambda: self._cluster.namespaces.add(name))
+
+    async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
+        """It has no effect."""
+        namespace = str(manifest["metadata"]["namespace"])
+
+        def put() -> None:
+            if namespace not in self._cluster.namespaces:
+                raise NotThere(f'namespaces "{namespace}" not found', status=404)
+
+        await self._call("put_network_policy", put)
+
+    async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
+        """There are no devices to claim."""
+
+    async def create_job(self, manifest: Mapping[str, Any]) -> str:
+        """Creates the Job; returns its uid."""
+        return await self._call("create_job", lambda: self._cluster.create_job(manifest))
+
+    async def get_job(self, namespace: str, name: str) -> JobSeen:
+        """The Job as it is now."""
+        return await self._call("get_job", lambda: self._cluster.seen(self._cluster.job(namespace, name)))  # type: ignore[arg-type, return-value]
+
+    async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
+        """Unsuspends the Job with this uid."""
+        await self._call("release_job", lambda: self._cluster.release_job(namespace, name, uid, template_patch))
+
+    async def delete_job(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes the Job with this uid."""
+        await self._call("delete_job", lambda: self._cluster.delete_job(namespace, name, uid))
+
+    async def list_jobs(self) -> Sequence[JobSeen]:
+        """All Jobs that carry our install label."""
+        return await self._call("list_jobs", lambda: self._listed("job"))
+
+    async def list_pods(self, namespace: str, job_name: str) -> Sequence[PodSeen]:
+        """The pods of one Job."""
+
+        def pods() -> list[PodSeen]:
+            job = self._cluster.jobs.get((namespace, job_name))
+            return [] if job is None else [self._cluster.seen(pod) for pod in self._cluster.pods_of(job)]  # type: ignore[misc]
+
+        return await self._call("list_pods", pods)
+
+    async def open_gate(
+        self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        """No pod has a gate: all nodes are in one domain."""
+
+    async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:  # noqa: ARG002
+        """Programs write nothing."""
+        return ""
+
+    def watch_nodes(self) -> AsyncIterator[WatchEvent]:
+        """All nodes."""
+        return self._watch("node")
+
+    def watch_pods(self) -> AsyncIterator[WatchEvent]:
+        """All pods."""
+        return self._watch("pod")
+
+    def watch_jobs(self) -> AsyncIterator[WatchEvent]:
+        """All Jobs of ours."""
+        return self._watch("job")
+
+    async def device_classes(self) -> frozenset[str]:
+        """None."""
+        return frozenset()
+
+    def watch_slices(self) -> AsyncIterator[WatchEvent]:
+        """None."""
+        return self._watch_nothing()
+
+    def watch_claims(self) -> AsyncIterator[WatchEvent]:
+        """None."""
+        return self._watch_nothing()
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _listed(self, kind: Kind) -> list[Any]:
+        found = self._cluster.all(kind)
+        if kind == "job":
+            found = [job for job in found if is_ours(job, self._install_id)]
+        return [self._cluster.seen(thing) for thing in found]
+
+    async def _watch_nothing(self) -> AsyncIterator[WatchEvent]:
+        yield WatchEvent("listed", ())
+        while True:
+            await asyncio.sleep(2 * ALIVE_SECONDS)
+            yield WatchEvent("alive", ())
+
+    async def _watch(self, kind: Kind) -> AsyncIterator[WatchEvent]:
+        """Lists, then follows. Events may be skipped, repeated, or stop to come."""
+        watching = _Watching(self._link, kind, self._install_id)
+        try:
+            watching.open()
+            yield WatchEvent("listed", await self._call(f"list_{kind}s", lambda: self._listed(kind)))
+            while True:
+                event = await watching.next()
+                if event == "again":
+                    yield WatchEvent("listed", await self._call(f"list_{kind}s", lambda: self._listed(kind)))
+                elif isinstance(event, WatchEvent):
+                    yield event
+        finally:
+            watching.close()
+
+
+class _Watching:
+    """The events of one watch that were not delivered yet."""
+
+    def __init__(self, link: Link, kind: Kind, install_id: str) -> None:
+        self._link = link
+        self._cluster = link.cluster
+        self._kind = kind
+        self._install_id = install_id
+        self._events: list[WatchEvent | str] = []
+        self._last: list[WatchEvent] = []
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._stalled_until_us = 0
+
+    def open(self) -> None:
+        """Begins to listen."""
+        self._cluster.on_change.append(self._hear)
+
+    def close(self) -> None:
+        """Ends."""
+        if self._hear in self._cluster.on_change:
+            self._cluster.on_change.remove(self._hear)
+
+    def _hear(self, what: str, kind: Kind, thing: Any) -> None:
+        if what == "restored":
+            self._events = ["again"]
+        elif kind == self._kind and (kind != "job" or is_ours(thing, self._install_id)):
+            if what == "deleted" and self._link.faults.happens("watch_skips_delete"):
+                return
+            event = WatchEvent(what, (self._cluster.seen(thing),))  # type: ignore[arg-type]
+            self._events.append(event)
+        else:
+            return
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._news.set)
+
+    async def next(self) -> WatchEvent | str:
+        """The next event, after the time it travels."""
+        faults, link = self._link.faults, self._link
+        while not self._events or link.scheduler.now_us < self._stalled_until_us:
+            if not await self._hears_news():
+                return WatchEvent("alive", ())
+        await self._check()
+        if faults.happens("watch_broken"):
+            raise Unreachable("the watch is broken")
+        if self._last and faults.happens("watch_goes_back"):
+            return self._last[0]
+        if self._last and faults.happens("watch_repeats"):
+            return self._last[-1]
+        event = self._events.pop(0)
+        if isinstance(event, WatchEvent) and event.kind == "changed":
+            self._last = [*self._last, event][-OUT_OF_DATE:]
+        return event
+
+    async def _hears_news(self) -> bool:
+        """Waits for news; False if there is none for so long that the server shows that it is alive."""
+        await self._check()
+        self._news.clear()
+        try:
+            async with asyncio.timeout(ALIVE_SECONDS):
+                await self._news.wait()
+                await asyncio.sleep(self._link.faults.between(0.001, 0.2))
+        except TimeoutError:
+            return bool(self._events)
+        if self._link.faults.happens("watch_stalls"):
+            stalled = self._link.faults.between(1, 60)
+            self._stalled_until_us = self._link.scheduler.now_us + round(stalled * MICROSECONDS)
+        return True
+
+    async def _check(self) -> None:
+        """Nothing comes from a cluster that is cut off, or is another one now."""
+        if self._link.is_cut or self._link.are_watches_dead or self._link.cluster is not self._cluster:
+            await self._fail()
+
+    async def _fail(self) -> None:
+        """The stream is silent; the client ends it."""
+        await asyncio.sleep(SILENT_SECONDS)
+        raise Unreachable("the watch is silent")

@@ -1,0 +1,118 @@
+"""What goes wrong in a run: each seed switches on some kinds of faults, each at its own rate."""
+
+import random
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+RATES: Mapping[str, tuple[float, ...]] = {
+    # calls to clusters
+    "lost": (0.02, 0.1),
+    "unreachable": (0.02, 0.1),
+    "reply_lost": (0.05, 0.2),
+    "answered_500": (0.05, 0.2),
+    "delayed": (0.02, 0.1),
+    "repeated": (0.05, 0.2),
+    "throttled": (0.05, 0.2),
+    "unavailable": (0.05, 0.2),
+    "forbidden": (0.02, 0.1),
+    "refused": (0.02, 0.1),
+    "slow": (0.05, 0.2),
+    # watches
+    "watch_broken": (0.02, 0.1),
+    "watch_skips_delete": (0.1, 0.5),
+    "watch_repeats": (0.1, 0.5),
+    "watch_goes_back": (0.02, 0.1),
+    "watch_stalls": (0.02, 0.1),
+    # the database
+    "commit_lost_done": (0.002, 0.02),
+    "commit_lost_not_done": (0.002, 0.02),
+    "statement_lost": (0.001, 0.005),
+    # processes, per step
+    "death": (0.0005, 0.003),
+    # messages
+    "bell_lost": (0.1, 0.5),
+    "bell_tripled": (0.1, 0.5),
+    "bell_late": (0.1, 0.5),
+    # events of a world, expected number per run
+    "freeze": (1.0, 3.0),
+    "cut_off": (0.5, 1.5),
+    "watches_dead": (0.5, 1.0),
+    "node_dies": (0.5, 1.0),
+    "eviction": (0.5, 2.0),
+    "image_missing": (0.2, 0.6),
+    "stranger_deletes": (0.5, 1.5),
+    "stranger_edits": (0.5, 1.5),
+    "restored": (0.3, 1.0),
+    "rebuilt": (0.3, 0.7),
+    "clock_jumps": (1.0, 3.0),
+    "clocks_differ": (1.0, 1.0),
+    "limit_cut": (0.5, 1.5),
+    "drained": (0.5, 1.0),
+    "cordoned": (0.5, 1.0),
+}
+"""The kinds of faults, and the rates among which a seed chooses."""
+CALLS = (
+    "lost", "unreachable", "reply_lost", "answered_500", "delayed", "repeated", "throttled", "unavailable", "forbidden",
+    "refused", "slow",
+)  # fmt: skip
+EVENTS = (
+    "freeze", "cut_off", "watches_dead", "node_dies", "eviction", "stranger_deletes", "stranger_edits", "restored", "rebuilt",
+    "clock_jumps", "limit_cut", "drained", "cordoned",
+)  # fmt: skip
+PROBABLE = 0.3
+"""The share of the kinds that a seed switches on."""
+CALM = 0.05
+"""The share of seeds without faults."""
+
+
+class Faults:
+    """The faults of one run. When the world heals, there are no more."""
+
+    def __init__(self, seed: int, without: Sequence[str] = (), spared: Collection[int] = ()) -> None:
+        self._chance = random.Random(f"{seed}/faults")
+        swarm = random.Random(f"{seed}/swarm")
+        calm = swarm.random() < CALM
+        drawn = {kind: (swarm.random() < PROBABLE, swarm.choice(rates)) for kind, rates in RATES.items()}
+        self.rates = {kind: rate for kind, (is_on, rate) in drawn.items() if is_on and not calm and kind not in without}
+        self._spared = frozenset(spared)
+        self.count = 0
+        self.is_healed = False
+        self.happened: Counter[str] = Counter()
+
+    def happens(self, kind: str) -> bool:
+        """Whether this fault happens now."""
+        rate = self.rates.get(kind, 0.0)
+        if self.is_healed or not rate or self._chance.random() >= rate:
+            return False
+        return self.befalls(kind)
+
+    def befalls(self, kind: str) -> bool:
+        """Counts a fault that happens now; False if the world is spared it."""
+        self.count += 1
+        if self.count - 1 in self._spared:
+            return False
+        self.happened[kind] += 1
+        return True
+
+    def first(self, kinds: Sequence[str]) -> str:
+        """The first of these that happens now; empty if none does."""
+        return next((kind for kind in kinds if self.happens(kind)), "")
+
+    def between(self, low: float, high: float) -> float:
+        """A number for a fault."""
+        return self._chance.uniform(low, high)
+
+    def events(self) -> list[str]:
+        """The events of this world, in the order in which they happen."""
+        found = []
+        for kind in EVENTS:
+            rate = self.rates.get(kind, 0.0)
+            while rate > 0 and self._chance.random() < rate:
+                found.append(kind)
+                rate -= 1
+        self._chance.shuffle(found)
+        return found
+
+    def choose(self, things: Sequence[object]) -> int:
+        """The position of one of these things."""
+        return self._chance.randrange(len(things))

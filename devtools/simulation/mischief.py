@@ -1,0 +1,180 @@
+"""What befalls a world from outside: clusters, nodes, networks, clocks, strangers and operators."""
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import clusters.operations
+from clusters.engine.inventory import INSTALL_LABEL
+from clusters.models import Cluster as ClusterRow
+from federation.engine.names import LABEL_ATTEMPT
+from quotas.operations import put_limit
+from tenancy.queries import SYSTEM
+
+from .cluster import Cluster, Job, Pod
+from .scheduler import MICROSECONDS
+from .stage import CLUSTERS, GPU_LIMIT, TEAMS, nodes_of
+
+if TYPE_CHECKING:
+    from .world import World
+
+EVICTIONS = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager")
+
+
+class Mischief:
+    """Carries out one event. It runs between steps and must not give way."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._faults = world.faults
+
+    def befall(self, event: str) -> None:
+        """Does it, unless the world has healed meanwhile."""
+        if self._faults.is_healed or not self._faults.befalls(event):
+            return
+        getattr(self, f"_{event}")()
+
+    def _cluster(self) -> Cluster:
+        return self._world.clusters[CLUSTERS[self._faults.choose(CLUSTERS)]]
+
+    def _pod(self, cluster: Cluster) -> Pod | None:
+        pods = [pod for pod in cluster.pods.values() if not pod.is_ended]
+        return pods[self._faults.choose(pods)] if pods else None
+
+    def _job(self, cluster: Cluster) -> Job | None:
+        jobs = [job for job in cluster.jobs.values() if INSTALL_LABEL in job.labels]
+        return jobs[self._faults.choose(jobs)] if jobs else None
+
+    def _freeze(self) -> None:
+        names = sorted(self._world.processes)
+        process = self._world.processes[names[self._faults.choose(names)]]
+        if not process.is_dead:
+            self._world.machine.freeze(process, self._faults.between(5, 60))
+
+    def _cut_off(self) -> None:
+        cluster = self._cluster()
+        link, seconds = self._world.links[cluster.name], self._faults.between(10, 200)
+        link.is_cut = True
+        self._world.tell(cluster.name, f"is cut off for {seconds:.0f} s")
+
+        def heal() -> None:
+            link.is_cut = False
+
+        self._world.scheduler.after(seconds, heal)
+
+    def _watches_dead(self) -> None:
+        cluster = self._cluster()
+        link, seconds = self._world.links[cluster.name], self._faults.between(10, 200)
+        link.are_watches_dead = True
+        self._world.tell(cluster.name, f"has no watches for {seconds:.0f} s")
+
+        def heal() -> None:
+            link.are_watches_dead = False
+
+        self._world.scheduler.after(seconds, heal)
+
+    def _node_dies(self) -> None:
+        cluster = self._cluster()
+        names = sorted(cluster.nodes)
+        cluster.kill_node(names[self._faults.choose(names)])
+
+    def _eviction(self) -> None:
+        cluster = self._cluster()
+        pod = self._pod(cluster)
+        if pod is not None:
+            cluster.evict(pod, EVICTIONS[self._faults.choose(EVICTIONS)])
+
+    def _stranger_deletes(self) -> None:
+        cluster = self._cluster()
+        job = self._job(cluster)
+        if job is not None:
+            self._world.tell("stranger", f"deletes {job.name} on {cluster.name}")
+            cluster.taken_away.add(job.labels.get(LABEL_ATTEMPT, ""))
+            cluster.delete_job(job.namespace, job.name, job.uid)
+
+    def _stranger_edits(self) -> None:
+        """Someone puts another label on our Job, or takes one of ours away."""
+        cluster = self._cluster()
+        job = self._job(cluster)
+        if job is None:
+            return
+        names = sorted(job.labels)
+        label = names[self._faults.choose(names)]
+        self._world.tell("stranger", f"removes {label} of {job.name} on {cluster.name}")
+        cluster.taken_away.add(job.labels.get(LABEL_ATTEMPT, ""))
+        del job.labels[label]
+
+    def _restored(self) -> None:
+        """The control plane is put back to where it was a while ago."""
+        cluster = self._cluster()
+        snapshot, seconds = cluster.snapshot(), self._faults.between(1, 40)
+
+        def restore() -> None:
+            if not self._faults.is_healed and self._world.clusters[cluster.name] is cluster:
+                cluster.restore(snapshot)
+
+        self._world.tell(cluster.name, "is backed up")
+        self._world.scheduler.after(seconds, restore)
+
+    def _rebuilt(self) -> None:
+        """Another cluster answers at the address for a while; then the first one is back."""
+        name = CLUSTERS[self._faults.choose(CLUSTERS)]
+        world, first = self._world, self._world.links[name].cluster
+        if first is not world.clusters[name]:
+            return
+        other = Cluster(name, f"{first.identity[:-1]}f", nodes_of(name), world.scheduler, world.chance)
+        other.tell = lambda what: world.tell(f"{name} (other)", what)
+        other.is_committed = first.is_committed
+        world.removed.append(other)
+        world.links[name].cluster = other
+        world.tell(name, "is another cluster now")
+
+        def back() -> None:
+            world.links[name].cluster = first
+            world.tell(name, "is itself again")
+
+        world.scheduler.after(self._faults.between(20, 100), back)
+
+    def _clock_jumps(self) -> None:
+        """Someone sets the clock of a process's host, or of a cluster."""
+        seconds = self._faults.between(-600, 600)
+        if self._faults.between(0, 1) < 0.5:
+            names = sorted(self._world.processes)
+            name = names[self._faults.choose(names)]
+            self._world.processes[name].ahead_us += round(seconds * MICROSECONDS)
+        else:
+            cluster = self._cluster()
+            cluster.ahead_us += round(seconds * MICROSECONDS)
+            name = cluster.name
+        self._world.tell(name, f"has its clock set by {seconds:.0f} s")
+
+    def _limit_cut(self) -> None:
+        path = ("acme", TEAMS[0])[self._faults.choose(TEAMS)]
+        nominal = round(self._faults.between(0, 6)) * 1000
+        self._world.wishes.append((f"cuts the limit of {path} to {nominal}", lambda: _put(path, nominal)))
+
+    def _drained(self) -> None:
+        name = CLUSTERS[self._faults.choose(CLUSTERS)]
+        self._world.wishes.append((f"drains {name}", lambda: clusters.operations.drain_cluster(SYSTEM, _id(name))))
+
+    def _cordoned(self) -> None:
+        name = CLUSTERS[self._faults.choose(CLUSTERS)]
+        self._world.wishes.append((f"cordons {name}", lambda: clusters.operations.cordon_cluster(SYSTEM, _id(name))))
+
+
+def open_cluster(name: str) -> None:
+    """Lets the cluster take work again."""
+    clusters.operations.uncordon_cluster(SYSTEM, _id(name))
+
+
+def restore_limits() -> None:
+    """The limits of the beginning."""
+    _put("acme", GPU_LIMIT * 1000)
+    _put(TEAMS[0], GPU_LIMIT * 1000 // 2)
+
+
+def _put(path: str, nominal: int) -> None:
+    put_limit(SYSTEM, path, "gpu", nominal=nominal)
+
+
+def _id(name: str) -> UUID:
+    return ClusterRow.objects.get(name=name).id

@@ -1,0 +1,108 @@
+"""Runs one seed and judges it."""
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from django.core.management import call_command
+from django.db import connection
+
+import billing.queries
+from federation.queries.proof import disagreements
+from foundation import host as hosts
+
+from .database import Watch
+from .judges import judge, standing
+from .processes import Slots, StageHost
+from .scheduler import Stalled
+from .size import Size
+from .stage import BEGAN_US, set_up
+from .world import World
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run showed."""
+
+    seed: int
+    size: Size = field(default_factory=Size)
+    digest: str = ""
+    breaks: list[str] = field(default_factory=list)
+    timeline: list[str] = field(default_factory=list)
+    steps: int = 0
+    lock_waits: int = 0
+    seconds: float = 0.0
+    simulated_seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    fault_count: int = 0
+    jobs: tuple[int, ...] = ()
+
+    @property
+    def broken_promises(self) -> frozenset[str]:
+        """The names of the judges that found something."""
+        return frozenset(line.partition(":")[0] for line in self.breaks if not line.startswith(" "))
+
+    def line(self) -> str:
+        """The result in one line."""
+        word = "BROKEN" if self.breaks else "ok"
+        return (
+            f"seed {self.seed}: {word}, {self.steps} steps, {self.lock_waits} lock waits, {self.simulated_seconds:.0f} s in"
+            f" {self.seconds:.2f} s, {self.digest}"
+        )
+
+
+class Runner:
+    """Runs seeds one after the other in this process."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self._slots = Slots()
+
+    def set_up(self) -> None:
+        """Migrates the database and writes the beginning of every world."""
+        logging.disable(logging.CRITICAL)
+        self.watch.set_clock(BEGAN_US)
+        call_command("migrate", verbosity=0)
+        hosts.use_host(StageHost(BEGAN_US))
+        set_up()
+        connection.close()
+        self.watch.rules()
+
+    def run(self, seed: int, size: Size | None = None, *, history: Path | None = None) -> Result:
+        """Runs the seed; with a folder, writes its history there."""
+        began = time.monotonic()
+        world = World(seed, self.watch, self._slots, size or Size())
+        result = Result(seed, size or Size())
+        try:
+            world.run()
+        except Stalled as stall:
+            result.breaks.append(f"simulation: {stall}")
+        else:
+            world.proof = self._prove()
+            result.breaks += judge(world)
+            if result.breaks:
+                result.breaks += standing(world)
+        result.breaks += world.machine.unexpected
+        if history is not None:
+            self._write(world, history)
+        result.digest = world.scheduler.digest()
+        result.timeline = world.history.lines()
+        result.steps, result.lock_waits = world.scheduler.steps, world.scheduler.lock_waits
+        result.simulated_seconds = (world.scheduler.now_us - BEGAN_US) / 1e6
+        result.faults, result.fault_count = world.faults.happened, world.faults.count
+        result.jobs = tuple(int(one.key.rpartition("-")[2]) for one in world.submissions)
+        result.seconds = time.monotonic() - began
+        return result
+
+    def _write(self, world: World, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        runs = [run for cluster in [*world.clusters.values(), *world.removed] for run in cluster.runs]
+        changes = self.watch.rows("SELECT at, what, id, before, after FROM simulation.changes ORDER BY number")
+        world.history.write(folder / f"seed-{world.seed}.jsonl", runs, changes)
+
+    def _prove(self) -> list[str]:
+        found = [*billing.queries.discrepancies(), *disagreements()]
+        connection.close()
+        return found

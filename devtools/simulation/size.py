@@ -1,0 +1,49 @@
+"""How much of a seed's world there is: shrinking takes parts away as long as the same promise is still broken."""
+
+import argparse
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Everything, unless told otherwise."""
+
+    jobs: tuple[int, ...] = ()
+    """The numbers of the jobs that are submitted; empty: all."""
+    without: tuple[str, ...] = ()
+    """Kinds of faults that do not happen."""
+    spared: tuple[int, ...] = ()
+    """Faults that do not happen, by their numbers in the order of the run."""
+    alone: bool = False
+    """One process of each kind."""
+
+    def arguments(self) -> str:
+        """As the command takes it."""
+        words = []
+        if self.jobs:
+            words.append("--jobs " + ",".join(map(str, self.jobs)))
+        if self.without:
+            words.append("--without " + ",".join(self.without))
+        if self.spared:
+            words.append("--spared " + ",".join(map(str, self.spared)))
+        if self.alone:
+            words.append("--alone")
+        return " ".join(words)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that make a world smaller."""
+    parser.add_argument("--jobs", default="", help="only these jobs, by number: 0,2")
+    parser.add_argument("--without", default="", help="kinds of faults that do not happen")
+    parser.add_argument("--spared", default="", help="faults that do not happen, by number")
+    parser.add_argument("--alone", action="store_true", help="one process of each kind")
+
+
+def size_of(wanted: argparse.Namespace) -> Size:
+    """What the arguments say."""
+    return Size(
+        jobs=tuple(int(word) for word in wanted.jobs.split(",") if word),
+        without=tuple(word for word in wanted.without.split(",") if word),
+        spared=tuple(int(word) for word in wanted.spared.split(",") if word),
+        alone=wanted.alone,
+    )
