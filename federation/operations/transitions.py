@@ -118,7 +118,7 @@ WITH moved AS (
      UNION ALL
     SELECT id FROM federation_attempt
      WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL
-       AND state = %(starting)s AND released_at IS NULL
+       AND state IN (%(starting)s, %(running)s) AND released_at IS NULL
 )
 SELECT object.attempt_id, object.id, object.uid
   FROM federation_remoteobject AS object JOIN ready ON ready.id = object.attempt_id
@@ -129,10 +129,12 @@ def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[
     """`created` → `starting`: uids by attempt and object of the attempts that may be released now.
 
     This commits the gateway to run them, unless a stop was requested. Attempts already `starting` come from a worker
-    that died, and are released again, which is harmless. One that was `unknown` keeps the time of its first commitment.
+    that died, or from a cluster that released only some of their objects, whose pods may already run (`running`). They are
+    released again, which is harmless. One that was `unknown` keeps the time of its first commitment.
     """
     asked: dict[str, Any] = {
         "starting": AttemptState.STARTING.value,
+        "running": AttemptState.RUNNING.value,
         "created": AttemptState.CREATED.value,
         "ids": list(attempt_ids),
         "token": token,

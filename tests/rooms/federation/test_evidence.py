@@ -9,7 +9,7 @@ import time_machine
 from django.db import connections as django_connections
 from django.db import transaction
 
-from clusters.drivers import JobSeen, NotThere, Refused, WatchEvent
+from clusters.drivers import Ambiguous, JobSeen, NotThere, Refused, WatchEvent
 from clusters.drivers.simulated import SimulatedDriver
 from federation import operations
 from federation.engine.objects import rendering
@@ -115,6 +115,28 @@ def test_when_one_object_vanishes_during_the_release_the_others_are_stopped_and_
     assert call(cluster, "list_jobs") == []
     assert (Attempt.objects.count(), Attempt.objects.get().end_reason) == (1, "object_deleted")
     assert Job.objects.get(id=job.id).state == "failed"
+
+
+def test_an_object_that_could_not_be_released_is_released_later_although_another_already_runs(
+    cluster, submitter, monkeypatch
+):
+    job = two_sets(submitter)
+    operations.run_scheduling_cycle()
+    first, second = Attempt.objects.get().remote_objects.order_by("position").values_list("name", flat=True)
+    failures = iter([Ambiguous("503 Service Unavailable", status=503)])
+
+    async def unavailable_once(original, driver, namespace, name, uid, patch):
+        if name == second and (failure := next(failures, None)):
+            raise failure
+        await original(driver, namespace, name, uid, patch)
+
+    replaced(monkeypatch, "release_job", unavailable_once)
+    operations.dispatch_attempts()
+    pods = call(cluster, "list_pods", Attempt.objects.get().namespace, first)
+    record_observations(cluster.id, Observations(pods=pods))
+    assert Job.objects.get(id=job.id).state == "running"
+    observe_until(lambda: Attempt.objects.filter(released_at__isnull=False).exists())
+    assert not call(cluster, "get_job", Attempt.objects.get().namespace, second).suspended
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
