@@ -22,7 +22,6 @@ from django.db.models import F
 from benchmarks import report
 from benchmarks.own_database import own_database
 from benchmarks.processes import Gateway, announce_dispatch, wait_until
-from foundation import clock
 
 if TYPE_CHECKING:
     from clusters.models import Cluster
@@ -136,7 +135,7 @@ def fleet_of(size: Size) -> Iterator[Fleet]:
     nodes = [Node("n1", "u1", labels, capacity)]
     first = register_simulated(make_tenant("acme"), "pattern", nodes=nodes)
     record_inventory(first.id, [NodeSeen("n1", "u1", labels, [], capacity, True, True)], {})
-    record_contact(first.id, observed_at=clock.now())
+    record_contact(first.id, observed_seconds_ago=0.0)
     pods = {"name": "main", "count": 1, "image": "registry.example/job:1", "cpu": "100m", "memory": "64Mi"}
     runs = {"sim.switchyard.dev/run-seconds": "100000"}
     body = {"tenant": "acme/research/vision", "name": "pattern", "pod_sets": [pods], "labels": runs}

@@ -36,11 +36,12 @@ def record_contact(
     origin: datetime | None = None,
     kubernetes_version: str = "",
     has_kueue: bool | None = None,
-    observed_at: datetime | None = None,
+    observed_seconds_ago: float | None = None,
 ) -> bool:
     """Records that the cluster responded with its own identity, which ends any silence. `clock_skew_ms` is its clock
     minus ours, None if not measured, and `origin` is our clock's `monotonic_origin` at that time, None for now.
-    `has_kueue` is None if not checked. `observed_at` is when the watches of nodes and pods last both returned data.
+    `has_kueue` is None if not checked. `observed_seconds_ago`: the seconds since the watches of nodes and pods last both
+    returned data; a time on the caller's own clock, which may be wrong, would say nothing.
 
     Returns whether its health changed. Unknown or removed clusters are ignored.
     """
@@ -54,8 +55,8 @@ def record_contact(
             reasons = merged(reasons, "clock", clock_findings(clock_skew_ms))
             changes["clock_skew_ms"] = clock_skew_ms
             changes["clock_eras"] = _eras_after(cluster, clock_skew_ms, origin or monotonic_origin())
-        if observed_at is not None:
-            changes["observed_at"] = observed_at
+        if observed_seconds_ago is not None:
+            changes["observed_at"] = Now() - timedelta(seconds=observed_seconds_ago)
         if kubernetes_version:
             changes["kubernetes_version"] = kubernetes_version[:40]
         if has_kueue is not None:

@@ -74,8 +74,8 @@ class Feed:
         self._writing = asyncio.Lock()
         self._is_too_large: bool | None = None
         """Whether the overflow of the cluster was reported; None while the report of an earlier observer is unknown."""
-        self._alive_at: dict[str, datetime] = {}
-        """When each watch of the inventory last delivered an event or proved that it is alive."""
+        self._alive_at: dict[str, float] = {}
+        """When each watch of the inventory last delivered an event or proved that it is alive, on the monotonic clock."""
 
     async def run(self) -> None:
         """Watches, records and keeps the pulse; each restarts separately when the cluster or the database fails."""
@@ -163,7 +163,7 @@ class Feed:
             if error.status != FORBIDDEN:
                 raise
             self._inventory.close_devices()
-            self._alive_at.update(dict.fromkeys(("slices", "claims"), clock.now()))
+            self._alive_at.update(dict.fromkeys(("slices", "claims"), clock.monotonic()))
             await self._tell_access(error.reason)
             raise
 
@@ -188,20 +188,20 @@ class Feed:
         clusters.operations.record_silence(self._cluster_id, told, code="identity_changed")
 
     def _take_nodes(self, event: WatchEvent) -> None:
-        self._alive_at["nodes"] = clock.now()
+        self._alive_at["nodes"] = clock.monotonic()
         self._inventory.see_nodes(event.kind, _only(NodeSeen, event.objects))
 
     def _take_pods(self, event: WatchEvent) -> None:
-        self._alive_at["pods"] = clock.now()
+        self._alive_at["pods"] = clock.monotonic()
         self._inventory.see_pods(event.kind, _only(PodSeen, event.objects))
         self._buffer.add_pods(event)
 
     def _take_slices(self, event: WatchEvent) -> None:
-        self._alive_at["slices"] = clock.now()
+        self._alive_at["slices"] = clock.monotonic()
         self._inventory.see_slices(event.kind, _only(SliceSeen, event.objects))
 
     def _take_claims(self, event: WatchEvent) -> None:
-        self._alive_at["claims"] = clock.now()
+        self._alive_at["claims"] = clock.monotonic()
         self._inventory.see_claims(event.kind, _only(ClaimSeen, event.objects))
 
     def _take_jobs(self, event: WatchEvent) -> None:
@@ -283,9 +283,9 @@ class Feed:
 
     def _record_contact(self, skew_ms: int | None, origin: datetime) -> None:
         """Without the skew where our own clock was set while the cluster's was read."""
-        observed_at = min(self._alive_at.values()) if self._inventory.is_complete else None
+        ago = clock.monotonic() - min(self._alive_at.values()) if self._inventory.is_complete else None
         clusters.operations.record_contact(
-            self._cluster_id, clock_skew_ms=skew_ms, origin=origin, observed_at=observed_at
+            self._cluster_id, clock_skew_ms=skew_ms, origin=origin, observed_seconds_ago=ago
         )
 
     async def _in_database(self, work: Callable[..., Result], *args: Any) -> Result:

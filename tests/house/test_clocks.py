@@ -15,7 +15,7 @@ ALLOWED = {
     "federation/queries/figures.py": "ages that are shown",
     "federation/queries/pages.py": "likewise",
     "federation/queries/overview.py": "likewise",
-    "federation/observer/feed.py": "when a watch last showed life is known where it is read",
+    "federation/observer/feed.py": "how far the cluster's clock is from the process's own is what it reads",
     "clusters/operations/registration.py": "a row's instants are shown in the answer",
     "clusters/operations/health.py": "how far the process's own clock is off is what it works out",
     "clusters/operations/inventory.py": "when nodes were seen is known where they were read",
