@@ -214,14 +214,14 @@ def _a_failed_job_is_queued_at_once(put: Put) -> None:
 def _vanished_without_asking(put: Put) -> None:
     """What a comparison does not list is gone, without a request for it by uid."""
 
-    async def gone(driver: Any, identity: str, absent: Sequence[Any]) -> set[UUID]:
+    async def ask(driver: Any, identity: str, absent: Sequence[Any]) -> list[tuple[UUID, None]]:
         del driver, identity
-        return {row[0] for row in absent}
+        return [(row[0], None) for row in absent]
 
     async def listed(driver: Any, identity: str) -> Sequence[Any]:
         del identity
         found: Sequence[Any] = await driver.list_jobs()
         return found
 
-    put(reconciliation, "_gone", gone)
+    put(reconciliation, "_ask", ask)
     put(reconciliation, "_list", listed)

@@ -310,8 +310,9 @@ async def _unstuck(driver: ClusterDriver, attempt: ClaimedAttempt) -> list[PodSe
 
 
 async def _its(driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject) -> JobSeen | None:
+    """The attempt's object: by its uid, whatever others did to its labels, or by its label if the uid is not known yet."""
     seen = await object_named(driver, attempt.namespace, item.name, item.uid)
-    return seen if seen is not None and seen.labels.get(LABEL_ATTEMPT) == str(attempt.id) else None
+    return seen if seen and (item.uid or seen.labels.get(LABEL_ATTEMPT) == str(attempt.id)) else None
 
 
 async def _delete_objects(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:

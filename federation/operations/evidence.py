@@ -27,11 +27,20 @@ async def standing_of(driver: ClusterDriver, identity: str, namespace: str, name
     """The state of the object with this uid. Raises DriverError if the cluster does not answer, or
     another one answers.
     """
+    seen = await object_of(driver, identity, namespace, name, uid)
+    if seen is None:
+        return Standing.GONE
+    return Standing.SUSPENDED if seen.suspended else Standing.RELEASED
+
+
+async def object_of(driver: ClusterDriver, identity: str, namespace: str, name: str, uid: str) -> JobSeen | None:
+    """The object with this uid, whatever labels it still has; None if the registered cluster has no such object. Raises
+    DriverError if the cluster does not answer, or another one answers.
+    """
     seen = await object_named(driver, namespace, name, uid)
-    if seen is not None:
-        return Standing.SUSPENDED if seen.suspended else Standing.RELEASED
-    await require_same_cluster(driver, identity)
-    return Standing.GONE
+    if seen is None:
+        await require_same_cluster(driver, identity)
+    return seen
 
 
 async def object_named(driver: ClusterDriver, namespace: str, name: str, uid: str) -> JobSeen | None:

@@ -34,7 +34,7 @@ from placement.values.reason_codes import ReasonCode
 from . import transitions
 from .attestation import end_as_lost
 from .endings import end_attempts
-from .evidence import Standing, require_same_cluster, standing_of
+from .evidence import object_of, require_same_cluster
 from .observation import Observations, record_observations, what_vanished
 from .restoration import take_in
 from .rounds import Brought, Rounds
@@ -263,7 +263,11 @@ def _notice_vanished(
             )
             return
         absent = [row for row in absent if row[4] and row[4] < word.at]
-    if gone := run(_gone(driver, identity, [row[:4] for row in absent]), timeout_seconds=LIST_SECONDS):
+    asked = run(_ask(driver, identity, [row[:4] for row in absent]), timeout_seconds=LIST_SECONDS)
+    if unlisted := [seen for _, seen in asked if seen is not None]:
+        # Another client took our label away: no list or watch shows them any more.
+        record_observations(cluster_id, Observations(jobs=unlisted))
+    if gone := {attempt_id for attempt_id, seen in asked if seen is None}:
         _end_vanished(cluster_id, gone, word)
 
 
@@ -281,12 +285,12 @@ def _end_vanished(cluster_id: UUID, gone: set[UUID], word: Word | None) -> None:
         transitions.stop_the_rest(vanished.broken)
 
 
-async def _gone(driver: ClusterDriver, identity: str, absent: Sequence[tuple[UUID, str, str, str]]) -> set[UUID]:
-    """Attempts with an object that, as the cluster confirms, does not exist."""
-    standings = await asyncio.gather(
-        *(standing_of(driver, identity, namespace, name, uid) for _, namespace, name, uid in absent)
-    )
-    return {row[0] for row, standing in zip(absent, standings, strict=True) if standing == Standing.GONE}
+async def _ask(
+    driver: ClusterDriver, identity: str, absent: Sequence[tuple[UUID, str, str, str]]
+) -> list[tuple[UUID, JobSeen | None]]:
+    """The attempts with their objects, each requested by its uid; None if, as the cluster confirms, it does not exist."""
+    found = await asyncio.gather(*(object_of(driver, identity, *row[1:]) for row in absent))
+    return [(row[0], seen) for row, seen in zip(absent, found, strict=True)]
 
 
 def _confirm_removed(cluster_id: UUID, seen: Sequence[JobSeen], listed_at: datetime) -> None:

@@ -1,6 +1,7 @@
 """Nothing ends, is asked back or deleted because something was not seen; and a stop that was asked for is never forgotten."""
 
 import asyncio
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,8 +11,10 @@ from django.db import connections as django_connections
 from django.db import transaction
 
 from clusters.drivers import Ambiguous, JobSeen, NotThere, Refused, WatchEvent
-from clusters.drivers.simulated import SimulatedDriver
+from clusters.drivers.simulated import SimulatedDriver, path_of
+from clusters.drivers.simulated.store import Store
 from federation import operations
+from federation.engine.names import LABEL_ATTEMPT, LABEL_INSTALL
 from federation.engine.objects import rendering
 from federation.models import Attempt, Job
 from federation.observer.buffer import Buffer
@@ -52,6 +55,13 @@ def replaced(monkeypatch, name, answer):
     """Has the simulated cluster answer `name` by `answer(original, driver, *arguments)`."""
     original = getattr(SimulatedDriver, name)
     monkeypatch.setattr(SimulatedDriver, name, lambda driver, *arguments: answer(original, driver, *arguments))
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 async def nothing(*_):
@@ -137,6 +147,35 @@ def test_an_object_that_could_not_be_released_is_released_later_although_another
     assert Job.objects.get(id=job.id).state == "running"
     observe_until(lambda: Attempt.objects.filter(released_at__isnull=False).exists())
     assert not call(cluster, "get_job", Attempt.objects.get().namespace, second).suspended
+
+
+def without_labels(cluster, settings, *labels):
+    """Another client takes these labels from the cluster's only Job."""
+    store = Store(path_of(settings.HOME, cluster.server))
+    with store.write():
+        [job] = store.jobs()
+        job.labels = {label: value for label, value in job.labels.items() if label not in labels}
+        store.put(job)
+    store.close()
+
+
+def test_a_job_whose_object_lost_our_label_ends_as_it_ended(cluster, submitter, settings):
+    job, _ = place(submitter, seconds=1)
+    operations.dispatch_attempts()
+    without_labels(cluster, settings, LABEL_INSTALL)
+    assert call(cluster, "list_jobs") == []
+    wait_until(lambda: (reconcile_clusters(), Job.objects.get(id=job.id).state)[1] == "succeeded")
+    assert Attempt.objects.get().end_reason == "completed"
+
+
+def test_an_attempt_is_not_stopped_while_its_object_exists_whatever_became_of_its_labels(cluster, submitter, settings):
+    job, _ = place(submitter, seconds=100_000)
+    operations.dispatch_attempts()
+    without_labels(cluster, settings, LABEL_ATTEMPT)
+    operations.request_cancellation(submitter, job.id)
+    operations.dispatch_attempts()
+    observe_until(lambda: Job.objects.get(id=job.id).state == "cancelled")
+    assert call(cluster, "list_jobs") == []
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
