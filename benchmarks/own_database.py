@@ -7,14 +7,14 @@ from contextlib import contextmanager
 import django
 from django.test.utils import setup_databases, teardown_databases
 
-import tests.servers as tests_servers
+from tests import servers
 
 
 @contextmanager
 def own_database() -> Iterator[None]:
     """Models can be imported inside."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    assert tests_servers
+    servers.start()
     django.setup()
     databases = setup_databases(verbosity=0, interactive=False)
     try:

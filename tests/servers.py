@@ -31,12 +31,11 @@ os.environ.setdefault("SWITCHYARD_METRICS_PORT", "0")
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     """A wrapper, so that it comes before the hook by which pytest-django reads the settings."""
-    if not (os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL")):
-        if only_engines(early_config):
-            for name, value in PLACEHOLDERS.items():
-                os.environ.setdefault(name, value)
-        else:
-            _start()
+    if only_engines(early_config):
+        for name, value in PLACEHOLDERS.items():
+            os.environ.setdefault(name, value)
+    else:
+        start()
     return (yield)
 
 
@@ -46,7 +45,10 @@ def only_engines(config: pytest.Config) -> bool:
     return bool(named) and all(path.resolve().is_relative_to(ENGINES) for path in named)
 
 
-def _start() -> None:
+def start() -> None:
+    """Starts the servers, which end with this process, unless the environment names some."""
+    if os.environ.get("DATABASE_URL") and os.environ.get("REDIS_URL"):
+        return
     home = Path(tempfile.mkdtemp(prefix="switchyard-tests-", dir="/var/tmp"))
     home.chmod(0o755)
     stack = ExitStack()

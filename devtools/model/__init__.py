@@ -12,7 +12,7 @@ CRATE = Path(__file__).parent
 ADVICE = "install Rust 1.85 or newer: https://rustup.rs, or your distribution's package `cargo`"
 
 
-class ModelFailed(Exception):  # noqa: N818 - reads as what happened
+class ModelFailed(Exception):
     """The model's program is not available; the message says what to do."""
 
 

@@ -16,7 +16,7 @@ SOURCES = ("go.mod", "go.sum", "main.go", "models.go")
 ADVICE = "install Go 1.26 or newer (https://go.dev/dl/ or your package manager)"
 
 
-class CheckerFailed(Exception):  # noqa: N818 - reads as what happened
+class CheckerFailed(Exception):
     """The checker is not available, or a history cannot be read; the message says what to do."""
 
 

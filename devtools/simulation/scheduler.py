@@ -24,7 +24,7 @@ class Died(BaseException):
     """The actor's process was killed: nothing that it still does has an effect."""
 
 
-class Stalled(Exception):  # noqa: N818 - what happened
+class Stalled(Exception):
     """No actor can run and none will: the simulation itself is wrong."""
 
 
