@@ -23,13 +23,25 @@ Value = TypeVar("Value")
 Forget = TypeVar("Forget", bound=Callable[[], object])
 
 _resets: list[Callable[[], object]] = []
+_caches: "list[Store[Any, Any] | _Values[Any, Any]]" = []
 _lock = threading.Lock()
 
 
 def reset_all() -> None:
     """Makes this process forget all that it keeps."""
+    exchange([])
     for forget in _resets:
         forget()
+
+
+def exchange(contents: Sequence[dict[Any, Any]]) -> list[dict[Any, Any]]:
+    """Puts these contents into the caches, in the order in which they were made, and nothing into further ones; returns
+    what they had. So a simulation gives each of its processes a memory.
+    """
+    had = [cache.kept for cache in _caches]
+    for number, cache in enumerate(_caches):
+        cache.kept = contents[number] if number < len(contents) else {}
+    return had
 
 
 def reset_with(forget: Forget) -> Forget:
@@ -70,22 +82,18 @@ class Store(Generic[Key, Value]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._values: dict[Key, Value] = {}
-        reset_with(self.clear)
+        self.kept: dict[Key, Value] = {}
+        _caches.append(self)
 
     def get(self, key: Key) -> Value | None:
         """The value, if it is kept."""
-        return self._values.get(key)
+        return self.kept.get(key)
 
     def put(self, key: Key, value: Value) -> None:
         """Keeps the value."""
         with _lock:
-            self._values[key] = value
-            _drop_oldest(self._values, self._most)
-
-    def clear(self) -> None:
-        """Forgets all values."""
-        self._values = {}
+            self.kept[key] = value
+            _drop_oldest(self.kept, self._most)
 
 
 class _Kept(NamedTuple, Generic[Source, Value]):
@@ -104,8 +112,8 @@ class _Values(Generic[Source, Value]):
         self._key_of: Callable[[Source], Any] = attrgetter(*by) if by else lambda _: None
         self._most = most
         self._seconds = seconds
-        self._kept: dict[Any, _Kept[Source, Value]] = {}
-        reset_with(self.clear)
+        self.kept: dict[Any, _Kept[Source, Value]] = {}
+        _caches.append(self)
 
     def of(self, sources: Sequence[Source]) -> list[Value]:
         """The values of the sources, in their order."""
@@ -114,7 +122,7 @@ class _Values(Generic[Source, Value]):
         found: dict[Any, _Kept[Source, Value]] = {}
         stale: dict[Any, Source] = {}
         for key, source in zip(keys, sources, strict=True):
-            one = self._kept.get(key)
+            one = self.kept.get(key)
             if one is not None and (one.source is source or one.source == source) and now < one.until:
                 found[key] = one
             else:
@@ -124,21 +132,17 @@ class _Values(Generic[Source, Value]):
             for (key, source), value in zip(stale.items(), made, strict=True):
                 found[key] = _Kept(source, value, now + self._seconds)
         if self._most is None:
-            self._kept = found
+            self.kept = found
         elif stale:
             self._add({key: found[key] for key in stale}, self._most)
         return [found[key].value for key in keys]
 
-    def clear(self) -> None:
-        """Forgets all values."""
-        self._kept = {}
-
     def _add(self, new: dict[Any, _Kept[Source, Value]], most: int) -> None:
         with _lock:
             for key in new:
-                self._kept.pop(key, None)
-            self._kept.update(new)
-            _drop_oldest(self._kept, most)
+                self.kept.pop(key, None)
+            self.kept.update(new)
+            _drop_oldest(self.kept, most)
 
 
 def _drop_oldest(values: dict[Any, Any], most: int) -> None:

@@ -28,10 +28,12 @@ _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 
 
-def guarded(driver: ClusterDriver, *, concurrent_calls: int = CONCURRENT_CALLS) -> ClusterDriver:
-    """The driver behind a limit of concurrent calls and a circuit breaker."""
+def guarded(
+    driver: ClusterDriver, *, concurrent_calls: int = CONCURRENT_CALLS, breaker: "Breaker | None" = None
+) -> ClusterDriver:
+    """The driver behind a limit of concurrent calls and a circuit breaker, a new one unless one is given."""
     # A class that is made from the port has the port's methods, which a type checker cannot see.
-    return cast("ClusterDriver", _GuardedDriver(driver, concurrent_calls))
+    return cast("ClusterDriver", _GuardedDriver(driver, concurrent_calls, breaker))
 
 
 @dataclass
@@ -70,10 +72,12 @@ class Breaker:
 class Guard:
     """What the wrapped methods of one driver share. Its own names are private, so that none hides a port's method."""
 
-    def __init__(self, driver: object, concurrent_calls: int = CONCURRENT_CALLS) -> None:
+    def __init__(
+        self, driver: object, concurrent_calls: int = CONCURRENT_CALLS, breaker: Breaker | None = None
+    ) -> None:
         self._driver = driver
         self._places = asyncio.Semaphore(concurrent_calls)
-        self._breaker = Breaker()
+        self._breaker = breaker or Breaker()
 
     async def _call(self, method: Callable[[], Awaitable[T]]) -> T:
         """The method's answer. Raises what it raises, and Unreachable while calls are paused."""

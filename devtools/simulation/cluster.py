@@ -128,7 +128,7 @@ class Run:
 
 
 class Cluster:
-    """One cluster. Its methods happen at once; the driver adds time and faults."""
+    """One cluster. Its methods take no time; the driver adds time and faults."""
 
     def __init__(
         self, name: str, identity: str, nodes: list[Node], scheduler: Scheduler, chance: random.Random
@@ -145,7 +145,7 @@ class Cluster:
         self.strangers: list[Key] = []
         """Jobs that are none of the gateway's business."""
         self.taken_away: set[str] = set()
-        """Attempts of which a stranger, or a backup, took an object away: nothing may be left that tells how they ended."""
+        """Attempts of which a stranger, or a backup, took an object away: there may be no trace of how they ended."""
         self.may_have_run: set[str] = set()
         """Jobs by uid of which pods existed before the cluster was put back."""
         self.image_fails = 0.0
@@ -253,7 +253,7 @@ class Cluster:
             self._stop_pod(pod)
 
     def kill_node(self, name: str) -> None:
-        """The node is gone at once, with everything on it; the control plane notices later."""
+        """The node disappears with everything on it; the control plane notices later."""
         node = self.nodes[name]
         node.is_ready = False
         self.tell(f"node {name} dies")

@@ -110,7 +110,7 @@ class SimulatedClusterDriver:
                 raise Refused("an admission webhook denied the request", status=422)
 
     def _later(self, what: str, apply: Callable[[], object]) -> None:
-        """The request arrives (again) after a while; nobody waits for its answer."""
+        """The request arrives (again) after a while, when no caller waits for its answer."""
         cluster = self._cluster
 
         def arrive() -> None:

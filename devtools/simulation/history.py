@@ -10,7 +10,7 @@ from .scheduler import MICROSECONDS
 
 @dataclass(slots=True)
 class Asked:
-    """What a client asked, and what it was told: `ok`, `refused` or `unknown` (it never learned)."""
+    """What a client asked, and the result that it got: `ok`, `refused` or `unknown` (it never learned)."""
 
     client: str
     what: str

@@ -1,5 +1,5 @@
 """Seeds that broke a promise before a defect was mended. They always run. A change of the gateway may change what a seed
-does, so each defect also has a test of its own.
+does, so each defect also has a separate test.
 """
 
 from .size import Size

@@ -21,7 +21,7 @@ EVICTIONS = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintM
 
 
 class Mischief:
-    """Carries out one event. It runs between steps and must not give way."""
+    """Carries out one event. It runs between steps and must not hand over."""
 
     def __init__(self, world: "World") -> None:
         self._world = world

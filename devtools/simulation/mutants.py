@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
+
 import quotas.operations
-from clusters.drivers import Refused, WatchEvent
+import tenancy.operations
+from clusters.drivers import NotThere, Refused, WatchEvent
 from federation.engine.lifecycle import AttemptState
 from federation.locks import lock_with_jobs
 from federation.models import Attempt
@@ -94,7 +97,7 @@ def _a_silent_cluster_is_a_dead_one(put: Put) -> None:
     """Attempts on a silent cluster are placed again elsewhere."""
 
     def lose(cluster_id: UUID, name: str) -> int:
-        with continuity.transaction.atomic():
+        with transaction.atomic():
             here = Attempt.objects.filter(cluster_id=cluster_id, state__in=continuity.MAY_RUN)
             ids = list(lock_with_jobs(here.values_list("id", flat=True)))
             words = f"Cluster {name} is lost."
@@ -157,7 +160,7 @@ def _deletes_by_name(put: Put) -> None:
             try:
                 seen = await driver.get_job(attempt.namespace, item.name)
                 await driver.delete_job(attempt.namespace, item.name, seen.uid)
-            except calls.NotThere:
+            except NotThere:
                 continue
         return True
 
@@ -189,7 +192,7 @@ def _an_existing_object_is_a_refusal(put: Put) -> None:
 @_mutant
 def _keys_are_ignored(put: Put) -> None:
     """A repeated request is carried out again."""
-    original = submission.answer_once
+    original = tenancy.operations.answer_once
 
     def answer_once(actor: Any, **given: Any) -> Any:
         return original(actor, **given | {"key": ""})

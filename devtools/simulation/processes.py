@@ -17,7 +17,8 @@ from django.db import close_old_connections, connections
 
 from clusters.drivers import Ambiguous
 from clusters.drivers.address import ClusterAddress
-from clusters.drivers.connections import Breaker, GuardedDriver
+from clusters.drivers.guard import Breaker, guarded
+from clusters.drivers.port import ClusterDriver
 from foundation.host import Host
 from foundation.threads import Pools, Threads
 
@@ -261,7 +262,7 @@ class ActorThreads:
                 result = work(*args)
             except Died:
                 raise
-            except BaseException as error:  # noqa: BLE001 - whoever waits for the result gets it
+            except BaseException as error:  # noqa: BLE001 - the result carries it
                 future.set_exception(error)
             else:
                 future.set_result(result)
@@ -338,11 +339,10 @@ class Calls:
         self._machine = machine
         self._bare = bare
 
-    def driver_for(self, address: ClusterAddress) -> GuardedDriver:
+    def driver_for(self, address: ClusterAddress) -> ClusterDriver:
         """A driver for the calling actor; the breaker is that of its process."""
-        driver = GuardedDriver(self._bare(address))
-        driver.breaker = self._machine.process.breakers.setdefault(address.cluster_id, driver.breaker)
-        return driver
+        breaker = self._machine.process.breakers.setdefault(address.cluster_id, Breaker())
+        return guarded(self._bare(address), breaker=breaker)
 
     def run(self, coroutine: Coroutine[Any, Any, Result], timeout_seconds: float) -> Result:
         """The coroutine's result; Ambiguous on a time-out."""

@@ -1,6 +1,6 @@
 """Decides which actor runs, and what time it is.
 
-Actors are threads that hand one baton to each other, so one of them runs at a time. An actor gives way before each
+Actors are threads that hand one baton to each other, so one of them runs at a time. An actor hands over before each
 statement, each commit and each answer of a cluster; then one of those that can run is chosen. An actor that waits for a
 lock of the database keeps its thread in PostgreSQL and others go on, until PostgreSQL grants the lock.
 """
@@ -59,7 +59,7 @@ class Actor:
     state: State = State.READY
     baton: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     wakes: int = 0
-    """Counts its sleeps: a timer for an earlier sleep wakes nobody."""
+    """Counts its sleeps: a timer for an earlier sleep has no effect."""
     is_dead: bool = False
     in_statement: bool = False
     statement_at: float = 0.0
@@ -116,7 +116,7 @@ class Scheduler:
         self.switches = 0
         self.lock_waits = 0
         self.on_step: Callable[[Actor, str], None] | None = None
-        """Called by the actor that gives way; it may kill it."""
+        """Called by the actor that hands over; it may kill it."""
         self.on_switch: Callable[[Actor], None] = lambda _: None
         """Called before an actor runs."""
         self.ended: BaseException | None = None
@@ -173,7 +173,7 @@ class Scheduler:
         self._sync_clock()
 
     def sleep(self, seconds: float | None) -> None:
-        """Gives way until this much time has passed, or until `wake`."""
+        """Hands over until this much time has passed, or until `wake`."""
         actor = self.current
         if actor.is_dead:
             raise Died
@@ -196,7 +196,7 @@ class Scheduler:
             actor.state = State.READY
 
     def at(self, time_us: int, act: Callable[[], None]) -> None:
-        """Does something at this time, whoever runs then. It must not give way."""
+        """Does something at this time, in the thread of the actor that runs then. It must not hand over."""
         heapq.heappush(self._timers, (time_us, next(self._numbers), act))
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:

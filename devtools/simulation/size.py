@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Everything, unless told otherwise."""
+    """Everything by default."""
 
     jobs: tuple[int, ...] = ()
     """The numbers of the jobs that are submitted; empty: all."""

@@ -8,6 +8,7 @@ from django.conf import settings
 
 import clusters.operations
 from billing.operations.prices import NewPrice, create_price
+from clusters.drivers.simulated import SCHEME
 from clusters.models import Cluster as ClusterRow
 from clusters.models import Flavor
 from foundation.bell import ensure_rows
@@ -68,8 +69,8 @@ def set_up() -> None:
         row = ClusterRow.objects.create(
             owner=organisation,
             name=name,
-            driver=ClusterRow.Driver.SIMULATED,
-            server=f"simulated://{name}",
+            driver=SCHEME,
+            server=f"{SCHEME}://{name}",
             region="eu-west-1",
             identity=identity_of(name),
             last_seen_at=BEGINS_AT,

@@ -11,6 +11,7 @@ from django.utils.module_loading import import_string
 
 from clusters.drivers import connections as driver_connections
 from clusters.drivers.address import ClusterAddress
+from clusters.drivers.registry import Kind
 from federation import operations
 from federation.observer import process as observers
 from foundation import bell as bells
@@ -145,7 +146,7 @@ class World:
         pools.use_pools(SimulatedPools(self.machine))
         calls = Calls(self.machine, self._driver)
         driver_connections._process = lambda: calls  # type: ignore[assignment, return-value]  # noqa: SLF001
-        driver_connections._bare_driver = self._driver  # noqa: SLF001
+        driver_connections.kind_of = lambda server: Kind(self._driver)  # type: ignore[attr-defined]  # noqa: ARG005
         bells._listening = self.broker.listening  # noqa: SLF001
         bells.POLL_SECONDS = BELL_POLL_SECONDS
         observers.ROUND_SECONDS = OBSERVER_ROUND_SECONDS

@@ -1,4 +1,4 @@
-"""The gateway's own backend, in which an actor gives way before each statement and each commit.
+"""The gateway's own backend, in which an actor hands over before each statement and each commit.
 
 A session survives its actor and serves the next one: to open one costs as much as a hundred statements. What the death
 of a client ends (the transaction, session locks, settings) is ended here.
