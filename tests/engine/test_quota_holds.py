@@ -107,6 +107,6 @@ def test_what_is_larger_than_every_limit_is_refused_for_each_cluster_and_what_fi
     refusals = never_fits("a/b", [(name, {"gpu": 9}) for name, _ in options], [small, large])
     assert [(one.limit_id, one.cap, one.held, one.asked) for one in refusals] == [
         (small.id, 4, 0, 9),
-        (large.id, 8, 8, 9),
+        (large.id, 8, 0, 9),
     ]
     assert never_fits("a/b", [], [small, large]) is None
