@@ -69,7 +69,7 @@ COUNT ?= 200
 mutants: setup ## COUNT=200 one-token mutants of the engines from SEED=1, on a copy; names those that no test catches
 	@$(TIED) $(BIN)/python -m devtools.mutants --count $(COUNT) --seed $(SEED) $(ARGS)
 
-model: setup ## Explore the model of the dispatch protocol and its mutants; prints JSON (needs Rust; minutes, 2 GiB)
+model: setup ## Explore the model of the dispatch protocol and its mutants; prints JSON (needs Rust; takes minutes)
 	@$(TIED) $(BIN)/python -m devtools.model $(ARGS)
 
 SEEDS ?= 100

@@ -8,7 +8,7 @@ A history is a file of JSON lines. The first line has the legal moves of a job, 
     client    a number; a client has one operation at a time
     op, args  what it asked (table below)
     called    when it asked, and `returned`, when it was answered: in nanoseconds of one clock
-    answer    what it got
+    answer    what it received
 
 An operation without `returned` was never answered: it may have taken effect at any time since, or never.
 

@@ -62,7 +62,7 @@ def _lose(cluster_id: UUID, name: str) -> int:
         silent = Attempt.objects.filter(cluster_id=cluster_id, cluster__silent_since__isnull=False)
         here = silent.filter(state__in=[*NEVER_RELEASED, *MAY_RUN])
         attempts = lock_with_jobs(here.values_list("id", flat=True)).values()
-        # A restored database may have forgotten their release: only the comparison with the cluster can decide that.
+        # A restored database may have forgotten their release: only the comparison with the cluster shows it.
         waiting = [] if open_standstill() else [one.id for one in attempts if one.state in NEVER_RELEASED]
         lost = transitions.lose_sight(
             [one for one in attempts if one.state in MAY_RUN],

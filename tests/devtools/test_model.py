@@ -9,7 +9,7 @@ from devtools.model import CRATE
 from tests.house.source import ROOT
 
 PAGE = (ROOT / "docs/explanation/the-protocol-model.md").read_text()
-GUARD = re.compile(r'\(Guard::\w+, "(\w+)", "([^"]+)", "([\w.]+)"\)')
+GUARD = re.compile(r'\(\s*Guard::\w+,\s*"(\w+)",\s*"([^"]+)",\s*"([\w.]+)",?\s*\)')
 GUARDS = [match for name in ("guards.rs", "leases.rs") for match in GUARD.findall((CRATE / "src" / name).read_text())]
 STEPS = re.search(r"pub enum Step \{(.*?)\n\}", (CRATE / "src/model.rs").read_text(), re.DOTALL)
 MODULES = {"locks": "federation.locks", "queries": "federation.queries", "metering": "federation.queries.metering"}

@@ -14,9 +14,24 @@ pub enum Guard {
 }
 
 pub const GUARDS: &[(Guard, &str, &str, &str)] = &[
-    (Guard::FenceChecksToken, "fence_checks_token", "writes without a check of the lease", "foundation.leases.Tenure.fence"),
-    (Guard::FenceKeepsLease, "fence_keeps_lease", "checks the lease without locking it until the commit", "foundation.leases.Tenure.fence"),
-    (Guard::TokenIsDrawnUnderLock, "token_is_drawn_under_lock", "takes the lease with a token drawn before it waited for the row", "foundation.leases.acquire"),
+    (
+        Guard::FenceChecksToken,
+        "fence_checks_token",
+        "writes without a check of the lease",
+        "foundation.leases.Tenure.fence",
+    ),
+    (
+        Guard::FenceKeepsLease,
+        "fence_keeps_lease",
+        "checks the lease without locking it until the commit",
+        "foundation.leases.Tenure.fence",
+    ),
+    (
+        Guard::TokenIsDrawnUnderLock,
+        "token_is_drawn_under_lock",
+        "takes the lease with a token drawn before it waited for the row",
+        "foundation.leases.acquire",
+    ),
     (Guard::RenewChecksToken, "renew_checks_token", "renews whatever tenure there is", "foundation.leases.renew_all"),
 ];
 
@@ -108,7 +123,9 @@ impl Model for Lease {
 
     fn actions(&self, _: &State, actions: &mut Vec<Step>) {
         for who in 0..HOLDERS {
-            actions.extend([Step::Draw, Step::Acquire, Step::Renew, Step::Check, Step::Write, Step::Crash].map(|of| of(who)));
+            actions.extend(
+                [Step::Draw, Step::Acquire, Step::Renew, Step::Check, Step::Write, Step::Crash].map(|of| of(who)),
+            );
         }
         actions.push(Step::Expire);
     }
@@ -154,7 +171,10 @@ impl Model for Lease {
 
 impl Lease {
     fn has_one_holder(&self, s: &State) -> bool {
-        let current = s.holders.iter().filter(|holder| **holder == Holder::Follows(s.token) || **holder == Holder::Writing(s.token));
+        let current = s
+            .holders
+            .iter()
+            .filter(|holder| **holder == Holder::Follows(s.token) || **holder == Holder::Writing(s.token));
         s.token == 0 || current.count() <= 1
     }
 }

@@ -37,8 +37,13 @@ struct Graph {
 
 impl Graph {
     fn from(model: &Protocol) -> Self {
-        let mut graph =
-            Self { known: HashMap::new(), waiting: Default::default(), reached_by: vec![], is_goal: vec![], fair: vec![] };
+        let mut graph = Self {
+            known: HashMap::new(),
+            waiting: Default::default(),
+            reached_by: vec![],
+            is_goal: vec![],
+            fair: vec![],
+        };
         graph.number_of(model, model.start(), None);
         graph
     }
@@ -119,10 +124,17 @@ fn is_fair(s: &State, step: Step) -> bool {
     }
 }
 
-/// Every job has ended, runs, or waits for a lever, and every hold of an ended attempt has ended.
+/// Every job has ended, runs, or waits for a lever, every hold of an ended attempt has ended, and no lost run remains.
 fn is_settled(model: &Protocol, s: &State) -> bool {
     let jobs_rest = (0..model.bounds.jobs).all(|job| rests(model, s, job));
-    jobs_rest && s.db.rows.iter().all(|row| row.hold != Hold::Pending || row.state.is_live())
+    let leaves_nothing = (0..NAMES).all(|a| !is_left_running(s, a));
+    jobs_rest && leaves_nothing && s.db.rows.iter().all(|row| row.hold != Hold::Pending || row.state.is_live())
+}
+
+/// A run that was attested as dead, and that its cluster shows again.
+fn is_left_running(s: &State, a: usize) -> bool {
+    let is_lost = s.db.rows[a].state == AttemptState::Lost && s.names[a].here.phase == Phase::Active;
+    is_lost && !s.is_cut(a) && !s.is_impostor(a) && !s.db.standstill
 }
 
 fn rests(model: &Protocol, s: &State, job: usize) -> bool {

@@ -115,7 +115,9 @@ impl Mutant {
     fn as_json(&self) -> String {
         let Self { name, does, code, exploration, steps, .. } = self;
         let promise = quoted(self.promise);
-        format!(r#"{{"guard": "{name}", "mutant": "{does}", "code": "{code}", "breaks": {promise}, "exploration": "{exploration}", "steps": {steps}}}"#)
+        format!(
+            r#"{{"guard": "{name}", "mutant": "{does}", "code": "{code}", "breaks": {promise}, "exploration": "{exploration}", "steps": {steps}}}"#
+        )
     }
 }
 
@@ -162,7 +164,9 @@ fn show(name: &str) {
 }
 
 fn say(name: &str, found: &Found, began: Instant) {
-    let told = found.broken.as_ref().map_or("keeps every promise".into(), |(promise, steps)| format!("breaks after {} steps: {promise}", steps.len()));
+    let told = found.broken.as_ref().map_or("keeps every promise".into(), |(promise, steps)| {
+        format!("breaks after {} steps: {promise}", steps.len())
+    });
     eprintln!("model: {name}: {told}, {} states, {:.1} s", found.states, began.elapsed().as_secs_f32());
 }
 

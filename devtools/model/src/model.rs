@@ -96,7 +96,8 @@ impl Protocol {
             name_steps(s, a, found);
         }
         for cluster in 1..=self.bounds.clusters as u8 {
-            found.extend([Line::Cut, Line::Mended, Line::ToAnother, Line::Back].map(|line| Step::Rewire(cluster, line)));
+            found
+                .extend([Line::Cut, Line::Mended, Line::ToAnother, Line::Back].map(|line| Step::Rewire(cluster, line)));
             found.extend([Step::LoseSight(cluster), Step::RegainSight(cluster), Step::Compare(cluster)]);
         }
         found.extend([Step::Save, Step::Restore, Step::Open]);
@@ -177,8 +178,7 @@ fn name_steps(s: &State, a: usize, found: &mut Vec<Step>) {
     if name.runs != 0 {
         found.push(Step::Live(a, false, Life::PodEnds));
     }
-    let strangers =
-        [Stranger::DeletesInBackground, Stranger::Plants, Stranger::ForgetsObject, Stranger::RevivesObject];
+    let strangers = [Stranger::DeletesInBackground, Stranger::Plants, Stranger::ForgetsObject, Stranger::RevivesObject];
     found.extend(strangers.map(|how| Step::Interfere(a, how)));
     if row.state == AttemptState::Free {
         found.push(Step::Clean(a));

@@ -191,12 +191,39 @@ pub enum Outcome {
 pub enum Worker {
     #[default]
     Idle,
-    Start { a: u8, creates: bool, may_have_run: bool, uid: u8 },
-    Commit { a: u8, uid: u8, may_have_run: bool },
-    Release { a: u8, uid: u8, may_have_run: bool },
-    Stop { a: u8, why: Stop, uid: u8, is_early: bool, was_sent: bool },
-    Delete { a: u8, why: Stop, uid: u8, is_early: bool },
-    Record { a: u8, outcome: Outcome },
+    Start {
+        a: u8,
+        creates: bool,
+        may_have_run: bool,
+        uid: u8,
+    },
+    Commit {
+        a: u8,
+        uid: u8,
+        may_have_run: bool,
+    },
+    Release {
+        a: u8,
+        uid: u8,
+        may_have_run: bool,
+    },
+    Stop {
+        a: u8,
+        why: Stop,
+        uid: u8,
+        is_early: bool,
+        was_sent: bool,
+    },
+    Delete {
+        a: u8,
+        why: Stop,
+        uid: u8,
+        is_early: bool,
+    },
+    Record {
+        a: u8,
+        outcome: Outcome,
+    },
 }
 
 impl Worker {
@@ -298,10 +325,18 @@ impl State {
     }
     /// The Job that answers to this name now.
     pub fn answering(&self, a: usize) -> Object {
-        if self.is_impostor(a) { self.names[a].there } else { self.names[a].here }
+        if self.is_impostor(a) {
+            self.names[a].there
+        } else {
+            self.names[a].here
+        }
     }
     pub fn answering_mut(&mut self, a: usize) -> &mut Object {
-        if self.is_impostor(a) { &mut self.names[a].there } else { &mut self.names[a].here }
+        if self.is_impostor(a) {
+            &mut self.names[a].there
+        } else {
+            &mut self.names[a].here
+        }
     }
     pub fn breaks(&mut self, what: Break) {
         self.broken.get_or_insert(what);

@@ -71,9 +71,11 @@ fn forget(model: &Protocol, s: &mut State) {
 fn forget_uids(model: &Protocol, s: &mut State, a: usize) {
     let held = s.workers.iter().filter(|worker| worker.attempt() == Some(a)).filter_map(|worker| worker.uid());
     let name = &mut s.names[a];
-    let known = held.fold(1 << s.db.rows[a].uid | 1 << name.here.uid | 1 << name.there.uid, |all, uid| all | 1u8 << uid);
+    let known =
+        held.fold(1 << s.db.rows[a].uid | 1 << name.here.uid | 1 << name.there.uid, |all, uid| all | 1u8 << uid);
     let left = name.runs | known & !1;
-    (name.started, name.over, name.failed, name.unlisted) = (name.started & left, name.over & left, name.failed & left, name.unlisted & left);
+    (name.started, name.over, name.failed, name.unlisted) =
+        (name.started & left, name.over & left, name.failed & left, name.unlisted & left);
     name.gone &= known & !1;
     let present = (1 << name.here.uid | 1 << name.there.uid) & !1;
     if model.keeps(Guard::PatchCarriesUid) {
@@ -141,7 +143,11 @@ fn mirror_masks(db: &mut Database) {
 
 /// 1 and 2 change places; 0 stays.
 fn flipped(number: u8) -> u8 {
-    if number == 0 { 0 } else { 3 - number }
+    if number == 0 {
+        0
+    } else {
+        3 - number
+    }
 }
 
 fn mirrored(mask: u8) -> u8 {

@@ -82,7 +82,11 @@ pub fn create(model: &Protocol, s: &State, w: usize, call: Call) -> Option<State
 
 fn made(model: &Protocol, s: &State, a: u8, uid: u8) -> Worker {
     if model.keeps(Guard::CreateNeedsIdentity) {
-        return if s.is_impostor(a as usize) { Worker::Record { a, outcome: Outcome::Failed } } else { goes_on(model, a, uid, false) };
+        return if s.is_impostor(a as usize) {
+            Worker::Record { a, outcome: Outcome::Failed }
+        } else {
+            goes_on(model, a, uid, false)
+        };
     }
     goes_on(model, a, uid, false)
 }
@@ -121,7 +125,8 @@ pub fn commit(model: &Protocol, s: &State, w: usize) -> Option<State> {
     if next.db != s.db && s.db.rows[a as usize].token != w as u8 + 1 {
         next.breaks(Break::StaleWorkerWrote);
     }
-    next.workers[w] = if is_ready { Worker::Release { a, uid: next.db.rows[a as usize].uid, may_have_run } } else { Worker::Idle };
+    next.workers[w] =
+        if is_ready { Worker::Release { a, uid: next.db.rows[a as usize].uid, may_have_run } } else { Worker::Idle };
     Some(next)
 }
 
@@ -248,10 +253,15 @@ pub fn delete(model: &Protocol, s: &State, w: usize, call: Call) -> Option<State
             outcome = stopped(why, is_early);
         }
     } else {
-        let guard = if found.phase == Phase::Absent { Guard::AbsenceNeedsIdentity } else { Guard::OtherUidNeedsIdentity };
+        let guard =
+            if found.phase == Phase::Absent { Guard::AbsenceNeedsIdentity } else { Guard::OtherUidNeedsIdentity };
         if s.is_impostor(at) && model.keeps(guard) {
             outcome = Outcome::Failed;
-        } else if !is_early && why != Stop::Cancel && listed_runs(s, at) & (1 << uid) != 0 && model.keeps(Guard::GoneNeedsPods) {
+        } else if !is_early
+            && why != Stop::Cancel
+            && listed_runs(s, at) & (1 << uid) != 0
+            && model.keeps(Guard::GoneNeedsPods)
+        {
             outcome = Outcome::Stopping;
         } else {
             outcome = stopped(why, is_early);
@@ -263,7 +273,11 @@ pub fn delete(model: &Protocol, s: &State, w: usize, call: Call) -> Option<State
 
 /// The pods that run and that the cluster at the address lists.
 pub fn listed_runs(s: &State, a: usize) -> u8 {
-    if s.is_impostor(a) { 0 } else { s.names[a].runs & !s.names[a].unlisted }
+    if s.is_impostor(a) {
+        0
+    } else {
+        s.names[a].runs & !s.names[a].unlisted
+    }
 }
 
 fn stopped(why: Stop, is_early: bool) -> Outcome {

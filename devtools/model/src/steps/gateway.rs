@@ -59,7 +59,8 @@ pub fn lose_sight(model: &Protocol, s: &State, cluster: u8) -> Option<State> {
         }
         let row = &mut next.db.rows[a];
         match row.state {
-            AttemptState::Reserved | AttemptState::Created if s.db.standstill && model.keeps(Guard::StandstillEndsNothing) => {}
+            AttemptState::Reserved | AttemptState::Created
+                if s.db.standstill && model.keeps(Guard::StandstillEndsNothing) => {}
             AttemptState::Reserved | AttemptState::Created => end(model, &mut next, a, AttemptState::Abandoned),
             AttemptState::Starting if !model.keeps(Guard::CommittedIsNotAbandoned) => {
                 row.state = AttemptState::Created;
@@ -134,7 +135,13 @@ pub fn attest(model: &Protocol, s: &State, a: usize) -> Option<State> {
 pub fn look_at_pods(model: &Protocol, s: &State, a: usize) -> Option<State> {
     let row = s.db.rows[a];
     let believes = !s.is_impostor(a) || !model.keeps(Guard::LookAsksTheSameCluster);
-    if !row.state.is_ended() || row.settled || row.uid == 0 || s.is_cut(a) || !believes || row.state == AttemptState::Lost {
+    if !row.state.is_ended()
+        || row.settled
+        || row.uid == 0
+        || s.is_cut(a)
+        || !believes
+        || row.state == AttemptState::Lost
+    {
         return None;
     }
     let mut next = s.clone();

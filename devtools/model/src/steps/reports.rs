@@ -53,7 +53,11 @@ pub fn report(model: &Protocol, s: &State, a: usize, what: Report) -> Option<Sta
 fn requested_in_vain(s: &State, a: usize) -> u8 {
     let (row, name) = (s.db.rows[a], s.names[a]);
     let is_answered = !s.is_cut(a) && !s.is_impostor(a);
-    if row.released && is_answered && name.here.uid != row.uid { name.unlisted } else { 0 }
+    if row.released && is_answered && name.here.uid != row.uid {
+        name.unlisted
+    } else {
+        0
+    }
 }
 
 /// Whether absence from a list of the cluster that answers counts: never, in the protocol.

@@ -83,9 +83,11 @@ fn take_in(model: &Protocol, next: &mut State, a: usize, object: Object) -> bool
         super::world::begin_deletion(model, next, a);
         return false;
     }
-    if next.db.jobs[job].state == JobState::Queued && model.keeps(Guard::RestoreAdopts) {
-        next.db.rows[a] = caught_up;
-        next.db.jobs[job].state = JobState::Dispatching;
+    if next.db.jobs[job].state == JobState::Queued {
+        if model.keeps(Guard::RestoreAdopts) {
+            next.db.rows[a] = caught_up;
+            next.db.jobs[job].state = JobState::Dispatching;
+        }
         return false;
     }
     next.names[a].runs != 0 || object.phase == Phase::Active

@@ -18,8 +18,12 @@ pub fn deliver(model: &Protocol, s: &State, a: usize, request: Request) -> Optio
     let fits = |uid: u8, guard| found.phase != Phase::Absent && (found.uid == uid || !model.keeps(guard));
     let is_sent = match request {
         Request::Create => name.create && found.phase == Phase::Absent,
-        Request::Release(uid) => name.releases & (1 << uid) != 0 && fits(uid, Guard::PatchCarriesUid) && found.phase == Phase::Suspended,
-        Request::Delete(uid) => name.deletes & (1 << uid) != 0 && fits(uid, Guard::DeleteCarriesUid) && found.phase != Phase::Deleting,
+        Request::Release(uid) => {
+            name.releases & (1 << uid) != 0 && fits(uid, Guard::PatchCarriesUid) && found.phase == Phase::Suspended
+        }
+        Request::Delete(uid) => {
+            name.deletes & (1 << uid) != 0 && fits(uid, Guard::DeleteCarriesUid) && found.phase != Phase::Deleting
+        }
     };
     if !is_sent {
         return None;
