@@ -36,9 +36,8 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as stack:
         campaign = Campaign(_runner(stack), wanted)
         if wanted.mutant:
-            from .mutants import put_in  # noqa: PLC0415 - it needs Django
-
-            put_in(wanted.mutant)
+            print(json.dumps(campaign.run_mutants(wanted.mutant)), flush=True)
+            return 0
         if wanted.kept:
             campaign.run_kept()
         campaign.run_range(wanted.first, wanted.seeds)
@@ -56,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--history", type=Path, help="a folder for histories, as JSON lines")
     parser.add_argument("--shrink", action="store_true", help="make a failing seed smaller")
     parser.add_argument("--stop", action="store_true", help="stop at the first failing seed")
-    parser.add_argument("--mutant", default="", help="put this defect into the gateway")
+    parser.add_argument(
+        "--mutant", default="", help="put this defect (or `all`, one at a time) into the gateway until a seed finds it"
+    )
     add_arguments(parser)
     return parser
 
@@ -90,6 +91,7 @@ class Campaign:
         self.steps = 0
         self.faults: Counter[str] = Counter()
         self.repeated = 0
+        self.interleavings: set[str] = set()
 
     def run_kept(self) -> None:
         """The seeds of mended defects."""
@@ -103,6 +105,33 @@ class Campaign:
                 return
             self._run(seed, size_of(self._wanted))
 
+    def run_mutants(self, wanted: str) -> dict[str, object]:
+        """Which seed finds which defect, by which promise."""
+        from .mutants import MUTANTS, put_in  # noqa: PLC0415 - it needs Django
+
+        found: dict[str, object] = {}
+        names = list(MUTANTS) if wanted == "all" else wanted.split(",")
+        for name in names:
+            began, first = time.monotonic(), self._wanted.first
+            with put_in(name):
+                for seed in range(first, first + self._wanted.seeds):
+                    result = self._runner.run(seed, size_of(self._wanted))
+                    if result.breaks or time.monotonic() - began > self._wanted.seconds:
+                        break
+                result = self._smaller(result)
+            told = {
+                "after": seed - first + 1,
+                "seed": seed,
+                "by": sorted(result.broken_promises),
+                "steps": result.steps,
+                "faults": result.faults.total(),
+                "size": result.size.arguments(),
+            }
+            found[name] = told if result.breaks else {"not found in": seed - first + 1}
+            print(name, json.dumps(found[name]), flush=True)
+        caught = sum("seed" in one for one in found.values() if isinstance(one, dict))
+        return {"mutants": len(names), "mutants_caught": caught}
+
     def _run(self, seed: int, size: Size) -> None:
         result = self._runner.run(seed, size, history=self._wanted.history)
         if seed % REPEATED_ONE_IN == 0:
@@ -110,14 +139,20 @@ class Campaign:
         self.ran.append(seed)
         self.steps += result.steps
         self.faults += result.faults
+        self.interleavings.add(result.dispatch_digest)
         self.breaks += bool(result.breaks)
         print(result.line(), flush=True)
-        if result.breaks and self._wanted.shrink:
-            from .shrink import shrunk  # noqa: PLC0415 - it needs Django
-
-            result = shrunk(result, lambda smaller: self._runner.run(seed, smaller), seconds=SHRINK_SECONDS)
+        result = self._smaller(result)
         if result.breaks or self._wanted.timeline:
             _show(result, print)
+
+    def _smaller(self, result: "Result") -> "Result":
+        """The failing run made smaller, if that is wanted."""
+        if not result.breaks or not self._wanted.shrink:
+            return result
+        from .shrink import shrunk  # noqa: PLC0415 - it needs Django
+
+        return shrunk(result, lambda smaller: self._runner.run(result.seed, smaller), seconds=SHRINK_SECONDS)
 
     def _repeat(self, result: "Result") -> None:
         """The same seed again must be the same run."""
@@ -137,6 +172,7 @@ class Campaign:
             "breaks": self.breaks,
             "steps": self.steps,
             "faults": dict(sorted(self.faults.items())),
+            "dispatch_interleavings": len(self.interleavings),
             "repeated": self.repeated,
         }
 

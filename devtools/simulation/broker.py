@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from .actors import Actor
 from .faults import Faults
-from .scheduler import MICROSECONDS, Actor, Scheduler
+from .scheduler import MICROSECONDS, Scheduler
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A simulated cluster in memory: its API objects, its controllers and its kubelets, in simulated time.
+"""A simulated cluster in memory: its API, its controllers and its kubelets, in simulated time.
 
 It is slower and less reliable than `clusters.drivers.simulated`: controllers need time, pods take time to stop, nodes
 die. What really ran on its nodes is kept apart from what its API server shows: the judges read the first.
@@ -7,124 +7,18 @@ die. What really ran on its nodes is kept apart from what its API server shows: 
 import copy
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from typing import Any, Literal
 
-from clusters.drivers import AlreadyExists, JobSeen, NodeSeen, NotThere, PodSeen, Refused, Stale
-from clusters.engine.inventory import INSTALL_LABEL
-from clusters.engine.quantities import parse
+from clusters.drivers import AlreadyExists, NotThere, Refused, Stale
 
+from .objects import Job, Key, Node, Pod, Run, accepts, gpus_of, merged
 from .scheduler import MICROSECONDS, Scheduler
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RUN_SECONDS = "sim.switchyard.dev/run-seconds"
 EXIT_CODE = "sim.switchyard.dev/exit-code"
-GPU = "nvidia.com/gpu"
 GRACE_SECONDS = 30.0
 Kind = Literal["node", "pod", "job"]
-Key = tuple[str, str]
-
-
-@dataclass(slots=True)
-class Node:
-    """A node with GPUs. A dead one runs nothing."""
-
-    name: str
-    uid: str
-    gpus: int
-    cpu: int = 96
-    is_ready: bool = True
-
-    def seen(self) -> NodeSeen:
-        """The port's view."""
-        labels = {"kubernetes.io/hostname": self.name, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-        amounts = {"cpu": str(self.cpu), "memory": "1024Gi", "pods": "110", GPU: str(self.gpus)}
-        return NodeSeen(self.name, self.uid, labels, [], amounts, is_ready=self.is_ready, is_schedulable=True)
-
-
-@dataclass(slots=True)
-class Job:
-    """A Job and what its controller has counted."""
-
-    namespace: str
-    name: str
-    uid: str
-    labels: dict[str, str]
-    template: dict[str, Any]
-    suspended: bool
-    completions: int
-    parallelism: int
-    deadline_seconds: float | None
-    started_us: int | None = None
-    finished_us: int | None = None
-    succeeded: set[int] = field(default_factory=set)
-    failed: int = 0
-    outcome: Literal["", "succeeded", "failed"] = ""
-    reason: str = ""
-    message: str = ""
-    is_terminating: bool = False
-
-    @property
-    def key(self) -> Key:
-        """Its name in its namespace."""
-        return self.namespace, self.name
-
-
-@dataclass(slots=True)
-class Pod:
-    """A pod as its API server shows it."""
-
-    namespace: str
-    name: str
-    uid: str
-    labels: dict[str, str]
-    job_uid: str
-    index: int
-    spec: dict[str, Any]
-    run_seconds: float
-    exit_code: int
-    node: str = ""
-    phase: str = "Pending"
-    reason: str = ""
-    started_us: int | None = None
-    finished_us: int | None = None
-    code: int | None = None
-    is_terminating: bool = False
-    disruption: str = ""
-
-    @property
-    def is_ended(self) -> bool:
-        """Whether it has run to its end."""
-        return self.phase in {"Succeeded", "Failed"}
-
-    @property
-    def requests(self) -> Mapping[str, str]:
-        """What its container asks for."""
-        found: Mapping[str, str] = self.spec["containers"][0].get("resources", {}).get("requests", {})
-        return found
-
-
-@dataclass(slots=True)
-class Run:
-    """What really happened on a node: the judges' evidence. `is_residue`: Kubernetes made the pod, although the gateway
-    had not asked for another (a control plane put back to an earlier state).
-    """
-
-    cluster: str
-    pod_uid: str
-    job_uid: str
-    job_id: str
-    attempt_id: str
-    index: int
-    gpus: int
-    node: str
-    from_us: int
-    to_us: int | None = None
-    code: int | None = None
-    is_residue: bool = False
-    was_committed: bool = True
-    """Whether the gateway's database had committed to the attempt when the pod started."""
 
 
 class Cluster:
@@ -220,23 +114,6 @@ class Cluster:
     def pods_of(self, job: Job) -> list[Pod]:
         """Its pods."""
         return [pod for pod in self.pods.values() if pod.job_uid == job.uid]
-
-    def seen(self, thing: Node | Pod | Job) -> NodeSeen | PodSeen | JobSeen:
-        """The port's view."""
-        if isinstance(thing, Node):
-            return thing.seen()
-        if isinstance(thing, Pod):
-            return PodSeen(
-                thing.namespace, thing.name, thing.uid, dict(thing.labels), thing.node, thing.phase, thing.reason,
-                dict(thing.requests), instant(thing.started_us), instant(thing.finished_us), thing.code,
-                is_terminating=thing.is_terminating, owner=thing.job_uid, index=thing.index, disruption=thing.disruption,
-            )  # fmt: skip
-        return JobSeen(
-            thing.namespace, thing.name, thing.uid, dict(thing.labels), suspended=thing.suspended, outcome=thing.outcome,
-            reason=thing.reason, message=thing.message, finished_at=instant(thing.finished_us),
-            is_terminating=thing.is_terminating, started_at=instant(thing.started_us),
-            ended_pods=len(thing.succeeded) + thing.failed,
-        )  # fmt: skip
 
     def all(self, kind: Kind) -> list[Any]:
         """All objects of the kind."""
@@ -399,7 +276,7 @@ class Cluster:
             .get("nodeAffinity", {})
             .get("requiredDuringSchedulingIgnoredDuringExecution", {})
         )
-        if not node.is_ready or not _accepts(terms.get("nodeSelectorTerms"), node):
+        if not node.is_ready or not accepts(terms.get("nodeSelectorTerms"), node):
             return False
         others = [one for one in self.pods.values() if one.node == node.name and not one.is_ended]
         return gpus_of(pod) + sum(map(gpus_of, others)) <= node.gpus
@@ -439,6 +316,9 @@ class Cluster:
         pod.phase = "Succeeded" if code == 0 else "Failed"
         pod.reason, pod.code = reason, code
         pod.finished_us = self.now_us()
+        for run in self.runs:
+            if run.pod_uid == pod.uid:
+                run.shown_us = self._scheduler.now_us
         self.tell(f"pod {pod.name} ends with {code}")
         self._changed("changed", "pod", pod)
         job = next((job for job in self.jobs.values() if job.uid == pod.job_uid), None)
@@ -513,57 +393,3 @@ class Cluster:
     def _changed(self, what: str, kind: Kind, thing: Any) -> None:
         for listener in self.on_change:
             listener(what, kind, thing)
-
-
-def is_ours(job: Job, install: str) -> bool:
-    """Whether the Job carries our label."""
-    return job.labels.get(INSTALL_LABEL) == install
-
-
-def gpus_of(pod: Pod) -> int:
-    """How many GPUs it asks for."""
-    return int(parse(pod.requests.get(GPU, "0")))
-
-
-def instant(microseconds: int | None) -> datetime | None:
-    """The time as Kubernetes shows it: in whole seconds."""
-    if microseconds is None:
-        return None
-    return EPOCH + timedelta(seconds=microseconds // MICROSECONDS)
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7396: `patch` merged into a copy of `target`."""
-    if not isinstance(patch, Mapping):
-        return patch
-    base = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            base.pop(key, None)
-        else:
-            base[key] = merged(base.get(key), value)
-    return base
-
-
-def _accepts(terms: Any, node: Node) -> bool:
-    """Whether the node fits one of the terms of a required node affinity."""
-    if terms is None:
-        return True
-    labels: dict[str, str] = dict(node.seen().labels)
-    return any(
-        all(_test(one, node.name) for one in term.get("matchFields", ()))
-        and all(_test(one, labels.get(one["key"])) for one in term.get("matchExpressions", ()))
-        for term in terms
-    )
-
-
-def _test(expression: Mapping[str, Any], value: str | None) -> bool:
-    match expression["operator"]:
-        case "In":
-            return value in expression["values"]
-        case "NotIn":
-            return value not in expression["values"]
-        case "Exists":
-            return value is not None
-        case _:
-            return value is None

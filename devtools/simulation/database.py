@@ -101,6 +101,8 @@ def configure(url: str) -> None:
             "SWITCHYARD_PREPARED_STATEMENTS": "0",
             "SWITCHYARD_ALLOW_SIMULATION": "1",
             "SWITCHYARD_METRICS_PORT": "0",
+            # Sooner than usual, so that a run need not be long to lose a cluster.
+            "SWITCHYARD_CLUSTER_LOST_SECONDS": "10",
             "SWITCHYARD_LOG_LEVEL": os.environ.get("SWITCHYARD_LOG_LEVEL", "CRITICAL"),
         }
     )

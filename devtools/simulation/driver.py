@@ -6,6 +6,7 @@ from typing import Any, NoReturn, TypeVar
 
 from clusters.drivers import (
     Ambiguous,
+    AuthFailed,
     JobSeen,
     NotThere,
     PodSeen,
@@ -18,8 +19,9 @@ from clusters.drivers.port import RulesSeen
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import ROLE, Right
 
-from .cluster import Cluster, Kind, is_ours
+from .cluster import Cluster, Kind
 from .faults import CALLS, Faults
+from .objects import is_ours, seen
 from .scheduler import MICROSECONDS, Scheduler
 
 Result = TypeVar("Result")
@@ -41,6 +43,7 @@ class Link:
         self.scheduler = scheduler
         self.is_cut = False
         self.are_watches_dead = False
+        self.is_revoked = False
 
     def happens(self, kind: str) -> bool:
         """Whether the fault happens now, and says so."""
@@ -90,6 +93,8 @@ class SimulatedClusterDriver:
         """Nothing gets through while the cluster is cut off."""
         if self._link.is_cut:
             await self._time_out()
+        if self._link.is_revoked:
+            raise AuthFailed("the credential is not accepted", status=401)
 
     async def _time_out(self) -> NoReturn:
         await asyncio.sleep(TIMEOUT_SECONDS)
@@ -183,7 +188,7 @@ class SimulatedClusterDriver:
 
     async def get_job(self, namespace: str, name: str) -> JobSeen:
         """The Job as it is now."""
-        return await self._call("get_job", lambda: self._cluster.seen(self._cluster.job(namespace, name)))  # type: ignore[arg-type, return-value]
+        return await self._call("get_job", lambda: seen(self._cluster.job(namespace, name)))  # type: ignore[arg-type, return-value]
 
     async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
         """Unsuspends the Job with this uid."""
@@ -202,7 +207,7 @@ class SimulatedClusterDriver:
 
         def pods() -> list[PodSeen]:
             job = self._cluster.jobs.get((namespace, job_name))
-            return [] if job is None else [self._cluster.seen(pod) for pod in self._cluster.pods_of(job)]  # type: ignore[misc]
+            return [] if job is None else [seen(pod) for pod in self._cluster.pods_of(job)]  # type: ignore[misc]
 
         return await self._call("list_pods", pods)
 
@@ -246,7 +251,7 @@ class SimulatedClusterDriver:
         found = self._cluster.all(kind)
         if kind == "job":
             found = [job for job in found if is_ours(job, self._install_id)]
-        return [self._cluster.seen(thing) for thing in found]
+        return [seen(thing) for thing in found]
 
     async def _watch_nothing(self) -> AsyncIterator[WatchEvent]:
         yield WatchEvent("listed", ())
@@ -299,7 +304,7 @@ class _Watching:
         elif kind == self._kind and (kind != "job" or is_ours(thing, self._install_id)):
             if what == "deleted" and self._link.faults.happens("watch_skips_delete"):
                 return
-            event = WatchEvent(what, (self._cluster.seen(thing),))  # type: ignore[arg-type]
+            event = WatchEvent(what, (seen(thing),))  # type: ignore[arg-type]
             self._events.append(event)
         else:
             return

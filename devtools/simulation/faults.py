@@ -49,6 +49,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "limit_cut": (0.5, 1.5),
     "drained": (0.5, 1.0),
     "cordoned": (0.5, 1.0),
+    "price_changed": (0.5, 2.0),
+    "credential_revoked": (0.5, 1.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -58,8 +60,9 @@ CALLS = (
 EVENTS = (
     "freeze", "cut_off", "watches_dead", "node_dies", "eviction", "stranger_deletes", "stranger_edits", "restored", "rebuilt",
     "clock_jumps", "limit_cut", "drained", "cordoned",
+    "price_changed", "credential_revoked",
 )  # fmt: skip
-PROBABLE = 0.3
+PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""
 CALM = 0.05
 """The share of seeds without faults."""

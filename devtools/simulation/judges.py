@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from .cluster import Run
+from .objects import Run
 
 if TYPE_CHECKING:
     from .world import World
@@ -157,7 +157,7 @@ HELD = "SELECT resource, held FROM quotas_quotalimit WHERE held <> 0"
 
 @_judges
 def promise_15_what_ran_is_metered(world: "World") -> list[str]:
-    """Metered GPU-milliseconds equal what ran, unless the gateway says that it estimates."""
+    """Metered GPU-milliseconds equal what clusters show of what ran, unless the gateway says that it estimates."""
     ran: dict[str, list[Run]] = defaultdict(list)
     for run in _runs(world):
         if run.to_us is not None:
@@ -171,7 +171,9 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
         runs = ran.get(job_id, [])
         if any(run.is_residue or run.attempt_id in _taken_away(world) for run in runs):
             continue
-        real = sum((run.to_us - run.from_us) // 1000 * run.gpus for run in runs if run.to_us is not None)
+        real = sum(
+            ((run.shown_us or run.to_us) - run.from_us) // 1000 * run.gpus for run in runs if run.to_us is not None
+        )
         slack = sum(2_000 * run.gpus for run in runs)
         said, is_estimated = metered.get(job_id, (0, False))
         if not is_estimated and abs(said - real) > slack:
@@ -180,8 +182,11 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
 
 
 METERED = """
-SELECT meter.workload_id, sum(segment.gpu_milliseconds), bool_or(segment.is_estimated)
-  FROM billing_meter AS meter LEFT JOIN billing_usagesegment AS segment ON segment.meter_id = meter.id GROUP BY 1
+SELECT attempt.job_id,
+       (SELECT sum(segment.gpu_milliseconds) FROM billing_meter AS meter
+          JOIN billing_usagesegment AS segment ON segment.meter_id = meter.id WHERE meter.workload_id = attempt.job_id),
+       bool_or(pod.is_estimated OR pod.finished_at IS NULL)
+  FROM federation_attempt AS attempt JOIN federation_podrun AS pod ON pod.attempt_id = attempt.id GROUP BY 1
 """
 
 
@@ -294,6 +299,12 @@ def standing(world: "World") -> list[str]:
     )
     events = world.watch.rows("SELECT at, kind, message FROM clusters_clusterevent ORDER BY id DESC LIMIT 6")
     routines = world.watch.rows("SELECT name, error FROM foundation_routine WHERE error <> ''")
+    pods = world.watch.rows(
+        "SELECT j.name, p.name, p.phase, p.started_at, p.finished_at, p.observed_at, p.is_gone, p.is_estimated,"
+        " (SELECT array_agg((s.gpu_milliseconds, s.is_estimated)::text) FROM billing_meter m JOIN billing_usagesegment s"
+        " ON s.meter_id = m.id WHERE m.source_uid = p.uid)"
+        " FROM federation_podrun p JOIN federation_attempt a ON a.id = p.attempt_id JOIN federation_job j ON j.id = a.job_id"
+    )
     clocks = [(name, process.ahead_us / 1e6, process.is_dead) for name, process in sorted(world.processes.items())]
     objects = [(c.name, c.ahead_us / 1e6, sorted(c.jobs), len(c.running)) for c in world.clusters.values()]
-    return [f"  {row}" for row in [*rows, *live, *events, *routines, *clocks, *objects]]
+    return [f"  {row}" for row in [*rows, *live, *pods, *events, *routines, *clocks, *objects]]

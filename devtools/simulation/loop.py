@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from .scheduler import MICROSECONDS, Died, Scheduler
+from .actors import Died
+from .scheduler import MICROSECONDS, Scheduler
 
 Result = TypeVar("Result")
 MOST_TURNS_OF_THE_DEAD = 20

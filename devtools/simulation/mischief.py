@@ -1,16 +1,20 @@
 """What befalls a world from outside: clusters, nodes, networks, clocks, strangers and operators."""
 
+from decimal import Decimal
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import clusters.operations
+from billing.operations.prices import NewPrice, create_price
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.models import Cluster as ClusterRow
+from clusters.models import Flavor
 from federation.engine.names import LABEL_ATTEMPT
 from quotas.operations import put_limit
 from tenancy.queries import SYSTEM
 
-from .cluster import Cluster, Job, Pod
+from .cluster import Cluster
+from .objects import Job, Pod
 from .scheduler import MICROSECONDS
 from .stage import CLUSTERS, GPU_LIMIT, TEAMS, nodes_of
 
@@ -147,6 +151,21 @@ class Mischief:
             name = cluster.name
         self._world.tell(name, f"has its clock set by {seconds:.0f} s")
 
+    def _credential_revoked(self) -> None:
+        cluster = self._cluster()
+        link, seconds = self._world.links[cluster.name], self._faults.between(5, 100)
+        link.is_revoked = True
+        self._world.tell(cluster.name, f"accepts our credential no more for {seconds:.0f} s")
+
+        def heal() -> None:
+            link.is_revoked = False
+
+        self._world.scheduler.after(seconds, heal)
+
+    def _price_changed(self) -> None:
+        name, price = CLUSTERS[self._faults.choose(CLUSTERS)], Decimal(round(self._faults.between(1, 5)))
+        self._world.wishes.append((f"prices {name} at {price}", lambda: _price(name, price)))
+
     def _limit_cut(self) -> None:
         path = ("acme", TEAMS[0])[self._faults.choose(TEAMS)]
         nominal = round(self._faults.between(0, 6)) * 1000
@@ -174,6 +193,11 @@ def restore_limits() -> None:
 
 def _put(path: str, nominal: int) -> None:
     put_limit(SYSTEM, path, "gpu", nominal=nominal)
+
+
+def _price(name: str, price: Decimal) -> None:
+    for flavor in Flavor.objects.filter(cluster=_id(name)):
+        create_price(SYSTEM, NewPrice(name, flavor.name, price))
 
 
 def _id(name: str) -> UUID:

@@ -1,16 +1,16 @@
 """Defects to put into the gateway, one at a time: a simulation that is worth anything finds each of them.
 
-Each mutant takes one guard of the protocol away. `make simulate ARGS="--mutant NAME --stop"` shows how it is found.
+Each mutant takes one guard of the protocol away. `make simulate ARGS="--mutant NAME"` runs seeds until it is found.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 
 import quotas.operations
-import tenancy.operations
 from clusters.drivers import NotThere, Refused, WatchEvent
 from federation.engine.lifecycle import AttemptState
 from federation.locks import lock_with_jobs
@@ -28,6 +28,7 @@ from federation.operations import (
 )
 from federation.queries import metering
 from placement.values.reason_codes import ReasonCode
+from tenancy.operations import answer_once
 
 Put = Callable[[Any, str, Any], None]
 Mutant = Callable[[Put], None]
@@ -39,9 +40,21 @@ def _mutant(make: Mutant) -> Mutant:
     return make
 
 
-def put_in(name: str) -> None:
-    """Puts the defect into this process, for good."""
-    MUTANTS[name](setattr)
+@contextmanager
+def put_in(name: str) -> Iterator[None]:
+    """Puts the defect into this process for a while."""
+    before: list[tuple[Any, str, Any]] = []
+
+    def put(module: Any, what: str, instead: Any) -> None:
+        before.append((module, what, getattr(module, what)))
+        setattr(module, what, instead)
+
+    MUTANTS[name](put)
+    try:
+        yield
+    finally:
+        for module, what, was in reversed(before):
+            setattr(module, what, was)
 
 
 def _without(text: str, part: str, instead: str = "") -> str:
@@ -192,12 +205,11 @@ def _an_existing_object_is_a_refusal(put: Put) -> None:
 @_mutant
 def _keys_are_ignored(put: Put) -> None:
     """A repeated request is carried out again."""
-    original = tenancy.operations.answer_once
 
-    def answer_once(actor: Any, **given: Any) -> Any:
-        return original(actor, **given | {"key": ""})
+    def ask_again(actor: Any, **given: Any) -> Any:
+        return answer_once(actor, **given | {"key": ""})
 
-    put(submission, "answer_once", answer_once)
+    put(submission, "answer_once", ask_again)
 
 
 @_mutant

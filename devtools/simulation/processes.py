@@ -23,9 +23,10 @@ from foundation.host import Host
 from foundation.threads import Pools, Threads
 
 from . import loop
+from .actors import Actor, Died, closed_lock
 from .backend.base import DatabaseWrapper
 from .memories import Memory
-from .scheduler import MICROSECONDS, Actor, Died, Scheduler
+from .scheduler import MICROSECONDS, Scheduler
 
 Result = TypeVar("Result")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,7 +81,7 @@ class _Slot:
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._work: Callable[[], None] = lambda: None
-        self._go = threading.Semaphore(0)
+        self._go = closed_lock()
         threading.Thread(target=self._serve, name="slot", daemon=True).start()
 
     def run(self, work: Callable[[], None]) -> None:

@@ -13,10 +13,10 @@ import billing.queries
 from federation.queries.proof import disagreements
 from foundation import host as hosts
 
+from .actors import Stalled
 from .database import Watch
 from .judges import judge, standing
 from .processes import Slots, StageHost
-from .scheduler import Stalled
 from .size import Size
 from .stage import BEGAN_US, set_up
 from .world import World
@@ -37,6 +37,8 @@ class Result:
     simulated_seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     fault_count: int = 0
+    dispatch_digest: str = ""
+    """The order of the steps of dispatch: equal for runs in which dispatch interleaved alike."""
     jobs: tuple[int, ...] = ()
 
     @property
@@ -92,6 +94,7 @@ class Runner:
         result.steps, result.lock_waits = world.scheduler.steps, world.scheduler.lock_waits
         result.simulated_seconds = (world.scheduler.now_us - BEGAN_US) / 1e6
         result.faults, result.fault_count = world.faults.happened, world.faults.count
+        result.dispatch_digest = world.dispatch.hexdigest()
         result.jobs = tuple(int(one.key.rpartition("-")[2]) for one in world.submissions)
         result.seconds = time.monotonic() - began
         return result

@@ -18,7 +18,7 @@ from tenancy.engine.roles import Role
 from tenancy.models import Membership, RoleBinding, Tenant, User
 from tenancy.queries import SYSTEM, Actor
 
-from .cluster import Node
+from .objects import Node
 
 BEGINS_AT = datetime(2026, 6, 1, 12, tzinfo=UTC)
 BEGAN_US = round(BEGINS_AT.timestamp() * 1_000_000)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 from django.conf import settings
@@ -20,6 +21,7 @@ from foundation import threads as pools
 from foundation.problems import Problem
 
 from . import loop, mischief
+from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .broker import Broker, Stop
 from .cluster import Cluster
@@ -29,7 +31,7 @@ from .faults import Faults
 from .history import Asked, History
 from .mischief import Mischief
 from .processes import Calls, Machine, Process, SimulatedHost, SimulatedPools, Slots
-from .scheduler import MICROSECONDS, Actor, Policy, Scheduler
+from .scheduler import MICROSECONDS, Scheduler
 from .size import Size
 from .stage import (
     BEGAN_US,
@@ -94,6 +96,7 @@ class World:
     """What the gateway's own proof found at the end."""
     wishes: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
     """What operators want, in words and as an operation."""
+    dispatch: Any = field(default_factory=lambda: blake2b(digest_size=16))
     healed_us: int = 0
     is_done: bool = False
     chance: random.Random = field(init=False)
@@ -102,7 +105,7 @@ class World:
         self.chance = random.Random(f"{self.seed}/world")
         is_pct = self.chance.random() < 0.4
         policy = Policy(
-            is_pct, change_one_in=self.chance.choice((50, 200, 1000)), tick_one_in=self.chance.choice((2, 6))
+            is_pct, change_one_in=self.chance.choice((50, 200, 1000)), tick_one_in=self.chance.choice((4, 16))
         )
         self.scheduler = Scheduler(self.seed, self.watch, policy, BEGAN_US)
         self.history = History(BEGAN_US)
@@ -233,7 +236,8 @@ class World:
         self.scheduler.after(self.faults.between(*RESTART_SECONDS), lambda: self._launch(process.name))
 
     def _on_step(self, actor: Actor, what: str) -> None:
-        del what
+        if "/dispatch" in actor.name:
+            self.dispatch.update(f"{actor.process.name} {what}\n".encode())
         if not actor.is_dead and self.faults.happens("death"):
             assert isinstance(actor.process, Process)
             self._die(actor.process)
@@ -332,7 +336,7 @@ class World:
         self.faults.is_healed = True
         self.healed_us = self.scheduler.now_us
         for link in self.links.values():
-            link.is_cut = link.are_watches_dead = False
+            link.is_cut = link.are_watches_dead = link.is_revoked = False
         for cluster in self.clusters.values():
             cluster.image_fails = 0.0
             for node in cluster.nodes.values():

@@ -29,3 +29,8 @@ def test_no_seed_breaks_a_promise():
     assert figures["breaks"] == 0, printed
     assert figures["repeated"] >= 1, "seed 100 runs twice, and must be the same run both times"
     assert figures["steps"] > 1000
+
+
+def test_a_guard_that_is_taken_away_is_found():
+    figures, printed = simulate("--mutant", "released_before_it_is_committed", "--seeds", "10")
+    assert figures == {"mutants": 1, "mutants_caught": 1}, printed

@@ -13,7 +13,8 @@ import psycopg
 from django.db import OperationalError
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from devtools.simulation.scheduler import Died, Scheduler
+from devtools.simulation.actors import Died
+from devtools.simulation.scheduler import Scheduler
 from foundation.postgres import base
 
 BEGAN = "SELECT set_config('simulation.began_us', %s, true)"

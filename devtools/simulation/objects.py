@@ -1,0 +1,191 @@
+"""The objects of a simulated cluster, and what really ran on its nodes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from clusters.drivers import JobSeen, NodeSeen, PodSeen
+from clusters.engine.inventory import INSTALL_LABEL
+from clusters.engine.quantities import parse
+
+from .scheduler import MICROSECONDS
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+GPU = "nvidia.com/gpu"
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Node:
+    """A node with GPUs. A dead one runs nothing."""
+
+    name: str
+    uid: str
+    gpus: int
+    cpu: int = 96
+    is_ready: bool = True
+
+    def seen(self) -> NodeSeen:
+        """The port's view."""
+        labels = {"kubernetes.io/hostname": self.name, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+        amounts = {"cpu": str(self.cpu), "memory": "1024Gi", "pods": "110", GPU: str(self.gpus)}
+        return NodeSeen(self.name, self.uid, labels, [], amounts, is_ready=self.is_ready, is_schedulable=True)
+
+
+@dataclass(slots=True)
+class Job:
+    """A Job and what its controller has counted."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    template: dict[str, Any]
+    suspended: bool
+    completions: int
+    parallelism: int
+    deadline_seconds: float | None
+    started_us: int | None = None
+    finished_us: int | None = None
+    succeeded: set[int] = field(default_factory=set)
+    failed: int = 0
+    outcome: Literal["", "succeeded", "failed"] = ""
+    reason: str = ""
+    message: str = ""
+    is_terminating: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Its name in its namespace."""
+        return self.namespace, self.name
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod as its API server shows it."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: dict[str, str]
+    job_uid: str
+    index: int
+    spec: dict[str, Any]
+    run_seconds: float
+    exit_code: int
+    node: str = ""
+    phase: str = "Pending"
+    reason: str = ""
+    started_us: int | None = None
+    finished_us: int | None = None
+    code: int | None = None
+    is_terminating: bool = False
+    disruption: str = ""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it has run to its end."""
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def requests(self) -> Mapping[str, str]:
+        """What its container asks for."""
+        found: Mapping[str, str] = self.spec["containers"][0].get("resources", {}).get("requests", {})
+        return found
+
+
+@dataclass(slots=True)
+class Run:
+    """What really happened on a node: the judges' evidence. `is_residue`: Kubernetes made the pod, although the gateway
+    had not asked for another (a control plane put back to an earlier state).
+    """
+
+    cluster: str
+    pod_uid: str
+    job_uid: str
+    job_id: str
+    attempt_id: str
+    index: int
+    gpus: int
+    node: str
+    from_us: int
+    to_us: int | None = None
+    shown_us: int | None = None
+    """When its API server says that it ended: later, if the node died."""
+    code: int | None = None
+    is_residue: bool = False
+    was_committed: bool = True
+    """Whether the gateway's database had committed to the attempt when the pod started."""
+
+
+def seen(thing: Node | Pod | Job) -> NodeSeen | PodSeen | JobSeen:
+    """The port's view."""
+    if isinstance(thing, Node):
+        return thing.seen()
+    if isinstance(thing, Pod):
+        return PodSeen(
+            thing.namespace, thing.name, thing.uid, dict(thing.labels), thing.node, thing.phase, thing.reason,
+            dict(thing.requests), instant(thing.started_us), instant(thing.finished_us), thing.code,
+            is_terminating=thing.is_terminating, owner=thing.job_uid, index=thing.index, disruption=thing.disruption,
+        )  # fmt: skip
+    return JobSeen(
+        thing.namespace, thing.name, thing.uid, dict(thing.labels), suspended=thing.suspended, outcome=thing.outcome,
+        reason=thing.reason, message=thing.message, finished_at=instant(thing.finished_us),
+        is_terminating=thing.is_terminating, started_at=instant(thing.started_us),
+        ended_pods=len(thing.succeeded) + thing.failed,
+    )  # fmt: skip
+
+
+def is_ours(job: Job, install: str) -> bool:
+    """Whether the Job carries our label."""
+    return job.labels.get(INSTALL_LABEL) == install
+
+
+def gpus_of(pod: Pod) -> int:
+    """How many GPUs it asks for."""
+    return int(parse(pod.requests.get(GPU, "0")))
+
+
+def instant(microseconds: int | None) -> datetime | None:
+    """The time as Kubernetes shows it: in whole seconds."""
+    if microseconds is None:
+        return None
+    return EPOCH + timedelta(seconds=microseconds // MICROSECONDS)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7396: `patch` merged into a copy of `target`."""
+    if not isinstance(patch, Mapping):
+        return patch
+    base = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            base.pop(key, None)
+        else:
+            base[key] = merged(base.get(key), value)
+    return base
+
+
+def accepts(terms: Any, node: Node) -> bool:
+    """Whether the node fits one of the terms of a required node affinity."""
+    if terms is None:
+        return True
+    labels: dict[str, str] = dict(node.seen().labels)
+    return any(
+        all(_test(one, node.name) for one in term.get("matchFields", ()))
+        and all(_test(one, labels.get(one["key"])) for one in term.get("matchExpressions", ()))
+        for term in terms
+    )
+
+
+def _test(expression: Mapping[str, Any], value: str | None) -> bool:
+    match expression["operator"]:
+        case "In":
+            return value in expression["values"]
+        case "NotIn":
+            return value not in expression["values"]
+        case "Exists":
+            return value is not None
+        case _:
+            return value is None
