@@ -21,8 +21,8 @@ PURE = {
 STATE = {
     "billing/queries/progress.py::run_sources": "filled once, when the rooms above are ready",
     "federation/operations/rounds.py::_left_behind": "threads that are still at work, no values",
+    "foundation/caches.py::_caches": "filled once, when modules are loaded",
     "foundation/caches.py::_resets": "filled once, when modules are loaded",
-    "foundation/threads.py::_kept": "threads, no values",
     "tenancy/web/lockout.py::_inside": "who is being let in just now",
     "clusters/drivers/memory.py::_turns": "semaphores of running loops",
     "config/gunicorn.py::secure_scheme_headers": "a setting of gunicorn",
