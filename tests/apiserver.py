@@ -22,7 +22,7 @@ from clusters.engine.permissions import ROLE
 from foundation import clock
 
 TOKEN = "canary-token-9f4c1b7e"
-Answer = Callable[["Handler"], None]
+Answer = Callable[["Handler"], object]
 
 
 def published_rules() -> list[dict[str, Any]]:

@@ -91,10 +91,10 @@ def hold_request(path: str, amounts: Mapping[str, int] | None = None, cluster_na
     return HoldRequest(new_id(), tenant.id, tenant.path, cluster_name, {"gpu": 1000} if amounts is None else amounts)
 
 
-def make_spec(**changes: object) -> dict[str, object]:
+def make_spec(**changes: Any) -> dict[str, Any]:
     """A small valid job spec without its tenant; `pod` changes its only pod set."""
     pod = {"name": "main", "count": 1, "image": "registry.example/train:1", "cpu": "1", "memory": "1Gi"}
-    pod |= dict(changes.pop("pod", {}))  # type: ignore[call-overload]
+    pod |= dict(changes.pop("pod", {}))
     return {"name": "train", "pod_sets": [pod], **changes}
 
 

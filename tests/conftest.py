@@ -1,5 +1,7 @@
 """Fixtures for every kind of test."""
 
+from typing import Any
+
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.staticfiles.storage import staticfiles_storage
@@ -46,7 +48,8 @@ def static_files_are_collected():
     """
     call_command("collectstatic", interactive=False, verbosity=0)
     # Another part of the suite may have collected them while this process had the manifest of before in its hands.
-    staticfiles_storage.hashed_files, staticfiles_storage.manifest_hash = staticfiles_storage.load_manifest()
+    storage: Any = staticfiles_storage  # `settings.STORAGES` names a storage with a manifest
+    storage.hashed_files, storage.manifest_hash = storage.load_manifest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(django_settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         yield

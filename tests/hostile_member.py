@@ -482,7 +482,7 @@ LIES: Mapping[str, Callable[[], Mapping[str, Behaviour]]] = {
 def peak_mib(pid: int) -> int:
     """The most memory that a process has had in use (VmHWM)."""
     text = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) // 1024  # type: ignore[index]
+    return int(re.search(r"VmHWM:\s+(\d+) kB", text)[1]) // 1024
 
 
 def main(names: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from tenancy.queries import Actor
 from tests.builders import make_tenant, submit
 
 DEADLINE_SECONDS = 30
-H100 = {
+H100: dict[str, Any] = {
     "model": "NVIDIA-H100-80GB-HBM3",
     "gpus": 8,
     "gpu_memory_mib": 81559,

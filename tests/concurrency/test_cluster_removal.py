@@ -14,6 +14,7 @@ from foundation import clock
 from foundation.problems import Conflict
 from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_tenant, make_user
+from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DEADLINE_SECONDS = 20
@@ -72,7 +73,7 @@ def test_no_attempt_begins_on_a_removed_cluster():
     remove_cluster(SYSTEM, cluster.id)
     with pytest.raises(IntegrityError) as caught, transaction.atomic():
         begin_attempt(cluster)
-    assert caught.value.__cause__.diag.constraint_name == "attempts_begin_on_registered_clusters"
+    assert constraint_of(caught.value) == "attempts_begin_on_registered_clusters"
 
 
 def test_a_removal_waits_for_an_attempt_that_is_beginning_and_is_then_refused():

@@ -1,6 +1,7 @@
 """Two at once with one link, one invitation, one membership: one wins, and nothing is left that neither meant."""
 
 import threading
+from typing import Any
 
 import pytest
 from django.db import connections
@@ -28,7 +29,8 @@ PASSWORD = "correct horse battery {}"
 
 def at_once(*acts):
     """Runs each in a thread of its own, all starting together; what each returned, or the code of its refusal."""
-    barrier, answers = threading.Barrier(len(acts)), [None] * len(acts)
+    barrier = threading.Barrier(len(acts))
+    answers: list[Any] = [None] * len(acts)
 
     def one(number, act):
         try:

@@ -13,6 +13,7 @@ from quotas.operations import HoldRequest, end_holds, put_limit, take_holds
 from quotas.queries import discrepancies, limit_states
 from tenancy.queries import SYSTEM
 from tests.builders import hold_request, make_limit, make_tenant
+from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DEADLINE_SECONDS = 120
@@ -186,7 +187,7 @@ def refused_once_it_waited(attack, values, go_on):
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute(attack, values)
         except IntegrityError as error:
-            return error.__cause__.diag.constraint_name
+            return constraint_of(error)
         finally:
             go_on.set()
         return "accepted"

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -46,6 +47,11 @@ class Scripted:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+
+def guarded(driver: Any, **limits: int) -> GuardedDriver:
+    """A guard around something that has as much of a driver as a test calls."""
+    return GuardedDriver(driver, **limits)
 
 
 def test_calls_run_in_one_thread_of_their_own(settings, tmp_path):

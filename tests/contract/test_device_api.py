@@ -136,7 +136,7 @@ def test_an_allocation_is_read_but_an_administrators_look_and_other_drivers_devi
     assert [found.devices for found in event.objects] == [(("gpu.nvidia.com", "p", "gpu-0"),), (), (), ()]
 
 
-STRANGE = {
+STRANGE: dict[str, dict[str, Any]] = {
     "no spec": {},
     "no pool": {"spec": {"driver": "gpu.nvidia.com", "nodeName": "n1"}},
     "no devices": {"spec": {"driver": "gpu.nvidia.com", "pool": {"name": "p"}, "devices": None}},

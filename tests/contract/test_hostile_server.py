@@ -261,7 +261,7 @@ def test_one_hanging_cluster_of_twenty_does_not_slow_the_others():
     limits = Limits(connect_seconds=20, read_seconds=4, whole_request_seconds=30)
     stop = threading.Event()
     with api_server() as good, api_server() as bad:
-        bad.answers["/version"] = lambda handler: stop.wait(30)
+        bad.answers["/version"] = lambda _: stop.wait(30)
 
         async def timed(driver):
             before = time.monotonic()

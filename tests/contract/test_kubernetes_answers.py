@@ -27,7 +27,7 @@ from .worlds import job
 CREATE = job("swy-a", "train")
 
 
-def refused_with(behave, call) -> DriverError:
+def refused_with(behave, call):
     """The error that `call(driver)` raises when the server behaves like this."""
 
     async def body():

@@ -4,8 +4,7 @@ import asyncio
 
 from clusters.engine.escapes import PROBE_NAMESPACE, duties, escapes, judged
 
-from .test_driver import in_namespace
-from .worlds import World, job, until
+from .worlds import World, in_namespace, job, until
 
 
 def test_the_published_manifest_lets_the_gateway_work_and_a_thief_do_nothing(world: World):

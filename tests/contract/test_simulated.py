@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -200,7 +201,7 @@ def test_a_watcher_that_fell_behind_the_kept_deletions_lists_anew(path, monkeypa
 
     async def body():
         driver = SimulatedDriver(path, INSTALL)
-        stream = driver.watch_jobs()
+        stream: Any = driver.watch_jobs()
         kinds = [(await anext(stream)).kind]
         for number in range(20):
             uid = await start(driver, f"j{number}")

@@ -8,7 +8,7 @@ import tarfile
 import brotli
 import pytest
 
-from devtools import browser
+from devtools import browser, wheels
 from devtools.wheels import CannotBring
 
 
@@ -99,7 +99,7 @@ def test_playwright_gets_another_node_where_its_own_does_not_start(bare, monkeyp
     node.write_text(f"#!/bin/sh\nexit {status}\n")
     node.chmod(0o755)
     monkeypatch.setattr(browser, "PLAYWRIGHT_NODE", node)
-    monkeypatch.setattr(browser.wheels, "bring", lambda name: {"node": bare / "wheel"}[name])
+    monkeypatch.setattr(wheels, "bring", lambda name: {"node": bare / "wheel"}[name])
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "")
     monkeypatch.delenv("PLAYWRIGHT_NODEJS_PATH")
     browser.locate()

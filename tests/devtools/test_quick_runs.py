@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from tests.servers import only_engines
     ],
 )
 def test_only_a_run_of_the_engines_alone_starts_no_servers(named, is_alone):
-    config = SimpleNamespace(
+    config: Any = SimpleNamespace(
         known_args_namespace=SimpleNamespace(file_or_dir=named), invocation_params=SimpleNamespace(dir=Path(PROJECT))
     )
     assert only_engines(config) is is_alone

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 import redis
@@ -99,6 +100,7 @@ def rings(url):
     app = Celery("probe", broker=broker_url(url, "rings"))
     with app.connection_for_read() as connection:
         connection.ensure_connection(max_retries=1, timeout=5)
+        channel: Any
         with connection.channel() as channel:
             return channel.client.ping() and connection.as_uri()
 

@@ -1,6 +1,7 @@
 """Who calls, as the application is told; and how often they may."""
 
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_only_a_trusted_proxy_is_believed_about_who_calls(edge):
 def test_strangers_are_slowed_down_and_whoever_has_a_good_token_is_not(django_db_setup, tmp_path):
     user = make_user()
     secret = make_token(user)
-    good = {"Authorization": f"Bearer {secret}"}
+    good: dict[str, Any] = {"Authorization": f"Bearer {secret}"}
     with running(tmp_path, SWITCHYARD_STRANGER_REQUESTS="2", SWITCHYARD_TRUSTED_PROXIES=PROXY) as edge:
         assert edge.ask("/api/v1/me", **good).status == 200
         answers = [

@@ -3,6 +3,7 @@
 import http.client
 import re
 import threading
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -52,7 +53,7 @@ def test_a_flood_of_refused_sign_ins_is_told_in_a_few_rows_and_costs_others_noth
     owner = User.objects.create_user("owner@example.org", PASSWORD)
     pipeline = make_user()
     bind(pipeline, "acme")
-    good = {"Authorization": f"Bearer {make_token(pipeline)}"}
+    good: dict[str, Any] = {"Authorization": f"Bearer {make_token(pipeline)}"}
     AuditEntry.objects.count()
     with running(tmp_path, SWITCHYARD_TRUSTED_PROXIES=f"{PROXY}/32") as edge:
         attacker, person = Browser(edge, ATTACKER), Browser(edge, OWNER)

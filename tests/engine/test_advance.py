@@ -249,15 +249,29 @@ def test_whatever_comes_a_reservation_has_all_its_nodes_to_itself_when_it_begins
         waiting = [(at, one) for at, one in waiting if one.id not in started]
 
 
+def booked(*asked) -> Booking:
+    """The nodes that are reserved for what is asked."""
+    found = book(*asked)
+    assert isinstance(found, Booking), found
+    return found
+
+
+def refused(*asked) -> tuple[Reason, ...]:
+    """Why none are."""
+    found = book(*asked)
+    assert not isinstance(found, Booking), found
+    return found
+
+
 def test_as_few_nodes_as_hold_the_shape_are_booked_on_the_cheapest_cluster():
     clusters = [uniform(1, of=flavor(price="3")), uniform(2, of=flavor(price="2")), uniform(3, owner_path="globex")]
     assert book(job(pods(1, 2)), 6, clusters) == Booking(UUID(int=2), "c2", ("c2-n000", "c2-n001"))
-    assert book(job(pods(1, 2), clusters=("c1",)), 1, clusters).cluster == "c1"
+    assert booked(job(pods(1, 2), clusters=("c1",)), 1, clusters).cluster == "c1"
 
 
 def test_a_cluster_that_holds_only_some_of_it_is_passed_over():
     clusters = [uniform(1, nodes=1, of=flavor(price="1")), uniform(2, nodes=2, of=flavor(price="2"))]
-    assert book(job(pods(1, 8)), 2, clusters).cluster == "c2"
+    assert booked(job(pods(1, 8)), 2, clusters).cluster == "c2"
 
 
 def test_what_cannot_be_booked_says_what_is_missing_on_each_cluster():
@@ -277,14 +291,14 @@ def test_what_cannot_be_booked_says_what_is_missing_on_each_cluster():
 def test_topology_and_policy_hold_for_what_is_booked():
     clusters = [uniform(1, nodes=4, per_rack=2)]
     racked = job(pods(2, 8), level="rack", mode="required")
-    assert book(racked, 1, clusters).nodes == ("c1-n000", "c1-n001")
-    assert book(job(pods(3, 8), level="rack", mode="required"), 1, clusters)[0].code == "topology_not_met"
+    assert booked(racked, 1, clusters).nodes == ("c1-n000", "c1-n001")
+    assert refused(job(pods(3, 8), level="rack", mode="required"), 1, clusters)[0].code == "topology_not_met"
     elsewhere = Policy((TenantPolicy("acme", clusters=("x*",)),))
-    assert book(racked, 1, clusters, elsewhere)[0].code == "excluded_by_policy"
+    assert refused(racked, 1, clusters, elsewhere)[0].code == "excluded_by_policy"
 
 
 def test_more_nodes_than_an_object_can_name_are_not_booked():
-    found = book(job(pods(1, 8)), MOST_NODES + 1, [uniform(1, nodes=MOST_NODES + 1)])
+    found = refused(job(pods(1, 8)), MOST_NODES + 1, [uniform(1, nodes=MOST_NODES + 1)])
     assert [reason.code for reason in found] == ["too_many_nodes"]
 
 

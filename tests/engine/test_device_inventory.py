@@ -1,6 +1,7 @@
 """ResourceSlices and ResourceClaims, event by event: what each node has, and what of it is allocated to whom."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -266,7 +267,7 @@ events = st.one_of(
 @given(st.lists(events, max_size=20))
 def test_kept_event_by_event_it_equals_a_fresh_list_and_no_more_is_in_use_than_there_is(history):
     kept, fresh = (DeviceInventory(INSTALL_LABEL, "test") for _ in range(2))
-    alive: dict[type, dict[str, object]] = {SliceSeen: {}, ClaimSeen: {}}
+    alive: dict[type, dict[str, Any]] = {SliceSeen: {}, ClaimSeen: {}}
     kept.see_slices("listed", [])
     kept.see_claims("listed", [])
     for kind, seen in history:

@@ -4,7 +4,9 @@ import csv
 import io
 import json
 from decimal import Decimal
+from typing import Any
 
+import numpy as np
 import pytest
 
 from simulator.exports import csv_text, duration, json_text, share, table
@@ -23,7 +25,7 @@ def job(submitted=0.0, seconds=60.0, pods=1, gpus=1, **more):
 
 
 def line(one=None, **more):
-    defaults = {
+    defaults: dict[str, Any] = {
         "cluster": "c", "flavor": GPU, "first_started": 0.0, "finished": 60.0, "racks": 1, "blocks": 1, "tries": 1,
         "lost_seconds": 0.0,
     }  # fmt: skip
@@ -155,7 +157,7 @@ def test_idle_devices_count_as_fragments_for_the_pods_that_cannot_use_them():
     shelves = Shelves(fleet)
     shelves.devices[0] = [1000, 400, 1000]
     expected = 0.75 * 400 + 0.25 * 2400
-    assert fragments.of([0], shelves.devices, shelves.cpu).tolist() == [expected]
+    assert fragments.of(np.array([0]), shelves.devices, shelves.cpu).tolist() == [expected]
     assert fragments.share(shelves) == expected / 3000
     shelves.is_down[0] = True
     assert fragments.share(shelves) == 0.0
@@ -173,7 +175,7 @@ def test_what_lacks_cores_or_the_model_can_use_no_device():
         (job(gpus=2), 0),
         (job(gpus=3), 2000),
     ):
-        assert Fragments(fleet, [one]).of([0], shelves.devices, shelves.cpu).tolist() == [lost], one
+        assert Fragments(fleet, [one]).of(np.array([0]), shelves.devices, shelves.cpu).tolist() == [lost], one
 
 
 def test_only_the_kinds_of_pods_that_make_up_most_are_usual():

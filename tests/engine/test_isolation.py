@@ -1,6 +1,7 @@
 """What the network policies of a namespace open and what they never do, judged address by address."""
 
 from ipaddress import ip_address, ip_network
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -107,7 +108,7 @@ def test_holes_lie_strictly_inside_their_block_and_none_inside_another():
     for allowed in (DEFAULT, ("10.0.0.0/8",), ("0.0.0.0/1", "128.0.0.0/1"), ("169.0.0.0/8", "fc00::/7", NAT64)):
         [policy] = namespace_policies("swy-a", "main", allowed)
         for peer in policy["spec"]["egress"][-1]["to"]:
-            holes = [ip_network(hole) for hole in peer["ipBlock"].get("except", ())]
+            holes: list[Any] = [ip_network(hole) for hole in peer["ipBlock"].get("except", ())]
             block = ip_network(peer["ipBlock"]["cidr"])
             assert all(hole != block and hole.subnet_of(block) for hole in holes)
             assert not any(a != b and a.version == b.version and a.subnet_of(b) for a in holes for b in holes)

@@ -32,13 +32,15 @@ def trace(tmp_path):
 
 @pytest.mark.parametrize(("clusters", "hints"), [(1, False), (3, False), (3, True), (9, False)])
 def test_the_engine_places_exactly_what_fits_and_foresees_where_it_lands(trace, clusters, hints):
-    tally = switchyard(run_of(*trace, clusters, 42), hints=hints)
+    nodes, pods = trace
+    tally = switchyard(run_of(nodes, pods, clusters, 42), hints=hints)
     assert 70 < tally.allocated(130) <= 100
 
 
 @pytest.mark.parametrize("scheduler", [lambda fleet, _: bestfit_scheduler(fleet), lambda fleet, _: FgdScheduler(fleet)])
 def test_baselines_run_on_any_trace(trace, scheduler):
-    run: Run = run_of(*trace, 1, 42)
+    nodes, pods = trace
+    run: Run = run_of(nodes, pods, 1, 42)
     assert 70 < baseline(scheduler)(run).allocated(130) <= 100
 
 

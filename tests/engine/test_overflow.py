@@ -36,7 +36,9 @@ def waiting(seconds, *pod_sets, overflow=TIERS, **more):
 
 def decided(clusters, *queue, **more):
     decisions = decide(snapshot(clusters, queue, **more))
-    found = {one.job_id: one for one in (*decisions.placements, *decisions.waits)}
+    found = {placement.job_id: placement for placement in decisions.placements} | {
+        wait.job_id: wait for wait in decisions.waits
+    }
     return [found[one.id] for one in queue]
 
 

@@ -51,12 +51,11 @@ def test_every_reason_code_says_what_it_means():
 
 
 def test_every_reason_code_has_a_writer():
-    asked = (ast.Compare,)
     written = set()
     for path in files(WRITERS):
         if path == LIST:
             continue
-        compared = {id(part) for node in nodes(path, asked) for part in ast.walk(node)}
+        compared = {id(part) for node in nodes(path, ast.Compare) for part in ast.walk(node)}
         for node in nodes(path, ast.Attribute):
             if isinstance(node.value, ast.Name) and node.value.id == "ReasonCode" and id(node) not in compared:
                 written.add(node.attr)

@@ -1,5 +1,6 @@
 """Run times learned from history: laws of the quantiles, the order of what is believed, and the words."""
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -25,7 +26,10 @@ from placement.values.model import Runtime
 from .fleets import job
 
 TENANT = UUID(int=1)
-SPEC = {"name": "train", "pod_sets": [{"name": "a", "count": 1, "cpu": "1", "memory": "1Gi", "gpu": None}]}
+SPEC: dict[str, Any] = {
+    "name": "train",
+    "pod_sets": [{"name": "a", "count": 1, "cpu": "1", "memory": "1Gi", "gpu": None}],
+}
 GROUPS = groups_of(TENANT, SPEC)
 YEAR = 365 * 24 * 3600
 seconds = st.integers(0, 20 * YEAR)

@@ -80,9 +80,7 @@ def test_a_metadata_service_is_reached_only_if_it_alone_is_listed(address):
     assert may_reach(address, address)
     assert ip_address(address) in METADATA
     assert len(METADATA) == 15
-    assert any(
-        block.version == ip_network(address).version and ip_network(address).subnet_of(block) for block in NEVER_REACHED
-    )
+    assert any(ip_address(address) in block for block in NEVER_REACHED)
 
 
 @pytest.mark.parametrize(

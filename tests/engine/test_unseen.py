@@ -33,7 +33,13 @@ def ran(index: int, start: float, end: float | None, *, place: int | None = None
 def told(tally: Tally, *pods: Known) -> list[tuple[str, int, int, float, float]]:
     found = unseen_runs(tally, pods)
     return [
-        (run.uid, run.index, run.place, *((when - NOON).total_seconds() for when in (run.started_at, run.finished_at)))
+        (
+            run.uid,
+            run.index,
+            run.place,
+            (run.started_at - NOON).total_seconds(),
+            (run.finished_at - NOON).total_seconds(),
+        )
         for run in found
     ]
 

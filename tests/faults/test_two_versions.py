@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -61,7 +62,7 @@ def send_next_versions_message(stand: Stand) -> None:
     """A task that no process of this version knows."""
     with Celery(broker=stand.gateway.environment["REDIS_URL"]) as sender:
         sender.conf.broker_transport_options = {"global_keyprefix": "swy-broker-"}
-        queue = Queue("cycle", Exchange("cycle"), routing_key="cycle")
+        queue: Any = Queue("cycle", Exchange("cycle"), routing_key="cycle")
         sender.send_task("federation.tasks.an_idea_of_the_next_version", queue=queue)
 
 

@@ -34,3 +34,8 @@ def tree(path: Path) -> ast.Module:
 def nodes(path: Path, kind: type[Kind]) -> Iterator[Kind]:
     """Every node of the kind in the file."""
     return (node for node in ast.walk(tree(path)) if isinstance(node, kind))
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function of the file."""
+    return [node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

@@ -114,5 +114,5 @@ def _walk(node: ast.AST, owner: str) -> Iterator[tuple[str, ast.AST]]:
             continue
         yield owner, child
         if not isinstance(child, ast.JoinedStr):
-            is_scope = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            yield from _walk(child, ".".join(filter(None, [owner, child.name])) if is_scope else owner)
+            inner = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else ""
+            yield from _walk(child, ".".join(filter(None, [owner, inner])))

@@ -29,7 +29,7 @@ def settings_read():
                 and isinstance(call.func.value, ast.Name)
                 and call.func.value.id == "env"
             ):
-                found.add(call.args[0].value)
+                found.add(ast.literal_eval(call.args[0]))
     return found
 
 

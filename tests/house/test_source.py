@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from .source import EVERYTHING, PRODUCT, ROOT, files, name, nodes, tree
+from .source import EVERYTHING, PRODUCT, ROOT, files, functions, name, nodes, tree
 
 LONGEST_FUNCTION = 70
 LONGEST_FILE = 400
@@ -75,8 +75,7 @@ def test_no_function_is_longer_than_a_page():
     long = [
         f"{name(path)}:{node.lineno} {node.name} ({node.end_lineno - node.lineno + 1})"
         for path in files(EVERYTHING)
-        for kind in (ast.FunctionDef, ast.AsyncFunctionDef)
-        for node in nodes(path, kind)
+        for node in functions(path)
         if node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION
     ]
     assert not long, f"split along its steps, at most {LONGEST_FUNCTION} lines each: {long}"
@@ -147,10 +146,9 @@ def test_an_import_inside_a_function_has_a_reason():
     hidden = []
     for path in files(PRODUCT):
         lines = path.read_text().splitlines()
-        functions = (*nodes(path, ast.FunctionDef), *nodes(path, ast.AsyncFunctionDef))
         inner = [
             node
-            for function in functions
+            for function in functions(path)
             for node in ast.walk(function)
             if isinstance(node, ast.Import | ast.ImportFrom)
         ]

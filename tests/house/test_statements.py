@@ -86,8 +86,8 @@ def all_statements() -> Iterator[Statement]:
                 elif statement.place not in TEMPLATES:
                     raise Unreadable(statement.place)
     for place, made in {**TEMPLATES, **COMPOSED}.items():
-        path, owner = place.split(":")
-        yield from (Statement(path, owner, text) for text in made())
+        where, owner = place.split(":")
+        yield from (Statement(where, owner, text) for text in made())
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from clusters.drivers.kubernetes import KubernetesDriver
 from clusters.engine.permissions import ROLE
 from devtools.localfleet.admin import apply, client, mint_token
 from tests.contract.test_devices import templates
-from tests.contract.test_driver import GATE, WHOSE, gated, wall
-from tests.contract.worlds import INSTALL, address_of, fresh_name, slice_object
+from tests.contract.test_driver import GATE, gated, wall
+from tests.contract.worlds import INSTALL, WHOSE, address_of, fresh_name, slice_object
 
 from .conftest import gateway_token
 from .test_registration import eventually

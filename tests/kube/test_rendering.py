@@ -1,6 +1,7 @@
 """What we render, judged by a real API server: strict field validation, pod security `restricted`, and the release."""
 
 import time
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -106,7 +107,7 @@ def test_jobs_and_their_pods_pass_strict_validation_and_the_level_restricted(pla
 
 def test_the_namespace_would_refuse_less_than_we_render(plane, whose):
     [job] = rendered("cpu", whose)
-    pod = {
+    pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "probe"},

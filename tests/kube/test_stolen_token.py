@@ -7,6 +7,7 @@ thief, and no mistake in the attack.
 import contextlib
 import time
 from copy import deepcopy
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_job_as_the_gateway_writes_it_is_let_in(cluster):
     assert cluster.attempt("POST", folder("jobs"), job("fair")).status_code == 201
 
 
-TEMPLATE = {
+TEMPLATE: dict[str, dict[str, Any]] = {
     "node selectors": {"spec": {"nodeSelector": {"node-role.kubernetes.io/control-plane": ""}}},
     "tolerations": {"spec": {"tolerations": [{"operator": "Exists"}]}},
     "annotations": {"metadata": {"annotations": {"cdi.k8s.io/thief": "nvidia.com/gpu=all"}}},
@@ -480,7 +481,7 @@ def test_the_policies_hold_whatever_the_role_may_ever_say(almighty, pods, attack
     assert "ValidatingAdmissionPolicy 'switchyard-" in told
 
 
-STRANGE = {
+STRANGE: dict[str, dict[str, Any]] = {
     "an account's token": {"volumes": [{"name": "v", "projected": {"sources": [TOKEN]}}]},
     "a node by name": {"nodeName": "control-plane"},
     "every taint": {"tolerations": [{"operator": "Exists"}]},

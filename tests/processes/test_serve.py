@@ -3,6 +3,7 @@ import signal
 import stat
 import subprocess
 import sys
+from functools import partial
 
 import httpx
 import psutil
@@ -127,15 +128,14 @@ def test_every_process_comes_back_when_killed_and_all_end_on_sigterm(keeper):
     served = keeper.running()
     assert f"switchyard is ready at {served.url}" in served.text()
     for role in ROLES:
-        first = wait_for(lambda role=role: served.of(role), f"{role} runs")[0]
+        first = wait_for(partial(served.of, role), f"{role} runs")[0]
         everyone = served.of(role)
         first.kill()
-        wait_for(
-            lambda role=role, first=first: [
-                p for p in served.of(role) if p.pid != first.pid and p.ppid() == served.process.pid
-            ],
-            f"{role} comes back",
-        )
+
+        def successors(role=role, first=first):
+            return [p for p in served.of(role) if p.pid != first.pid and p.ppid() == served.process.pid]
+
+        wait_for(successors, f"{role} comes back")
         # What a killed process had forked is gone too: its successor is not disturbed.
         _, alive = psutil.wait_procs(everyone, timeout=10)
         assert not alive, alive

@@ -168,7 +168,7 @@ class Silence(dict[str, Behaviour]):
         super().__init__()
         self.called: list[str] = []
 
-    def get(self, path: str, default: object = None) -> Behaviour:  # type: ignore[override]
+    def get(self, path: str, default: object = None) -> Behaviour:
         async def behave(_: Connection) -> None:
             self.called.append(path)
             await asyncio.sleep(3600)

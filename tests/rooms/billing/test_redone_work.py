@@ -6,6 +6,7 @@ import itertools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db import IntegrityError
@@ -15,6 +16,7 @@ from billing.operations import record_runs
 from billing.queries import discrepancies, usage_report
 from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_cluster, make_run, make_user
+from tests.refusals import constraint_of
 
 from .test_ledger import attack
 
@@ -32,7 +34,12 @@ def north():
 def run(north, minutes, **fields):
     """A run of two hours over midnight, on a seventh of a GPU, whose work is redone from so many minutes on."""
     redone_from = None if minutes is None else START + timedelta(minutes=minutes)
-    given = {"gpu_model": "H100-80GB", "sharing": "mig:1g.10gb", "gpu_units": 7, "until_at": START + 2 * HOUR}
+    given: dict[str, Any] = {
+        "gpu_model": "H100-80GB",
+        "sharing": "mig:1g.10gb",
+        "gpu_units": 7,
+        "until_at": START + 2 * HOUR,
+    }
     return make_run(north, started_at=START, redone_from=redone_from, **(given | fields))
 
 
@@ -107,4 +114,4 @@ def test_the_database_refuses(north, statements, constraint):
     record_runs([run(north, None, is_final=False)])
     with pytest.raises(IntegrityError) as refused:
         attack(statements, {})
-    assert refused.value.__cause__.diag.constraint_name == constraint
+    assert constraint_of(refused.value) == constraint

@@ -6,6 +6,7 @@ from django.db import IntegrityError, connection, transaction
 from clusters.models import Cluster, ClusterCredential, Flavor, Node
 from foundation import clock
 from tests.builders import make_tenant
+from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db
 
@@ -18,7 +19,7 @@ def cluster():
 def assert_refused(name, sql, *params):
     with pytest.raises(IntegrityError) as caught, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(sql, params)
-    assert caught.value.__cause__.diag.constraint_name == name
+    assert constraint_of(caught.value) == name
 
 
 @pytest.mark.parametrize(

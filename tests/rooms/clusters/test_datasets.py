@@ -14,6 +14,7 @@ from clusters.queries.datasets import known_data
 from foundation.clock import now
 from tenancy.models import AuditEntry
 from tests.builders import bind, make_cluster, make_tenant, make_user
+from tests.refusals import constraint_of
 
 pytestmark = pytest.mark.django_db
 LIES = [{"region": "eu-west-1"}, {"cluster": "north"}]
@@ -171,7 +172,7 @@ def test_the_database_refuses(call, north, statement, constraint):
     assert call(person("manager"), "post", "/datasets", wanted())[0] == 201
     with pytest.raises(IntegrityError) as refused, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
-    assert refused.value.__cause__.diag.constraint_name == constraint
+    assert constraint_of(refused.value) == constraint
 
 
 def test_a_tenant_with_datasets_is_not_removed(call, north):

@@ -38,8 +38,8 @@ AT = now()
     ],
 )
 def test_age_counts_from_the_older_of_contact_and_observation(seen, observed, expected):
-    ages = [None if age is None else AT - timedelta(seconds=age) for age in (seen, observed)]
-    assert freshness(AT, *ages, limit_seconds=180) == expected
+    last, newest = (None if age is None else AT - timedelta(seconds=age) for age in (seen, observed))
+    assert freshness(AT, last, newest, limit_seconds=180) == expected
 
 
 def test_only_staleness_is_held_against_a_cluster():

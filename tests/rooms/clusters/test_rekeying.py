@@ -6,6 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from clusters.drivers.resolve import key_ring, unsealed_credential
+from clusters.engine import sealing
 from clusters.engine.connection import Secret
 from clusters.models import Cluster, ClusterCredential
 from clusters.operations import rekey_credentials, rekeying
@@ -52,7 +53,7 @@ def test_a_second_run_has_nothing_to_do(three):
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_stood(three, monkeypatch):
-    real, calls = rekeying.seal, []
+    real, calls = sealing.seal, []
 
     def dies_at_the_second(*args):
         calls.append(args)
@@ -69,7 +70,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_stood(three, monkeypatch):
 
 
 def test_a_credential_replaced_meanwhile_is_left_alone(three, monkeypatch):
-    real = rekeying.unseal
+    real = sealing.unseal
 
     def replaced_while_at_work(ring, cluster_id, sealed):
         store_credential(cluster_id, Secret("token", b"fresh"))

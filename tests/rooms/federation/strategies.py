@@ -1,5 +1,7 @@
 """Hypothesis strategies for anything a user may validly ask for."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 letters = "abcdefghijklmnopqrstuvwxyz"
@@ -42,8 +44,12 @@ datasets = st.fixed_dictionaries(
 )
 speeds = st.one_of(st.integers(1, 1000), st.decimals("0.001", 1000, places=3).map(float))
 label_keys = st.one_of(dns_labels, dns_labels.map(lambda name: f"team.example/{name}"))
+required: dict[str, st.SearchStrategy[Any]] = {
+    "name": dns_labels,
+    "pod_sets": st.lists(pod_sets, min_size=1, max_size=4, unique_by=lambda pods: pods["name"]),
+}
 specs = st.fixed_dictionaries(
-    {"name": dns_labels, "pod_sets": st.lists(pod_sets, min_size=1, max_size=4, unique_by=lambda pods: pods["name"])},
+    required,
     optional={
         "deadline_seconds": st.integers(1, 30 * 24 * 3600),
         "estimated_seconds": st.one_of(st.none(), st.integers(1, 30 * 24 * 3600)),

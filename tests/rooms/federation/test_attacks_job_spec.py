@@ -5,6 +5,7 @@ entry and no stored job; none is a 500.
 import copy
 import gzip
 import json
+from typing import Any
 
 import pytest
 
@@ -57,7 +58,7 @@ def submission(**changes):
 def with_manifest(*path_and_value):
     *path, last, value = path_and_value
     manifest = copy.deepcopy(MANIFEST)
-    at = manifest
+    at: Any = manifest
     for step in path:
         at = at[step] if isinstance(step, int) else at.setdefault(step, {})
     at[last] = value

@@ -100,9 +100,9 @@ def back_in_time(attempt, minutes):
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE federation_attempt DISABLE TRIGGER USER")
         cursor.execute(
-            "UPDATE federation_attempt SET starting_at = starting_at - %(ago)s, released_at = released_at - %(ago)s"
-            " WHERE id = %(id)s",
-            {"ago": timedelta(minutes=minutes), "id": attempt.id},
+            "UPDATE federation_attempt SET starting_at = starting_at - make_interval(mins => %(ago)s),"
+            " released_at = released_at - make_interval(mins => %(ago)s) WHERE id = %(id)s",
+            {"ago": minutes, "id": attempt.id},
         )
         cursor.execute("ALTER TABLE federation_attempt ENABLE TRIGGER USER")
 

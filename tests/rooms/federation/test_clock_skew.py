@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -142,7 +143,8 @@ def test_a_clusters_clock_that_is_read_while_our_own_is_set_is_not_believed(monk
     async def record(_work, skew_ms, _origin):
         recorded.append(skew_ms)
 
-    feed = Feed(uuid4(), "itself", Member(), None, None)
+    member: Any = Member()
+    feed = Feed(uuid4(), "itself", member, None, None)
     monkeypatch.setattr(feed, "_in_database", record)
     asyncio.run(feed._beat())
     asyncio.run(feed._beat())

@@ -1,6 +1,7 @@
 """The database judges: each constraint of this room attacked in raw SQL."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -26,7 +27,7 @@ def attempt(job: Job) -> Attempt:
     )
 
 
-def attack(statement: str, *values: object) -> str:
+def attack(statement: str, *values: Any) -> str:
     """The refusal, in the database's words."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -122,7 +123,7 @@ VALUES (%(attempt)s, %(cluster)s, %(object)s, %(uid)s, 'p', 0, 0, %(place)s, '',
 """
 
 
-def pod(remote: RemoteObject, **given: object) -> dict[str, object]:
+def pod(remote: RemoteObject, **given: object) -> dict[str, Any]:
     said = {"uid": "p1", "place": 0, "until": None, "gone": False, "cluster": remote.attempt.cluster_id}
     return {"attempt": remote.attempt_id, "object": remote.id, **said, **given}
 

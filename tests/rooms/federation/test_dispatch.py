@@ -9,10 +9,12 @@ from clusters.drivers import Refused
 from clusters.drivers.simulated import SimulatedDriver, network_policies
 from clusters.models import ClusterEvent
 from federation import operations
+from federation.engine.lifecycle import AttemptState
 from federation.locks import claim_due_attempts
 from federation.models import Attempt, Job, RemoteObject
-from federation.operations.endings import Ending, end_attempts
+from federation.operations.endings import end_attempts
 from federation.operations.reconciliation import reconcile_clusters
+from federation.operations.transitions import Ending
 from federation.queries.claimed_attempts import due_clusters
 from federation.queries.queue import REFUSED_FOR
 from foundation.clock import now
@@ -158,8 +160,8 @@ def test_a_stale_worker_cannot_write(cluster, submitter):
     assert fresh.attempt_ids == (attempt.id,)
     assert fresh.token > stale.token
     with transaction.atomic():
-        assert end_attempts([Ending(attempt.id, "abandoned", "late", token=stale.token)]) == 0
-        assert end_attempts([Ending(attempt.id, "abandoned", "on time", token=fresh.token)]) == 1
+        assert end_attempts([Ending(attempt.id, AttemptState.ABANDONED, "late", token=stale.token)]) == 0
+        assert end_attempts([Ending(attempt.id, AttemptState.ABANDONED, "on time", token=fresh.token)]) == 1
     assert Hold.objects.get(holder_id=attempt.id).state == "voided"
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -39,7 +40,7 @@ def make_attempt(cluster=None, *, pods=1, completions=None, hours=2.0, path="acm
     return attempt
 
 
-def pod_of(attempt: Attempt, index: int | None = 0, **said) -> PodSeen:
+def pod_of(attempt: Attempt, index: int | None = 0, **given) -> PodSeen:
     remote = attempt.remote_objects.get()
     labels = {
         "switchyard.dev/install": settings.INSTALL_ID,
@@ -49,7 +50,7 @@ def pod_of(attempt: Attempt, index: int | None = 0, **said) -> PodSeen:
         "batch.kubernetes.io/controller-uid": remote.uid,
     }
     started_at = ((attempt.released_at or now()) + timedelta(minutes=1)).replace(microsecond=0)
-    said = {"owner": remote.uid, "index": index, "started_at": started_at} | said
+    said: dict[str, Any] = {"owner": remote.uid, "index": index, "started_at": started_at} | given
     pod = PodSeen(
         "swy-team-1",
         f"swy-o-{abs(index or 0)}",
@@ -245,7 +246,7 @@ def test_a_pod_stays_the_pod_it_was_first_seen_as():
     report(attempt.cluster, pod)
     first = PodRun.objects.values().get()
     mine = attempt.remote_objects.get()
-    lies = [
+    lies: list[dict[str, Any]] = [
         {"index": 1},
         {"namespace": "swy-team-2"},
         {"owner": other.remote_objects.get().uid},

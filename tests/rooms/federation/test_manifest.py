@@ -1,4 +1,5 @@
 import copy
+from typing import Any
 
 import pytest
 
@@ -7,7 +8,7 @@ from federation.engine.intake.reading import Refused
 from federation.engine.intake.spec import Rules
 from placement.values.model import GpuRequest
 
-MANIFEST = {
+MANIFEST: dict[str, Any] = {
     "apiVersion": "batch/v1",
     "kind": "Job",
     "metadata": {"name": "train", "labels": {"experiment": "42"}},
@@ -40,7 +41,7 @@ def changed(path, value):
     """The manifest with the field at `path` set; it is made if need be."""
     manifest = copy.deepcopy(MANIFEST)
     *above, last = path
-    at = manifest
+    at: Any = manifest
     for step in above:
         at = at[step] if isinstance(step, int) else at.setdefault(step, {})
     at[last] = value

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Literal
 from uuid import uuid4
 
 import pytest
@@ -66,7 +67,7 @@ def pod_of(attempt: Attempt, **fields) -> PodSeen:
     return replace(pod, **fields)
 
 
-def job_of(attempt: Attempt, outcome: str) -> JobSeen:
+def job_of(attempt: Attempt, outcome: Literal["", "succeeded", "failed"]) -> JobSeen:
     return JobSeen("n", "o", attempt.remote_objects.get().uid, {}, False, outcome, "", "", None, False)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import time_machine
@@ -14,7 +15,7 @@ from tests.builders import make_user as new_user
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("quotes_look_anew")]
 TENANT = "acme/research"
-TIERS = [
+TIERS: list[dict[str, Any]] = [
     {"after_seconds": 0, "clusters": ["home"]},
     {"after_seconds": 600, "regions": ["eu-*"]},
     {"after_seconds": 3600},
@@ -107,7 +108,7 @@ def test_what_no_tier_could_ever_hold_is_refused_and_what_the_last_one_could_is_
 
 
 def test_quota_for_good_is_judged_by_all_tiers(call):
-    make_limit("acme", nominal="4", clusters=["home"])
+    make_limit("acme", nominal="4", clusters=("home",))
     assert call("post", "/jobs", wanted(tiers=TIERS[:1]))[1]["code"] == "quota_exceeded_for_good"
     assert call("post", "/jobs", wanted())[0] == 201
 

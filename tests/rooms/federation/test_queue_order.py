@@ -1,5 +1,7 @@
 """SWITCHYARD_QUEUE_ORDER: who of one priority is next."""
 
+from typing import Any
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
@@ -19,7 +21,11 @@ def jobs():
     cluster = make_cluster()
     make_flavor(cluster)
     make_node(cluster)
-    asked = ({"estimated_seconds": 36_000}, {"estimated_seconds": 600}, {"priority_class": "high"})
+    asked: tuple[dict[str, Any], ...] = (
+        {"estimated_seconds": 36_000},
+        {"estimated_seconds": 600},
+        {"priority_class": "high"},
+    )
     return [
         submit(actor_for(user), {**make_spec(name=f"j{n}", **more), "tenant": "acme"}).id
         for n, more in enumerate(asked)

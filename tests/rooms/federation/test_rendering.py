@@ -1,6 +1,7 @@
 import json
 import re
 from time import process_time
+from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
@@ -26,7 +27,7 @@ H100 = Devices("nvidia", "spot", "nvidia.com/gpu", 8)
 
 
 def identity(**changes):
-    given = {
+    given: dict[str, Any] = {
         "install": "switchyard",
         "tenant_id": uuid4(),
         "tenant_path": "acme/research/vision",

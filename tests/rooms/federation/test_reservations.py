@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def inside(reservation="eval", **changes):
 
 def begin():
     """Lets an hour pass for every reservation, as far as placement can tell."""
-    hour = timedelta(hours=1, seconds=1)
+    hour: Any = timedelta(hours=1, seconds=1)
     from django.db import connection  # noqa: PLC0415 - used here alone
 
     with connection.cursor() as cursor:

@@ -1,6 +1,7 @@
 """How long runs took is remembered as they end, once, and told before the next run."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -8,7 +9,8 @@ from django.test import Client
 
 from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, RunGroup
-from federation.operations.endings import Ending, end_attempts
+from federation.operations.endings import end_attempts
+from federation.operations.transitions import Ending
 from federation.queries.runtimes import runtime_of_job
 from foundation.clock import now
 from placement.ranking.runtimes import MOST_KEPT, groups_of
@@ -50,7 +52,7 @@ def ran(job: Job, seconds: float, state=AttemptState.SUCCEEDED, *, started=True)
     return attempt
 
 
-def told(job: Job, user) -> dict[str, object] | None:
+def told(job: Job, user) -> dict[str, Any] | None:
     return Client().get(f"/api/v1/jobs/{job.id}/explanation", headers=bearer(user)).json()["runtime"]
 
 

@@ -226,7 +226,8 @@ def test_a_report_shows_how_much_usage_was_of_work_that_is_done_again(
         ended_at = START + timedelta(minutes=minutes)
         PodRun.objects.filter(id=pod.id).update(finished_at=ended_at, phase="Failed", observed_at=ended_at)
     finish(job, attempt, START + timedelta(minutes=105), state="preempted", end_reason=reason)
-    finish(*running_job(user, north, tenant="acme"), START + HOUR)
+    other, its_attempt = running_job(user, north, tenant="acme")
+    finish(other, its_attempt, START + HOUR)
     settle_attempts()
 
     report = usage_report(SYSTEM, "acme", *MONTH, ["tenant"])

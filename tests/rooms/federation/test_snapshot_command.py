@@ -11,7 +11,8 @@ import time_machine
 from django.core.management import CommandError, call_command
 
 from federation.models import Attempt, Job
-from federation.operations.cycle import QUEUE_DEPTH, run_scheduling_cycle
+from federation.operations.cycle import run_scheduling_cycle
+from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
 from placement.answers.recording import decisions_text

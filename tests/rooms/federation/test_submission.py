@@ -204,7 +204,7 @@ def test_each_item_of_a_bulk_is_judged_by_itself(actor, cluster):
 def test_a_bulk_job_is_the_same_row_as_a_single_one(actor):
     submit(actor, labels={"a": "b"})
     submit_many(actor, [make_spec(labels={"a": "b"})])
-    one, other = Job.objects.order_by("id").values()
+    one, other = map(dict, Job.objects.order_by("id").values())
     differing = {name for name in one if one[name] != other[name]}
     assert differing == {"id", "created_at", "reason_at"}
 

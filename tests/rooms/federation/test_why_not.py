@@ -1,5 +1,7 @@
 """A reason is told once, however many clusters it keeps away, with the cluster that is nearest to taking the job."""
 
+from typing import Any
+
 import pytest
 
 from federation.models import Job
@@ -108,7 +110,9 @@ def test_a_job_that_fits_nowhere_is_told_so_once_a_reason(user, client):
 def test_the_page_of_a_waiting_job_tells_each_reason_once(user, client):
     job = submit(actor_for(user), spec(count=8))
     free = {"c0": "none is free", "c1": "largest free block is 2 on n1", "c2": "none is free"}
-    told = [{"cluster": name, "code": "not_enough_free", "message": NEEDS + text} for name, text in free.items()]
+    told: list[dict[str, Any]] = [
+        {"cluster": name, "code": "not_enough_free", "message": NEEDS + text} for name, text in free.items()
+    ]
     told += [
         {"cluster": f"d{n}", "code": "no_such_model", "message": "has no H100-80GB", "is_for_good": True} for n in "01"
     ]

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import uuid
+from typing import Any
 
 import pytest
 import redis
@@ -167,4 +168,5 @@ def test_workers_take_no_commands_and_no_serializer_but_json():
     assert app.conf.accept_content == ["json"]
     assert app.conf.result_accept_content == ["json"]
     assert {app.conf.task_serializer, app.conf.result_serializer, app.conf.event_serializer} == {"json"}
-    assert app.control.mailbox.accept == ["json"]
+    control: Any = app.control
+    assert control.mailbox.accept == ["json"]

@@ -1,10 +1,12 @@
 """Fewer and steadier statements: pipelines, lists of any length, and connections that are not asked for their health."""
 
 import uuid
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from foundation.clock import monotonic
 from foundation.outbox import announce
 from foundation.pipelines import one_round_trip
 from foundation.postgres import base
@@ -12,6 +14,8 @@ from tenancy.models import ApiToken, Tenant
 from tests.builders import make_tenant, make_token, make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
+wrapper: Any = connection
+"""With the attributes that Django's stubs lack, and those of our own wrapper."""
 
 
 def test_writes_in_one_round_trip_are_all_there():
@@ -71,7 +75,7 @@ def test_a_connection_is_asked_for_its_health_only_after_it_has_rested(monkeypat
     monkeypatch.setattr(connection, "is_usable", lambda: asked.append(now[0]) or True)
 
     def request():
-        connection.health_check_enabled, connection.health_check_done = True, False
+        wrapper.health_check_enabled, wrapper.health_check_done = True, False
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
 
@@ -85,10 +89,10 @@ def test_a_transaction_that_takes_longer_than_the_rest_ends_as_it_should(monkeyp
     """Asked for its health in the middle, the connection would begin another transaction and refuse to go on."""
     monkeypatch.setattr(connection, "health_check_enabled", True)
     for ends_well in (True, False):
-        connection.health_check_done = False
-        connection._used_at = base.monotonic()
+        wrapper.health_check_done = False
+        wrapper._used_at = monotonic()
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-            connection._used_at = float("-inf")  # more than a second passes
+            wrapper._used_at = float("-inf")  # more than a second passes
             transaction.set_rollback(not ends_well)
         assert connection.get_autocommit()

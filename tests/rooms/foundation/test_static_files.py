@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.staticfiles.storage import staticfiles_storage
@@ -28,7 +29,7 @@ def small(tmp_path, settings):
     sources.mkdir()
     (sources / "a.css").write_text("body { background: url(b.svg) }" * 100)
     (sources / "b.svg").write_text("<svg/>" * 100)
-    own = {
+    own: dict[str, Any] = {
         "STATICFILES_FINDERS": ["django.contrib.staticfiles.finders.FileSystemFinder"],
         "STATICFILES_DIRS": [str(sources)],
         "STATIC_ROOT": str(tmp_path / "staticfiles" / "served"),
@@ -41,8 +42,9 @@ def small(tmp_path, settings):
         call_command("collectstatic", interactive=False, stdout=told)
         return told.getvalue()
 
-    run.sources, run.served, run.settings = sources, Path(own["STATIC_ROOT"]), own
-    return run
+    collect: Any = run
+    collect.sources, collect.served, collect.settings = sources, Path(own["STATIC_ROOT"]), own
+    return collect
 
 
 def manifest_of(served):

@@ -1,4 +1,5 @@
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -87,7 +88,7 @@ def test_a_session_writes_only_with_its_csrf_token(settings):
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(make_user())
     assert browser.get(ME).status_code == 200
-    body = {"data": {"name": "x"}, "content_type": "application/json"}
+    body: dict[str, Any] = {"data": {"name": "x"}, "content_type": "application/json"}
     refused(browser.post("/api/v1/tokens", **body), 403, "csrf_failed")
     refused(browser.post("/api/v1/tokens", '{"name": "x"}', content_type="text/plain"), 403, "csrf_failed")
     browser.cookies[settings.CSRF_COOKIE_NAME] = "a" * 32

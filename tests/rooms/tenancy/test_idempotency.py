@@ -1,6 +1,7 @@
 import json
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -30,8 +31,9 @@ def caller():
             path, sent, content_type="application/json", headers={**headers, "Idempotency-Key": key, **other}
         )
 
-    post.user = user
-    return post
+    caller: Any = post
+    caller.user = user
+    return caller
 
 
 @pytest.mark.django_db
@@ -202,7 +204,7 @@ def test_when_the_first_request_fails_the_waiting_one_does_the_work():
     user = make_user()
     actor, outcome = actor_for(user), []
     working = threading.Event()
-    ask = {"tenant_id": None, "route": "r", "key": "k", "body": b"same"}
+    ask: dict[str, Any] = {"tenant_id": None, "route": "r", "key": "k", "body": b"same"}
 
     def fail():
         def produce():

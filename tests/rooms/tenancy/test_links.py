@@ -1,8 +1,10 @@
 """One-time links: who makes one for whom, what one is good for, and all the ways in which it dies."""
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from django.contrib.auth.hashers import make_password
@@ -270,7 +272,7 @@ def test_an_invitation_sets_no_password_of_an_account_that_is_there(people):
     assert open_link(secret)  # and stays good for its owner
 
 
-INVITATION_ENDS = {
+INVITATION_ENDS: dict[str, Callable[[Any], object]] = {
     "withdrawal": lambda p: withdraw_invitation(
         SYSTEM, Tenant.objects.get(path="acme/team").id, OneTimeLink.objects.get().id
     ),

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -156,7 +157,11 @@ def test_every_verb_of_a_person_is_known_to_the_walk():
 def test_an_invitation_is_made_listed_repeated_and_withdrawn(manager):
     path = f"/tenants/{make_tenant('acme/team').id}/invitations"
     body, key = {"email": "New@example.org", "role": "viewer"}, {"Idempotency-Key": "k"}
-    post = {"data": json.dumps(body), "content_type": "application/json", "headers": bearer(manager) | key}
+    post: dict[str, Any] = {
+        "data": json.dumps(body),
+        "content_type": "application/json",
+        "headers": bearer(manager) | key,
+    }
     made = Client().post(f"/api/v1{path}", **post)
     assert (made.status_code, made.json()["email"]) == (201, "new@example.org")
     assert made.json()["link"].startswith("http://testserver/sign-in/link/#swyl_")
