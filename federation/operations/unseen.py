@@ -35,8 +35,9 @@ SELECT remote_object_id, uid, index, place, started_at,
 """
 UNSEEN = {"node": "", "phase": "Unknown", "reason": WHY, "disruption": "", "is_estimated": True, "is_gone": True}
 """Alike for all of them, by column."""
+UNSEEN_COLUMNS = columns_of(PodRun, without={"exit_code", "id", "part", "resumed_at"})
 WRITE_DOWN = f"""
-{insertion(PodRun, columns_of(PodRun, without={"id", "part", "resumed_at"}), alias="pod")}
+{insertion(PodRun, UNSEEN_COLUMNS, alias="pod")}
 ON CONFLICT (cluster_id, uid) DO UPDATE
    SET started_at = excluded.started_at, finished_at = excluded.finished_at, is_estimated = true, reason = excluded.reason,
        observed_at = excluded.observed_at

@@ -49,11 +49,6 @@ class Scripted:
         return outcome
 
 
-def guarded(driver: Any, **limits: int) -> GuardedDriver:
-    """A guard around something that has as much of a driver as a test calls."""
-    return GuardedDriver(driver, **limits)
-
-
 def test_calls_run_in_one_thread_of_their_own(settings, tmp_path):
     found_cluster(path_of(tmp_path, "simulated://east"))
 
@@ -117,7 +112,7 @@ def test_a_forked_child_has_a_loop_of_its_own():
 
 def test_at_most_so_many_calls_run_at_once():
     async def body():
-        scripted = Scripted()
+        scripted: Any = Scripted()
         driver = guarded(scripted, concurrent_calls=8)
         await asyncio.gather(*(driver.version() for _ in range(50)))
         return scripted
@@ -132,7 +127,7 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(monkeypa
     monkeypatch.setattr(guard, "monotonic", lambda: clock[0])
 
     async def body():
-        scripted = Scripted(*[Ambiguous("no answer")] * 100)
+        scripted: Any = Scripted(*[Ambiguous("no answer")] * 100)
         driver = guarded(scripted)
         for _ in range(FAILURES_TO_OPEN):
             with pytest.raises(Ambiguous):
@@ -156,7 +151,7 @@ def test_a_cluster_that_fails_again_and_again_is_left_alone_for_a_while(monkeypa
 def test_a_refusal_is_a_sign_of_life():
     async def body():
         pattern = [Ambiguous("no answer")] * (FAILURES_TO_OPEN - 1) + [NotThere("gone")]
-        scripted = Scripted(*pattern * 10)
+        scripted: Any = Scripted(*pattern * 10)
         driver = guarded(scripted)
         for expected in pattern * 10:
             with pytest.raises(type(expected)):
@@ -172,7 +167,9 @@ def test_a_cluster_that_hangs_does_not_hold_up_another():
         async def version(self):
             await asyncio.sleep(60)
 
-    bad, good = guarded(Hanging()), guarded(Scripted())
+    hanging: Any = Hanging()
+    answering: Any = Scripted()
+    bad, good = guarded(hanging), guarded(answering)
 
     def wait():
         with pytest.raises(Ambiguous):

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -105,7 +105,7 @@ def test_a_method_added_to_the_port_is_guarded_without_another_edit():
     recording = Recording()
 
     async def body():
-        driver = guard_class(Wider)(recording)
+        driver: Any = guard_class(Wider)(recording)
         assert await driver.list_nodes("gpu", limit=3) == (("gpu",), {"limit": 3})
         await with_open_circuit(recording, driver)
         with pytest.raises(Unreachable, match="calls are paused"):

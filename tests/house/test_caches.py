@@ -50,9 +50,9 @@ def standard_caches(path):
     for node in nodes(path, ast.FunctionDef):
         if any(called(decorator) in CACHES for decorator in node.decorator_list):
             yield f"{name(path)}::{node.name}"
-    for node in tree(path).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called(node.value.func) in CACHES:
-            yield f"{name(path)}::{called(node.targets[0])}"
+    for each in tree(path).body:
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call) and called(each.value.func) in CACHES:
+            yield f"{name(path)}::{called(each.targets[0])}"
 
 
 def containers(path):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.rooms.clusters.test_inventory import device, seen
 pytestmark = pytest.mark.django_db
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 SILENT = {"health": "unreachable", "silent_since": AT}
-CLUSTER = {
+CLUSTER: dict[str, dict[str, Any]] = {
     "name": {"name": "west"},
     "driver": {"driver": "kubernetes", "server": "https://127.0.0.1:6443"},
     "server": {"server": "simulated://west"},
@@ -109,7 +110,7 @@ def test_the_fleet_follows_the_path_of_a_clusters_owner(east):
     assert [view.owner_path for view in fleet()] == ["apex"]
 
 
-CREDENTIAL = {
+CREDENTIAL: dict[str, dict[str, Any]] = {
     "kind": {"kind": "certificate"},
     "key_id": {"key_id": "lost"},
     "sealed": {"sealed": b"spoilt" * 10},
@@ -135,7 +136,7 @@ def test_the_address_follows_the_removal_of_a_credential(register, api):
     assert outcome(cluster)[1] == "no credential is stored"
 
 
-OTHER_NODES = {
+OTHER_NODES: dict[str, dict[str, Any]] = {
     "name": {"name": "n2"},
     "uid": {"uid": "other"},
     "labels": {"labels": {"topology.kubernetes.io/zone": "z2"}},
@@ -145,7 +146,7 @@ OTHER_NODES = {
 }
 AMOUNTS = {"cpu": "32", "memory": "256Gi", "pods": "50", "nvidia.com/gpu": "4"}
 FOREIGN = ForeignUse(500, 64, 1, {"nvidia.com/gpu": 1})
-OTHER_USES = {
+OTHER_USES: dict[str, dict[str, Any]] = {
     "cpu_millicores": {"cpu_millicores": 900},
     "memory_mib": {"memory_mib": 900},
     "pods": {"pods": 9},

@@ -87,7 +87,7 @@ def test_the_cycle_passes_a_stale_cluster_by_until_it_is_observed_again(cluster)
     run_scheduling_cycle()
     queued.refresh_from_db()
     assert (queued.state, queued.explanation["clusters"][0]["code"]) == ("queued", "stale")
-    record_contact(cluster.id, observed_seconds_ago=0.0)
+    record_contact(cluster.id, observed_seconds_ago=0)
     run_scheduling_cycle()
     queued.refresh_from_db()
     assert queued.state == "dispatching"
@@ -128,7 +128,7 @@ def test_api_and_pages_tell_staleness_and_its_end(cluster, client):
         text = client.get(page).content.decode()
         assert "stale, 3 min" in text
         assert "Last observed 3 min ago" in text
-    record_contact(cluster.id, observed_seconds_ago=0.0)
+    record_contact(cluster.id, observed_seconds_ago=0)
     cluster.refresh_from_db()
     shown = show_cluster(cluster)
     assert (shown["is_stale"], shown["reasons"]) == (False, [])

@@ -1,8 +1,10 @@
 """What a process keeps of the queue and of the fleet follows every row that it is made from."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -70,7 +72,7 @@ def kept_and_read(ask):
     return kept, ask()
 
 
-JOB = {
+JOB: dict[str, Callable[[], dict[str, Any]]] = {
     "tenant": lambda: {"tenant": Tenant.objects.get(path="acme/shop")},
     "created_by": lambda: {"created_by": make_user()},
     "name": lambda: {"name": "other"},
@@ -120,7 +122,7 @@ def test_waiting_jobs_follow_a_tenant_that_moves(job):
     assert [request.tenant_path for request in asked()] == ["acme/shop/team"]
 
 
-PRICE = {
+PRICE: dict[str, dict[str, Any]] = {
     "unit_price": {"unit_price": Decimal(3)},
     "cpu_price": {"cpu_price": Decimal("0.5")},
     "memory_price": {"memory_price": Decimal("0.5")},
@@ -138,7 +140,7 @@ def test_the_fleet_follows_each_part_of_a_price(east, field, begins):
         create_price(SYSTEM, NewPrice("east", "h100", Decimal(2), effective_from=at - 9 * DAY))
     before = fleet()
     assert {one.name for one in Price._meta.concrete_fields} == {*PRICE, "id", "rate", "valid", "created_at"}
-    given = {"unit_price": Decimal(2), **PRICE[field]}
+    given: dict[str, Any] = {"unit_price": Decimal(2), **PRICE[field]}
     create_price(SYSTEM, NewPrice("east", "h100", effective_from=at + begins, **given))
     kept, read = kept_and_read(fleet)
     assert kept == read

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 from typing import Literal
+from unittest.mock import Mock
 from uuid import uuid4
 
 import pytest
@@ -10,7 +11,7 @@ from django.conf import settings
 
 from clusters.drivers import JobSeen, PodSeen
 from federation.models import Attempt, Job, PodRun, RemoteObject
-from federation.operations import Observations, record_observations, sweep
+from federation.operations import Observations, observation, record_observations, sweep
 from foundation.clock import now
 from tests.builders import make_cluster, make_spec, make_tenant, make_user
 
@@ -37,6 +38,11 @@ def attempt() -> Attempt:
         cpu_millicores=1, memory_mib=1,
     )  # fmt: skip
     return attempt
+
+
+def test_every_column_that_is_written_of_a_pod_has_a_value():
+    row = observation._row(Mock(), Mock(), is_gone=False)
+    assert {*row, "cluster_id", "observed_at"} == set(observation.SEEN_COLUMNS)
 
 
 def pod_of(attempt: Attempt, **fields) -> PodSeen:

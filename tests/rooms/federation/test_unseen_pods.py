@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 
@@ -9,7 +10,7 @@ from billing.models import UsageSegment
 from clusters.drivers import JobSeen
 from federation import operations
 from federation.models import Attempt, JobEvent, PodRun
-from federation.operations import Observations, record_observations
+from federation.operations import Observations, record_observations, unseen
 from foundation.clock import now
 from tests.live import place
 from tests.rooms.federation.test_hostile_reports import make_attempt, metered, pod_of, report
@@ -17,6 +18,11 @@ from tests.rooms.federation.test_settlement import Member, held, members, settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 assert members  # a fixture
+
+
+def test_every_column_that_is_written_of_an_unseen_pod_has_a_value():
+    row = unseen._row(Mock(), Mock(index=0))
+    assert {*row, *unseen.UNSEEN} == set(unseen.UNSEEN_COLUMNS)
 
 
 def counted(attempt, *, outcome="failed", pods=1, minutes=30):

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,8 @@ def test_an_equal_source_gets_the_identical_value(one, made):
 @pytest.mark.parametrize("field", [field.name for field in fields(Row) if field.name != "id"])
 def test_a_source_that_differs_in_any_field_is_made_again(one, made, field):
     one(Row(1))
-    changed = replace(Row(1), **{field: {"name": "west", "size": 2}[field]})
+    other: dict[str, Any] = {field: {"name": "west", "size": 2}[field]}
+    changed = replace(Row(1), **other)
     assert one(changed)[0] == f"{changed.name}:{changed.size}"
     assert one(Row(1))[0] == "east:1"
     assert made == {Row(1): 2, changed: 1}

@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
+from psycopg.types.range import TimestamptzRange
 
 from federation.models import Attempt, JobEvent
 from foundation.ids import new_id
-from foundation.rows import insert_like, insert_rows
+from foundation.rows import as_parameters, columns_of, insert_like, insert_rows
 from tests.builders import actor_for, bind, make_cluster, make_spec, make_user, submit
 
 pytestmark = pytest.mark.django_db
@@ -87,6 +88,34 @@ def test_rows_like_a_template_differ_from_it_only_where_they_say_so(job):
         assert row.next_action_at is not None
     with pytest.raises(IntegrityError):
         insert_like(template, [{"id": new_id(), "job_id": job.id}])
+
+
+@pytest.mark.parametrize(
+    "period",
+    [
+        TimestamptzRange(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, 0, 0, 0, 5, tzinfo=UTC), "[)"),
+        TimestamptzRange(datetime(2026, 3, 1, tzinfo=UTC), None, "(]"),
+        TimestamptzRange(None, None),
+        TimestamptzRange(empty=True),
+    ],
+)
+def test_a_range_travels_as_text(period):
+    _, rows = as_parameters({}, [{"period": period}])
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT period = %s FROM json_to_recordset(%s::json) AS row(period tstzrange)", [period, rows])
+        assert cursor.fetchone() == (True,)
+
+
+def test_a_value_without_a_form_in_json_is_refused():
+    with pytest.raises(NotImplementedError, match="ModelBase"):
+        as_parameters({}, [{"a": JobEvent}])
+
+
+def test_columns_are_the_models_but_for_those_left_out():
+    assert columns_of(JobEvent) == ("id", "job_id", "attempt_id", "at", "kind", "message")
+    assert columns_of(JobEvent, without={"id", "at"}) == ("job_id", "attempt_id", "kind", "message")
+    with pytest.raises(LookupError, match="told_at"):
+        columns_of(JobEvent, without={"id", "told_at"})
 
 
 def test_nothing_is_nothing():
