@@ -16,7 +16,8 @@ def run(folder, *arguments, whole=False, **environment):
         "[pytest]\nmarkers =\n  kube: k\n  browser: b\n  processes: p\n  long: l\n"
         + ("testpaths = .\n" if whole else "")
     )
-    clean = {name: value for name, value in os.environ.items() if name not in {"CI", "PYTEST_ADDOPTS"}}
+    ours = {"CI", "PYTEST_ADDOPTS", "TESTS_THAT_MUST_RUN"}
+    clean = {name: value for name, value in os.environ.items() if name not in ours}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:django", "-p", "no:cacheprovider", *arguments],
         cwd=folder,

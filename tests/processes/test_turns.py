@@ -121,9 +121,11 @@ def test_the_bell_dispatches_while_no_worker_is_there_and_steps_back_when_one_is
 
 
 def test_workers_dispatch_side_by_side(home, fleet):
-    fleet(24, 200)
-    with running(home, *BEAT), running(home, *WORKER) as one, running(home, *WORKER) as other:
-        wait_for(lambda: has_a_turn(one) and has_a_turn(other), "both have a turn at the same time")
+    with running(home, *WORKER) as one, running(home, *WORKER) as other:
+        wait_for(lambda: min(len(family(one)), len(family(other))) > 3, "both have their processes")
+        fleet(24, 200)  # only now: one worker alone may be done with it before the other has started
+        with running(home, *BEAT):
+            wait_for(lambda: has_a_turn(one) and has_a_turn(other), "both have a turn at the same time")
 
 
 def test_the_others_go_on_when_a_worker_is_killed_in_its_turn(home, fleet):

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-SECONDS = 45
+SECONDS = 120
 """No further seed begins after this time."""
 
 
