@@ -58,9 +58,10 @@ def test_a_foreign_object_of_our_name_is_left_untouched_and_the_job_runs_under_a
 def test_a_job_that_a_cluster_refused_says_so_in_the_clusters_words_and_is_kept_off_it(cluster, submitter):
     job, attempt = place(submitter)
     # what no API server takes, which only a raw write can bring into a spec
-    job.spec["pod_sets"][0]["cpu"] = "plenty"
-    Job.objects.filter(id=job.id).update(spec=job.spec)
+    spoilt = {**job.spec, "pod_sets": [{**job.spec["pod_sets"][0], "cpu": "plenty"}]}
+    Job.objects.filter(id=job.id).update(spec=spoilt)
     operations.dispatch_attempts()
+    Job.objects.filter(id=job.id).update(spec=job.spec)
     attempt.refresh_from_db()
     assert (attempt.state, attempt.end_reason) == ("abandoned", "refused_by_cluster")
     operations.run_scheduling_cycle()
