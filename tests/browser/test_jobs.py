@@ -47,7 +47,7 @@ def test_the_form_works_without_script(window, admin):
     w.page.get_by_role("button", name="Submit the job").click()
     assert Job.objects.get().name == "train-resnet"
     w.page.get_by_role("link", name="Jobs", exact=True).first.click()
-    assert w.page.get_by_role("link", name="train-resnet").is_visible()
+    w.page.get_by_role("link", name="train-resnet").wait_for()
 
 
 def test_the_same_form_sent_twice_is_one_job(window, admin):
