@@ -64,7 +64,10 @@ class ControlPlane:
 
     def pause(self, component: str) -> None:
         """Freezes the component: connections stay open and get no response."""
-        self.processes[component].send_signal(signal.SIGSTOP)
+        process = self.processes[component]
+        process.send_signal(signal.SIGSTOP)
+        while process.poll() is None and not _is_stopped(process.pid):
+            time.sleep(0.001)  # the signal stops one thread after the other
 
     def resume(self, component: str) -> None:
         """Resumes a frozen component."""
@@ -233,3 +236,12 @@ def stop_together(planes: Sequence[ControlPlane]) -> None:
     for plane in planes:
         plane.processes.clear()
         shutil.rmtree(plane.layout.root / "etcd", ignore_errors=True)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether none of the process's threads runs."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    try:
+        return all(thread.read_text().rpartition(")")[2].split()[0] in "Tt" for thread in threads)
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread has just ended

@@ -102,9 +102,11 @@ def test_a_frozen_api_server_hangs_and_a_killed_one_comes_back_with_its_objects(
     plane = bare_clusters[0]
     make_namespace(plane, namespace_name)
     plane.pause("kube-apiserver")
-    with client(plane, timeout_seconds=0.5) as http, pytest.raises(httpx.TimeoutException):
-        http.get("/api/v1/namespaces")
-    plane.resume("kube-apiserver")
+    try:
+        with client(plane, timeout_seconds=0.5) as http, pytest.raises(httpx.TimeoutException):
+            http.get("/api/v1/namespaces")
+    finally:
+        plane.resume("kube-apiserver")  # other tests use this control plane too
     ca = plane.ca_pem
     plane.restart("kube-apiserver")
     assert plane.layout.ca_file.read_text() == ca
