@@ -39,13 +39,14 @@ def test_a_failing_program_fails_its_job_with_its_exit_code(cluster, submitter):
 
 
 def test_a_gang_that_does_not_fit_waits_and_says_why(cluster, submitter):
-    first = submit(submitter, gpu_job("first", count=2, seconds=2))
+    first = submit(submitter, gpu_job("first", count=2, seconds=600))
     second = submit(submitter, gpu_job("second", count=2))
     observe_until(lambda: Job.objects.filter(id=first.id, state="running").exists())
     second.refresh_from_db()
     assert second.state == "queued"
     assert second.reason_code in {"behind_in_queue", "waiting_for_capacity"}
     assert second.explanation["clusters"][0]["cluster"] == "east"
+    operations.request_cancellation(submitter, first.id)
     observe_until(lambda: Job.objects.filter(id=second.id, state="succeeded").exists())
 
 
