@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from clusters.drivers import AlreadyExists, NotThere, Refused, Stale
+from clusters.drivers.simulated.objects import merged
 
-from .objects import Job, Key, Node, Pod, Run, accepts, gpus_of, merged
+from .objects import Job, Key, Node, Pod, Run, accepts, gpus_of
 from .scheduler import MICROSECONDS, Scheduler
 
 RUN_SECONDS = "sim.switchyard.dev/run-seconds"

@@ -154,19 +154,6 @@ def instant(microseconds: int | None) -> datetime | None:
     return EPOCH + timedelta(seconds=microseconds // MICROSECONDS)
 
 
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7396: `patch` merged into a copy of `target`."""
-    if not isinstance(patch, Mapping):
-        return patch
-    base = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            base.pop(key, None)
-        else:
-            base[key] = merged(base.get(key), value)
-    return base
-
-
 def accepts(terms: Any, node: Node) -> bool:
     """Whether the node fits one of the terms of a required node affinity."""
     if terms is None:

@@ -26,7 +26,7 @@ from clusters.engine.quantities import Implausible
 from foundation import clock
 
 from . import allocation, confinement, life
-from .objects import Job, Pod
+from .objects import Job, Pod, merged
 from .store import KindName, Object, Store
 
 VERSION = "v1.36.2-simulated"
@@ -155,7 +155,7 @@ class SimulatedDriver:
         with store.write():
             at = self._pass_time(store)
             job = self._with_uid(store, namespace, name, uid)
-            template = _merged(job.template, template_patch)
+            template = merged(job.template, template_patch)
             if not job.suspended and template != job.template:
                 raise Refused("spec.template: field is immutable", status=422)
             if job.suspended:
@@ -194,7 +194,7 @@ class SimulatedDriver:
             if wishes and not found.gates:
                 raise Refused("spec: Forbidden: a pod that is not gated keeps its affinity", status=422)
             gates = [{"name": name} for name in found.gates if name != gate]
-            found.spec = _merged(found.spec, {"schedulingGates": gates, **_preferring(wishes)})
+            found.spec = merged(found.spec, {"schedulingGates": gates, **_preferring(wishes)})
             store.put(found)
             life.bind(store, at)
 
@@ -341,23 +341,10 @@ def _job_from(manifest: Mapping[str, Any]) -> Job:
         name=name,
         uid=str(uuid4()),
         labels=dict(metadata.get("labels", {})),
-        template=_merged({}, spec["template"]),
+        template=merged({}, spec["template"]),
         suspended=bool(spec.get("suspend", False)),
         completions=int(spec.get("completions", parallelism)),
         parallelism=parallelism,
         backoff_limit=int(spec.get("backoffLimit", 6)),
         deadline_seconds=None if deadline is None else float(deadline),
     )
-
-
-def _merged(target: Any, patch: Any) -> Any:
-    """RFC 7396: `patch` merged into a copy of `target`."""
-    if not isinstance(patch, Mapping):
-        return patch
-    base = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            base.pop(key, None)
-        else:
-            base[key] = _merged(base.get(key), value)
-    return base

@@ -1,5 +1,6 @@
 """The stored objects of a simulated cluster, and their conversion to the port's values."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -154,3 +155,16 @@ class Claim(msgspec.Struct):
 
 def _instant(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7396: `patch` merged into a copy of `target`."""
+    if not isinstance(patch, Mapping):
+        return patch
+    base = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            base.pop(key, None)
+        else:
+            base[key] = merged(base.get(key), value)
+    return base
