@@ -108,7 +108,7 @@ class EngineGateway:
     ) -> None:
         self._order = order
         self._strategy = strategy
-        self._topology = topology or Topology("rack", "preferred")
+        self._topology = topology or Topology()
         self._patience_seconds = patience_seconds
         self._index = FleetIndex()
         self._requests: dict[int, JobRequest] = {}

@@ -16,6 +16,7 @@ from devtools.localfleet.fleetfile import ClusterSpec, NodeGroup, node_objects
 from federation import operations
 from federation.models import Attempt, Job, PodRun
 from federation.observer.process import Observer
+from foundation.clock import now
 from tenancy.queries import Actor
 from tests.builders import make_tenant, submit
 
@@ -101,3 +102,10 @@ def place(submitter: Actor, **fields: Any) -> tuple[Job, Attempt]:
 def call(cluster: Cluster, what: str, *arguments: Any) -> Any:
     """One call of the cluster's driver."""
     return connections.run(getattr(driver_of(cluster.id), what)(*arguments), 5)
+
+
+def every_visit(attempt: Attempt, times: int) -> None:
+    """Dispatch so many times, as if each pause before a visit to the attempt were over."""
+    for _ in range(times):
+        Attempt.objects.filter(id=attempt.id, finished_at=None).update(next_action_at=now(), claim_expires_at=None)
+        operations.dispatch_attempts()

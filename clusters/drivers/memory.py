@@ -28,7 +28,8 @@ async def turn() -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     places = _turns.setdefault(loop, asyncio.Semaphore(TURNS))
     try:
-        await asyncio.wait_for(places.acquire(), TURN_SECONDS)
+        async with asyncio.timeout(TURN_SECONDS):  # `wait_for` may lose a cancellation in Python 3.11
+            await places.acquire()
     except TimeoutError:
         raise TooMuch("too many large answers of clusters are being read at the same time") from None
     try:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
+import django.db.models.functions.text
 import django.db.models.manager
 from django.db import migrations, models
 
@@ -26,14 +27,7 @@ class Migration(migrations.Migration):
                     models.UUIDField(default=foundation.ids.new_id, editable=False, primary_key=True, serialize=False),
                 ),
                 ("name", models.CharField(max_length=63)),
-                (
-                    "driver",
-                    models.CharField(
-                        choices=[("kubernetes", "Kubernetes"), ("simulated", "Simulated")],
-                        default="kubernetes",
-                        max_length=20,
-                    ),
-                ),
+                ("driver", models.CharField(default="kubernetes", max_length=20)),
                 ("server", models.CharField(max_length=500)),
                 ("ca_pem", models.TextField(blank=True)),
                 ("region", models.CharField(blank=True, max_length=63)),
@@ -311,7 +305,18 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="cluster",
             constraint=models.CheckConstraint(
-                condition=models.Q(("driver__in", ["kubernetes", "simulated"])), name="cluster_driver_is_known"
+                condition=models.Q(
+                    models.Q(("driver", "kubernetes"), ("server__startswith", "https://")),
+                    models.Q(
+                        models.Q(("driver__in", ["", "kubernetes"]), _negated=True),
+                        (
+                            "server__startswith",
+                            django.db.models.functions.text.Concat(models.F("driver"), models.Value("://")),
+                        ),
+                    ),
+                    _connector="OR",
+                ),
+                name="cluster_driver_is_that_of_its_server",
             ),
         ),
         migrations.AddConstraint(

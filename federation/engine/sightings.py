@@ -312,7 +312,8 @@ def believable(
     ones.
 
     A cluster with a wrong clock, or with false reports, can bill neither the past nor the future. A replacement counts
-    from the time at which the earlier pod was seen to have ended, because its place was metered until then.
+    from the time at which the earlier pod was seen to have ended, because its place was metered until then. If that was
+    seen late, its own start is an estimate.
     """
     latest = now + TOLERANCE
     earliest = (asked.committed_at or now) - TOLERANCE
@@ -320,6 +321,7 @@ def believable(
     started_at = None if begun is None else min(max(begun, earliest), latest)
     is_estimated = started_at != pod.started_at
     if started_at is not None and free_since is not None:
+        is_estimated |= free_since - started_at > TOLERANCE
         started_at = max(started_at, free_since)
     if pod.finished_at is None:
         return started_at, None, is_estimated

@@ -99,7 +99,7 @@ class Feed:
     async def _persist(self, work: Callable[[], Awaitable[None]]) -> None:
         pause = RETRY_SECONDS
         while True:
-            began = clock.monotonic()
+            began, least = clock.monotonic(), 0.0
             try:
                 await work()
             except LeaseLost:
@@ -107,17 +107,18 @@ class Feed:
                 logger.info("cluster %s: the lease is not held now", self._cluster_id)
             except TooMuch as error:
                 await self._let_go(error.reason)
-                await asyncio.sleep(TOO_LARGE_SECONDS)
+                least = TOO_LARGE_SECONDS
             except DriverError as error:
                 logger.info("cluster %s: %s", self._cluster_id, error.reason)
             except ClusterChanged:
                 logger.error("cluster %s is not the cluster that was registered", self._cluster_id)  # noqa: TRY400 - the stack says nothing
             except Exception:
                 logger.exception("following cluster %s", self._cluster_id)
+            _end_if_cancelled()
             pause = (
                 RETRY_SECONDS if clock.monotonic() - began > MOST_RETRY_SECONDS else min(pause * 2, MOST_RETRY_SECONDS)
             )
-            await asyncio.sleep(pause)
+            await asyncio.sleep(least + pause)
 
     async def _follow(self, events: AsyncIterator[WatchEvent], take: Callable[[WatchEvent], None]) -> None:
         await self._check_identity()
@@ -261,6 +262,7 @@ class Feed:
     async def _keep_pulse(self) -> None:
         while True:
             await self._beat()
+            _end_if_cancelled()
             await asyncio.sleep(PULSE_SECONDS)
 
     async def _beat(self) -> None:
@@ -302,6 +304,13 @@ class Feed:
 
 
 Seen = TypeVar("Seen", NodeSeen, PodSeen, SliceSeen, ClaimSeen)
+
+
+def _end_if_cancelled() -> None:
+    """Raises CancelledError if this task was cancelled: an error that was raised at the same moment must not hide it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _only(kind: type[Seen], objects: Sequence[Any]) -> list[Seen]:

@@ -143,23 +143,26 @@ class _Batch:
         return item
 
     def review(self, items: Sequence[_Item]) -> None:
-        """Calls the policy hooks for all new items."""
+        """Calls the policy hooks for all new items, once for those with the same key and body: they are one job."""
         keyed = [item for item in items if item.key and item.reviewed]
         kept = kept_answers(self.submitter.id, ROUTE, [item.slot for item in keyed]) if keyed else {}
         for item in keyed:
             if item.slot in kept:
                 item.settle(*kept[item.slot])
-        drafts = [
-            (item, Draft(item.tenant.path, item.reviewed.spec, self._policy(item.tenant)))
-            for item in items
-            if item.tenant and item.reviewed
-        ]
-        outcomes = review_all(self.actor, [draft for _, draft in drafts])
-        for (item, _), outcome in zip(drafts, outcomes, strict=True):
-            if isinstance(outcome, Problem):
-                item.problem, item.reviewed = outcome, None
-            else:
-                item.reviewed = outcome
+        alike: dict[object, list[_Item]] = defaultdict(list)
+        drafts: list[Draft] = []
+        for item in items:
+            if item.tenant and item.reviewed:
+                same = alike[(item.slot, item.digest) if item.key else item.index]
+                same.append(item)
+                if len(same) == 1:
+                    drafts.append(Draft(item.tenant.path, item.reviewed.spec, self._policy(item.tenant)))
+        for same, outcome in zip(alike.values(), review_all(self.actor, drafts), strict=True):
+            for item in same:
+                if isinstance(outcome, Problem):
+                    item.problem, item.reviewed = outcome, None
+                else:
+                    item.reviewed = outcome
 
     def judge_all(self, items: Sequence[_Item]) -> None:
         """Makes jobs of the items that could ever run."""

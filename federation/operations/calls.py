@@ -1,10 +1,10 @@
-"""The calls to a cluster for attempts, and the meaning of its answers. Asynchronous, without a database.
+"""The calls to a cluster for one attempt, and the meaning of its answers. Asynchronous, without a database.
 
-Each function returns one outcome per attempt. Only `create_all` raises, if another cluster answered.
+Each call raises DriverError if its result is unknown or nothing was done: it is repeated later.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from clusters.drivers import (
@@ -16,9 +16,7 @@ from clusters.drivers import (
     PodSeen,
     Refused,
     Stale,
-    Throttled,
 )
-from clusters.drivers.connections import run
 from clusters.engine.permissions import Right
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
@@ -41,7 +39,6 @@ from .evidence import (
 )
 from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
 
-CALLS_SECONDS = 18.0
 MOST_DIGITS = 9
 AT_ONCE = 16
 """The number of pods of one gang whose gates are opened at the same time, in the order of their indices."""
@@ -58,70 +55,16 @@ again."""
 FORBIDDEN = 403
 MOST_TIMES_FORBIDDEN = 8
 """With growing pauses, this is about two minutes."""
-MOST_TIMES_FAILED = 8
-MOST_TIMES_THROTTLED = 16
-"""For a cluster that asks the gateway to wait, this is about six minutes."""
+MOST_TIMES_UNSEEN = 4
+"""With growing pauses, this is about four seconds."""
 
 
-Call = Callable[[ClusterDriver, ClaimedAttempt], Awaitable[Outcome]]
-
-
-def create_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-    """Creates every object of every attempt, suspended. After repeated failures an attempt is given up: nothing of it
-    can run. Raises DriverError if another cluster answers: what it created must not be started there.
-    """
-    outcomes = _each(driver, attempts, _create_or_give_up)
-    if any(isinstance(outcome, Created) for outcome in outcomes):
-        run(require_same_cluster(driver, attempts[0].cluster_identity), timeout_seconds=CALLS_SECONDS)
-    return outcomes
-
-
-def release_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-    """Unsuspends every object of every attempt."""
-    return _each(driver, attempts, _release)
-
-
-def order_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-    """Gives every existing pod of every attempt the preference for its index's node, and opens its gate."""
-    return _each(driver, attempts, _order)
-
-
-def stop_all(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-    """Deletes all existing objects of the attempts."""
-    return _each(driver, attempts, _stop)
-
-
-def _each(driver: ClusterDriver, attempts: Sequence[ClaimedAttempt], call: Call) -> list[Outcome]:
-    if not attempts:
-        return []
-
-    async def gather() -> list[Outcome]:
-        return await asyncio.gather(*(_guarded(driver, attempt, call) for attempt in attempts))
-
-    return run(gather(), timeout_seconds=CALLS_SECONDS)
-
-
-async def _guarded(driver: ClusterDriver, attempt: ClaimedAttempt, call: Call) -> Outcome:
-    try:
-        return await call(driver, attempt)
-    except DriverError as error:
-        return Failed(attempt.id, error)
-
-
-async def _create_or_give_up(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
-    try:
-        return await _create(driver, attempt)
-    except DriverError as error:
-        if attempt.tries < (MOST_TIMES_THROTTLED if isinstance(error, Throttled) else MOST_TIMES_FAILED):
-            raise
-        return _abandoned(attempt, ReasonCode.CREATE_FAILED, error.reason)
-
-
-async def _create(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+async def create(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+    """Creates every object of the attempt, suspended."""
     for item in attempt.objects:
         if not item.is_promised:
             message = f"{attempt.cluster} no longer offers {item.flavor}."
-            return _abandoned(attempt, ReasonCode.FLAVOR_GONE, message)
+            return abandoned(attempt, ReasonCode.FLAVOR_GONE, message)
     uids = {}
     try:
         # without the permission to open it, no gate: the pods are then scheduled in any order
@@ -131,11 +74,11 @@ async def _create(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
         if attempt.is_gang:
             await driver.put_network_policy(attempt.gang_policy(uids))
     except AlreadyExists as error:
-        return _abandoned(attempt, ReasonCode.NAME_TAKEN, error.reason)
+        return abandoned(attempt, ReasonCode.NAME_TAKEN, error.reason)
     except Refused as error:
         if _may_pass(attempt, error):
             return Failed(attempt.id, error)
-        return _abandoned(attempt, REFUSED, error.reason)
+        return abandoned(attempt, REFUSED, error.reason)
     return Created(attempt.id, uids)
 
 
@@ -189,7 +132,7 @@ def _is_ours(attempt: ClaimedAttempt, seen: JobSeen) -> bool:
     return not seen.is_terminating and all(seen.labels.get(key) == value for key, value in labels.items())
 
 
-async def _release(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+async def release(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     """Releases the attempt. After a refused or repeated release, the object's current state decides: what runs
     continues.
     """
@@ -209,7 +152,8 @@ async def _release(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     return Released(attempt.id, attempt.cluster)
 
 
-async def _order(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+async def order(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+    """Gives every existing pod of the attempt the preference for its index's node, and opens its gate."""
     is_whole = True
     try:
         for item in attempt.objects:
@@ -266,21 +210,40 @@ def _vanished(attempt: ClaimedAttempt, error: Refused, *, may_have_run: bool) ->
     return Stopped(attempt.id, AttemptState.FAILED, OBJECT_DELETED, "Its object was deleted on the cluster.")
 
 
-async def _stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+async def stop(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
+    """Deletes all existing objects of the attempt, unless the reason to stop it no longer applies."""
     if attempt.was_sent:
-        if attempt.stop_reason in RECALLS and (pods := await _started(driver, attempt)):
-            return Underway(attempt.id, attempt.stop_reason, pods)
-        if attempt.stop_reason == ReasonCode.CANNOT_START and (pods := await _unstuck(driver, attempt)):
+        if pods := await _refuting_pods(driver, attempt):
             return Underway(attempt.id, attempt.stop_reason, pods)
         pods = await _last_look(driver, attempt) if attempt.may_have_run else ()
         if not await _delete_objects(driver, attempt):
             return Stopping(attempt.id, pods)
-        if attempt.may_have_run and attempt.stop_reason != ReasonCode.CANCELLED and await _has_pods(driver, attempt):
+        if attempt.may_have_run and attempt.stop_reason != ReasonCode.CANCELLED and await _unended(driver, attempt):
             return Stopping(attempt.id, pods)
     if attempt.state in (AttemptState.RESERVED, AttemptState.CREATED):
-        return _abandoned(attempt, attempt.stop_reason, attempt.stop_message)
+        return abandoned(attempt, attempt.stop_reason, attempt.stop_message)
     state = ENDS_BY_STOP.get(attempt.stop_reason, AttemptState.PREEMPTED)
     return Stopped(attempt.id, state, attempt.stop_reason, attempt.stop_message)
+
+
+async def _refuting_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
+    """The pods that show that a recall has no reason any more; none if an object's deletion has begun, because then the
+    attempt cannot continue.
+    """
+    pods: Sequence[PodSeen] = ()
+    if attempt.stop_reason in RECALLS:
+        pods = await _started(driver, attempt)
+    elif attempt.stop_reason == ReasonCode.CANNOT_START:
+        pods = await _unstuck(driver, attempt)
+    elif attempt.stop_reason == ReasonCode.PODS_GONE:
+        pods = await _unended(driver, attempt)
+    return pods if pods and await _is_whole(driver, attempt) else ()
+
+
+async def _is_whole(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
+    """Whether each object exists and is not being deleted."""
+    found = [await _its(driver, attempt, item) for item in attempt.objects]
+    return all(seen is not None and not seen.is_terminating for seen in found)
 
 
 async def _started(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
@@ -293,14 +256,18 @@ async def _started(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[P
 
 
 async def _last_look(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
-    """The started pods, before their deletion. If the cluster does not show them, they are deleted anyway."""
+    """The started pods, before their deletion: a pod that is deleted unseen is metered only if the watch reports it. If
+    the cluster repeatedly fails to return them, they are deleted anyway.
+    """
     try:
         return await _started(driver, attempt)
     except DriverError:
+        if attempt.tries < MOST_TIMES_UNSEEN:
+            raise
         return ()
 
 
-async def _unstuck(driver: ClusterDriver, attempt: ClaimedAttempt) -> list[PodSeen]:
+async def _unstuck(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
     """The pods of the attempt, if there are any and none is stuck any more; else an empty list."""
     found: list[PodSeen] = []
     for item in attempt.objects:
@@ -332,11 +299,12 @@ async def _delete_objects(driver: ClusterDriver, attempt: ClaimedAttempt) -> boo
     return not found
 
 
-async def _has_pods(driver: ClusterDriver, attempt: ClaimedAttempt) -> bool:
-    """Whether a pod of the deleted objects has not ended."""
+async def _unended(driver: ClusterDriver, attempt: ClaimedAttempt) -> Sequence[PodSeen]:
+    """The pods of the attempt that have not ended. They may outlive its objects."""
     left = [await unended_pods(driver, attempt.namespace, item.name, item.uid) for item in attempt.objects]
-    return any(left)
+    return [pod for pods in left for pod in pods]
 
 
-def _abandoned(attempt: ClaimedAttempt, reason: str, message: str) -> Stopped:
+def abandoned(attempt: ClaimedAttempt, reason: str, message: str) -> Stopped:
+    """The end of an attempt of which nothing can run."""
     return Stopped(attempt.id, AttemptState.ABANDONED, reason, message)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from clusters.models import Cluster
@@ -36,12 +36,13 @@ TRIES_UNTOLD = 3
 
 def sweep() -> None:
     """One round: marks attempts on silent clusters, restores those on recovered ones, recalls attempts that do not
-    start, and explains what pods wait for.
+    start or have no pods any more, and explains what pods wait for.
     """
     lose_sight()
     regain_sight()
     recall_unstarted()
     recall_stuck()
+    recall_deserted()
     explain_unsent()
     explain_unstarted()
 
@@ -118,11 +119,23 @@ def _recall_stuck(attempt_id: UUID, words: str) -> int:
         return transitions.ask_to_stop(lock_with_jobs([attempt_id]), ReasonCode.CANNOT_START, words)
 
 
+def recall_deserted() -> int:
+    """The number of recalled attempts that ran and have had no pod for a long time, although no object of them ended: for
+    example because their control plane was put back to a state before their release, or because Kueue suspended them.
+    Dispatch asks the cluster for the pods before it removes anything.
+    """
+    pods = PodRun.objects.filter(attempt=OuterRef("pk"))
+    present = Q(finished_at=None, is_gone=False) | Q(observed_at__gt=Now() - START_PATIENCE)
+    running = Attempt.objects.filter(state=AttemptState.RUNNING, stop_requested_at=None)
+    deserted = running.filter(Exists(pods.filter(finished_at=None, is_gone=True)), ~Exists(pods.filter(present)))
+    return _recall(deserted, ReasonCode.PODS_GONE, "it had no pods for 15 minutes")
+
+
 @retried
-def _recall(attempts: QuerySet[Attempt], reason: str) -> int:
+def _recall(attempts: QuerySet[Attempt], reason: str, message: str = "") -> int:
     with transaction.atomic():
         found = lock_attempts(list(attempts.values_list("id", flat=True).distinct()))
-        return transitions.ask_to_stop(found, reason)
+        return transitions.ask_to_stop(found, reason, message)
 
 
 def explain_unsent() -> int:

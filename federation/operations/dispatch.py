@@ -35,18 +35,19 @@ from federation.queries.claimed_attempts import (
     is_being_visited,
 )
 from foundation.crash import crash_point
+from foundation.host import host
 from foundation.pipelines import one_round_trip
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 from placement.values.reason_codes import ReasonCode
 
 from . import figures, transitions
-from .calls import create_all, order_all, release_all, stop_all
 from .endings import REFUSED, end_attempts
 from .observation import Observations, record_observations
 from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
 from .rounds import Brought, Rounds
 from .transitions import Ending
+from .visits import Visit
 
 BATCH = 48
 MAX_BACKOFF_SECONDS = 30.0
@@ -78,15 +79,17 @@ def _visit(cluster: DueCluster, claim: Claim) -> bool:
     """Whether the cluster answered at all; if not, the rest of its queue waits."""
     cluster_id = cluster.id
     attempts = claimed_attempts(claim.attempt_ids)
+    if cluster.is_slow:  # its first calls are probes, which should not always be the same
+        host().chance().shuffle(attempts)
     stops = [attempt for attempt in attempts if attempt.must_stop]
     starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
     ordered = [attempt for attempt in attempts if not attempt.must_stop and attempt.is_released]
     try:
-        driver = clusters.queries.driver_of(cluster_id)
+        visit = Visit(clusters.queries.driver_of(cluster_id), is_slow=cluster.is_slow)
         if cluster.is_slow:
             connection.close()
-        outcomes = stop_all(driver, stops) + order_all(driver, ordered)
-        outcomes += create_all(driver, [attempt for attempt in starts if attempt.state == AttemptState.RESERVED])
+        outcomes = visit.stop_all(stops) + visit.order_all(ordered)
+        outcomes += visit.create_all([attempt for attempt in starts if attempt.state == AttemptState.RESERVED])
         crash_point("created")
         # Before they continue: a sweep that has not seen these pods would recall them again.
         if pods := [pod for outcome in outcomes if isinstance(outcome, Underway | Stopping) for pod in outcome.pods]:
@@ -95,7 +98,7 @@ def _visit(cluster: DueCluster, claim: Claim) -> bool:
         committed = _commit(cluster_id, claim, outcomes, starts)
         crash_point("starting")
         known = {attempt.id: attempt for attempt in starts}
-        released = release_all(driver, [known[i].with_uids(uids) for i, uids in committed.items() if i in known])
+        released = visit.release_all([known[i].with_uids(uids) for i, uids in committed.items() if i in known])
         crash_point("released")
         _record_alone(claim, released)
     except DriverError as error:

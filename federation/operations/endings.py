@@ -75,6 +75,8 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
     if ending.reason in GIVEN_UP and _ends_before(job, ending.reason) + 1 >= MOST_REFUSALS:
         return Consequence(JobState.FAILED, ending.reason, ending.message)
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
+    if ending.reason == ReasonCode.PODS_GONE:
+        what = "was interrupted"
     message = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}. Waiting for a new placement."
     return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
 

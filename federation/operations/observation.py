@@ -147,7 +147,7 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
  WHERE pod.finished_at IS NULL AND pod.attempt_id = excluded.attempt_id AND pod.position = excluded.position
    AND (pod.phase, pod.node, pod.reason, pod.disruption, pod.started_at, pod.finished_at) IS DISTINCT FROM
        (excluded.phase, excluded.node, excluded.reason, excluded.disruption, excluded.started_at, excluded.finished_at)
-RETURNING pod.attempt_id, pod.uid, pod.started_at IS NOT NULL AND NOT pod.is_gone
+RETURNING pod.attempt_id, pod.uid, pod.started_at IS NOT NULL
 """
 
 

@@ -43,7 +43,8 @@ def reopen_settled(cluster_id: UUID, changed: Sequence[Changed]) -> None:
     for pod in pods:
         counted_until = closed.get(pod.meter_uid)
         if counted_until is not None:
-            if pod.part >= MOST_PARTS or (pod.finished_at is not None and pod.finished_at <= counted_until):
+            is_over = pod.is_gone or (pod.finished_at is not None and pod.finished_at <= counted_until)
+            if is_over or pod.part >= MOST_PARTS:
                 continue
             PodRun.objects.filter(id=pod.id).update(part=F("part") + 1, resumed_at=counted_until)
         opened.add(pod.attempt_id)
@@ -56,7 +57,7 @@ def _open(attempt_ids: set[UUID]) -> None:
     rows = Attempt.objects.filter(id__in=attempt_ids, settled_at__isnull=False)
     told = list(rows.values_list("id", "job_id", "number"))
     rows.update(settled_at=None, settle_at=None, reopened_at=Coalesce("reopened_at", Now()))
-    words = "A pod of attempt {} was seen running after its usage had been settled; the pod is metered too."
+    words = "A pod of attempt {} was reported after its usage had been settled; the pod is metered too."
     transitions.tell("reopened", {(job_id, id_): words.format(number) for id_, job_id, number in told})
     figures.REOPENED.inc(len(told))
     announce("settle")

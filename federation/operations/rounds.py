@@ -35,6 +35,10 @@ SLOW_FOR_SECONDS = 600.0
 SLOW_STAY_SECONDS = 0.2
 """How long a round waits for a visit to a slow cluster: one that answers again does not delay the next slow one."""
 LOOK_AROUND_SECONDS = 0.1
+LOOK_BESIDE_SLOW_SECONDS = 0.02
+"""How often a round looks for new work while it waits only for visits to slow clusters: a ring that finds a round under
+way is answered by that round, so the work of others would wait this long.
+"""
 PAUSE_SECONDS = 1.0
 """The delay before another visit to a cluster whose right another visitor has, or that does not answer."""
 MARK = {
@@ -159,7 +163,8 @@ class _Round:
             if self._is_done():
                 self._leave_behind()
                 return self._total
-            wait_for_first(self._visits, LOOK_AROUND_SECONDS)
+            waits_for_slow_alone = all(one.cluster.is_slow for one in self._visits.values())
+            wait_for_first(self._visits, LOOK_BESIDE_SLOW_SECONDS if waits_for_slow_alone else LOOK_AROUND_SECONDS)
             self._collect()
 
     def _is_done(self) -> bool:
@@ -186,7 +191,8 @@ class _Round:
         for one in present:
             if not one.hangs:
                 left[one.cluster.is_slow] -= 1
-        left[True] = min(left[True], MOST_THREADS - AT_ONCE - len(present))
+        # One at a time: visits that begin together also end together, and would then keep other visits waiting.
+        left[True] = min(left[True], MOST_THREADS - AT_ONCE - len(present), 1)
         waiting = []
         for cluster in self._all_due():
             if left[cluster.is_slow] > 0:

@@ -82,6 +82,7 @@ class ReasonCode(StrEnum):
     NAME_TAKEN = "name_taken", "An object with its name exists there and does not belong to Switchyard."
     OBJECT_DELETED = "object_deleted", "One of its objects was deleted on the cluster."
     DID_NOT_START = "did_not_start", "None of its pods started for a long time after its release."
+    PODS_GONE = "pods_gone", "It ran, and then had no pods for a long time although its object still existed."
     CANNOT_START = "cannot_start", "Its containers could not start, for example because the image is not available."
     CREATE_FAILED = "create_failed", "Its cluster answers but repeatedly failed to create its objects."
     CLUSTER_DRAINING = "cluster_draining", "Its cluster is being drained and it had not started."

@@ -71,9 +71,9 @@
       const text = shown[element.dataset.show]?.() ?? local.format(at);
       if (element.textContent !== text) element.textContent = text;
     }
-    for (const element of within.querySelectorAll("[data-zone-name]")) {
-      element.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
-    }
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    for (const element of within.querySelectorAll("[data-zone-name]")) element.textContent = zone;
+    for (const element of within.querySelectorAll("[data-zone-hint]")) element.hidden = zone === "UTC";
   };
   localise(document);
   setInterval(() => localise(document), 15000);

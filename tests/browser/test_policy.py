@@ -1,5 +1,7 @@
 """Nothing that a page does is stopped by the policy it is sent with: the policy is as strict as it can be, and no stricter."""
 
+import time
+
 import pytest
 from django.contrib import admin as site
 from django.urls import reverse
@@ -81,11 +83,15 @@ def test_a_script_that_got_into_a_page_does_not_run(window, admin):
     w.open("/")
     w.page.evaluate("""() => {
       const inline = document.createElement("script"); inline.textContent = "window.hacked = 1"; document.body.append(inline);
-      const painted = document.createElement("p"); painted.innerHTML = "<b style='color:red' onclick='1'>x</b>"; document.body.append(painted);
+      const painted = document.createElement("p"); painted.innerHTML = "<b style='color:red' onclick='window.hacked = 1'>x</b>"; document.body.append(painted);
+      painted.firstChild.click();  // newer browsers look at the attribute only now
       const sent = fetch("https://elsewhere.example/").catch(() => 0); return sent;
     }""")
     assert w.page.evaluate("window.hacked") is None
-    told = "\n".join(w.troubles)
-    for directive in ("script-src-elem", "style-src-attr", "connect-src", "script-src-attr"):
-        assert f"stopped by {directive}" in told, told
+    stopped = {f"stopped by {one}" for one in ("script-src-elem", "style-src-attr", "connect-src", "script-src-attr")}
+    deadline = time.monotonic() + 10
+    # The browser reports an attribute after the script that planted it has ended.
+    while untold := {one for one in stopped if not any(one in trouble for trouble in w.troubles)}:
+        assert time.monotonic() < deadline, (untold, w.troubles)
+        w.page.wait_for_timeout(50)
     w.troubles.clear()

@@ -6,14 +6,16 @@ from .worlds import INSTALL, World, fresh_name, in_namespace, job, until, watchi
 
 
 def test_a_watch_lists_first_and_follows_a_job_to_its_end(world: World):
+    name = fresh_name("train")  # a watch is of all namespaces, and other tests' Jobs may still end there
+
     async def use(driver, namespace):
-        uid = await driver.create_job(job(namespace, "train"))
+        uid = await driver.create_job(job(namespace, name))
         async with watching(driver.watch_jobs()) as watcher:
-            await watcher.find("listed", "train")
-            await driver.release_job(namespace, "train", uid, {})
-            ended = await watcher.find("changed", "train", lambda found: found.outcome == "succeeded")
-            await driver.delete_job(namespace, "train", uid)
-            gone = await watcher.find("deleted", "train")
+            await watcher.find("listed", name)
+            await driver.release_job(namespace, name, uid, {})
+            ended = await watcher.find("changed", name, lambda found: found.outcome == "succeeded")
+            await driver.delete_job(namespace, name, uid)
+            gone = await watcher.find("deleted", name)
         return uid, watcher.events[0].kind, ended, gone
 
     uid, first, ended, gone = in_namespace(world, use)

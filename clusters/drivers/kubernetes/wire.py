@@ -265,7 +265,9 @@ class Wire:
         """A slot for a connection. Raises Unreachable if none becomes free in time."""
         if self._calls.locked():
             try:
-                await asyncio.wait_for(self._calls.acquire(), self.limits.read_seconds)
+                # `asyncio.wait_for` may lose a cancellation in Python 3.11.
+                async with asyncio.timeout(self.limits.read_seconds):
+                    await self._calls.acquire()
             except TimeoutError:
                 raise Unreachable("all connections to this cluster are busy") from None
         else:

@@ -27,7 +27,7 @@ from foundation import clock
 
 from . import allocation, confinement, life
 from .objects import Job, Pod, merged
-from .store import KindName, Object, Store
+from .store import Glance, KindName, Object, Store
 
 VERSION = "v1.36.2-simulated"
 Thing = TypeVar("Thing", Pod, Job)
@@ -243,11 +243,11 @@ class SimulatedDriver:
         seen = -1
         spoke_at = clock.monotonic()
         while True:
-            store = self._looked()
-            if self._trouble(store) == "unwatched":
+            store, glance = self._looked_around()
+            if self._trouble(glance) == "unwatched":
                 raise Unreachable("the simulated cluster's watches bring nothing")
-            revision = store.revision()
-            if seen < store.horizon():
+            revision = glance.revision
+            if seen < glance.horizon:
                 seen, spoke_at = revision, clock.monotonic()
                 yield WatchEvent("listed", [thing.seen() for thing in self._all(store, kind)])
             elif revision > seen:
@@ -284,12 +284,16 @@ class SimulatedDriver:
 
     def _looked(self) -> Store:
         """The store after everything scheduled until now has happened."""
-        store = self._store()
-        due = store.next_due()
-        if due is not None and due[0] <= self._now().timestamp():
+        store, _ = self._looked_around()
+        return store
+
+    def _looked_around(self) -> tuple[Store, Glance]:
+        store, glance = self._reached()
+        if glance.due_at <= self._now().timestamp():
             with store.write():
                 self._pass_time(store)
-        return store
+            glance = store.glance()
+        return store, glance
 
     def _pass_time(self, store: Store) -> float:
         at = self._now().timestamp()
@@ -297,17 +301,21 @@ class SimulatedDriver:
         return at
 
     def _store(self) -> Store:
+        store, _ = self._reached()
+        return store
+
+    def _reached(self) -> tuple[Store, Glance]:
         if self._opened is None:
             if not self._path.exists():
                 raise Unreachable("there is no such simulated cluster")
             self._opened = Store(self._path)
-        if self._trouble(self._opened) == "unreachable":
+        glance = self._opened.glance()
+        if self._trouble(glance) == "unreachable":
             raise Unreachable("the simulated cluster does not answer")
-        return self._opened
+        return self._opened, glance
 
-    def _trouble(self, store: Store) -> str:
-        kind = store.fact("trouble")
-        return kind if kind and float(store.fact("trouble_since")) <= self._now().timestamp() else ""
+    def _trouble(self, glance: Glance) -> str:
+        return glance.trouble if glance.trouble_since <= self._now().timestamp() else ""
 
 
 def _found(thing: Thing | None, namespace: str, name: str) -> Thing:

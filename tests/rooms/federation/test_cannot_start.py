@@ -11,20 +11,12 @@ from clusters.drivers.simulated import SimulatedDriver
 from clusters.models import Cluster
 from federation import operations
 from federation.models import Attempt, Job, PodRun
-from federation.operations.calls import MOST_TIMES_FAILED
 from federation.operations.continuity import explain_unsent, recall_stuck, recall_unstarted
-from foundation.clock import now
-from tests.live import observe_until, place
+from federation.operations.visits import MOST_TIMES_FAILED
+from tests.live import every_visit, observe_until, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WEBHOOK = 'Internal error occurred: failed calling webhook "policy.example.com": connection refused'
-
-
-def every_visit(attempt, times):
-    """Dispatch, as if each pause were over."""
-    for _ in range(times):
-        Attempt.objects.filter(id=attempt.id, finished_at=None).update(next_action_at=now(), claim_expires_at=None)
-        operations.dispatch_attempts()
 
 
 @pytest.fixture

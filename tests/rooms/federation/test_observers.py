@@ -10,6 +10,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
+from clusters.drivers import Ambiguous
 from clusters.drivers.simulated import Node, add_foreign_pod, path_of
 from clusters.engine.inventory import ForeignUse, NodeUse
 from clusters.models import Cluster
@@ -17,10 +18,13 @@ from clusters.models import Node as StoredNode
 from clusters.operations import record_inventory, record_use, register_simulated
 from federation.models import PodRun
 from federation.observer import process
+from federation.observer.feed import Feed
 from federation.observer.process import Observer
 from foundation import leases
+from foundation.ids import new_id
 from foundation.leases import LeaseLost, Tenure
 from foundation.models import Lease
+from foundation.threads import open_threads
 from tests.builders import make_cluster, make_tenant
 from tests.live import call
 from tests.rooms.clusters.test_inventory import seen, version
@@ -195,3 +199,38 @@ def test_a_changed_pod_costs_its_node_and_not_the_cluster():
     assert record_use(cluster.id, use) == 0
     assert record_use(cluster.id, {"n7": NodeUse(ForeignUse(500, 64, 1, {}), {"nvidia.com/gpu": 3})}) == 1
     assert version(cluster) == 2, "our own use is no news to placement"
+
+
+class _Deaf:
+    """A driver whose calls never end, and make a time-out of the cancellation that ends them."""
+
+    def __getattr__(self, name):
+        return self._call
+
+    async def _call(self, *_):
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            raise Ambiguous("no answer within the time limit") from None
+
+    def watch_nodes(self):
+        return None
+
+    watch_pods = watch_jobs = watch_slices = watch_claims = watch_nodes
+
+    async def close(self):
+        pass
+
+
+def test_a_feed_that_is_stopped_at_the_moment_of_a_time_out_ends():
+    feed = Feed(new_id(), "uid", _Deaf(), open_threads("unused", 1), Tenure("unused", 1))
+
+    async def stop():
+        following = asyncio.create_task(feed.run())
+        await asyncio.sleep(0.1)
+        following.cancel()
+        done, _ = await asyncio.wait([following], timeout=10)
+        assert done, "it follows on although it was cancelled"
+        assert following.cancelled()
+
+    asyncio.run(stop())

@@ -8,7 +8,7 @@ import pytest
 
 from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
-from federation.operations import submit_job
+from federation.operations import submit_job, submit_jobs
 from foundation.caches import reset_all
 from foundation.problems import Invalid
 from tenancy.models import AuditEntry
@@ -135,3 +135,15 @@ def test_users_faults_stay_the_users(actor, install):
     install("raise RuntimeError")
     with pytest.raises(Invalid):
         submit(actor, name="NOT A NAME")
+
+
+@pytest.mark.django_db
+def test_of_items_with_the_same_key_and_body_in_one_request_it_is_asked_about_one(actor, install):
+    install("if len(seen) > 1:\n    raise PolicyRefused('once is enough')\nreturn spec")
+    item = make_spec() | {"idempotency_key": "train-1"}
+    told = submit_jobs(
+        actor, {"tenant": TENANT, "jobs": [item, item]}, show=lambda job: {"id": str(job.id)}, tell=lambda problem: {}
+    )
+    first, again = told.body["items"]
+    assert len(sys.modules["acme_rules"].seen) == 1
+    assert again["job"] == first["job"] == {"id": str(Job.objects.get().id)}

@@ -50,7 +50,7 @@ class Fleet:
 
     def due(self):
         slow = self.marked()
-        return [DueCluster(one, one in slow) for one in self.left]
+        return [DueCluster(one, one in slow) for one in list(self.left)]  # a copy: visits end meanwhile
 
     def mark(self, clusters):
         for one in clusters:
@@ -124,6 +124,20 @@ def test_a_round_ends_at_once_when_only_visits_to_slow_clusters_are_left():
         assert time.monotonic() - began < 2, "both hang for 20 s, and count as hanging only after 3"
     finally:
         fleet.released.set()
+
+
+def test_a_round_that_waits_for_slow_clusters_alone_soon_sees_new_work_of_others(monkeypatch):
+    monkeypatch.setattr(rounds, "LOOK_AROUND_SECONDS", 60)
+    monkeypatch.setattr(rounds, "SLOW_STAY_SECONDS", 60)
+    fleet = Fleet(healthy=1, hanging=1)
+    fleet.mark(fleet.hanging)
+    fleet.left -= set(fleet.healthy)
+    rung = threading.Timer(0.5, fleet.left.update, [fleet.healthy])
+    rung.start()
+    threading.Timer(5, fleet.released.set).start()
+    began = time.monotonic()
+    fleet.go(Turn("dispatch", seconds=2))
+    assert fleet.at[fleet.healthy[0]] - began < 4, "the hanging visit ends after 5 s"
 
 
 def test_slow_clusters_have_few_visits_at_once_over_all_rounds_of_a_process():

@@ -21,6 +21,7 @@ from federation.operations import (
     reopening,
     settle_attempts,
 )
+from federation.queries.proof import disagreements
 from foundation.clock import now
 from quotas.models import Hold
 from quotas.operations import take_holds
@@ -184,6 +185,26 @@ def test_a_pod_that_turns_up_after_settlement_is_metered_all_the_same():
     report(attempt.cluster, ended)
     attempt.refresh_from_db()
     assert attempt.settled_at is not None, "nothing new was told"
+
+
+def test_a_pod_whose_start_is_reported_with_its_deletion_after_settlement_has_a_closed_meter():
+    """As by an observer that stood still between the two events: another one had seen the pod wait, and disappear."""
+    attempt = held(make_attempt())
+    pod = pod_of(attempt)
+    report(attempt.cluster, replace(pod, phase="Pending", started_at=None))
+    record_observations(attempt.cluster_id, Observations(gone_pods=[pod.uid]))
+    end(attempt)
+    assert standing(attempt) == (True, "voided")
+    late = Observations(pods=[pod], gone_pods=[pod.uid])
+    record_observations(attempt.cluster_id, late)
+    assert PodRun.objects.get().started_at is not None
+    settle_now()
+    assert standing(attempt) == (True, "voided")
+    assert [meter.is_closed for meter in Meter.objects.all()] == [True]
+    assert not disagreements()
+    record_observations(attempt.cluster_id, late)
+    attempt.refresh_from_db()
+    assert attempt.settled_at is not None, "nothing new was reported"
 
 
 def test_a_pod_that_was_taken_to_be_over_and_runs_on_gets_a_second_meter_for_the_rest():

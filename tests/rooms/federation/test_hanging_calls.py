@@ -1,0 +1,117 @@
+"""Clusters that accept a request and never answer: their visits end, cost few calls, and their jobs go elsewhere."""
+
+import asyncio
+
+import pytest
+
+from clusters.drivers import Ambiguous
+from clusters.drivers.simulated import SimulatedDriver
+from federation import operations
+from federation.models import Attempt
+from federation.operations import visits
+from federation.operations.dispatch import ROUNDS
+from federation.operations.visits import MOST_TIMES_FAILED, PROBES
+from foundation.clock import now
+from foundation.threads import close_kept_threads
+from foundation.turns import Turn
+from tests.backlog import pile_up
+from tests.live import place
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ATTEMPTS = 3 * PROBES
+
+
+def short(monkeypatch):
+    """Visits of a second."""
+    monkeypatch.setattr(visits, "VISIT_SECONDS", 1.0)
+    monkeypatch.setattr(visits, "RELEASE_SECONDS", 0.8)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The names of the Jobs that the hanging cluster was asked to create."""
+    asked = []
+
+    async def hang(_, manifest):
+        asked.append(manifest["metadata"]["name"])
+        await asyncio.Event().wait()
+
+    short(monkeypatch)
+    monkeypatch.setattr(SimulatedDriver, "create_job", hang)
+    return asked
+
+
+def due_again():
+    Attempt.objects.filter(finished_at=None).update(next_action_at=now(), claim_expires_at=None)
+
+
+def test_an_attempt_whose_creation_never_gets_an_answer_is_given_up(cluster, submitter, asked):
+    _, attempt = place(submitter)
+    for _ in range(MOST_TIMES_FAILED + 1):
+        due_again()
+        operations.dispatch_attempts()
+    attempt.refresh_from_db()
+    assert (attempt.state, attempt.end_reason) == ("abandoned", "create_failed")
+    assert len(asked) > 1
+
+
+def test_a_slow_cluster_that_does_not_answer_gets_a_few_calls_and_all_attempts_count_a_try(cluster, submitter, asked):
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], ATTEMPTS - 1)
+    ROUNDS.mark(cluster.id, 60)
+    operations.dispatch_attempts()
+    assert len(asked) == PROBES
+    assert set(Attempt.objects.values_list("tries", "claim_expires_at")) == {(1, None)}
+    for _ in range(5):
+        due_again()
+        operations.dispatch_attempts()
+    assert len(set(asked)) > PROBES, "the probes are not always the same"
+
+
+def test_a_slow_cluster_that_answers_gets_all_calls_of_the_visit(cluster, submitter):
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], ATTEMPTS - 1)
+    ROUNDS.mark(cluster.id, 60)
+    operations.dispatch_attempts()
+    assert Attempt.objects.filter(released_at=None).count() == 0
+
+
+def test_an_error_is_an_answer(cluster, submitter, monkeypatch):
+    """A webhook may refuse some jobs: the others are not kept back because of it."""
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], ATTEMPTS - 1)
+    asked = []
+
+    async def fail(_, manifest):
+        asked.append(manifest["metadata"]["name"])
+        raise Ambiguous("failed calling webhook", status=500)
+
+    monkeypatch.setattr(SimulatedDriver, "create_job", fail)
+    ROUNDS.mark(cluster.id, 60)
+    operations.dispatch_attempts()
+    assert len(asked) > PROBES
+
+
+def test_a_creation_that_hangs_delays_neither_the_creation_nor_the_release_of_others(cluster, submitter, monkeypatch):
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], ATTEMPTS - 1)
+    hanging = attempt.remote_objects.get().name
+    create, release = SimulatedDriver.create_job, SimulatedDriver.release_job
+
+    async def take_a_while(self, *args):
+        await asyncio.sleep(0.1)
+        return await release(self, *args)
+
+    async def hang_once(self, manifest):
+        if manifest["metadata"]["name"] == hanging:
+            await asyncio.Event().wait()
+        return await create(self, manifest)
+
+    short(monkeypatch)
+    monkeypatch.setattr(SimulatedDriver, "create_job", hang_once)
+    monkeypatch.setattr(SimulatedDriver, "release_job", take_a_while)
+    operations.dispatch_attempts(Turn(seconds=0.1))
+    close_kept_threads()  # waits for the visit
+    assert list(Attempt.objects.filter(released_at=None).values_list("id", "tries", "state")) == [
+        (attempt.id, 1, "reserved")
+    ]
