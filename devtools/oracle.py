@@ -266,18 +266,22 @@ def judge_usage(
     billed_milliseconds: Mapping[str, int],
     witness: Witness,
     is_estimated: Callable[[str], bool] = frozenset().__contains__,
+    slack_ms: Callable[[SeenPod], int] = lambda _: 0,
 ) -> None:
     """Compares billed GPU-milliseconds by job id with the sum of the pods' own times.
 
     `is_estimated` returns whether the gateway marks its bill of a job as an estimate. Such a bill may be too high,
-    within `LONGEST_UNWATCHED_MS` per pod, and never too low.
+    within `LONGEST_UNWATCHED_MS` per pod, and never too low. `slack_ms` returns by how much the time of a pod may be
+    wrong in both directions, because its cluster's clock was wrong while it ran.
     """
     for job_id, pods in witness.pods_of().items():
         least, ran = _billable(pods)
         billed = billed_milliseconds.get(job_id, 0)
         if not least <= billed <= ran:
             most = ran + LONGEST_UNWATCHED_MS * sum(pod.gpus for pod in pods)
-            is_fair = least <= billed <= most and is_estimated(job_id)
+            slack = sum(slack_ms(pod) * pod.gpus for pod in pods)
+            is_beside_a_wrong_clock = least - slack <= billed <= ran + slack
+            is_fair = is_beside_a_wrong_clock or (least - slack <= billed <= most + slack and is_estimated(job_id))
             sentences = verdict.estimated if is_fair else verdict.misbilled
             sentences.append(f"{job_id}: pods ran {ran} GPU-ms, billed {billed} GPU-ms")
 

@@ -52,6 +52,10 @@ class Actor:
     state: State = State.READY
     baton: Any = field(default_factory=closed_lock)
     """A lock that opens when it is the actor's turn."""
+    back: Any = field(default_factory=closed_lock)
+    """A lock that opens when a statement that waited has ended."""
+    may_release: bool = False
+    """Whether that statement may have released locks."""
     wakes: int = 0
     """Counts its sleeps: a timer for an earlier sleep has no effect."""
     is_dead: bool = False

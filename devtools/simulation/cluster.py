@@ -7,7 +7,6 @@ die. What really ran on its nodes is kept apart from what its API server shows: 
 import copy
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from clusters.drivers import AlreadyExists, NotThere, Refused, Stale
@@ -39,8 +38,19 @@ class Cluster:
         self.ahead_us = 0
         self.strangers: list[Key] = []
         """Jobs that are none of the gateway's business."""
+        self.takers: dict[Key, str] = {}
+        """The uids of suspended Jobs that strangers made with names of ours."""
+        self.names_taken: set[Key] = set()
+        """Names that they ever took."""
+        self.looks: dict[str, list[tuple[int, bool]]] = {}
+        """When a Job was shown to the gateway on request, by uid, and whether it was suspended then."""
         self.taken_away: set[str] = set()
         """Attempts of which a stranger, or a backup, took an object away: there may be no trace of how they ended."""
+        self.copies: set[str] = set()
+        """Jobs by uid that strangers copied from ours, labels included: what they run is none of the gateway's business."""
+        self.orphans: set[str] = set()
+        """Suspended Jobs by uid that strangers planted with our label."""
+        self.has_kueue = False
         self.may_have_run: set[str] = set()
         """Jobs by uid of which pods existed before the cluster was put back."""
         self.image_fails = 0.0
@@ -91,6 +101,12 @@ class Cluster:
             raise NotThere(f'jobs.batch "{name}" not found', status=404)
         return job
 
+    def show_job(self, namespace: str, name: str) -> Job:
+        """The same, and notes that it was shown."""
+        job = self.job(namespace, name)
+        self.looks.setdefault(job.uid, []).append((self._scheduler.now_us, job.suspended))
+        return job
+
     def release_job(self, namespace: str, name: str, uid: str, patch: Mapping[str, Any]) -> None:
         """Unsuspends the Job with this uid."""
         job = self._with_uid(namespace, name, uid)
@@ -112,6 +128,17 @@ class Cluster:
             self._changed("changed", "job", job)
             self._after((0.0, 1.0), lambda: self._terminate_pods(job))
 
+    def open_gate(self, namespace: str, name: str, uid: str, gate: str) -> None:
+        """Removes the scheduling gate of the pod with this uid."""
+        pod = next((pod for pod in self.pods.values() if (pod.namespace, pod.name) == (namespace, name)), None)
+        if pod is None:
+            raise NotThere(f'pods "{name}" not found', status=404)
+        if pod.uid != uid:
+            raise Stale(f"the object {name} has another uid", status=409)
+        pod.gates.discard(gate)
+        self._changed("changed", "pod", pod)
+        self._schedule()
+
     def pods_of(self, job: Job) -> list[Pod]:
         """Its pods."""
         return [pod for pod in self.pods.values() if pod.job_uid == job.uid]
@@ -120,58 +147,6 @@ class Cluster:
         """All objects of the kind."""
         found: Mapping[str, Mapping[Any, Any]] = {"node": self.nodes, "pod": self.pods, "job": self.jobs}
         return list(found[kind].values())
-
-    # -- what strangers and nature do ---------------------------------------------------------------------------------
-
-    def evict(self, pod: Pod, reason: str) -> None:
-        """Something removes the pod from its node."""
-        if not pod.is_ended and not pod.is_terminating:
-            self.tell(f"pod {pod.name} is evicted ({reason})")
-            pod.disruption = reason
-            self._stop_pod(pod)
-
-    def kill_node(self, name: str) -> None:
-        """The node disappears with everything on it; the control plane notices later."""
-        node = self.nodes[name]
-        node.is_ready = False
-        self.tell(f"node {name} dies")
-        for pod in [pod for pod in self.pods.values() if pod.node == name and not pod.is_ended]:
-            self._stop_run(pod, None)
-            self._after((5.0, 40.0), lambda pod=pod: self._note_lost(pod))  # type: ignore[misc]
-        self._after((1.0, 5.0), lambda: self._changed("changed", "node", node))
-
-    def repair_node(self, name: str) -> None:
-        """The node is back, empty."""
-        self.nodes[name].is_ready = True
-        self._changed("changed", "node", self.nodes[name])
-        self._schedule()
-
-    def snapshot(self) -> Any:
-        """The state of its API server now."""
-        return copy.deepcopy((self.namespaces, self.jobs, self.pods))
-
-    def restore(self, snapshot: Any) -> None:
-        """Its API server is put back to an earlier state. Kubelets stop what it does not know."""
-        self.tell("is put back to an earlier state")
-        self.may_have_run |= {run.job_uid for run in self.runs}
-        self.taken_away |= {run.attempt_id for run in self.runs}
-        was = {pod.uid: pod for pod in self.pods.values()}
-        self.namespaces, self.jobs, self.pods = copy.deepcopy(snapshot)
-        for uid in list(self.running):
-            if uid not in self.pods:
-                self._stop_run(was[uid], 137)
-        for pod in list(self.pods.values()):
-            now = was.get(pod.uid)
-            if now is not None:
-                self.pods[pod.uid] = replace(now)  # the kubelet reports its state again
-            elif pod.uid not in self.running and pod.node and not pod.is_ended:
-                self._finish(pod, 137, "Error")
-        for job in list(self.jobs.values()):
-            if job.is_terminating:
-                self._after((0.0, 1.0), lambda job=job: self._terminate_pods(job))  # type: ignore[misc]
-            elif not job.suspended and not job.outcome:
-                self._after((0.0, 2.0), lambda job=job: self._control(job))  # type: ignore[misc]
-        self._changed("restored", "job", None)
 
     # -- controllers ------------------------------------------------------------------------------------------------
 
@@ -212,6 +187,7 @@ class Cluster:
         pod = Pod(
             job.namespace, f"{job.name}-{index}-{uid[-5:]}", uid, labels, job.uid, index, job.template["spec"],
             float(annotations.get(RUN_SECONDS, "1")), int(annotations.get(EXIT_CODE, "0")),
+            gates={gate["name"] for gate in job.template["spec"].get("schedulingGates", ())},
         )  # fmt: skip
         self.pods[uid] = pod
         self._changed("changed", "pod", pod)
@@ -260,7 +236,7 @@ class Cluster:
 
     def _schedule(self) -> None:
         for pod in list(self.pods.values()):
-            if not pod.node and not pod.is_ended and not pod.is_terminating:
+            if not pod.node and not pod.gates and not pod.is_ended and not pod.is_terminating:
                 node = next((node for node in self.nodes.values() if self._fits(pod, node)), None)
                 if node is None:
                     if not pod.reason:
@@ -295,11 +271,12 @@ class Cluster:
         pod.phase, pod.reason, pod.started_us = "Running", "", self.now_us()
         labels = pod.labels
         attempt_id = labels.get("switchyard.dev/attempt", "")
+        job_id = "" if pod.job_uid in self.copies else labels.get("switchyard.dev/job", "")
         run = Run(
-            self.name, pod.uid, pod.job_uid, labels.get("switchyard.dev/job", ""), attempt_id, pod.index,
+            self.name, pod.uid, pod.job_uid, job_id, attempt_id, pod.index,
             gpus_of(pod), pod.node, self._scheduler.now_us, is_residue=pod.job_uid in self.may_have_run,
         )  # fmt: skip
-        run.was_committed = self.is_committed(attempt_id)
+        run.was_committed = bool(attempt_id) and self.is_committed(attempt_id)
         self.runs.append(run)
         self.running[pod.uid] = run
         self.tell(f"pod {pod.name} runs")

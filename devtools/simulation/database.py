@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+from psycopg.pq import ExecStatus
 
 HERE = Path(__file__).parent
 WAITED = """
@@ -49,6 +50,7 @@ class Watch:
 
     def __init__(self, url: str) -> None:
         self._session: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True)
+        self._session.pgconn.prepare(b"clock", b"SELECT setval('simulation.clock', $1)")
 
     def rules(self) -> None:
         """Completes a migrated database that contains the rows of every world's beginning."""
@@ -58,6 +60,14 @@ class Watch:
     def restore(self) -> None:
         """Puts the world back to its beginning."""
         self._session.execute("SELECT simulation.restore()")
+
+    def back_up(self) -> None:
+        """Keeps what is committed now."""
+        self._session.execute("SELECT simulation.back_up()")
+
+    def put_back(self) -> None:
+        """Puts the tables and sequences back to what was kept last. No other session may be in a transaction."""
+        self._session.execute("SELECT simulation.put_back()")
 
     def is_waiting(self, pid: int) -> bool:
         """Whether the session waits for a lock, and has found no deadlock."""
@@ -82,7 +92,8 @@ class Watch:
 
     def set_clock(self, microseconds: int) -> None:
         """Sets the database's clock."""
-        self._session.execute("SELECT setval('simulation.clock', %s)", [microseconds])
+        done = self._session.pgconn.exec_prepared(b"clock", [str(microseconds).encode()])
+        assert done.status == ExecStatus.TUPLES_OK, done.error_message
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """What is committed."""

@@ -1,7 +1,8 @@
 -- The simulated database's clock. The functions below precede PostgreSQL's own in the search path, so every statement,
--- default and trigger of the gateway reads this clock. A sequence is visible to all sessions outside transactions.
+-- default and trigger of the gateway reads this clock. A sequence is visible to all sessions outside transactions. Without a
+-- log, setting it writes nothing to disk and gives the transaction no number.
 CREATE SCHEMA simulation;
-CREATE SEQUENCE simulation.clock;
+CREATE UNLOGGED SEQUENCE simulation.clock;
 
 CREATE FUNCTION simulation.clock_us() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT pg_catalog.pg_sequence_last_value('simulation.clock'::regclass) $$;

@@ -7,6 +7,9 @@ CREATE TRIGGER simulation_notes AFTER INSERT OR UPDATE OF state ON quotas_hold
     FOR EACH ROW EXECUTE FUNCTION simulation.note_state('hold', 'holder_id');
 
 CREATE SCHEMA kept;
+-- What a backup of the gateway's database contains.
+CREATE SCHEMA backup;
+CREATE TABLE simulation.backup_sequences (name text NOT NULL, value bigint NOT NULL, is_called boolean NOT NULL);
 
 -- Keeps the rows of all tables as the beginning of every world.
 CREATE FUNCTION simulation.keep() RETURNS void LANGUAGE plpgsql AS $$
@@ -17,7 +20,44 @@ BEGIN
     LOOP
         EXECUTE format('ALTER TABLE public.%I SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)', name);
         EXECUTE format('CREATE TABLE kept.%I AS TABLE public.%I', name, name);
+        EXECUTE format('CREATE TABLE backup.%I AS TABLE public.%I WITH NO DATA', name, name);
     END LOOP;
+END $$;
+
+-- What is committed now, with the numbers that sequences give next.
+CREATE FUNCTION simulation.back_up() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    name text;
+    value bigint;
+    is_called boolean;
+BEGIN
+    DELETE FROM simulation.backup_sequences;
+    FOR name IN SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'S' ORDER BY relname
+    LOOP
+        EXECUTE format('SELECT one.last_value, one.is_called FROM public.%I AS one', name) INTO value, is_called;
+        INSERT INTO simulation.backup_sequences VALUES (name, value, is_called);
+    END LOOP;
+    FOR name IN SELECT relname FROM pg_class WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r' ORDER BY relname
+    LOOP
+        EXECUTE format('TRUNCATE backup.%I', name);
+        EXECUTE format('INSERT INTO backup.%I SELECT * FROM public.%I AS one ORDER BY one.*::text', name, name);
+    END LOOP;
+END $$;
+
+-- Puts the rows and sequences of the backup in place of the present ones.
+CREATE FUNCTION simulation.put_back() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    name text;
+BEGIN
+    SET LOCAL session_replication_role = replica;
+    EXECUTE (SELECT 'TRUNCATE ' || string_agg(format('public.%I', relname), ', ' ORDER BY relname) || ' CASCADE'
+               FROM pg_class WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r');
+    FOR name IN SELECT relname FROM pg_class WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r' ORDER BY relname
+    LOOP
+        EXECUTE format('INSERT INTO public.%I OVERRIDING SYSTEM VALUE SELECT * FROM backup.%I', name, name);
+    END LOOP;
+    PERFORM setval(format('public.%I', one.name)::regclass, one.value, one.is_called)
+       FROM simulation.backup_sequences AS one;
 END $$;
 
 -- Fresh files for each table in use, so that rows lie in the same order in each run of a seed.

@@ -19,9 +19,10 @@ from clusters.drivers.port import RulesSeen
 from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import ROLE, Right
 
-from .cluster import Cluster, Kind
+from .cluster import Kind
 from .faults import CALLS, Faults
-from .objects import is_ours, seen
+from .frail_cluster import FrailCluster
+from .objects import Key, is_ours, seen
 from .scheduler import MICROSECONDS, Scheduler
 
 Result = TypeVar("Result")
@@ -30,6 +31,8 @@ ALIVE_SECONDS = 15.0
 SILENT_SECONDS = 40.0
 REFUSING = frozenset({"unreachable", "throttled", "unavailable", "forbidden", "refused"})
 WRITES = frozenset({"create_job", "release_job", "delete_job"})
+LISTED = 0.5
+"""The share of objects in a list that lacks some."""
 OUT_OF_DATE = 4
 """How many of the last events a watch may repeat."""
 
@@ -37,13 +40,16 @@ OUT_OF_DATE = 4
 class Link:
     """The network between the gateway and one cluster, and who answers at its address."""
 
-    def __init__(self, cluster: Cluster, faults: Faults, scheduler: Scheduler) -> None:
+    def __init__(self, cluster: FrailCluster, faults: Faults, scheduler: Scheduler) -> None:
         self.cluster = cluster
         self.faults = faults
         self.scheduler = scheduler
         self.is_cut = False
         self.are_watches_dead = False
         self.is_revoked = False
+        self.is_destroyed = False
+        self.on_write: Callable[[str, str], None] = lambda _what, _uid: None
+        """Called with each request that changes a Job, when it is sent: what it does, and the uid."""
 
     def happens(self, kind: str) -> bool:
         """Whether the fault happens now, and says so."""
@@ -58,12 +64,14 @@ class SimulatedClusterDriver:
         self._install_id = install_id
 
     @property
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> FrailCluster:
         return self._link.cluster
 
-    async def _call(self, what: str, apply: Callable[[], Result]) -> Result:
+    async def _call(self, what: str, apply: Callable[[], Result], uid: str = "") -> Result:
         """Sends a request. The scheduler runs others while it travels, and while its answer does."""
         link, faults = self._link, self._link.faults
+        if what in WRITES:
+            link.on_write(what, uid)
         await asyncio.sleep(faults.between(0.001, 0.05))
         await self._reach()
         fault = faults.first(CALLS)
@@ -89,9 +97,19 @@ class SimulatedClusterDriver:
         await self._reach()
         return answer
 
+    async def _write(self, what: str, key: Key, uid: str, apply: Callable[[], Result]) -> Result:
+        """Sends a request that changes a Job. A stranger may have taken its name when it arrives."""
+
+        def arrive() -> Result:
+            if self._link.happens("name_taken"):
+                self._cluster.take_name(*key)
+            return apply()
+
+        return await self._call(what, arrive, uid)
+
     async def _reach(self) -> None:
         """Nothing gets through while the cluster is cut off."""
-        if self._link.is_cut:
+        if self._link.is_cut or self._link.is_destroyed:
             await self._time_out()
         if self._link.is_revoked:
             raise AuthFailed("the credential is not accepted", status=401)
@@ -152,7 +170,8 @@ class SimulatedClusterDriver:
 
     async def api_groups(self) -> frozenset[str]:
         """What it serves."""
-        return frozenset({"batch", "networking.k8s.io"})
+        kueue = {"kueue.x-k8s.io"} if self._cluster.has_kueue else set()
+        return frozenset({"batch", "networking.k8s.io", *kueue})
 
     async def rehearse(self, rehearsal: Rehearsal) -> Answered:
         """It would do anything."""
@@ -184,19 +203,26 @@ class SimulatedClusterDriver:
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""
-        return await self._call("create_job", lambda: self._cluster.create_job(manifest))
+        key = str(manifest["metadata"]["namespace"]), str(manifest["metadata"]["name"])
+        uid = await self._write("create_job", key, "", lambda: self._cluster.create_job(manifest))
+        return self._cluster.lie_about(uid) if self._link.happens("uid_lies") else uid
 
     async def get_job(self, namespace: str, name: str) -> JobSeen:
         """The Job as it is now."""
-        return await self._call("get_job", lambda: seen(self._cluster.job(namespace, name)))  # type: ignore[arg-type, return-value]
+        return await self._call("get_job", lambda: seen(self._cluster.show_job(namespace, name)))  # type: ignore[arg-type, return-value]
 
     async def release_job(self, namespace: str, name: str, uid: str, template_patch: Mapping[str, Any]) -> None:
         """Unsuspends the Job with this uid."""
-        await self._call("release_job", lambda: self._cluster.release_job(namespace, name, uid, template_patch))
+        await self._write(
+            "release_job",
+            (namespace, name),
+            uid,
+            lambda: self._cluster.release_job(namespace, name, uid, template_patch),
+        )
 
     async def delete_job(self, namespace: str, name: str, uid: str) -> None:
         """Deletes the Job with this uid."""
-        await self._call("delete_job", lambda: self._cluster.delete_job(namespace, name, uid))
+        await self._write("delete_job", (namespace, name), uid, lambda: self._cluster.delete_job(namespace, name, uid))
 
     async def list_jobs(self) -> Sequence[JobSeen]:
         """All Jobs that carry our install label."""
@@ -214,7 +240,9 @@ class SimulatedClusterDriver:
     async def open_gate(
         self, namespace: str, pod: str, uid: str, gate: str, wishes: Sequence[Mapping[str, Any]] = ()
     ) -> None:
-        """No pod has a gate: all nodes are in one domain."""
+        """Removes the gate. Preferences have no effect."""
+        del wishes
+        await self._call("open_gate", lambda: self._cluster.open_gate(namespace, pod, uid, gate))
 
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:  # noqa: ARG002
         """Programs write nothing."""
@@ -251,6 +279,8 @@ class SimulatedClusterDriver:
         found = self._cluster.all(kind)
         if kind == "job":
             found = [job for job in found if is_ours(job, self._install_id)]
+            if self._link.happens("list_lacks"):
+                found = [job for job in found if self._link.faults.between(0, 1) < LISTED]
         return [seen(thing) for thing in found]
 
     async def _watch_nothing(self) -> AsyncIterator[WatchEvent]:
@@ -346,7 +376,8 @@ class _Watching:
 
     async def _check(self) -> None:
         """Nothing comes from a cluster that is cut off, or is another one now."""
-        if self._link.is_cut or self._link.are_watches_dead or self._link.cluster is not self._cluster:
+        link = self._link
+        if link.is_cut or link.is_destroyed or link.are_watches_dead or link.cluster is not self._cluster:
             await self._fail()
 
     async def _fail(self) -> None:

@@ -51,6 +51,29 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "cordoned": (0.5, 1.0),
     "price_changed": (0.5, 2.0),
     "credential_revoked": (0.5, 1.0),
+    "database_restored": (0.3, 0.7),
+    "stranger_plants": (1.0, 3.0),
+    "stranger_copies": (0.5, 1.0),
+    "kueue_reclaims": (0.5, 2.0),
+    "flavor_renamed": (0.3, 0.7),
+    "tenant_moved": (0.5, 2.0),
+    "limits_changed": (0.5, 2.0),
+    "policy_changed": (0.5, 2.0),
+    "reserved": (0.5, 1.5),
+    "egress_changed": (0.5, 1.5),
+    "proved": (0.5, 1.5),
+    "cluster_removed": (0.2, 0.4),
+    "cluster_destroyed": (0.2, 0.4),
+    "list_lacks": (0.05, 0.3),
+    "name_taken": (0.05, 0.3),
+    "uid_lies": (0.05, 0.3),
+    # policy hooks, per job
+    "hook_changes": (0.3, 1.0),
+    "hook_refuses": (0.1, 0.3),
+    "hook_fails": (0.1, 0.5),
+    # events
+    "orphans_planted": (0.3, 0.6),
+    "emptied": (0.2, 0.5),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -60,7 +83,10 @@ CALLS = (
 EVENTS = (
     "freeze", "cut_off", "watches_dead", "node_dies", "eviction", "stranger_deletes", "stranger_edits", "restored", "rebuilt",
     "clock_jumps", "limit_cut", "drained", "cordoned",
-    "price_changed", "credential_revoked",
+    "price_changed", "credential_revoked", "database_restored",
+    "stranger_plants", "stranger_copies", "kueue_reclaims", "flavor_renamed", "tenant_moved", "limits_changed", "policy_changed",
+    "reserved", "egress_changed", "proved", "cluster_removed", "cluster_destroyed",
+    "orphans_planted", "emptied",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""
@@ -69,14 +95,25 @@ CALM = 0.05
 
 
 class Faults:
-    """The faults of one run. When the world heals, there are no more."""
+    """The faults of one run: drawn by the seed, or `chosen`. When the world heals, there are no more."""
 
-    def __init__(self, seed: int, without: Sequence[str] = (), spared: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        seed: int,
+        without: Sequence[str] = (),
+        spared: Collection[int] = (),
+        only: Sequence[str] = (),
+        chosen: Mapping[str, float] | None = None,
+    ) -> None:
         self._chance = random.Random(f"{seed}/faults")
         swarm = random.Random(f"{seed}/swarm")
         calm = swarm.random() < CALM
         drawn = {kind: (swarm.random() < PROBABLE, swarm.choice(rates)) for kind, rates in RATES.items()}
         self.rates = {kind: rate for kind, (is_on, rate) in drawn.items() if is_on and not calm and kind not in without}
+        if chosen is not None:
+            self.rates = {kind: rate for kind, rate in chosen.items() if kind not in without}
+        elif only:
+            self.rates = {kind: max(RATES[kind]) for kind in only if kind not in without}
         self._spared = frozenset(spared)
         self.count = 0
         self.is_healed = False

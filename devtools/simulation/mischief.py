@@ -2,25 +2,29 @@
 
 from decimal import Decimal
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import clusters.operations
 from billing.operations.prices import NewPrice, create_price
 from clusters.engine.inventory import INSTALL_LABEL
-from clusters.models import Cluster as ClusterRow
 from clusters.models import Flavor
 from federation.engine.names import LABEL_ATTEMPT
 from quotas.operations import put_limit
 from tenancy.queries import SYSTEM
 
+from . import administration, strangers
+from .administration import cluster_id, path_of
 from .cluster import Cluster
+from .frail_cluster import FrailCluster
 from .objects import Job, Pod
 from .scheduler import MICROSECONDS
-from .stage import CLUSTERS, GPU_LIMIT, TEAMS, nodes_of
+from .stage import CLUSTERS, TEAMS, nodes_of
 
 if TYPE_CHECKING:
     from .world import World
 
+QUEUED = "SELECT FROM federation_job WHERE state = 'queued' LIMIT 1"
+LONGEST_WAIT = 40
+"""Seconds until a backup no longer waits for a queued job."""
 EVICTIONS = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager")
 
 
@@ -35,9 +39,13 @@ class Mischief:
         """Does it, unless the world has healed meanwhile."""
         if self._faults.is_healed or not self._faults.befalls(event):
             return
-        getattr(self, f"_{event}")()
+        elsewhere = {**administration.EVENTS, **strangers.EVENTS}
+        if event in elsewhere:
+            elsewhere[event](self._world)
+        else:
+            getattr(self, f"_{event}")()
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> FrailCluster:
         return self._world.clusters[CLUSTERS[self._faults.choose(CLUSTERS)]]
 
     def _pod(self, cluster: Cluster) -> Pod | None:
@@ -45,7 +53,9 @@ class Mischief:
         return pods[self._faults.choose(pods)] if pods else None
 
     def _job(self, cluster: Cluster) -> Job | None:
-        jobs = [job for job in cluster.jobs.values() if INSTALL_LABEL in job.labels]
+        jobs = [
+            job for job in cluster.jobs.values() if INSTALL_LABEL in job.labels and job.key not in cluster.strangers
+        ]
         return jobs[self._faults.choose(jobs)] if jobs else None
 
     def _freeze(self) -> None:
@@ -119,13 +129,35 @@ class Mischief:
         self._world.tell(cluster.name, "is backed up")
         self._world.scheduler.after(seconds, restore)
 
+    def _database_restored(self) -> None:
+        """The gateway's own database is backed up, now or as soon as a job is queued, and put back to that a while later:
+        what was queued then may run already.
+        """
+        past, seconds = self._world.lost_commits, self._faults.between(1, 60)
+        waits = self._faults.choose((False, True))
+
+        def restore() -> None:
+            if not self._faults.is_healed:
+                past.restore()
+
+        def back_up(left: int) -> None:
+            if past.is_kept or past.is_closed or self._faults.is_healed:
+                return
+            if left and not self._world.watch.rows(QUEUED):
+                self._world.scheduler.after(1, lambda: back_up(left - 1))
+                return
+            past.back_up()
+            self._world.scheduler.after(seconds, restore)
+
+        back_up(waits * LONGEST_WAIT)
+
     def _rebuilt(self) -> None:
         """Another cluster answers at the address for a while; then the first one is back."""
         name = CLUSTERS[self._faults.choose(CLUSTERS)]
         world, first = self._world, self._world.links[name].cluster
         if first is not world.clusters[name]:
             return
-        other = Cluster(name, f"{first.identity[:-1]}f", nodes_of(name), world.scheduler, world.chance)
+        other = FrailCluster(name, f"{first.identity[:-1]}f", nodes_of(name), world.scheduler, world.chance)
         other.tell = lambda what: world.tell(f"{name} (other)", what)
         other.is_committed = first.is_committed
         world.removed.append(other)
@@ -164,41 +196,26 @@ class Mischief:
 
     def _price_changed(self) -> None:
         name, price = CLUSTERS[self._faults.choose(CLUSTERS)], Decimal(round(self._faults.between(1, 5)))
-        self._world.wishes.append((f"prices {name} at {price}", lambda: _price(name, price)))
+        self._world.wish(f"prices {name} at {price}", lambda: _price(name, price), "price.create")
 
     def _limit_cut(self) -> None:
-        path = ("acme", TEAMS[0])[self._faults.choose(TEAMS)]
+        team = ("", administration.TEAM_NAMES[0])[self._faults.choose(TEAMS)]
         nominal = round(self._faults.between(0, 6)) * 1000
-        self._world.wishes.append((f"cuts the limit of {path} to {nominal}", lambda: _put(path, nominal)))
+        self._world.wish(f"cuts the limit of {team or 'acme'} to {nominal}", lambda: _put(team, nominal), "quota.put")
 
     def _drained(self) -> None:
         name = CLUSTERS[self._faults.choose(CLUSTERS)]
-        self._world.wishes.append((f"drains {name}", lambda: clusters.operations.drain_cluster(SYSTEM, _id(name))))
+        self._world.wish(f"drains {name}", lambda: clusters.operations.drain_cluster(SYSTEM, cluster_id(name)))
 
     def _cordoned(self) -> None:
         name = CLUSTERS[self._faults.choose(CLUSTERS)]
-        self._world.wishes.append((f"cordons {name}", lambda: clusters.operations.cordon_cluster(SYSTEM, _id(name))))
+        self._world.wish(f"cordons {name}", lambda: clusters.operations.cordon_cluster(SYSTEM, cluster_id(name)))
 
 
-def open_cluster(name: str) -> None:
-    """Lets the cluster take work again."""
-    clusters.operations.uncordon_cluster(SYSTEM, _id(name))
-
-
-def restore_limits() -> None:
-    """The limits of the beginning."""
-    _put("acme", GPU_LIMIT * 1000)
-    _put(TEAMS[0], GPU_LIMIT * 1000 // 2)
-
-
-def _put(path: str, nominal: int) -> None:
-    put_limit(SYSTEM, path, "gpu", nominal=nominal)
+def _put(team: str, nominal: int) -> None:
+    put_limit(SYSTEM, path_of(team) if team else "acme", "gpu", nominal=nominal)
 
 
 def _price(name: str, price: Decimal) -> None:
-    for flavor in Flavor.objects.filter(cluster=_id(name)):
+    for flavor in Flavor.objects.filter(cluster=cluster_id(name)):
         create_price(SYSTEM, NewPrice(name, flavor.name, price))
-
-
-def _id(name: str) -> UUID:
-    return ClusterRow.objects.get(name=name).id

@@ -25,10 +25,14 @@ class Node:
     gpus: int
     cpu: int = 96
     is_ready: bool = True
+    product: str = "NVIDIA-H100-80GB-HBM3"
+    rack: str = ""
 
     def seen(self) -> NodeSeen:
         """The port's view."""
-        labels = {"kubernetes.io/hostname": self.name, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+        labels = {"kubernetes.io/hostname": self.name, "nvidia.com/gpu.product": self.product}
+        if self.rack:
+            labels["topology.kubernetes.io/rack"] = self.rack
         amounts = {"cpu": str(self.cpu), "memory": "1024Gi", "pods": "110", GPU: str(self.gpus)}
         return NodeSeen(self.name, self.uid, labels, [], amounts, is_ready=self.is_ready, is_schedulable=True)
 
@@ -82,6 +86,8 @@ class Pod:
     code: int | None = None
     is_terminating: bool = False
     disruption: str = ""
+    gates: set[str] = field(default_factory=set)
+    """Its scheduling gates: with one, it gets no node."""
 
     @property
     def is_ended(self) -> bool:
@@ -115,6 +121,8 @@ class Run:
     """When its API server says that it ended: later, if the node died."""
     code: int | None = None
     is_residue: bool = False
+    is_disrupted: bool = False
+    """Whether an eviction or the death of its node ended it."""
     was_committed: bool = True
     """Whether the gateway's database had committed to the attempt when the pod started."""
 
@@ -128,6 +136,7 @@ def seen(thing: Node | Pod | Job) -> NodeSeen | PodSeen | JobSeen:
             thing.namespace, thing.name, thing.uid, dict(thing.labels), thing.node, thing.phase, thing.reason,
             dict(thing.requests), instant(thing.started_us), instant(thing.finished_us), thing.code,
             is_terminating=thing.is_terminating, owner=thing.job_uid, index=thing.index, disruption=thing.disruption,
+            gates=tuple(sorted(thing.gates)),
         )  # fmt: skip
     return JobSeen(
         thing.namespace, thing.name, thing.uid, dict(thing.labels), suspended=thing.suspended, outcome=thing.outcome,

@@ -1,5 +1,6 @@
 """Runs one seed and judges it."""
 
+import gc
 import logging
 import time
 from collections import Counter
@@ -13,13 +14,26 @@ import billing.queries
 from federation.queries.proof import disagreements
 from foundation import host as hosts
 
+from . import change_judges as change_judges  # adds judges
 from .actors import Stalled
 from .database import Watch
 from .judges import judge, standing
+from .judges_of_ends import broken_for_good
 from .processes import Slots, StageHost
 from .size import Size
 from .stage import BEGAN_US, set_up
+from .swarm import ANY, Swarm
 from .world import World
+
+CHANGES = """
+SELECT (extract(epoch FROM change.at) * 1000000)::bigint,
+       coalesce(job.name || ' attempt ' || attempt.number, placed.name), change.what, change.before, change.after
+  FROM simulation.changes AS change
+  LEFT JOIN federation_attempt AS attempt ON attempt.id::text = change.id AND change.what = 'attempt'
+  LEFT JOIN federation_job AS job ON job.id = attempt.job_id
+  LEFT JOIN federation_job AS placed ON placed.id::text = change.id AND change.what = 'job'
+ WHERE change.what IN ('attempt', 'job') AND change.before IS DISTINCT FROM change.after ORDER BY change.number
+"""
 
 
 @dataclass(slots=True)
@@ -61,6 +75,7 @@ class Runner:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         self._slots = Slots()
+        self.swarm: Swarm = ANY
 
     def set_up(self) -> None:
         """Migrates the database and writes the beginning of every world."""
@@ -71,11 +86,15 @@ class Runner:
         set_up()
         connection.close()
         self.watch.rules()
+        # Python looks for garbage between runs only, and not among what is here now: neither order nor time follow from it.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
 
     def run(self, seed: int, size: Size | None = None, *, history: Path | None = None) -> Result:
         """Runs the seed; with a folder, writes its history there."""
         began = time.monotonic()
-        world = World(seed, self.watch, self._slots, size or Size())
+        world = World(seed, self.watch, self._slots, size or Size(), self.swarm)
         result = Result(seed, size or Size())
         try:
             world.run()
@@ -83,20 +102,23 @@ class Runner:
             result.breaks.append(f"simulation: {stall}")
         else:
             world.proof = self._prove()
-            result.breaks += judge(world)
+            result.breaks += broken_for_good(world) if world.is_broken else judge(world)
             if result.breaks:
                 result.breaks += standing(world)
         result.breaks += world.machine.unexpected
         if history is not None:
             self._write(world, history)
         result.digest = world.scheduler.digest()
+        world.history.add_changes(self.watch.rows(CHANGES))
         result.timeline = world.history.lines()
         result.steps, result.lock_waits = world.scheduler.steps, world.scheduler.lock_waits
         result.simulated_seconds = (world.scheduler.now_us - BEGAN_US) / 1e6
         result.faults, result.fault_count = world.faults.happened, world.faults.count
         result.dispatch_digest = world.dispatch.hexdigest()
-        result.jobs = tuple(int(one.key.rpartition("-")[2]) for one in world.submissions)
+        result.jobs = tuple(dict.fromkeys(one.number for one in world.submissions))
         result.seconds = time.monotonic() - began
+        del world
+        gc.collect()
         return result
 
     def _write(self, world: World, folder: Path) -> None:

@@ -12,11 +12,14 @@ import threading
 import time
 from collections.abc import Callable
 from hashlib import blake2b
+from queue import SimpleQueue
 
 from .actors import Actor, Died, Policy, Process, Stalled, State, Watch
 
 MICROSECONDS = 1_000_000
 STUCK_SECONDS = 10.0
+LOOK_SECONDS = 0.001
+"""How often it looks whether a session that goes on waits again."""
 
 
 class Scheduler:
@@ -38,7 +41,6 @@ class Scheduler:
         self.is_finished = False
         self.trace: list[str] | None = None
         """Everything that was noted, if it is to be kept."""
-        self.is_over = threading.Event()
         self.tell: Callable[[str, str], None] = lambda _who, _what: None
         self._chance = random.Random(f"{seed}/scheduler")
         self._watch = watch
@@ -46,9 +48,11 @@ class Scheduler:
         self._clock_us = -1
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._mutex = threading.Lock()
+        self._to_main: SimpleQueue[Actor | None] = SimpleQueue()
+        """For the main thread: an actor that waits for a lock of the database, or None at the end of the run."""
         self._blocked: list[Actor] = []
-        self._current: Actor | None = None
+        self._may_be_granted = False
+        """Whether a session may have released a lock since the blocked ones were last checked."""
         self._digest = blake2b(digest_size=16)
 
     # -- what actors call -------------------------------------------------------------------------------------------
@@ -85,7 +89,6 @@ class Scheduler:
         if self._policy.is_pct and self._chance.randrange(self._policy.change_one_in) == 0:
             actor.priority = self._chance.random() - 1
         self._switch(actor)
-        self._sync_clock()
 
     def sleep(self, seconds: float | None) -> None:
         """Hands over until this much time has passed, or until `wake`."""
@@ -124,17 +127,43 @@ class Scheduler:
         actor.statement_at = time.monotonic()
         actor.in_statement = True
 
-    def end_statement(self) -> None:
-        """The caller is back; if others went on meanwhile, it waits for its turn."""
+    def bide(self) -> None:
+        """Called again and again while the database does not answer the calling thread. If it waits for a lock, others run."""
+        actor: Actor | None = getattr(self.local, "actor", None)
+        if actor is None or not actor.in_statement or actor.state is State.BLOCKED:
+            return
+        assert actor.backend is not None
+        if self._watch.is_waiting(actor.backend.pid):
+            actor.state = State.BLOCKED
+            self._to_main.put(actor)
+        elif time.monotonic() - actor.statement_at > STUCK_SECONDS:
+            self._end(Stalled(f"{actor.name} is stuck in the database"))
+
+    def end_statement(self, *, may_release: bool) -> None:
+        """The caller is back; if others went on meanwhile, it waits for its turn. `may_release`: whether the statement may
+        have released locks.
+        """
         actor = self.current
-        with self._mutex:
-            actor.in_statement = False
-            if actor.state is not State.BLOCKED:
-                return
+        actor.in_statement = False
+        if actor.state is State.BLOCKED:
+            actor.may_release = may_release
             actor.state = State.READY
-        actor.baton.acquire()
-        if actor.is_dead:
-            raise Died
+            actor.back.release()
+            actor.baton.acquire()
+            if actor.is_dead:
+                raise Died
+        elif may_release:
+            self.note_release()
+
+    def note_release(self) -> None:
+        """Locks of the database may have been released: those that wait may have been granted theirs."""
+        self._may_be_granted = True
+
+    def sync_clock(self, put: Callable[[int], object] | None = None) -> None:
+        """Before a statement: sets the database's clock, by `put` if it is given, unless it has this time already."""
+        if self._clock_us != self.now_us:
+            self._clock_us = self.now_us
+            (put or self._watch.set_clock)(self.now_us)
 
     # -- actors -----------------------------------------------------------------------------------------------------
 
@@ -178,16 +207,8 @@ class Scheduler:
         """Runs the actors until `until` returns true (asked between steps) or something fails."""
         self._until = until
         self._pass_on(self._choose())
-        last: tuple[Actor | None, float] = (None, 0.0)
-        while not self.is_over.wait(0.001):
-            actor = self._current
-            if actor is None or not actor.in_statement:
-                continue
-            seen = (actor, actor.statement_at)
-            if seen != last:
-                last = seen
-                continue
-            self._leave_in_database(actor, actor.statement_at)
+        while (actor := self._to_main.get()) is not None:
+            self._leave_in_database(actor)
         if self.ended is not None:
             raise self.ended
 
@@ -204,19 +225,10 @@ class Scheduler:
             if actor in self.actors:
                 self.actors.remove(actor)
 
-    def _leave_in_database(self, actor: Actor, since: float) -> None:
-        """If the running actor waits for a lock, lets others run."""
+    def _leave_in_database(self, actor: Actor) -> None:
+        """Lets others run while the actor waits for a lock."""
         assert actor.backend is not None
-        pid = actor.backend.pid
-        if not self._watch.is_waiting(pid):
-            if time.monotonic() - since > STUCK_SECONDS:
-                self._end(Stalled(f"{actor.name} is stuck in the database"))
-            return
-        with self._mutex:
-            if not actor.in_statement or actor.statement_at != since:
-                return
-            actor.state = State.BLOCKED
-        self._watch.pause(pid)
+        self._watch.pause(actor.backend.pid)
         self._blocked.append(actor)
         self.lock_waits += 1
         self.note(f"{actor.name} waits\n")
@@ -225,6 +237,8 @@ class Scheduler:
 
     def _settle(self) -> None:
         """Lets those go on that were granted their locks, one after the other, in the order in which they began to wait."""
+        self._may_be_granted = False
+        self.sync_clock()
         for actor in list(self._blocked):
             assert actor.backend is not None
             pid = actor.backend.pid
@@ -233,6 +247,7 @@ class Scheduler:
             self._watch.resume(pid)
             if self._returns(actor, pid):
                 self._blocked.remove(actor)
+                self._may_be_granted |= actor.may_release
                 self.note(f"{actor.name} goes on\n")
             else:
                 self._watch.pause(pid)
@@ -240,12 +255,11 @@ class Scheduler:
     def _returns(self, actor: Actor, pid: int) -> bool:
         """Whether its statement ends; False if it waits for another lock."""
         deadline = time.monotonic() + STUCK_SECONDS
-        while actor.state is State.BLOCKED:
+        while not actor.back.acquire(timeout=LOOK_SECONDS):
             if time.monotonic() > deadline:
                 self._end(Stalled(f"{actor.name} neither waits nor returns"))
                 return True
-            time.sleep(0.0002)
-            if actor.state is State.BLOCKED and self._watch.is_waiting(pid):
+            if self._watch.is_waiting(pid):
                 return False
         return True
 
@@ -254,9 +268,7 @@ class Scheduler:
         self._blocked.remove(actor)
         self._watch.resume(actor.backend.pid)
         actor.backend.cancel()
-        deadline = time.monotonic() + STUCK_SECONDS
-        while actor.state is State.BLOCKED and time.monotonic() < deadline:
-            time.sleep(0.0002)
+        actor.back.acquire(timeout=STUCK_SECONDS)
 
     # -- choices ----------------------------------------------------------------------------------------------------
 
@@ -269,9 +281,8 @@ class Scheduler:
             raise Died
 
     def _pass_on(self, chosen: Actor | None) -> None:
-        self._current = chosen
         if chosen is None:
-            self.is_over.set()
+            self._to_main.put(None)
             return
         self.switches += 1
         self.on_switch(chosen)
@@ -282,7 +293,7 @@ class Scheduler:
         while True:
             if self.is_finished or self.ended is not None or self._until():
                 return None
-            if self._blocked:
+            if self._blocked and self._may_be_granted:
                 self._settle()
             ready = [actor for actor in self.actors if actor.state is State.READY and not actor.process.is_frozen]
             if ready:
@@ -295,7 +306,6 @@ class Scheduler:
             chosen = max(ready, key=lambda actor: actor.priority)
         else:
             chosen = ready[self._chance.randrange(len(ready))] if len(ready) > 1 else ready[0]
-        self._sync_clock()
         return chosen
 
     def _move_clock(self, to_us: int) -> None:
@@ -305,13 +315,8 @@ class Scheduler:
             act()
         self.now_us = max(self.now_us, to_us)
 
-    def _sync_clock(self) -> None:
-        if self._clock_us != self.now_us:
-            self._clock_us = self.now_us
-            self._watch.set_clock(self.now_us)
-
     def _end(self, error: BaseException) -> BaseException:
         if self.ended is None:
             self.ended = error
-        self.is_over.set()
+        self._to_main.put(None)
         return error

@@ -8,51 +8,77 @@ from .run import Result
 from .size import Size
 
 Try = Callable[[Size], Result]
+UNTIL_SECONDS = (1.0, 5.0, 10.0, 20.0, 40.0, 80.0)
+"""When faults may end, the earliest first."""
 
 
 def shrunk(first: Result, attempt: Try, *, seconds: float) -> Result:
-    """The smallest run found that breaks one of the promises that the first one broke."""
-    wanted = first.broken_promises
-    best, until = first, time.monotonic() + seconds
+    """The smallest run found in this processor time of ours that breaks one of the promises that the first one broke."""
+    search = _Search(first, attempt, time.process_time() + seconds)
+    if not first.size.alone:
+        search.is_smaller(alone=True)
+    search.keep_fewest_jobs()
+    search.leave_kinds_out()
+    search.end_faults_early()
+    search.spare_faults()
+    search.leave_kinds_out()
+    return search.best
 
-    def is_better(size: Size) -> bool:
-        nonlocal best
-        if time.monotonic() > until:
+
+class _Search:
+    def __init__(self, first: Result, attempt: Try, until: float) -> None:
+        self.best = first
+        self._wanted = first.broken_promises
+        self._attempt = attempt
+        self._until = until
+
+    def is_smaller(self, **changes: object) -> bool:
+        """Whether the promise is still broken with these changes of the size; they are kept then."""
+        if time.process_time() > self._until:
             return False
-        result = attempt(size)
-        if not wanted & result.broken_promises:
+        result = self._attempt(replace(self.best.size, **changes))  # type: ignore[arg-type]
+        if not self._wanted & result.broken_promises:
             return False
-        best = result
+        self.best = result
         return True
 
-    if not best.size.alone:
-        is_better(replace(best.size, alone=True))
-    _fewer_jobs(lambda: best, is_better)
-    for kind in sorted(first.faults):
-        if kind in best.faults:
-            is_better(replace(best.size, without=(*best.size.without, kind)))
-    _spare(lambda: best, is_better)
-    return best
-
-
-def _fewer_jobs(best: Callable[[], Result], is_better: Callable[[Size], bool]) -> None:
-    for number in best().jobs:
-        left = tuple(one for one in best().jobs if one != number)
-        if left:
-            is_better(replace(best().size, jobs=left))
-
-
-def _spare(best: Callable[[], Result], is_better: Callable[[Size], bool]) -> None:
-    """Spares the world faults: half of them, then a quarter, then one by one."""
-    part = max(1, best().fault_count // 2)
-    while True:
-        at = 0
-        while at < best().fault_count:
-            numbers: Sequence[int] = [n for n in range(at, at + part) if n not in best().size.spared]
-            if not numbers or not is_better(replace(best().size, spared=(*best().size.spared, *numbers))):
-                at += part
-            elif part == 1:
-                at += 1
-        if part == 1:
+    def keep_fewest_jobs(self) -> None:
+        """One job if one is enough; else without those that are not needed."""
+        jobs = self.best.jobs
+        if len(jobs) < 2 or any(self.is_smaller(jobs=(number,)) for number in jobs):
             return
-        part //= 2
+        for number in jobs:
+            left = tuple(one for one in self.best.jobs if one != number)
+            if left:
+                self.is_smaller(jobs=left)
+
+    def leave_kinds_out(self) -> None:
+        """All kinds of faults; else one after the other."""
+        kinds = sorted(self.best.faults)
+        if not kinds or self.is_smaller(without=(*self.best.size.without, *kinds)):
+            return
+        for kind in kinds:
+            if kind in self.best.faults:
+                self.is_smaller(without=(*self.best.size.without, kind))
+
+    def end_faults_early(self) -> None:
+        """The world heals as early as possible."""
+        for seconds in UNTIL_SECONDS:
+            if self.best.fault_count and self.is_smaller(until=seconds):
+                return
+
+    def spare_faults(self) -> None:
+        """Half of the faults, then a quarter, then one by one."""
+        part = max(1, self.best.fault_count // 2)
+        while self.best.fault_count:
+            at = 0
+            while at < self.best.fault_count:
+                spared = self.best.size.spared
+                numbers: Sequence[int] = [n for n in range(at, at + part) if n not in spared]
+                if not numbers or not self.is_smaller(spared=(*spared, *numbers)):
+                    at += part
+                elif part == 1:
+                    at += 1
+            if part == 1:
+                return
+            part //= 2

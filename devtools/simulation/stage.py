@@ -37,9 +37,12 @@ BELL_POLL_SECONDS = 3.0
 OBSERVER_ROUND_SECONDS = 5.0
 
 
-def nodes_of(cluster: str) -> list[Node]:
-    """The nodes of a cluster."""
-    return [Node(f"{cluster}-{number}", f"{cluster}-uid-{number}", GPUS_PER_NODE) for number in range(NODES)]
+def nodes_of(cluster: str, *, has_racks: bool = False) -> list[Node]:
+    """The nodes of a cluster; each is in its own rack if there are racks."""
+    return [
+        Node(f"{cluster}-{n}", f"{cluster}-uid-{n}", GPUS_PER_NODE, rack=f"{cluster}-rack-{n}" if has_racks else "")
+        for n in range(NODES)
+    ]
 
 
 def identity_of(cluster: str) -> str:
@@ -58,6 +61,9 @@ def set_up() -> None:
     for depth, (kind, name) in enumerate((("organisation", "acme"), ("department", "research"))):
         path = f"{parent.path}/{name}" if parent else name
         parent = Tenant.objects.create(parent=parent, kind=kind, name=name, path=path, depth=depth)
+    Tenant.objects.create(
+        parent=Tenant.objects.get(path="acme"), kind="department", name="lab", path="acme/lab", depth=1
+    )
     for path in TEAMS:
         Tenant.objects.create(parent=parent, kind="team", name=path.rpartition("/")[2], path=path, depth=2)
     organisation = Tenant.objects.get(path="acme")

@@ -34,3 +34,21 @@ def test_no_seed_breaks_a_promise():
 def test_a_guard_that_is_taken_away_is_found():
     figures, printed = simulate("--mutant", "released_before_it_is_committed", "--seeds", "10")
     assert figures == {"mutants": 1, "mutants_caught": 1}, printed
+
+
+def digests(printed):
+    """The digest of each run by its seed."""
+    lines = [line.split() for line in printed.splitlines() if line.startswith("seed ")]
+    return {words[1]: words[-1] for words in lines}
+
+
+def test_processes_side_by_side_run_the_same_as_one_and_finished_seeds_do_not_run_again(tmp_path):
+    some = ("--from", "206", "--seeds", "2")
+    resumed = (*some, "--resume", str(tmp_path / "seeds.jsonl"))
+    _, alone = simulate(*some)
+    beside, printed = simulate(*resumed, "--processes", "2")
+    assert digests(printed) == digests(alone)
+    assert len(digests(alone)) == 2
+    again, printed = simulate(*resumed)
+    assert digests(printed) == {}
+    assert (again["seeds"], again["steps"]) == (beside["seeds"], beside["steps"])

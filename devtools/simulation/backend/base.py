@@ -6,18 +6,24 @@ of a client ends (the transaction, session locks, settings) is ended here.
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, ClassVar
 
 import psycopg
 from django.db import OperationalError
-from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg import generators
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
 
 from devtools.simulation.actors import Died
+from devtools.simulation.patience import Patience
 from devtools.simulation.scheduler import Scheduler
 from foundation.postgres import base
 
 BEGAN = "SELECT set_config('simulation.began_us', %s, true)"
+LONGEST_BEGINNING = 400
+"""More characters of a statement than it takes to name it."""
 CLEAN = "SELECT pg_advisory_unlock_all()"
 
 
@@ -62,6 +68,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._announced = []
         if raw is None or raw.closed:
             return
+        if self.stage is not None:
+            self.stage.scheduler.note_release()
         with contextlib.suppress(psycopg.Error):
             raw.rollback()
             if not raw.autocommit:
@@ -102,19 +110,38 @@ class DatabaseWrapper(base.DatabaseWrapper):
         try:
             return self._executed(execute, sql, params, many, context)
         finally:
-            scheduler.end_statement()
+            scheduler.end_statement(may_release=self._may_have_released(sql))
+
+    def _may_have_released(self, sql: str) -> bool:
+        """Whether the statement may have released locks: it ended a transaction or a part of one, or unlocked something."""
+        if self.connection is None:
+            return True
+        is_in_transaction = self.connection.pgconn.transaction_status in _WITHIN
+        return not is_in_transaction or "unlock" in sql or sql.startswith(("ROLLBACK", "RELEASE"))
 
     def _executed(self, execute: Callable[..., Any], sql: str, params: Any, many: Any, context: Any) -> Any:
         assert self.stage is not None
-        raw = self.connection
-        if not raw.autocommit and raw.info.transaction_status == TransactionStatus.IDLE:
-            raw.execute(BEGAN, [str(self.stage.scheduler.now_us)])
+        raw, scheduler = self.connection, self.stage.scheduler
+        if not raw.autocommit and raw.pgconn.transaction_status == TransactionStatus.IDLE:
+            self._begin(scheduler)
+        scheduler.sync_clock()
         done = execute(sql, params, many, context)
         if "pg_notify" in sql:
             self._announced += [str(topic) for topic in params[0]]
             if raw.autocommit:
                 self._tell_announced()
         return done
+
+    def _begin(self, scheduler: Scheduler) -> None:
+        """Begins the transaction and keeps its time, and sets the clock, in one round trip."""
+        raw = self.connection
+        if raw.pgconn.pipeline_status == PipelineStatus.ON:
+            raw.execute(BEGAN, [str(scheduler.now_us)])
+            return
+        words = [raw._get_tx_start_command().decode(), f"SET LOCAL simulation.began_us = {scheduler.now_us}"]  # noqa: SLF001
+        scheduler.sync_clock(lambda now_us: words.append(f"SELECT setval('simulation.clock', {now_us})"))
+        with raw.lock:
+            raw.wait(_sent(raw.pgconn, "; ".join(words)))
 
     def _commit(self) -> None:
         stage = self.stage
@@ -125,11 +152,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         fault = stage.fault_at_commit()
         if fault == "not_done":
             self._lose(stage.scheduler, "at COMMIT, which is not done")
+        stage.scheduler.sync_clock()
         stage.scheduler.begin_statement()
         try:
             super()._commit()  # type: ignore[misc]
         finally:
-            stage.scheduler.end_statement()
+            stage.scheduler.end_statement(may_release=True)
         if fault == "done":
             self._tell_announced()
             self._lose(stage.scheduler, "at COMMIT, which is done")
@@ -166,8 +194,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if raw is None or raw.closed:
             raw = super().get_new_connection(conn_params)
             raw.autocommit = True
+            raw.wait = partial(Patience(raw.fileno(), self._bide).await_, raw)
         self.pid = raw.info.backend_pid
         return raw
+
+    def _bide(self) -> None:
+        if self.stage is not None:
+            self.stage.scheduler.bide()
 
     def _close(self) -> None:
         if self.stage is not None and not self.stage.scheduler.current.is_dead:
@@ -175,9 +208,18 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self._spare = self.connection
 
 
+def _sent(session: Any, statements: str) -> Generator[Any, Any, None]:
+    """The steps of sending statements in one message."""
+    session.send_query(statements.encode())
+    for result in (yield from generators.execute(session)):
+        if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            raise error_from_result(result)
+
+
+_WITHIN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _SAVEPOINT = re.compile(r"s\d+_x\d+")
 """Its name contains the thread's number, which differs between runs."""
 
 
 def _shortly(sql: str) -> str:
-    return _SAVEPOINT.sub("savepoint", " ".join(str(sql).split())[:70])
+    return _SAVEPOINT.sub("savepoint", " ".join(str(sql)[:LONGEST_BEGINNING].split())[:70])

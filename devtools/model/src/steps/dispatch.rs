@@ -1,4 +1,4 @@
-//! One visit of a worker: `federation.operations.dispatch` and `federation.operations.calls`, step by step.
+//! One visit of a worker: `federation.operations.dispatch`, `visits` and `calls`, step by step.
 //!
 //! Each function is a step between two points where the worker may die or be overtaken. `None`: the step is not
 //! possible now. A request that is lost has not been processed yet: the network may still deliver it (`world`).
@@ -155,7 +155,7 @@ fn write_commit(model: &Protocol, next: &mut State, w: usize, a: usize, uid: u8)
     true
 }
 
-/// `calls._release`
+/// `calls.release`
 pub fn release(model: &Protocol, s: &State, w: usize, call: Call) -> Option<State> {
     let Worker::Release { a, uid, may_have_run } = s.workers[w] else { return None };
     let at = a as usize;

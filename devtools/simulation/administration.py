@@ -1,0 +1,284 @@
+"""What administrators change while jobs run: tenants, limits, policies, reservations, prices, and whole clusters."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+import clusters.operations
+from billing.models import EgressPrice
+from billing.operations.egress import NewEgressPrice, create_egress_price, end_egress_price
+from clusters.models import Cluster
+from federation import operations
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, PlacementPolicy, Reservation
+from foundation import clock
+from foundation.problems import Conflict, NotFound
+from quotas.models import QuotaLimit
+from quotas.operations import delete_limit, put_limit
+from tenancy.models import Tenant
+from tenancy.operations import change_tenant
+from tenancy.queries import SYSTEM
+
+from .operators import NotYet
+from .stage import CLUSTERS, GPU_LIMIT, TEAMS, user
+
+if TYPE_CHECKING:
+    from .world import World
+
+TEAM_NAMES = tuple(path.rpartition("/")[2] for path in TEAMS)
+SCARCE = (("cpu", 3_000), ("memory", 4 * 2**10), ("gpu:H100-80GB", 6_000), ("gpu", 5_000))
+"""Limits that bind some jobs, in base units."""
+NOTE = {"note": "the fire brigade said so"}
+
+
+def move_tenant(world: "World") -> None:
+    """A team joins the other department, or a department gets another name."""
+    name = TEAM_NAMES[world.faults.choose(TEAM_NAMES)]
+    if world.faults.between(0, 1) < 0.6:
+        world.wish(f"moves {name}", lambda: _move(name), "tenant.change")
+    else:
+        world.wish("renames a department", _rename, "tenant.change")
+
+
+def change_limits(world: "World") -> None:
+    """A limit of another resource, perhaps for one cluster, or the removal of one."""
+    resource, nominal = SCARCE[world.faults.choose(SCARCE)]
+    scope = ((), (CLUSTERS[0],), CLUSTERS)[world.faults.choose(range(3))]
+    team = TEAM_NAMES[world.faults.choose(TEAM_NAMES)]
+    if world.faults.between(0, 1) < 0.3:
+        world.wish(f"removes a limit of {team}", lambda: _remove_limit(team), "quota.delete")
+        return
+    world.wish(
+        f"limits {resource} of {team} to {nominal} on {scope or 'all clusters'}",
+        lambda: put_limit(SYSTEM, path_of(team), resource, nominal=nominal, clusters=scope),
+        "quota.put",
+    )
+
+
+def change_policy(world: "World") -> None:
+    """A policy that allows a team one cluster only, or weighs strategies otherwise; or none any more."""
+    team = TEAM_NAMES[world.faults.choose(TEAM_NAMES)]
+    bodies: tuple[dict[str, Any], ...] = (
+        {"clusters": [CLUSTERS[0]]},
+        {"default_strategy": "cheapest", "weights": {"balanced": {"price": "1.5", "free": "0.2"}}},
+        {"regions": ["nowhere"]},
+    )
+    which = world.faults.choose(range(len(bodies) + 1))
+    if which == len(bodies):
+        world.wish(
+            f"removes the policy of {team}", lambda: operations.remove_policy(SYSTEM, _team(team).id), "policy.remove"
+        )
+        return
+    body = bodies[which]
+    world.wish(
+        f"gives {team} the policy {body}", lambda: operations.put_policy(SYSTEM, _team(team).id, body), "policy.put"
+    )
+
+
+def reserve(world: "World") -> None:
+    """Nodes are reserved for some minutes, from now on or later; perhaps shortened or cancelled then."""
+    name, faults = f"evaluation-{world.scheduler.steps}", world.faults
+    begins, lasts = faults.choose((0, 30, 100)) * 40.0, faults.between(200, 600)
+    gpus = faults.choose(range(3)) + 2
+    key = f"reserve-{name}"
+
+    def make() -> None:
+        at = clock.database_now().timestamp()
+        body = {
+            "tenant": path_of(TEAM_NAMES[0]), "name": name, "ends_at": _text(at + begins + lasts),
+            "pod_sets": [{"count": 1, "cpu": "1", "memory": "1Gi", "gpu": {"count": gpus}}],
+        }  # fmt: skip
+        if begins:
+            body["starts_at"] = _text(at + begins)
+        operations.make_reservation(user("ada"), body, show=lambda row: {"id": str(row.id)}, key=key, raw=key.encode())
+
+    world.wish(f"reserves nodes as {name}", make, "reservation.create")
+    how = faults.choose(range(3))
+    if how:
+        act = _shorten if how == 1 else _cancel
+        world.scheduler.after(faults.between(10, 60), lambda: world.wish(f"{act.__name__}s {name}", lambda: act(name)))
+
+
+def change_egress(world: "World") -> None:
+    """A price of moving data, or the end of one."""
+    price = Decimal(round(world.faults.between(1, 9))) / 100
+    wanted = NewEgressPrice("eu-*", "us-*", price, organisation="acme")
+    if world.faults.between(0, 1) < 0.3:
+        world.wish("ends the prices of moving data", _end_egress)
+    else:
+        world.wish(f"prices moved data at {price}", lambda: create_egress_price(SYSTEM, wanted), "egress_price.create")
+
+
+def prove(world: "World") -> None:
+    """The nightly proof, of everything or of what changed."""
+    is_full = world.faults.between(0, 1) < 0.5
+    world.wish("proves the ledger", lambda: operations.prove_books(full=is_full))
+
+
+def remove_cluster(world: "World") -> None:
+    """A cluster is drained, and removed when nothing lives there any more."""
+    name = CLUSTERS[world.faults.choose(CLUSTERS)]
+    if world.lost_cluster:
+        return
+    world.lost_cluster = name
+    world.wish(f"drains {name}", lambda: clusters.operations.drain_cluster(SYSTEM, cluster_id(name)))
+    world.wish(f"removes {name}", lambda: _remove(name), "cluster.remove")
+
+
+def destroy_cluster(world: "World") -> None:
+    """A cluster burns down. When it has been silent for a while, an administrator attests that, and removes it."""
+    name = CLUSTERS[world.faults.choose(CLUSTERS)]
+    if world.lost_cluster or world.links[name].cluster is not world.clusters[name]:
+        return
+    world.lost_cluster = name
+    world.links[name].is_destroyed = True
+    for node in sorted(world.clusters[name].nodes):
+        world.clusters[name].kill_node(node)
+    world.tell(name, "is destroyed")
+    if world.faults.between(0, 1) < 0.5:
+        world.scheduler.after(20, lambda: world.wish(f"attests a run on {name}", lambda: _attest_run(name)))
+    world.scheduler.after(30, lambda: give_up_destroyed(world))
+
+
+def give_up_destroyed(world: "World") -> None:
+    """The destroyed cluster, if there is one, is attested and removed, also if the database has forgotten that."""
+    name = world.lost_cluster
+    if name and world.links[name].is_destroyed:
+        world.wish(f"attests that {name} is destroyed", lambda: _attest(name))
+        world.wish(f"removes {name}", lambda: _remove(name), "cluster.remove")
+
+
+def attest_vanished(world: "World", name: str) -> None:
+    """Operators attest that the runs which a cluster no longer shows are gone."""
+    body = {"what": "vanished", **NOTE}
+    world.wish(
+        f"attests that the missing runs of {name} are gone",
+        lambda: operations.attest_cluster(SYSTEM, cluster_id(name), body),
+        "cluster.attest_vanished",
+    )
+
+
+def heal(world: "World") -> None:
+    """What administrators undo so that every job can end."""
+    world.wish("removes all policies", _remove_policies)
+    world.wish("cancels all reservations", _cancel_all)
+    world.wish("restores the limits", _restore_limits)
+    for name in CLUSTERS:
+        world.wish(f"opens {name}", lambda name=name: clusters.operations.uncordon_cluster(SYSTEM, cluster_id(name)))  # type: ignore[misc]
+
+
+def cluster_id(name: str) -> UUID:
+    """The registered cluster's id; NotFound if it was removed."""
+    return _id_of_first(Cluster.objects.filter(name=name))
+
+
+def path_of(team: str) -> str:
+    """Where the team is now."""
+    return _team(team).path
+
+
+def _id_of_first(rows: QuerySet[Any]) -> UUID:
+    found: UUID | None = rows.order_by("id").values_list("id", flat=True).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def _team(name: str) -> Tenant:
+    return Tenant.objects.get(name=name, kind="team")
+
+
+def _move(name: str) -> None:
+    team = _team(name)
+    other = Tenant.objects.filter(kind="department").exclude(path=team.path.rpartition("/")[0]).order_by("id")[0]
+    change_tenant(SYSTEM, team.id, parent_id=other.id)
+
+
+def _rename() -> None:
+    department = Tenant.objects.filter(kind="department").order_by("id")[0]
+    change_tenant(SYSTEM, department.id, name="science" if department.name == "research" else "research")
+
+
+def _remove_limit(team: str) -> None:
+    delete_limit(SYSTEM, _id_of_first(QuotaLimit.objects.filter(tenant=_team(team), removed_at=None)))
+
+
+def _restore_limits() -> None:
+    """The organisation's limit of the beginning; no others below it."""
+    for limit in QuotaLimit.objects.filter(removed_at=None, tenant__kind="team").order_by("id"):
+        delete_limit(SYSTEM, limit.id)
+    put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)
+
+
+def _remove_policies() -> None:
+    for tenant_id in PlacementPolicy.objects.order_by("tenant_id").values_list("tenant_id", flat=True):
+        operations.remove_policy(SYSTEM, tenant_id)
+
+
+def _reservation(name: str) -> UUID:
+    return _id_of_first(Reservation.objects.filter(name=name))
+
+
+def _shorten(name: str) -> None:
+    ends_at = _text(clock.database_now().timestamp() + 60)
+    operations.shorten_reservation(user("ada"), _reservation(name), {"ends_at": ends_at})
+
+
+def _cancel(name: str) -> None:
+    operations.cancel_reservation(user("ada"), _reservation(name))
+
+
+def _cancel_all() -> None:
+    still = Reservation.objects.filter(until_at__gt=clock.database_now(), cancelled_at=None).order_by("id")
+    for reservation_id in still.values_list("id", flat=True):
+        operations.cancel_reservation(user("ada"), reservation_id)
+
+
+def _end_egress() -> None:
+    for price_id in EgressPrice.objects.filter(valid__endswith=None).order_by("id").values_list("id", flat=True):
+        end_egress_price(SYSTEM, price_id)
+
+
+@contextmanager
+def _later_after_a_conflict() -> Iterator[None]:
+    try:
+        yield
+    except Conflict as conflict:
+        raise NotYet(str(conflict)) from conflict
+
+
+def _remove(name: str) -> None:
+    with _later_after_a_conflict():
+        clusters.operations.remove_cluster(SYSTEM, cluster_id(name))
+
+
+def _attest(name: str) -> None:
+    with _later_after_a_conflict():
+        operations.attest_cluster(SYSTEM, cluster_id(name), {"what": "destroyed", **NOTE})
+
+
+def _attest_run(name: str) -> None:
+    live = Attempt.objects.filter(cluster=cluster_id(name), state__in=LIVE_ATTEMPT_STATES).order_by("id").first()
+    if live is not None:
+        operations.attest_run(SYSTEM, live.id, NOTE)
+
+
+def _text(seconds: float) -> str:
+    return datetime.fromtimestamp(round(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+EVENTS: dict[str, Callable[["World"], None]] = {
+    "tenant_moved": move_tenant,
+    "limits_changed": change_limits,
+    "policy_changed": change_policy,
+    "reserved": reserve,
+    "egress_changed": change_egress,
+    "proved": prove,
+    "cluster_removed": remove_cluster,
+    "cluster_destroyed": destroy_cluster,
+}
+"""By the kind of fault."""

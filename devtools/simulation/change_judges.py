@@ -1,0 +1,113 @@
+"""What must hold while administrators change things: tenants, reservations, whole clusters, the ledger's proof."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from .judges import judging
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+@judging
+def promise_16_no_proof_of_the_running_ledger_finds_anything(world: "World") -> list[str]:
+    """Proofs that ran beside everything else found nothing."""
+    rows = world.watch.rows("SELECT began_at, found FROM federation_bookproof WHERE found > 0 ORDER BY id")
+    return [f"the proof of {began_at} found {count} errors" for began_at, count in rows]
+
+
+@judging
+def promise_22_what_administrators_did_is_in_the_audit_trail(world: "World") -> list[str]:
+    """Each action that was acknowledged has its entry, unless its commit was lost with a restore."""
+    entries = dict(world.watch.rows("SELECT action, count(*) FROM tenancy_auditentry GROUP BY 1"))
+    done = Counter(action for at_us, action in world.fulfilled if not world.lost_commits.overlap(at_us, at_us))
+    return [
+        f"{action} was acknowledged {times} times and has {entries.get(action, 0)} entries"
+        for action, times in sorted(done.items())
+        if entries.get(action, 0) < times
+    ]
+
+
+@judging
+def reserved_nodes_are_given_to_no_other_job(world: "World") -> list[str]:
+    """While a reservation is in force, no job that does not name it is placed on its nodes."""
+    return [
+        f"attempt {attempt} was placed on {node}, which was reserved"
+        for attempt, node in world.watch.rows(PLACED_ON_RESERVED)
+    ]
+
+
+PLACED_ON_RESERVED = """
+SELECT attempt.id, reserved.node
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id
+  JOIN federation_reservednode AS reserved ON reserved.cluster_id = attempt.cluster_id
+  JOIN federation_reservation AS reservation ON reservation.id = reserved.reservation_id
+ WHERE object.assumed_nodes ? reserved.node
+   AND attempt.reserved_at > reservation.created_at
+   AND attempt.reserved_at BETWEEN reserved.starts_at AND reserved.until_at - interval '1 second'
+   AND job.spec -> 'constraints' ->> 'reservation' IS DISTINCT FROM reservation.id::text
+ ORDER BY 1, 2
+"""
+
+
+@judging
+def a_cluster_is_removed_only_when_nothing_lives_there(world: "World") -> list[str]:
+    """No attempt was live on a cluster when it was removed, or came later."""
+    return [
+        f"attempt {attempt} lived on {name} when it was removed" for attempt, name in world.watch.rows(LIVED_ON_REMOVED)
+    ]
+
+
+LIVED_ON_REMOVED = """
+SELECT attempt.id, cluster.name FROM federation_attempt AS attempt
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+ WHERE cluster.removed_at IS NOT NULL
+   AND (attempt.finished_at IS NULL OR attempt.finished_at > cluster.removed_at OR attempt.reserved_at > cluster.removed_at)
+ ORDER BY 1
+"""
+
+
+@judging
+def only_attested_attempts_are_lost(world: "World") -> list[str]:
+    """An attempt ends as lost only on a cluster that an administrator declared destroyed, or to have lost its runs."""
+    attested = world.vanished | {name for name, link in world.links.items() if link.is_destroyed}
+    return [f"attempt {attempt} on {name} is lost" for attempt, name in world.watch.rows(LOST) if name not in attested]
+
+
+@judging
+def promise_18_too_many_unknown_objects_are_left_alone(world: "World") -> list[str]:
+    """Of more unknown objects than it dares to delete, the gateway deletes none; if it sees fewer, it may."""
+    if any(world.faults.happened[kind] for kind in TAKE_ORPHANS_AWAY):
+        return []
+    return [
+        f"{cluster.name} lacks {len(missing)} planted objects"
+        for cluster in world.clusters.values()
+        if (missing := cluster.orphans - {job.uid for job in cluster.jobs.values()})
+    ]
+
+
+TAKE_ORPHANS_AWAY = ("list_lacks", "restored", "emptied", "stranger_deletes", "stranger_edits", "database_restored")
+
+
+LOST = """
+SELECT attempt.id, cluster.name FROM federation_attempt AS attempt
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id WHERE attempt.state = 'lost' ORDER BY 1
+"""
+
+
+@judging
+def a_moved_team_takes_its_limits_along(world: "World") -> list[str]:
+    """Each pending hold counts at the limits on the path on which its tenant is now, and nowhere else."""
+    return [f"the hold {holder} counts at a limit of {path}" for holder, path in world.watch.rows(STRAY_HOLDS)]
+
+
+STRAY_HOLDS = """
+SELECT hold.holder_id, above.path FROM quotas_hold AS hold
+  JOIN quotas_holdmovement AS movement ON movement.hold_id = hold.holder_id
+  JOIN quotas_quotalimit AS quota ON quota.id = movement.limit_id
+  JOIN tenancy_tenant AS above ON above.id = quota.tenant_id
+  JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
+ WHERE hold.state = 'pending' AND tenant.path <> above.path AND NOT starts_with(tenant.path, above.path || '/') ORDER BY 1
+"""

@@ -1,0 +1,206 @@
+"""What clients do: each submits a job until it knows that it exists, and may cancel it and submit it again."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from django.db import Error, close_old_connections
+
+from federation import operations
+from federation.models import Job
+from foundation.problems import Problem
+
+from .cluster import RUN_SECONDS
+from .history import Asked
+from .stage import TEAMS, user
+from .swarm import Swarm
+
+if TYPE_CHECKING:
+    from .world import World
+
+LONG_SECONDS = 900
+CROWDS = 0.1
+"""The share of the worlds with more and smaller jobs, so that one cluster has several at the same time."""
+CROWD = 6
+BULK = 0.25
+"""The share of the jobs that are submitted with others in one request."""
+AGAIN = 0.5
+"""The share of the cancelled jobs that are submitted again under another name."""
+
+
+@dataclass(slots=True)
+class Submission:
+    """A job that a client wants."""
+
+    key: str
+    client: str
+    body: dict[str, Any]
+    cancel_after: float | None
+    is_bulk: bool = False
+    is_wanted_again: bool = False
+    """Whether the client submits the job again when its cancellation was acknowledged."""
+    job_id: str = ""
+    is_refused: bool = False
+    is_cancelled: bool = False
+    """Whether a cancellation was acknowledged."""
+
+    @property
+    def number(self) -> int:
+        """Its number in the plan."""
+        return int(self.key.split("-")[1])
+
+
+def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
+    """The jobs of a world; only those with these numbers if there are any."""
+    chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
+    count = chance.randint(2, 4)
+    is_crowd = random.Random(f"{seed}/crowd").random() < CROWDS and not swarm.rates
+    if is_crowd:
+        count = CROWD
+    found = []
+    for number in range(count):
+        pod = {
+            "name": "main", "count": chance.choice((1, 1, 2)), "image": "registry.example/train:1", "cpu": "1",
+            "memory": "1Gi", "gpu": {"count": chance.choice((1, 2, 4))},
+        }  # fmt: skip
+        pod_sets = [pod] if chance.random() < 1 - swarm.gangs else [pod, pod | {"name": "side", "count": 1}]
+        cancel = chance.uniform(0, swarm.cancelled_within) if chance.random() < swarm.cancels else None
+        usual = (1, 5, 20, 60, LONG_SECONDS if cancel else 200)
+        labels = {
+            RUN_SECONDS: str(chance.choice(swarm.run_seconds or usual)),
+            "sim.switchyard.dev/exit-code": str(chance.choice((0, 0, 0, 3))),
+        }
+        body = {
+            "tenant": chance.choice(TEAMS), "name": f"job-{number}", "pod_sets": pod_sets, "labels": labels,
+            "deadline_seconds": chance.choice((300, 1000)), **_more(more, pod_sets),
+        }  # fmt: skip
+        client = chance.choice(("ada", "ben"))
+        submission = Submission(
+            f"key-{number}", client, body, cancel, more.random() < BULK, cancel is not None and more.random() < AGAIN
+        )
+        if is_crowd:
+            pod |= {"count": 1, "gpu": {"count": 1}}
+        if not wanted or number in wanted:
+            found.append(submission)
+    return found
+
+
+def _more(chance: random.Random, pod_sets: list[Any]) -> dict[str, Any]:
+    """Fields that few jobs have."""
+    found: dict[str, Any] = {}
+    if chance.random() < 0.2:
+        found["retries"] = {"program": chance.choice((1, 2))}
+    if chance.random() < 0.2:
+        found["checkpoint_seconds"] = chance.choice((1, 10))
+    if len(pod_sets) == 1 and chance.random() < 0.15:
+        found["completions"] = pod_sets[0]["count"] + chance.choice((1, 2))
+    return found
+
+
+class Client:
+    """A client of one job. A new web process goes on where the last one died."""
+
+    def __init__(self, world: "World", submission: Submission) -> None:
+        self._world = world
+        self._faults = world.faults
+        self._actor = user(submission.client)
+        self._one = submission
+
+    def want(self) -> None:
+        """Submits until the client knows its job, and cancels it later if it wants to."""
+        while True:
+            self._submit()
+            self._cancel()
+            one = self._one
+            if not (one.is_wanted_again and one.is_cancelled):
+                return
+            one.is_wanted_again = False
+            # Shorter than the first: this one is not cancelled, and must end within half an hour even if it is retried.
+            labels = one.body["labels"] | {RUN_SECONDS: "60"}
+            body = one.body | {"name": f"{one.body['name']}-again", "labels": labels}
+            self._one = replace(
+                one, key=f"{one.key}-again", body=body, cancel_after=None, job_id="", is_cancelled=False
+            )
+            self._world.submissions.append(self._one)
+
+    def _submit(self) -> None:
+        one, sleep = self._one, self._world.scheduler.sleep
+        if not one.job_id and not one.is_refused:
+            sleep(self._faults.between(0, 20))
+        while not one.job_id and not one.is_refused:
+            one.body["tenant"] = self._path(one.body["tenant"])
+            asked = self._ask("submit", one.key)
+            try:
+                job_id = self._submit_many() if one.is_bulk else self._submit_one()
+                self._told(asked, "ok", job_id)
+                one.job_id = job_id
+            except Problem as problem:
+                one.is_refused = problem.status not in (409, 429, 503)
+                self._told(asked, "refused" if one.is_refused else "later", f"{problem.code}: {problem}")
+            except Error as error:
+                self._told(asked, "unknown", type(error).__name__)
+            sleep(self._faults.between(0.1, 3))
+
+    def _path(self, path: str) -> str:
+        """Where the team is now, if it was moved."""
+        rows = self._world.watch.rows("SELECT path FROM tenancy_tenant WHERE name = %s", path.rpartition("/")[2])
+        return str(rows[0][0]) if rows else path
+
+    def _submit_one(self) -> str:
+        one = self._one
+        answer = operations.submit_job(self._actor, one.body, show=_shown, key=one.key, raw=one.key.encode())
+        return str(answer.body["id"])
+
+    def _submit_many(self) -> str:
+        """In one request with itself and a job that cannot be. Raises the problem that its item was answered."""
+        one = self._one
+        spec = {name: value for name, value in one.body.items() if name != "tenant"}
+        item = spec | {"idempotency_key": one.key}
+        problems: list[Problem] = []
+        body = {"tenant": one.body["tenant"], "jobs": [item, spec | {"pod_sets": []}, item]}
+        answer = operations.submit_jobs(self._actor, body, show=_shown, tell=_collect(problems))
+        first, _, again = answer.body["items"]
+        if "job" not in first:
+            raise problems[0]
+        if again.get("job") != first["job"]:
+            self._world.machine.unexpected.append(f"{one.key} twice in one request was answered {first} and {again}")
+        return str(first["job"]["id"])
+
+    def _cancel(self) -> None:
+        one = self._one
+        while one.job_id and one.cancel_after is not None and not one.is_cancelled:
+            self._world.scheduler.sleep(one.cancel_after)
+            asked = self._ask("cancel", one.job_id)
+            try:
+                job = operations.request_cancellation(self._actor, one.job_id)  # type: ignore[arg-type]
+                one.is_cancelled = True
+                self._told(asked, "ok", job.state)
+            except Problem as problem:
+                one.cancel_after = None
+                self._told(asked, "refused", f"{problem.code}: {problem}")
+            except Error as error:
+                self._told(asked, "unknown", type(error).__name__)
+
+    def _ask(self, what: str, subject: str) -> Asked:
+        close_old_connections()  # as before each request
+        asked = Asked(self._one.client, what, subject, self._world.scheduler.now_us)
+        self._world.history.asked.append(asked)
+        self._world.tell(asked.client, f"asks to {what} {subject}")
+        return asked
+
+    def _told(self, asked: Asked, answer: str, told: Any) -> None:
+        asked.to_us, asked.answer, asked.told = self._world.scheduler.now_us, answer, told
+        self._world.tell(asked.client, f"is answered {answer}: {told}")
+
+
+def _shown(job: Job) -> dict[str, Any]:
+    return {"id": str(job.id)}
+
+
+def _collect(problems: list[Problem]) -> Callable[[Problem], dict[str, Any]]:
+    def tell(problem: Problem) -> dict[str, Any]:
+        problems.append(problem)
+        return {"code": problem.code}
+
+    return tell

@@ -1,0 +1,140 @@
+"""A simulated cluster to which something happens: nodes die, pods are evicted, its control plane is put back."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from federation.engine.names import LABEL_ATTEMPT
+
+from .cluster import Cluster
+from .objects import Job, Pod
+
+
+class FrailCluster(Cluster):
+    """What nature, operators of the cluster and other controllers do to it."""
+
+    def take_name(self, namespace: str, name: str) -> None:
+        """A stranger makes a suspended Job of this name, in place of one of ours that has not run."""
+        key, ours = (namespace, name), self.jobs.get((namespace, name))
+        is_theirs = key in self.takers or key in self.strangers
+        if namespace not in self.namespaces or is_theirs or (ours is not None and not ours.suspended):
+            return
+        if ours is not None:
+            self.taken_away.add(ours.labels.get(LABEL_ATTEMPT, ""))
+            del self.jobs[key]
+            self._changed("deleted", "job", ours)
+        template: dict[str, Any] = {"metadata": {}, "spec": {"containers": [{}]}}
+        theirs = Job(
+            *key, self.new_uid(), {}, template, suspended=True, completions=1, parallelism=1, deadline_seconds=None
+        )
+        self.jobs[key] = theirs
+        self.takers[key] = theirs.uid
+        self.names_taken.add(key)
+        self.tell(f"a stranger makes a Job {name}")
+
+    def lie_about(self, uid: str) -> str:
+        """The uid of another Job with labels of ours, if there is one. How their attempts end is the lie's doing."""
+        others = [job for job in self.jobs.values() if job.uid != uid and job.labels.get(LABEL_ATTEMPT)]
+        if not others:
+            return uid
+        told = others[-1]
+        for job in self.jobs.values():
+            if job.uid in (uid, told.uid):
+                self.taken_away.add(job.labels.get(LABEL_ATTEMPT, ""))
+        self.tell(f"answers with the uid of {told.name}")
+        return told.uid
+
+    def _note_disruption(self, pod: Pod) -> None:
+        run = self.running.get(pod.uid)
+        if run is not None:
+            run.is_disrupted = True
+
+    def evict(self, pod: Pod, reason: str) -> None:
+        """Something removes the pod from its node."""
+        if not pod.is_ended and not pod.is_terminating:
+            self.tell(f"pod {pod.name} is evicted ({reason})")
+            pod.disruption = reason
+            self._note_disruption(pod)
+            self._stop_pod(pod)
+
+    def kill_node(self, name: str) -> None:
+        """The node disappears with everything on it; the control plane notices later."""
+        node = self.nodes[name]
+        node.is_ready = False
+        self.tell(f"node {name} dies")
+        for pod in [pod for pod in self.pods.values() if pod.node == name and not pod.is_ended]:
+            self._note_disruption(pod)
+            self._stop_run(pod, None)
+            self._after((5.0, 40.0), lambda pod=pod: self._note_lost(pod))  # type: ignore[misc]
+        self._after((1.0, 5.0), lambda: self._changed("changed", "node", node))
+
+    def repair_node(self, name: str) -> None:
+        """The node is back, empty."""
+        self.nodes[name].is_ready = True
+        self._changed("changed", "node", self.nodes[name])
+        self._schedule()
+
+    def snapshot(self) -> Any:
+        """The state of its API server now."""
+        return copy.deepcopy((self.namespaces, self.jobs, self.pods))
+
+    def restore(self, snapshot: Any) -> None:
+        """Its API server is put back to an earlier state. Kubelets stop what it does not know."""
+        self.tell("is put back to an earlier state")
+        self.may_have_run |= {run.job_uid for run in self.runs}
+        self.taken_away |= {run.attempt_id for run in self.runs}
+        was = {pod.uid: pod for pod in self.pods.values()}
+        before = self.jobs
+        self.namespaces, self.jobs, self.pods = copy.deepcopy(snapshot)
+        self.taken_away |= {job.labels.get(LABEL_ATTEMPT, "") for key, job in before.items() if key not in self.jobs}
+        uids = set(self.takers.values())
+        self.takers = {key: job.uid for key, job in self.jobs.items() if job.uid in uids}
+        self.strangers = [key for key in self.strangers if key in self.jobs]
+        for uid in list(self.running):
+            if uid not in self.pods:
+                self._stop_run(was[uid], 137)
+        for pod in list(self.pods.values()):
+            now = was.get(pod.uid)
+            if now is not None:
+                self.pods[pod.uid] = replace(now)  # the kubelet reports its state again
+            elif pod.uid not in self.running and pod.node and not pod.is_ended:
+                self._finish(pod, 137, "Error")
+        for job in list(self.jobs.values()):
+            if job.is_terminating:
+                self._after((0.0, 1.0), lambda job=job: self._terminate_pods(job))  # type: ignore[misc]
+            elif not job.suspended and not job.outcome:
+                self._after((0.0, 2.0), lambda job=job: self._control(job))  # type: ignore[misc]
+        self._changed("restored", "job", None)
+
+    def suspend(self, job: Job) -> None:
+        """Kueue takes the Job's quota away: its pods are stopped, and it waits for `resume`."""
+        self.tell(f"Job {job.name} is suspended by Kueue")
+        job.suspended = True
+        for pod in self.pods_of(job):
+            if not pod.is_ended:
+                self._note_disruption(pod)
+                self._stop_pod(pod)
+        self._changed("changed", "job", job)
+
+    def resume(self, job: Job) -> None:
+        """Kueue admits the Job again, when its pods are gone."""
+        if not self._is_open(job) or not job.suspended:
+            return
+        if any(not pod.is_ended for pod in self.pods_of(job)):
+            self._after((1.0, 2.0), lambda: self.resume(job))
+            return
+        self.tell(f"Job {job.name} is resumed by Kueue")
+        for pod in self.pods_of(job):
+            if pod.phase == "Failed":
+                self._remove(pod)
+        job.suspended = False
+        self._changed("changed", "job", job)
+        self._begin(job)
+
+    def rename_product(self, product: str) -> None:
+        """The device plugin gives the nodes' devices another name."""
+        self.tell(f"has nodes with {product} now")
+        for node in self.nodes.values():
+            node.product = product
+            self._changed("changed", "node", node)
+        self._schedule()

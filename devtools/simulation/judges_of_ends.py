@@ -1,0 +1,195 @@
+"""What must hold of how attempts end: on evidence, for the reason that is shown, and with nothing left running."""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from . import judges
+from .judges import judging, runs_on, taken_away
+from .objects import Run
+
+if TYPE_CHECKING:
+    from .world import World
+
+START_PATIENCE_US = 15 * 60 * 1_000_000
+SETTLEMENT_PATIENCE_US = 10 * 60 * 1_000_000
+
+CHANGES = """
+SELECT id, after, (extract(epoch FROM at) * 1000000)::bigint FROM simulation.changes
+ WHERE what = %s AND after = ANY(%s) AND before IS DISTINCT FROM after ORDER BY number
+"""
+ENDED = """
+SELECT id, state, end_reason, stop_reason, (extract(epoch FROM stop_requested_at) * 1000000)::bigint,
+       (extract(epoch FROM coalesce(released_at, starting_at)) * 1000000)::bigint, number, job_id,
+       (SELECT count(*) FROM federation_remoteobject WHERE attempt_id = attempt.id)
+  FROM federation_attempt AS attempt WHERE finished_at IS NOT NULL ORDER BY id
+"""
+NAMES = """
+SELECT attempt.id, attempt.namespace, object.name
+  FROM federation_attempt AS attempt JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id
+ WHERE attempt.end_reason = 'name_taken' ORDER BY attempt.id, object.name
+"""
+REOPENED = """
+SELECT attempt.id, (extract(epoch FROM min(change.at) - attempt.finished_at) * 1000000)::bigint
+  FROM federation_attempt AS attempt
+  JOIN simulation.changes AS change ON change.id = attempt.id::text AND change.what = 'hold'
+   AND change.after IN ('posted', 'voided')
+ WHERE attempt.reopened_at IS NOT NULL GROUP BY attempt.id ORDER BY attempt.id
+"""
+SETTLED_LATE = "SELECT id FROM federation_attempt WHERE settled_at >= finished_at + interval '10 minutes'"
+
+
+def _is_under_way(run: Run, at_us: int) -> bool:
+    return run.from_us < at_us and (run.to_us is None or run.to_us > at_us)
+
+
+def _others(world: "World") -> set[str]:
+    """Attempts whose ends others may have caused: strangers, backups of a control plane or of the database."""
+    if world.lost_commits.spans:
+        return {str(row[0]) for row in world.watch.rows("SELECT id FROM federation_attempt")}
+    return taken_away(world)
+
+
+def _own_runs(world: "World") -> dict[str, list[Run]]:
+    """The runs of attempts with which neither strangers nor backups interfered."""
+    found: dict[str, list[Run]] = defaultdict(list)
+    others = _others(world)
+    for run in runs_on(world):
+        if not (run.is_residue or world.lost_commits.spans) and run.attempt_id not in others:
+            found[run.attempt_id].append(run)
+    return found
+
+
+@judging
+def promise_8_what_the_gateway_stops_has_ended(world: "World") -> list[str]:
+    """An attempt that is withdrawn or cancelled ends when nothing of it runs: only then may its job be placed again."""
+    runs = _own_runs(world)
+    return [
+        f"attempt {id_} was {state} while {run.pod_uid} of it ran on {run.cluster}"
+        for id_, state, at_us in world.watch.rows(CHANGES, "attempt", ["cancelled", "preempted", "abandoned"])
+        for run in runs[id_]
+        if _is_under_way(run, at_us)
+    ]
+
+
+@judging
+def promise_8_what_runs_is_not_recalled(world: "World") -> list[str]:
+    """A recall is for attempts without a started pod, and a refusal of the release for objects that are not released."""
+    runs, found = _own_runs(world), []
+    for id_, state, end_reason, _, asked_us, _, number, job_id, objects in world.watch.rows(ENDED):
+        if state != "preempted" or asked_us is None:
+            continue
+        ran = [run for run in runs[str(id_)] if _is_under_way(run, asked_us) and not run.is_disrupted]
+        is_recall = end_reason in ("did_not_start", "cluster_draining", "pods_gone")
+        is_refusal = end_reason == "refused_by_cluster" and objects == 1 and not _was_suspended(world, ran, asked_us)
+        if ran and (is_recall or is_refusal):
+            found.append(f"attempt {number} of {job_id} ran, and was taken back as {end_reason}")
+    return found
+
+
+def _was_suspended(world: "World", runs: list[Run], at_us: int) -> bool:
+    """Whether the cluster last showed the Job of these runs as suspended before that time."""
+    uids = {run.job_uid for run in runs}
+    shown = [
+        look
+        for cluster in world.clusters.values()
+        for uid in uids
+        for look in cluster.looks.get(uid, ())
+        if look[0] < at_us
+    ]
+    return bool(shown) and max(shown)[1]
+
+
+@judging
+def promise_3_an_attempt_has_time_to_start(world: "World") -> list[str]:
+    """It is recalled for not starting after 15 minutes, not sooner."""
+    return [
+        f"attempt {number} of {job_id} was recalled {(asked_us - since_us) / 1e6:.0f} s after its release"
+        for _, _, _, stop_reason, asked_us, since_us, number, job_id, _ in world.watch.rows(ENDED)
+        if stop_reason == "did_not_start" and asked_us and since_us and asked_us - since_us < START_PATIENCE_US
+    ]
+
+
+@judging
+def promise_8_an_end_has_a_true_reason(world: "World") -> list[str]:
+    """No object is called deleted, and no name taken, that is not."""
+    others = _others(world)
+    found = [
+        f"attempt {number} of {job_id} ended because its object was deleted, and no stranger had deleted it"
+        for id_, _, end_reason, _, _, _, number, job_id, _ in world.watch.rows(ENDED)
+        if end_reason == "object_deleted" and str(id_) not in others
+    ]
+    taken = {
+        key
+        for cluster in [*world.clusters.values(), *world.removed]
+        for key in (*cluster.names_taken, *cluster.strangers)
+    }
+    names: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for id_, namespace, name in world.watch.rows(NAMES):
+        names[str(id_)].add((namespace, name))
+    return found + [
+        f"attempt {id_} ended because a name was taken, and none of {sorted(keys)} was"
+        for id_, keys in names.items()
+        if id_ not in others and not keys & taken
+    ]
+
+
+@judging
+def promise_13_a_hold_covers_its_run(world: "World") -> list[str]:
+    """Nothing of an attempt runs after its hold has ended, unless its cluster did not answer for ten minutes."""
+    runs = _own_runs(world)
+    late = {str(row[0]) for row in world.watch.rows(SETTLED_LATE)}
+    return [
+        f"attempt {id_} ran on {run.cluster} after its hold was {state}"
+        for id_, state, at_us in world.watch.rows(CHANGES, "hold", ["posted", "voided"])
+        if id_ not in late
+        for run in runs[id_]
+        if run.to_us is None or run.to_us > at_us
+    ]
+
+
+@judging
+def promise_15_settlement_knows_what_ran(world: "World") -> list[str]:
+    """No run is found after settlement that the cluster would have shown before it. What never ran costs nothing."""
+    others, ran = _others(world), {run.attempt_id for run in runs_on(world)}
+    return [
+        f"attempt {id_} was settled {after_us / 1e6:.0f} s after its end without all its pods"
+        for id_, after_us in world.watch.rows(REOPENED)
+        if str(id_) in ran - others and after_us < SETTLEMENT_PATIENCE_US
+    ]
+
+
+@judging
+def promise_18_names_that_strangers_took_stay_theirs(world: "World") -> list[str]:
+    """What strangers made on the clusters is still there, as they made it."""
+    found = []
+    for cluster in world.clusters.values():
+        for key, uid in cluster.takers.items():
+            job = cluster.jobs.get(key)
+            if job is None or job.uid != uid or job.is_terminating:
+                found.append(f"the stranger's Job {key[1]} was deleted on {cluster.name}")
+            elif not job.suspended:
+                found.append(f"the stranger's Job {key[1]} was released on {cluster.name}")
+    return found
+
+
+ALWAYS = (
+    judges.promise_2_one_key_makes_one_job,
+    judges.promise_7_nothing_runs_before_the_gateway_commits_to_it,
+    judges.promise_7_the_time_of_a_commitment_stands,
+    judges.promise_8_a_job_never_runs_twice_at_once,
+    judges.promise_17_cancel_wins_over_start,
+    judges.promise_17_a_cancelled_job_is_stopped,
+    promise_8_what_the_gateway_stops_has_ended,
+    promise_8_what_runs_is_not_recalled,
+    promise_3_an_attempt_has_time_to_start,
+    promise_8_an_end_has_a_true_reason,
+    promise_13_a_hold_covers_its_run,
+    promise_15_settlement_knows_what_ran,
+    promise_18_names_that_strangers_took_stay_theirs,
+)
+"""Those that judge at any time, not only at the end."""
+
+
+def broken_for_good(world: "World") -> list[str]:
+    """What a run has already broken of what must hold at every time: it need not go on."""
+    return [f"{one.__name__}: {sentence}" for one in ALWAYS for sentence in one(world)]

@@ -1,0 +1,91 @@
+"""The gateway's own database is put back to an earlier commit: what was committed since is lost, and clusters go on.
+
+Operators follow docs/howto/restore-the-database.md: they stop every process, begin a standstill, start the processes, and
+open dispatch when every cluster was compared and nothing is left.
+"""
+
+from typing import TYPE_CHECKING
+
+from federation.operations.restoration import close_on_request, open_on_request
+from foundation.problems import Conflict
+from tenancy.queries import SYSTEM
+
+from . import administration
+from .operators import NotYet, Wish
+
+if TYPE_CHECKING:
+    from .world import World
+
+OPEN_AFTER = (15.0, 90.0)
+"""Operators first try to open dispatch after this many seconds."""
+
+
+class LostCommits:
+    """The backup of one run, and what is lost when it is used. It runs between steps and must not hand over."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._kept_us = 0
+        self.is_kept = False
+        self.is_closed = False
+        """Whether processes must not start yet, because the standstill has not begun."""
+        self.spans: list[tuple[int, int]] = []
+        """From the backup to the restore: what was committed then is lost."""
+
+    def back_up(self) -> None:
+        """Keeps what is committed now."""
+        self._world.watch.back_up()
+        self._kept_us, self.is_kept = self._world.scheduler.now_us, True
+        self._world.tell("database", "is backed up")
+
+    def restore(self) -> None:
+        """Kills every process and puts the database back. Operators begin a standstill before anything else runs."""
+        world = self._world
+        if not self.is_kept or self.is_closed:
+            return
+        world.tell("database", "is put back to its backup")
+        for process in world.processes.values():
+            world.machine.kill(process)
+        world.watch.put_back()
+        self.is_closed, self.is_kept = True, False
+        self.spans.append((self._kept_us, world.scheduler.now_us))
+        self._forget()
+        world.wishes.insert(0, Wish("closes dispatch", self._close))
+        world.launch("operator")
+
+    def _close(self) -> None:
+        close_on_request(SYSTEM, {"reason": "the database was put back"})
+        world = self._world
+        self.is_closed = False
+        for name in [name for name, process in world.processes.items() if process.is_dead]:
+            world.launch(name)
+        administration.give_up_destroyed(world)
+        delay = world.faults.between(*OPEN_AFTER)
+        world.scheduler.after(delay, lambda: world.wish("opens dispatch", _open))
+
+    def _forget(self) -> None:
+        """What clients were answered since the backup does not bind the gateway; they notice, and ask again."""
+        world = self._world
+        states = {str(id_): state for id_, state in world.watch.rows("SELECT id, state FROM federation_job")}
+        ending = ("cancelling", "cancelled")
+        for asked in world.history.asked:
+            if asked.answer != "ok" or asked.to_us < self._kept_us:
+                continue
+            is_lost = asked.told not in states if asked.what == "submit" else states.get(asked.subject) not in ending
+            asked.answer = "forgotten" if is_lost else "ok"
+        for one in world.submissions:
+            if one.job_id not in states:
+                one.job_id = ""
+            if states.get(one.job_id) not in ending:
+                one.is_cancelled = False
+
+    def overlap(self, from_us: int, to_us: int | None) -> bool:
+        """Whether the time contains some of which commits were lost."""
+        return any(from_us <= end and (to_us is None or to_us >= start) for start, end in self.spans)
+
+
+def _open() -> None:
+    try:
+        open_on_request(SYSTEM, {})
+    except Conflict as conflict:
+        raise NotYet(str(conflict)) from conflict

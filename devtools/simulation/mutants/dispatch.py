@@ -1,0 +1,173 @@
+"""Guards of the dispatch: what is created, committed to, released and deleted."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from clusters.drivers import NotThere, Refused
+from devtools.simulation.driver import SimulatedClusterDriver
+from devtools.simulation.swarm import only
+from federation.models import ATTEMPT_LIFECYCLE, Attempt
+from federation.operations import calls, dispatch, endings, transitions
+from federation.operations.evidence import Standing, standing_of
+
+from . import Change, mutant
+
+TAKEN = {"name_taken": 0.3, "reply_lost": 0.1}
+LONG = (900,)
+
+
+@mutant(only({"lost": 0.05, "reply_lost": 0.1, "death": 0.001}))
+def _released_before_it_is_committed(change: Change) -> None:
+    """`starting` is not written before the release."""
+    change.cut(transitions, "COMMIT_TO_START", "AND state = %(created)s", "AND state = %(created)s AND false")
+    change.cut(transitions, "COMMIT_TO_START", "state IN (%(starting)s,", "state IN (%(created)s, %(starting)s,")
+
+
+@mutant(only({"slow": 0.4, "lost": 0.05}, cancels=1, cancelled_within=12))
+def _start_wins_over_cancel(change: Change) -> None:
+    """The commitment to start does not look for a stop that was requested."""
+    guard = "AND stop_requested_at IS NULL AND state = %(created)s"
+    change.cut(transitions, "COMMIT_TO_START", guard, "AND state = %(created)s")
+
+
+@mutant(only({"slow": 0.3}, cancels=1, cancelled_within=10, run_seconds=LONG))
+def _cancel_forgets_its_wake_up(change: Change) -> None:
+    """The release of an attempt forgets the visit of a stop that was requested meanwhile."""
+    guard = "CASE WHEN attempt.stop_requested_at IS NOT NULL THEN now()\n                             WHEN EXISTS"
+    change.cut(dispatch, "MARK_RELEASED", guard, "CASE WHEN EXISTS")
+
+
+@mutant(only({"unavailable": 0.2, "throttled": 0.2, "lost": 0.05}, gangs=1))
+def _a_started_gang_is_not_released_on(change: Change) -> None:
+    """Only attempts without a started pod are released again."""
+    change.cut(transitions, "COMMIT_TO_START", "state IN (%(starting)s, %(running)s)", "state = %(starting)s")
+
+
+@mutant(only({"reply_lost": 0.3}))
+def _starting_is_written_again(change: Change) -> None:
+    """A repeated release writes `starting_at` again, and the database lets it."""
+    change.cut(transitions, "COMMIT_TO_START", "AND state = %(created)s", "AND state IN (%(created)s, %(starting)s)")
+    change.disable("federation_attempt", "an_attempts_instants_stand")
+
+
+@mutant(only(TAKEN, gangs=1))
+def _half_a_gang_is_gone(change: Change) -> None:
+    """If one object of several is gone during the release, the attempt ends as if nothing had run."""
+    original = calls._vanished  # noqa: SLF001
+
+    def vanished(attempt: Any, error: Refused, *, may_have_run: bool) -> Any:
+        del may_have_run
+        return original(attempt, error, may_have_run=False)
+
+    change.put(calls, "_vanished", vanished)
+
+
+@mutant(only({"refused": 0.3, "reply_lost": 0.4}, run_seconds=(200,)))
+def _a_refused_release_is_not_looked_after(change: Change) -> None:
+    """A repeated release that is refused is taken for an object that never ran."""
+    original = standing_of
+
+    async def standing(*given: Any) -> Standing:
+        found: Standing = await original(*given)
+        return Standing.SUSPENDED if found == Standing.RELEASED else found
+
+    change.put(calls, "standing_of", standing)
+
+
+@mutant(only(TAKEN))
+def _patches_without_the_uid(change: Change) -> None:
+    """Whatever has the name of an object of the attempt is released."""
+
+    async def release_job(self: Any, namespace: str, name: str, uid: str, template_patch: Any) -> None:
+        def of_the_name() -> None:
+            there = self._cluster.job(namespace, name)
+            self._cluster.release_job(namespace, name, there.uid, template_patch)
+
+        await self._write("release_job", (namespace, name), uid, of_the_name)
+
+    change.put(SimulatedClusterDriver, "release_job", release_job)
+
+
+@mutant(only(TAKEN))
+def _adopts_on_the_name_alone(change: Change) -> None:
+    """What has the name of an object of the attempt counts as created by an earlier call."""
+    change.put(calls, "_is_ours", lambda attempt, seen: True)  # noqa: ARG005
+
+
+@mutant(only({"name_taken": 0.3, "reply_lost": 0.2, "unavailable": 0.2}, cancels=1, cancelled_within=15))
+def _deletes_by_name(change: Change) -> None:
+    """What has the name of an object of the attempt is deleted, whatever it is."""
+
+    async def delete_objects(driver: Any, attempt: Any) -> bool:
+        for item in attempt.objects:
+            try:
+                seen = await driver.get_job(attempt.namespace, item.name)
+                await driver.delete_job(attempt.namespace, item.name, seen.uid)
+            except NotThere:
+                continue
+        return True
+
+    change.put(calls, "_delete_objects", delete_objects)
+
+
+@mutant(only({"name_taken": 0.3, "slow": 0.4}, cancels=1, cancelled_within=12))
+def _deletes_without_the_uid(change: Change) -> None:
+    """The deletion does not name the uid that was seen."""
+
+    async def delete_job(self: Any, namespace: str, name: str, uid: str) -> None:
+        def of_the_name() -> None:
+            self._cluster.delete_job(namespace, name, self._cluster.job(namespace, name).uid)
+
+        await self._write("delete_job", (namespace, name), uid, of_the_name)
+
+    change.put(SimulatedClusterDriver, "delete_job", delete_job)
+
+
+@mutant(only({}, cancels=1, cancelled_within=40, run_seconds=LONG))
+def _a_deletion_that_was_accepted_is_done(change: Change) -> None:
+    """An attempt counts as stopped when its deletion was accepted, although its pods still run."""
+    original = calls._delete_objects  # noqa: SLF001
+
+    async def delete_objects(driver: Any, attempt: Any) -> bool:
+        await original(driver, attempt)
+        return True
+
+    change.put(calls, "_delete_objects", delete_objects)
+
+
+@mutant(only({"reply_lost": 0.2, "answered_500": 0.2}))
+def _an_existing_object_is_a_refusal(change: Change) -> None:
+    """An object of an earlier call for the attempt is not adopted."""
+
+    async def create(driver: Any, attempt: Any, item: Any, *, is_gated: bool) -> str:
+        return await calls._create_in_namespace(driver, attempt, item, is_gated=is_gated)  # noqa: SLF001
+
+    change.put(calls, "_create_or_adopt", create)
+
+
+@mutant(only({"freeze": 8, "slow": 0.5, "watch_stalls": 0.1}, cancels=0.7, cancelled_within=20))
+def _a_late_worker_commits(change: Change) -> None:
+    """A worker whose claim has expired still commits and releases."""
+    change.put(transitions, "COMMIT_TO_START", transitions.COMMIT_TO_START.replace("AND claim_token = %(token)s", ""))
+
+
+@mutant(only({"freeze": 8, "slow": 0.5, "unavailable": 0.2}, gangs=0.5))
+def _a_late_worker_ends(change: Change) -> None:
+    """The end that a worker reports after its claim has expired counts."""
+
+    def may_end(attempt: Any, ending: Any) -> bool:
+        return attempt.state in ATTEMPT_LIFECYCLE.sources(ending.state)
+
+    change.put(endings, "_may_end", may_end)
+
+
+@mutant(only({"unavailable": 0.4, "lost": 0.1, "unreachable": 0.2}))
+def _a_failed_visit_is_not_repeated(change: Change) -> None:
+    """The visit to a cluster that did not answer is not repeated."""
+
+    def postpone(claim: Any, failed: Sequence[Any]) -> None:
+        ids: list[UUID] = [one.attempt_id for one in failed]
+        Attempt.objects.filter(id__in=ids, claim_token=claim.token).update(next_action_at=None, claim_expires_at=None)
+
+    change.put(dispatch, "_postpone", postpone)

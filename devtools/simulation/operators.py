@@ -1,0 +1,61 @@
+"""What operators do: a process that carries out wishes one after the other, each until its outcome is known."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.db import Error, close_old_connections
+
+from foundation.problems import Problem
+
+if TYPE_CHECKING:
+    from .world import World
+
+LATER_SECONDS = 10.0
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class Wish:
+    """What operators want: in words, as an operation, and the action that the audit trail then has, if it always has."""
+
+    what: str
+    act: Callable[[], object]
+    action: str = ""
+
+
+class NotYet(Exception):
+    """The wish cannot be fulfilled now: the operator tries it again later."""
+
+
+def operate(world: "World") -> None:
+    """Carries out wishes for as long as the process lives."""
+    while True:
+        while world.wishes:
+            _carry_out(world)
+        world.scheduler.sleep(2)
+
+
+def _carry_out(world: "World") -> None:
+    wish = world.wishes[0]
+    world.tell("operator", wish.what)
+    close_old_connections()
+    try:
+        wish.act()
+        if wish.action:
+            world.fulfilled.append((world.scheduler.now_us, wish.action))
+    except Problem as problem:
+        world.tell("operator", f"is refused: {problem}")
+    except NotYet as reason:
+        world.tell("operator", f"has to wait: {reason}")
+        world.waiting.append(wish)
+        world.scheduler.after(LATER_SECONDS, lambda: _want_again(world, wish))
+    except Error as error:
+        world.tell("operator", f"never learns: {type(error).__name__}")
+        world.scheduler.sleep(1)
+        return
+    world.wishes.remove(wish)
+
+
+def _want_again(world: "World", wish: Wish) -> None:
+    world.waiting.remove(wish)
+    world.wishes.append(wish)
