@@ -1,11 +1,13 @@
 # Switchyard. `make` alone lists what there is; every target makes its environment first if need be.
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test test-long check lint format fleet kube chaos model mutants simulate migrations audit sbom
+.PHONY: help setup serve demo test test-long check lint format fleet kube campaign model mutants simulate migrations audit sbom
 MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 # A distribution's own Python is built to be fast, and others on the PATH often are not: the gateway then costs a third more.
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11))
 READY := .venv/.synced
+# A run of the tests starts hundreds of processes: without bytecode each would compile Django and all else again.
+unexport PYTHONDONTWRITEBYTECODE
 # `make` killed with SIGKILL must not leave its command behind either.
 TIED := exec setpriv --pdeathsig TERM
 
@@ -27,7 +29,6 @@ demo: setup ## Like serve, with a simulated fleet of 40 clusters and three month
 QUICK = $(if $(or $(findstring .py,$(ARGS)),$(filter -m%,$(ARGS))),,-m "not law and not oracle")
 test: setup ## Everything that CI runs; ARGS="tests/engine -k gang" runs only pytest with these arguments, without laws and oracles
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m devtools.check
 	@$(TIED) $(BIN)/python -m devtools.parts
 else
 	@$(TIED) $(BIN)/python -m pytest $(QUICK) $(ARGS)
@@ -60,10 +61,10 @@ fleet: setup ## N=3 real control planes in the foreground; FLEET=file.yaml names
 kube: setup ## Build the control planes' programs (once; needs Go)
 	@$(TIED) $(BIN)/python -m devtools.localfleet build
 
-MINUTES ?= 30
+MINUTES ?= 120
 SEED ?= 1
-chaos: setup ## Every fault at random for MINUTES=30 from SEED=1, on real servers and control planes; reports what it cost (must be 0)
-	@$(TIED) $(BIN)/python -m tests.faults.chaos --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+campaign: setup ## Every fault for MINUTES=120 from SEED=1 under load, on real servers and control planes, judged; TRACE=file is the load
+	@$(TIED) $(BIN)/python -m benchmarks.campaign --minutes $(MINUTES) --seed $(SEED) $(if $(TRACE),--trace $(TRACE)) $(ARGS)
 
 COUNT ?= 200
 mutants: setup ## COUNT=200 one-token mutants of the engines from SEED=1, on a copy; names those that no test catches

@@ -23,7 +23,10 @@ def swallow(endpoint: Socket) -> None:
     """From now on nothing arrives there; at a listening socket, no connection is made."""
     keep_nothing = ctypes.create_string_buffer(struct.pack("HBBI", _RETURN, 0, 0, 0))
     program = struct.pack("HL", 1, ctypes.addressof(keep_nothing))
-    endpoint.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+    try:
+        endpoint.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, program)
+    except PermissionError:
+        raise PermissionError("packets can be dropped only as root: run the tests as root, as CI does") from None
 
 
 def let_through(endpoint: Socket) -> None:

@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import trust
 from tests.faults.relay import CHUNK, Relay, first_done
+from tests.faults.watches import spoil
 
 STEPS: Mapping[str, str] = {"create": "POST", "release": "PATCH", "delete": "DELETE"}
 STATUSES = ("404", "409", "422", "429", "500", "503")
@@ -35,7 +36,9 @@ LATE_SECONDS = 25.0
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """What becomes of one request: `reply` is a status, `lost`, `late` or `repeated`; `applied`: the server gets it at all."""
+    """What becomes of one request: `reply` is a status, `lost`, `late`, `repeated`, or `cut` in its middle; `applied`: the server
+    gets it at all.
+    """
 
     step: str
     reply: str
@@ -83,9 +86,30 @@ class LyingProxy(Relay):
         self.skew_seconds = 0
         """How far ahead the cluster's clock seems to be."""
         self._upstream_trust = trust(plane)
+        self._spoiling = ""
+        self._watchers: set[asyncio.StreamWriter] = set()
+        self._spoiled = 0
         self.ca_pem, context = _certificate()
         super().__init__(int(plane.server.rpartition(":")[2]), context)
         self.address = f"https://127.0.0.1:{self.port}"
+
+    def spoil_watches(self, way: str) -> None:
+        """All watches end. Those that begin until it is healed are told that they come too late (`gone`), get half a line
+        (`junk`), get nothing (`stall`), or get everything but deletions (`lost`).
+        """
+        self._at_once(self._change_watches, way)
+
+    def heal_watches(self) -> bool:
+        """All watches end, and those that begin are true again; whether any was spoiled."""
+        self._at_once(self._change_watches, "")
+        return self._spoiled > 0
+
+    def _change_watches(self, way: str) -> None:
+        self._spoiling = way
+        if way:
+            self._spoiled = 0
+        for watcher in self._watchers:
+            watcher.transport.abort()
 
     async def connect_upstream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to the API server."""
@@ -99,7 +123,10 @@ class LyingProxy(Relay):
         upstream_writer: asyncio.StreamWriter,
     ) -> None:
         """One connection. After a lie it is closed."""
-        await first_done(self._requests(reader, writer, upstream_writer), self._answers(upstream_reader, writer))
+        try:
+            await first_done(self._requests(reader, writer, upstream_writer), self._answers(upstream_reader, writer))
+        finally:
+            self._watchers.discard(writer)
 
     async def _answers(self, upstream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Bytes as they come; while the clock is to seem wrong, with every instant moved."""
@@ -135,6 +162,14 @@ class LyingProxy(Relay):
                 writer.write(await self._answer(lie, head, body))
                 await writer.drain()
                 return
+            if method == "GET" and "watch=" in path:
+                self._watchers.add(writer)
+                if self._spoiling:
+                    self._spoiled += 1
+                    await first_done(spoil(self._spoiling, head, writer, self.connect_upstream), reader.read(-1))
+                    return
+            else:
+                self._watchers.discard(writer)
             upstream.write(head + body)
             await upstream.drain()
 
@@ -146,6 +181,8 @@ class LyingProxy(Relay):
             await asyncio.sleep(LATE_SECONDS)
             # A request that was only delayed is applied when nobody waits for it any more.
             return answer or await self._ask(head, body)
+        if lie.reply == "cut":
+            return answer[: len(answer) * 2 // 3]
         return b"" if lie.reply == "lost" else _refusal(int(lie.reply))
 
     async def _ask(self, head: bytes, body: bytes) -> bytes:

@@ -84,8 +84,9 @@ def start_behind(
     databases: Databases,
     flags: Path,
     skews: Path,
+    **settings: str,
 ) -> Stand:
-    """A gateway that reaches its database through relays, and its clusters through proxies."""
+    """A gateway that reaches its database through relays, and its clusters through proxies; with further settings."""
     gateway = start_gateway(
         home,
         SWITCHYARD_CLUSTER_LOST_SECONDS="8",
@@ -94,6 +95,7 @@ def start_behind(
         PYTHONPATH=str(SKEWED),
         DATABASE_URL=databases.runtime_url,
         SWITCHYARD_OWNER_DATABASE_URL=databases.owner_url,
+        **settings,
     )
     try:
         for plane in planes:
