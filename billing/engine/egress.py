@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 REGION_PATTERN = r"^[A-Za-z0-9*]([A-Za-z0-9*._-]{0,62})\Z"
 REGION = "letters, digits and `._-`, at most 63; `*` matches anything"
 MOST_EGRESS_PRICE = 1_000_000
-"""Bytes in a GiB."""
+"""The highest price per GiB."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2s
-from math import prod
 
 from . import gpu_models
 from .devices import AMD_CUTS, AMD_PARTITION, UNKNOWN_PARTS, UNKNOWN_PROFILE, Device, mig_profile
 from .quantities import MEBIBYTES, Implausible, offered
+from .topology import hosts_of, is_arrangement
 
 SHARED_BY_CAPACITY = "several claims can share one of its devices by capacity, which no job can request"
 UNSELECTABLE = "its devices publish no name that a claim could request"
 _SELECTABLE = re.compile(r"[!-~ ]{1,64}")
-_TPU_ARRANGEMENT = re.compile(r"[0-9]{1,4}(x[0-9]{1,4}){0,3}")
-_CHIPS_PER_HOST = 4
-_MOST_HOSTS = 10_000
 
 ATTRIBUTES = frozenset(
     {"type", "productName", "profile", "deviceID", "partitionProfile", "model", "accelerator", "tpuGen", "topology"}
@@ -106,14 +103,14 @@ _Found = tuple[Device, str, tuple[str, ...]]
 
 
 def _nvidia(attributes: Attributes, memory_mib: int) -> _Found | None:
-    kind = attributes.get("type", "")
+    kind = attributes.get("type")
     if kind not in {"gpu", "mig"}:
         return None
     is_slice = kind == "mig"
     model, variant = gpu_models.nvidia_model(
         attributes.get("productName", "").replace(" ", "-"), 0 if is_slice else memory_mib
     )
-    profile = mig_profile(attributes.get("profile", "")) if is_slice else ""
+    profile = mig_profile(attributes.get("profile")) if is_slice else ""
     usual = gpu_models.memory_in_profile_mib(profile) if is_slice else gpu_models.usual_memory_mib(model)
     device = Device(
         vendor="nvidia",
@@ -160,8 +157,8 @@ def _gaudi(attributes: Attributes, memory_mib: int) -> _Found | None:
 
 def _tpu(attributes: Attributes, memory_mib: int) -> _Found | None:
     model = attributes.get("accelerator", "") or attributes.get("tpuGen", "")
-    arrangement = attributes.get("topology", "")
-    arrangement = arrangement if _TPU_ARRANGEMENT.fullmatch(arrangement) else ""
+    told = attributes.get("topology")
+    arrangement = told if told and is_arrangement(told) else ""
     device = Device(
         vendor="google",
         model=model or "tpu",
@@ -170,16 +167,9 @@ def _tpu(attributes: Attributes, memory_mib: int) -> _Found | None:
         resource="",
         selector=(),
         arrangement=arrangement,
-        slice_hosts=_hosts(arrangement, attributes.get("chipCount", "")),
+        slice_hosts=hosts_of(arrangement, attributes.get("chipCount")),
     )
     return device, "tpu.google.com", ("accelerator" if attributes.get("accelerator") else "tpuGen", "topology")
-
-
-def _hosts(arrangement: str, chips: str) -> int:
-    """The number of nodes in an accelerator of this arrangement, with `chips` chips per node."""
-    per_host = int(chips) if chips.isascii() and chips.isdigit() and 0 < len(chips) < 4 else _CHIPS_PER_HOST  # noqa: PLR2004
-    chips_in_all = prod(map(int, arrangement.split("x"))) if arrangement else 1
-    return min(max(1, chips_in_all // max(per_host, 1)), _MOST_HOSTS)
 
 
 def _memory_mib(quantity: str) -> int:

@@ -90,7 +90,7 @@ def _is_gke(labels: Labels) -> bool:
 
 def _nvidia(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> Device:
     product = labels.get("nvidia.com/gpu.product", "")
-    memory_mib = _whole(labels.get("nvidia.com/gpu.memory", ""))
+    memory_mib = _whole(labels.get("nvidia.com/gpu.memory"))
     sliced = _MIG_PRODUCT.search(product)
     profile = mig_profile(sliced.group(1)) if sliced else ""
     plain = product[: sliced.start()] if sliced else product.removesuffix("-SHARED")
@@ -105,14 +105,13 @@ def _nvidia(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> De
         profile=profile,
         unplaceable=UNKNOWN_PROFILE if sliced and not profile else "",
     )
-    strategy = labels.get(_NVIDIA_SHARING, "")
-    is_shared = product.endswith("-SHARED") or strategy in {"time-slicing", "mps"}
-    replicas = _whole(labels.get("nvidia.com/gpu.replicas", ""))
+    is_shared = product.endswith("-SHARED") or labels.get(_NVIDIA_SHARING) in {"time-slicing", "mps"}
+    replicas = _whole(labels.get("nvidia.com/gpu.replicas"))
     if resource == "nvidia.com/gpu" and _units(allocatable, "nvidia.com/gpu.shared"):
         return device  # renamed shares are listed separately: devices that kept the name are whole
     if resource == "nvidia.com/gpu" and not is_shared and replicas <= 1:
         return device
-    shares = replicas if replicas > 1 else _ratio(_units(allocatable, resource), labels.get("nvidia.com/gpu.count", ""))
+    shares = replicas if replicas > 1 else _ratio(_units(allocatable, resource), labels.get("nvidia.com/gpu.count"))
     chosen = _present(labels, "nvidia.com/gpu.replicas") if replicas > 1 else ()
     return _shared(replace(device, selector=device.selector + chosen), shares, labels, _NVIDIA_SHARING)
 
@@ -136,8 +135,8 @@ def _mig(labels: Labels, resource: str, profile: str, allocatable: Mapping[str, 
         {**labels, "nvidia.com/gpu.replicas": ""}, "nvidia.com/gpu", {**allocatable, "nvidia.com/gpu.shared": "1"}
     )
     prefix = f"nvidia.com/mig-{profile}"
-    memory_mib = _whole(labels.get(f"{prefix}.memory", ""))
-    shares = max(_whole(labels.get(f"{prefix}.replicas", "")), 1)
+    memory_mib = _whole(labels.get(f"{prefix}.memory"))
+    shares = max(_whole(labels.get(f"{prefix}.replicas")), 1)
     return replace(
         whole,
         resource=resource,
@@ -150,7 +149,7 @@ def _mig(labels: Labels, resource: str, profile: str, allocatable: Mapping[str, 
 
 def _gke(labels: Labels, resource: str, _: Mapping[str, str]) -> Device:
     model, variant = gpu_models.nvidia_model(labels["cloud.google.com/gke-accelerator"])
-    profile = mig_profile(labels.get("cloud.google.com/gke-gpu-partition-size", ""))
+    profile = mig_profile(labels.get("cloud.google.com/gke-gpu-partition-size"))
     device = Device(
         vendor="nvidia",
         model=model,
@@ -162,7 +161,7 @@ def _gke(labels: Labels, resource: str, _: Mapping[str, str]) -> Device:
         ),
         profile=profile,
     )
-    shares = _whole(labels.get(_GKE_CLIENTS, ""))
+    shares = _whole(labels.get(_GKE_CLIENTS))
     if shares <= 1 and _GKE_SHARING not in labels:
         return device
     return _shared(device, shares, labels, _GKE_SHARING)
@@ -219,7 +218,7 @@ def _intel(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> Dev
     """
     model = gpu_models.intel_model(labels.get("gpu.intel.com/product", "")) or "intel-gpu"
     memory_mib = gpu_models.usual_memory_mib(model)
-    shares = _ratio(_units(allocatable, resource), labels.get("gpu.intel.com/device.count", ""))
+    shares = _ratio(_units(allocatable, resource), labels.get("gpu.intel.com/device.count"))
     selector = _present(labels, "gpu.intel.com/product")
     return Device("intel", model, "", memory_mib, resource, selector, shares=max(shares, 1))
 
@@ -250,9 +249,9 @@ def _tpu(labels: Labels, resource: str) -> Device:
     )
 
 
-def mig_profile(text: str) -> str:
-    """A MIG profile as users write it (`+me` is not allowed in a resource name); empty if it is not one."""
-    return re.sub(r"\.me$", "+me", text) if _PROFILE.fullmatch(text) else ""
+def mig_profile(text: str | None) -> str:
+    """A MIG profile as users write it (`+me` is not allowed in a resource name); empty if it is missing or not one."""
+    return re.sub(r"\.me$", "+me", text) if text and _PROFILE.fullmatch(text) else ""
 
 
 def _present(labels: Labels, *keys: str) -> tuple[tuple[str, str], ...]:
@@ -270,12 +269,12 @@ def _units(allocatable: Mapping[str, str], resource: str) -> int:
         return 0
 
 
-def _ratio(units: int, devices: str) -> int:
+def _ratio(units: int, devices: str | None) -> int:
     """The number of units of each device; 0 if it is not a whole number."""
     count = _whole(devices)
     return units // count if count and units % count == 0 else 0
 
 
-def _whole(text: str) -> int:
+def _whole(text: str | None) -> int:
     """A label's whole number; 0 if it is missing, invalid or implausible."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else 0  # noqa: PLR2004 - up to a billion
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 9 else 0  # noqa: PLR2004 - up to a billion

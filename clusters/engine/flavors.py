@@ -82,8 +82,8 @@ def flavors_of(
 def capacity_of(labels: Labels) -> tuple[CapacityType, Mapping[str, str]]:
     """How a node was bought, and the label that says so unless it is on demand. Nodes without a label are on demand."""
     for key, meanings in _CAPACITY_LABELS:
-        value = labels.get(key, "")
-        if value in meanings:
+        value = labels.get(key)
+        if value is not None and value in meanings:
             return meanings[value], {} if meanings[value] == "on_demand" else {key: value}
     return "on_demand", {}
 

@@ -24,8 +24,9 @@ _SUFFIXES = {
 }
 _LARGEST_FIRST = (
     *((f"{letter}i", 1024**power) for power, letter in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "K"))),
-    *((letter, 1000**power) for power, letter in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k"))),
+    *((letter, 1000**power) for power, letter in ((3, "G"), (2, "M"), (1, "k"))),
 )
+"""Without larger decimal suffixes: 1024 divides every multiple of a trillion."""
 
 
 class Implausible(ValueError):

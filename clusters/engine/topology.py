@@ -46,7 +46,9 @@ TPU_SLICE_LABELS = (TPU_SLICE, "cloud.google.com/gke-nodepool")
 DOMAIN_LABELS = frozenset(key for keys in (*LABELS.values(), TPU_SLICE_LABELS) for key in keys)
 _CHIPS_PER_HOST = 4
 _MOST_HOSTS = 10_000
-_ARRANGEMENT = re.compile(r"[0-9]{1,4}(x[0-9]{1,4}){0,3}")
+_CHIPS = re.compile(r"[0-9]{1,3}")
+is_arrangement = re.compile(r"[0-9]{1,4}(x[0-9]{1,4}){0,3}").fullmatch
+"""Matches how the chips of an accelerator are arranged: `4x4`, `2x2x4`."""
 
 
 def label_of(level: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
@@ -64,12 +66,15 @@ def _keys(level: str, labels: Mapping[str, str]) -> tuple[str, ...]:
 
 def tpu_slice_hosts(labels: Mapping[str, str]) -> int:
     """The number of nodes in this node's TPU slice; 1 for every other node."""
-    text = labels.get(TPU_TOPOLOGY, "")
-    if not _ARRANGEMENT.fullmatch(text):
+    return hosts_of(labels.get(TPU_TOPOLOGY), labels.get("cloud.google.com/gke-accelerator-count"))
+
+
+def hosts_of(arrangement: str | None, chips: str | None) -> int:
+    """The number of nodes in an accelerator of this arrangement, with `chips` chips per node; 1 without one."""
+    if not arrangement or not is_arrangement(arrangement):
         return 1
-    chips = labels.get("cloud.google.com/gke-accelerator-count", "")
-    per_host = int(chips) if chips.isascii() and chips.isdigit() and 0 < len(chips) < 4 else _CHIPS_PER_HOST  # noqa: PLR2004
-    return min(max(1, prod(int(side) for side in text.split("x")) // max(per_host, 1)), _MOST_HOSTS)
+    per_host = int(chips) if chips and _CHIPS.fullmatch(chips) else _CHIPS_PER_HOST
+    return min(max(1, prod(map(int, arrangement.split("x"))) // max(per_host, 1)), _MOST_HOSTS)
 
 
 def domain_of(node: str, labels: Mapping[str, str]) -> tuple[str, str, str, str, str]:

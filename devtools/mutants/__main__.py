@@ -8,17 +8,18 @@ their room. A mutant that exceeds its time or memory counts as caught. Exit stat
 import argparse
 import json
 import os
-import random
 import resource
 import signal
 import sys
 import tempfile
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import unified_diff
+from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,11 @@ class Mutant:
         change = f"{_short(self.mutation.before)} → {_short(self.mutation.after or '(nothing)')}"
         return f"{self.file}:{self.mutation.line}  {change}"
 
+    def statement(self) -> tuple[int, bytes]:
+        """The statement's own lines: the offset of the first one, and their text."""
+        lines, own = self.source.splitlines(keepends=True), self.mutation.lines
+        return len(b"".join(lines[: own.start - 1])), b"".join(lines[own.start - 1 : own.stop - 1])
+
     def diff(self) -> str:
         before, after = (text.decode().splitlines() for text in (self.source, self.mutation.applied(self.source)))
         return "\n".join([*unified_diff(before, after, self.file, self.file, lineterm="", n=1)][2:])
@@ -71,10 +77,10 @@ class Equivalent:
     after: str | None = None
 
     def is_of(self, mutant: Mutant) -> bool:
-        text = mutant.source.decode().splitlines()[mutant.mutation.line - 1].strip()
         change = mutant.mutation
         return (
-            (mutant.file, text) == (self.file, self.line)
+            mutant.file == self.file
+            and mutant.source.decode().splitlines()[change.line - 1].strip() == self.line
             and self.before in {None, change.before}
             and self.after in {None, change.after}
         )
@@ -102,13 +108,26 @@ def equivalents() -> list[Equivalent]:
 
 
 def draw(mutants: Iterable[Mutant], count: int, seed: int) -> list[Mutant]:
-    """One mutant of each of `count` statements; within a statement each place is as likely as any other."""
-    statements: dict[tuple[str, int], dict[int, list[Mutant]]] = defaultdict(lambda: defaultdict(list))
+    """One mutant of each of `count` statements; within a statement each place is as likely as any other.
+
+    A hash of the seed and of the statement's text decides, so that a change elsewhere leaves the rest of the draw as it was.
+    """
+
+    def chance(*of: object) -> bytes:
+        return sha256(repr((seed, *of)).encode()).digest()
+
+    statements: dict[tuple[str, int], list[Mutant]] = defaultdict(list)
     for mutant in mutants:
-        statements[mutant.file, mutant.mutation.lines.start][mutant.mutation.start].append(mutant)
-    chance = random.Random(seed)  # noqa: S311 - a sample, not a secret
-    chosen = chance.sample(sorted(statements), min(count, len(statements)))
-    return [chance.choice(statements[one][chance.choice(sorted(statements[one]))]) for one in chosen]
+        statements[mutant.file, mutant.mutation.lines.start].append(mutant)
+    alike: Counter[tuple[str, bytes]] = Counter()
+    ranked: list[tuple[bytes, Mutant]] = []
+    for (file, _), own in sorted(statements.items(), key=itemgetter(0)):
+        begins, text = own[0].statement()
+        alike[file, text] += 1
+        name = chance(file, text, alike[file, text])
+        ranks = [(chance(name, one.mutation.start - begins), chance(name, one.mutation.after)) for one in own]
+        ranked.append((name, own[ranks.index(min(ranks))]))
+    return [mutant for _, mutant in sorted(ranked, key=itemgetter(0))[:count]]
 
 
 @dataclass(frozen=True, slots=True)

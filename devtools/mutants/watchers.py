@@ -1,5 +1,6 @@
 """Which tests run which line of the engines, recorded once for each file of tests and kept in the user's cache."""
 
+import ast
 import hashlib
 import json
 import os
@@ -41,20 +42,25 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class Watchers:
-    """The tests of a suite: the CPU seconds that each takes, and the lines of engines that each runs."""
+    """The tests of a suite: the CPU seconds that each takes, the lines of engines that each runs, and the modules that
+    each file of tests imports.
+    """
 
     seconds: Mapping[str, float]
     tests: Mapping[tuple[str, int], frozenset[str]]
+    imports: Mapping[str, frozenset[str]]
 
     def of(self, file: str, mutation: Mutation) -> list[str]:
         """The tests that run the mutated statement, the cheapest first.
 
-        A statement that runs when its module is imported has all tests that run anything of the module, or if there are
-        none (a module of constants) all tests.
+        A statement that runs when its module is imported has all tests that run anything of the module, and all in files
+        that import it; or if there are none (constants that only engines use) all tests.
         """
         found = {test for line in mutation.lines for test in self.tests.get((file, line), ())}
         if not mutation.is_in_function:
+            module = file.removesuffix(".py").replace("/", ".")
             found |= {test for (name, _), tests in self.tests.items() if name == file for test in tests}
+            found |= {test for test in self.seconds if module in self.imports[test.split("::")[0]]}
             found = found or set(self.seconds)
         return sorted(found, key=self.seconds.__getitem__)
 
@@ -77,7 +83,19 @@ def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers
         for file, lines in record["lines"].items():
             for line, names in lines.items():
                 tests[file, int(line)].update(names)
-    return Watchers(seconds, {place: frozenset(names) for place, names in tests.items()})
+    imports = {file: _imports((tree / file).read_text()) for file in kept}
+    return Watchers(seconds, {place: frozenset(names) for place, names in tests.items()}, imports)
+
+
+def _imports(source: str) -> frozenset[str]:
+    """The modules that a file imports, and the names from modules, which may be modules themselves."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+    return frozenset(found)
 
 
 def _kept_at(tree: Path, engines: Mapping[str, bytes], suite: Suite, file: str) -> Path:
@@ -121,8 +139,10 @@ class Recorder(Plugin):
     """Measures each test separately, its fixtures included; reports all as JSON in the end."""
 
     def __init__(self, tree: Path, engines: Iterable[str]) -> None:
+        files = list(engines)
         self._tree = tree
-        self._coverage = Coverage(data_file=None, config_file=False, include=[str(tree / file) for file in engines])
+        self._modules = [file.removesuffix(".py").replace("/", ".") for file in files]
+        self._coverage = Coverage(data_file=None, config_file=False, include=[str(tree / file) for file in files])
         self._seconds: dict[str, float] = {}
         self._failed: set[str] = set()
 
@@ -136,6 +156,7 @@ class Recorder(Plugin):
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._forget()
         started = time.process_time()
         self._coverage.switch_context(item.nodeid)
         try:
@@ -143,6 +164,13 @@ class Recorder(Plugin):
         finally:
             self._seconds[item.nodeid] = round(time.process_time() - started, 4)
             self._coverage.switch_context("")
+
+    def _forget(self) -> None:
+        """Empties the engines' caches: each test must run the lines of a cached function again, not only the first."""
+        for module in filter(None, map(sys.modules.get, self._modules)):
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:

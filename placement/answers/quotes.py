@@ -161,8 +161,9 @@ class Quoter:
 
     def _cycle(self, job: JobRequest, ahead: int) -> tuple[Cycle, list[Wait]]:
         """The cycle when it reaches the job, and the waits of jobs ahead of it."""
-        queue = (*self.snapshot.queue[:ahead], job, *self.snapshot.queue[ahead:])[: self._depth]
-        kinds = {(one.tenant_path, one.strategy) for one in queue[: ahead + 1]}
+        considered = (*self.snapshot.queue[:ahead], job)
+        queue = (*considered, *self.snapshot.queue[ahead:])[: self._depth]
+        kinds = {(one.tenant_path, one.strategy) for one in considered}
         packs = any(self._counts_stranding(path, strategy) for path, strategy in kinds)
         rank = (ahead, (self.snapshot.typical_pods or typical_of(queue)) if packs else ())
         known = self._cycles.get(rank)

@@ -24,8 +24,8 @@ class PoolState:
     """A pool in a cycle: its matrices, copied on the first deduction."""
 
     __slots__ = (
-        "bounds", "changes", "closed", "devices", "free", "hidden", "notes", "pool", "reserved", "tight", "unit_rooms",
-        "version",
+        "bounds", "changes", "closed", "devices", "free", "hidden", "is_own", "notes", "pool", "reserved", "tight",
+        "unit_rooms",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, *, is_empty: bool) -> None:
@@ -39,13 +39,13 @@ class PoolState:
         """The hidden nodes that advance reservations keep, with the period as text."""
         self.closed: frozenset[int] = frozenset()
         """Nodes that are closed to the jobs that see this state."""
-        self.version = 0
-        """How many deductions there were."""
+        self.is_own = False
+        """Whether the matrices are copies already."""
         self.bounds: list[int] = (pool.largest_capacity if is_empty else pool.largest_free).tolist()
         """Per resource, an upper bound of what any node has free."""
         self.unit_rooms: dict[int, int] = {}
         self.notes: dict[object, Any] = {}
-        """Values that callers derived from this version."""
+        """Values that callers derived from what is free now."""
         self.changes: list[int] = []
         """Nodes on which something was taken or given back, one entry each time."""
 
@@ -123,10 +123,10 @@ class PoolState:
         self.hidden[node] = left
 
     def _touch(self, *nodes: int) -> None:
-        if not self.version:
+        if not self.is_own:
+            self.is_own = True
             self.free = self.free.copy()
             self.devices = None if self.devices is None else self.devices.copy()
-        self.version += 1
         self.changes += nodes
         self.unit_rooms.clear()
         self.notes.clear()
@@ -203,7 +203,7 @@ class PoolState:
     def copy(self) -> "PoolState":
         """A copy to try changes on."""
         other = object.__new__(PoolState)
-        other.pool, other.version, other.bounds = self.pool, self.version, self.bounds
+        other.pool, other.is_own, other.bounds = self.pool, True, self.bounds
         other.free, other.tight = self.free.copy(), self.tight.copy()
         other.devices = None if self.devices is None else self.devices.copy()
         other.hidden, other.reserved, other.closed = dict(self.hidden), self.reserved, self.closed
@@ -230,8 +230,6 @@ class FleetState:
         """Per pool: the number of deductions."""
         self.bounds: Ints = (fleet.largest_capacity if is_empty else fleet.largest_free).copy()
         """Resources by pools: an upper bound of what any node of the pool has free."""
-        self.version = 0
-        """The number of pod sets placed."""
         self.shared_reasons: dict[object, dict[int, tuple[float, Reason]]] = {}
         """Reasons that jobs of other shapes share, by cluster, with the cluster's version that they are valid for."""
         self.lendable: dict[int, dict[int, datetime]] = {}
@@ -291,7 +289,6 @@ class FleetState:
     def take(self, number: int, need: Need, found: Site) -> None:
         """Deducts a pod set from its nodes."""
         self._take_nodes(number, need, found)
-        self.version += 1
         pool = self.fleet.pools[number]
         taken = need.units + need.part_milli / WHOLE if pool.flavor.gpu_model else need.cpu_millicores
         share = taken * need.count / pool.size
@@ -320,7 +317,6 @@ class FleetState:
         `until` is when they are needed, None if unknown. They may be lent to jobs that end before it.
         """
         self._hide_in(number, nodes, until)
-        self.version += 1
         for node in nodes:
             for flavor, position in self.fleet.pools[number].siblings.get(node, ()):
                 self._hide_in(self._number_of(number, flavor), [position], until)

@@ -97,11 +97,7 @@ def _largest(matrix: Ints) -> Ints:
 def pools_of(cluster: FleetCluster) -> tuple[Pool, ...]:
     """The cluster's pools in the order of their flavors' names."""
     nodes = sorted(cluster.nodes, key=lambda node: (node.domain, node.clique, node.name))
-    members = {
-        name: [node for node in nodes if name in node.total]
-        for name in sorted(cluster.flavors)
-        if name in cluster.flavors
-    }
+    members = {name: [node for node in nodes if name in node.total] for name in sorted(cluster.flavors)}
     siblings = _siblings(members)
     return tuple(
         _pool(cluster, cluster.flavors[name], offering, siblings.get(name, {})) for name, offering in members.items()
@@ -161,7 +157,7 @@ def _full_row(node: FleetNode, flavor: str, part: int) -> Row:
 def _free_row(node: FleetNode, flavor: str, part: int) -> Row:
     if not node.is_usable:
         return 0, 0, 0, 0, 0, 0
-    units, cpu, memory, pods = node.free.get(flavor, 0), node.free_cpu_millicores, node.free_memory_mib, node.free_pods
+    units, cpu, memory, pods = node.free[flavor], node.free_cpu_millicores, node.free_memory_mib, node.free_pods
     part = max(node.device_free_milli.get(flavor, (part,) * units), default=0)
     bare = 0 if "" in node.repels else ADMITTED
     if flavor in node.repels:
@@ -174,7 +170,7 @@ def _devices(nodes: Sequence[FleetNode], flavor: str) -> Ints:
     devices = np.zeros((most, len(nodes)), dtype=np.int64)
     for column, node in enumerate(nodes):
         if node.is_usable and flavor not in node.repels:
-            free = node.device_free_milli.get(flavor, (WHOLE,) * node.free.get(flavor, 0))
+            free = node.device_free_milli.get(flavor, (WHOLE,) * node.free[flavor])
             devices[: len(free), column] = free
     devices.setflags(write=False)
     return devices

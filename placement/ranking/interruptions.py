@@ -59,7 +59,7 @@ class Exposure:
         exposed: Floats = np.maximum(1, np.minimum(np.rint(self.seconds * paces), self.most))
         return exposed
 
-    def risk(self, pools: tuple[int, ...], hourly_cost: Decimal | None, pace: float = 1.0) -> InterruptionRisk | None:
+    def risk(self, pools: tuple[int, ...], hourly_cost: Decimal | None, pace: float) -> InterruptionRisk | None:
         """The parts of the risk of one candidate; None without interruptions."""
         paces = np.array([pace])
         row = np.array([pools], dtype=np.int64)

@@ -130,7 +130,7 @@ def _idle_part(state: PoolState, nodes: Ints) -> Floats:
 def devices_after(devices: Ints, need: Need, counts: Ints) -> Ints:
     """Devices (a row each, a column per node) after `counts` pods have taken their shares: see `PoolState`."""
     left = devices.copy()
-    for taken in range(int(counts.max(initial=0)) if need.part_milli else 0):
+    for taken in range(int(counts.max()) if need.part_milli else 0):
         nodes = np.flatnonzero(counts > taken)
         shared = left[:, nodes]
         left[np.where(shared >= need.part_milli, shared, WHOLE + 1).argmin(axis=0), nodes] -= need.part_milli

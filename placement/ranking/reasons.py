@@ -310,7 +310,7 @@ def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Sh
 
 
 def _roomiest_domain(state: PoolState, room: Ints, need: Need, level: str) -> str:
-    best, name = int(room.max(initial=0)), ""
+    best, name = int(room.max()), ""
     for domains in state.pool.domains:
         held = domain_room(domains, room)
         if WIDTH_OF_LEVEL[domains.level] <= need.widest and int(held.max(initial=0)) > best:

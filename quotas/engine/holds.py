@@ -27,11 +27,6 @@ class Limit:
     cap: int
     held: int
 
-    @property
-    def free(self) -> int:
-        """The amount still available."""
-        return self.cap - self.held
-
     def covers(self, cluster_name: str) -> bool:
         """Whether work on that cluster counts against this limit."""
         return not self.clusters or cluster_name in self.clusters

@@ -91,6 +91,21 @@ def test_a_draw_takes_each_statement_once_and_the_same_seed_draws_the_same():
     assert len(draw(found, 2, seed=5)) == 2
 
 
+def test_a_change_of_one_statement_leaves_the_rest_of_a_draw_as_it_was():
+    lines = [f"x{number} = {number} < a".encode() for number in range(40)]
+    before = draw(all_mutants({"a.py": b"\n".join(lines)}), 30, seed=5)
+    lines[7] = b"y = b"
+    after = draw(all_mutants({"a.py": b"new = True\n" + b"\n".join(lines)}), 30, seed=5)
+
+    def changes(drawn):
+        return {(one.statement()[1], one.mutation.before, one.mutation.after) for one in drawn}
+
+    assert len(changes(before) - changes(after)) <= 2
+    assert draw(all_mutants({"a.py": b"\n".join(lines)}), 30, seed=6) != draw(
+        all_mutants({"a.py": b"\n".join(lines)}), 30, seed=5
+    )
+
+
 def test_survivors_are_named_with_their_change_and_too_many_fail(capsys):
     found = list(all_mutants({"a.py": b"x = a < b\n"})) * 20
     assert report(found, found[:1], seed=3) == 0
@@ -129,6 +144,18 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "def counted(a):\n    while a:\n        a -= 1\n"
     )
     (tmp_path / "placement/room.py").write_text(engine)
+    (tmp_path / "placement/codes.py").write_text("FULL = 'full'\ndef shown(code): return code\n")
+    (tmp_path / "tests/engine/test_codes.py").write_text(
+        "from placement import codes\n"
+        "def test_a_code_is_shown(): assert codes.shown('full')\n"
+        "def test_the_code_stays(): assert codes.FULL == 'full'\n"
+    )
+    (tmp_path / "placement/kept.py").write_text("from functools import cache\n@cache\ndef size(): return 3\n")
+    (tmp_path / "tests/engine/test_kept.py").write_text(
+        "from placement.kept import size\n"
+        "def test_that_calls_it_first(): assert size()\n"
+        "def test_a_kept_size(): assert size() == 3\n"
+    )
     (tmp_path / "tests/engine/test_room.py").write_text(
         "from placement.room import counted, fits\n"
         "def test_other(): assert True\n"
@@ -144,7 +171,10 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         check=False,
     )
     assert done.stdout.splitlines() == [
-        "recording which lines 1 files of tests/engine run",
+        "recording which lines 3 files of tests/engine run",
+        "placement/codes.py:1  'full' → 'fullXX' | tests/engine/test_codes.py::test_the_code_stays",
+        "placement/kept.py:3  3 → 2 | tests/engine/test_kept.py::test_a_kept_size",
+        "placement/kept.py:3  3 → 4 | tests/engine/test_kept.py::test_a_kept_size",
         "placement/room.py:1  5 → 4 | tests/engine/test_room.py::test_the_limit_itself_fits",
         "placement/room.py:1  5 → 6 | tests/engine/test_room.py::test_the_limit_itself_fits",
         "placement/room.py:3  <= → < | tests/engine/test_room.py::test_the_limit_itself_fits",

@@ -14,6 +14,7 @@ from placement.answers.recording import snapshot_of, snapshot_text
 from placement.cycle.cycle import decide
 from placement.cycle.visibility import respects
 from placement.fleet.policies import Policy
+from placement.values.advance import Bounds, bounds_of, longest_inside
 from placement.values.decisions import Reason
 from placement.values.model import Release, TenantPolicy
 
@@ -48,6 +49,26 @@ def test_nobody_else_gets_nodes_that_are_reserved_now():
     (wait,) = decided(fleet(8), [runs(1)], reservation(1, "n0")).waits
     assert (wait.code, wait.message) == ("kept_for_reservation", "c1: has room, but it is reserved until 13:00 UTC")
     assert [reason.code for reason in wait.per_cluster] == ["kept_for_reservation"]
+
+
+@pytest.mark.parametrize("strategy", ["balanced", "pack"])
+def test_whatever_its_strategy_a_job_sees_the_nodes_that_are_open_to_it(strategy):
+    """Each of two reservations keeps a node; the third is anybody's."""
+    reserved = (reservation(1, "n0"), reservation(2, "n1"))
+    queue = [runs(9, strategy=strategy, **more) for more in ({}, {"reservation": R1}, {}, {"reservation": R1})]
+    decisions = decided(fleet(8, 8, 8), queue, *reserved)
+    assert placed_on(decisions) == [["n2"], ["n0"]]
+    assert [wait.code for wait in decisions.waits] == ["kept_for_reservation", "reservation_full"]
+
+
+def test_a_reservation_is_in_force_from_its_start_until_before_its_end():
+    one = reservation(1, "n0", "n1", minutes=60)
+    moments = [NOW + timedelta(seconds=seconds) for seconds in (-1, 0, 3599, 3600)]
+    assert [one.is_in_force(now) for now in moments] == [False, True, True, False]
+    bounds = [bounds_of(R1, "acme/ml", None, [one], now) for now in moments]
+    assert bounds == [Bounds(never=("n0", "n1")), Bounds(only=("n0", "n1")), Bounds(only=("n0", "n1")), Bounds()]
+    assert bounds_of("", "acme/ml", NOW, [one], NOW) == Bounds(), "a job that ends when it begins"
+    assert [longest_inside(one, now) for now in moments] == [3480, 3480, 0, 0]
 
 
 def test_jobs_that_name_it_run_in_it_and_nowhere_else():

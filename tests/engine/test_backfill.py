@@ -71,6 +71,12 @@ def test_the_estimate_is_believed_pessimistically():
     assert decided((8, 0), [gang(), job(pods(1, 1), estimated_seconds=800)], release(30, n1=1)).placements
 
 
+def test_a_packing_job_borrows_too_and_what_it_took_is_gone():
+    small = [exact(5, strategy="pack") for _ in range(3)]
+    queue = [gang(), *(replace(one, pod_sets=(pods(1, 3),)) for one in small)]
+    assert len(decided((8, 0), queue, release(30, n1=1)).placements) == 2
+
+
 def test_what_is_lent_is_lent_once():
     small = [exact(5) for _ in range(10)]
     assert len(decided((8, 0), [gang(), *small], release(30, n1=1)).placements) == 8

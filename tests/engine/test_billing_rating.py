@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.engine.rating import Load, PriceSpan, rate
+from billing.engine.runs import ObservedRun
 
 NOON = datetime(2026, 11, 10, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -19,6 +20,16 @@ def gpus(units=1, *, cpu=0, since=NOON):
 
 def price(amount, start=datetime(2026, 1, 1, tzinfo=UTC), until=None, number=1):
     return PriceSpan(UUID(int=number), Decimal(amount), "USD", start, until)
+
+
+def test_what_is_not_reported_of_a_run_is_empty():
+    """Its device counts as a whole GPU, and none of its work was lost."""
+    ids = [UUID(int=number) for number in range(5)]
+    run = ObservedRun(ids[0], "u", ids[1], ids[2], ids[3], ids[4], "h100", "spot", 1, 2, NOON, NOON + HOUR, False)
+    assert (run.is_estimated, run.workload_name, run.user_name, run.memory_mib) == (False, "", "", 0)
+    assert (run.gpu_model, run.sharing, run.redone_from) == ("", "", None)
+    assert run.key == (ids[0], "u")
+    assert Load("gpu", 1, 2, NOON).memory_mib == 0
 
 
 def test_a_gpu_hour_costs_its_unit_price():

@@ -43,6 +43,15 @@ CASES = [
     ),
     ("gpu.amd.com", MI300X, "196592Mi", ("mi300x", "amd", "whole", 196592, "gpu.amd.com")),
     ("gpu.amd.com", CPX, "24574Mi", ("mi300x-cpx-nps4", "amd", "timeslice:8", 24574, "gpu.amd.com")),
+    *(
+        (
+            "gpu.amd.com",
+            CPX | {"partitionProfile": f"{cut}_nps1"},
+            "",
+            (f"mi300x-{cut}-nps1", "amd", f"timeslice:{parts}", 196608 // parts, "gpu.amd.com"),
+        )
+        for cut, parts in (("dpx", 2), ("tpx", 3), ("qpx", 4), ("cpx", 8))
+    ),
     ("gpu.amd.com", {"type": "amdgpu", "deviceID": "0x740F"}, "0", ("mi210", "amd", "whole", 65536, "gpu.amd.com")),
     ("gpu.intel.com", MAX, "131072Mi", ("max-1550", "intel", "whole", 131072, "gpu.intel.com")),
     ("gaudi.intel.com", {"model": "Gaudi2"}, "", ("gaudi2", "intel", "whole", 98304, "gaudi.intel.com")),
@@ -59,6 +68,40 @@ def test_a_published_device_is_the_flavor_that_labels_would_give(driver, attribu
     assert (offer.units, offer.unplaceable) == (8, "")
     assert len(offer.resource_name) <= 120
     assert offer.resource_name.count("/") == 2
+
+
+@pytest.mark.parametrize(
+    ("driver", "attributes", "expected"),
+    [
+        ("gpu.amd.com", {"productName": "AMD_Instinct_MI300X_OAM"}, ("MI300X", 196608, 1, "")),
+        ("gpu.amd.com", {"type": "amdgpu", "deviceID": "0x9999"}, ("9999", 0, 1, "")),
+        ("gpu.amd.com", {"type": "amdgpu"}, ("unknown", 0, 1, UNSELECTABLE)),
+        ("gpu.amd.com", {}, ("unknown", 0, 1, UNSELECTABLE)),
+        ("gpu.amd.com", MI300X | {"partitionProfile": "odd"}, ("MI300X", 196608, 1, "")),
+        ("gpu.intel.com", {"model": "Max 1100"}, ("Max-1100", 49152, 1, "")),
+        ("gpu.intel.com", {}, ("intel-gpu", 0, 1, UNSELECTABLE)),
+        ("gaudi.intel.com", {"model": "odd"}, ("Gaudi", 32768, 1, "")),
+        ("gaudi.intel.com", {}, ("Gaudi", 32768, 1, UNSELECTABLE)),
+        ("tpu.google.com", {"tpuGen": "v6e"}, ("v6e", 0, 1, "")),
+        ("tpu.google.com", {}, ("tpu", 0, 1, UNSELECTABLE)),
+        ("tpu.google.com", TPU | {"chipCount": "4"}, ("tpu-v6e-slice", 32768, 2, "")),
+        ("tpu.google.com", TPU | {"chipCount": "odd", "topology": "4x4"}, ("tpu-v6e-slice", 32768, 4, "")),
+        ("tpu.google.com", TPU | {"topology": "odd"}, ("tpu-v6e-slice", 32768, 1, "")),
+        ("gpu.nvidia.com", {"type": "gpu"}, ("unknown", 0, 1, UNSELECTABLE)),
+        ("gpu.nvidia.com", {"type": "mig", "profile": "1g.10gb"}, ("unknown", 10240, 1, "")),
+    ],
+)
+def test_what_a_device_does_not_publish_has_its_usual_value(driver, attributes, expected):
+    device = device_of(driver, seen(attributes))
+    assert (device.model, device.memory_mib, device.slice_hosts, device.unplaceable) == expected
+    assert (device.resource.startswith(f"claim/{driver}/"), device.profile) == (True, attributes.get("profile", ""))
+
+
+def test_a_kind_is_counted_by_a_name_of_its_driver_and_words_that_stays():
+    assert device_of("gpu.nvidia.com", seen(H100)).resource == "claim/gpu.nvidia.com/nvidia-h100-80gb-hbm3-a972c9d3"
+    shared = device_of("gpu.nvidia.com", seen(H100, is_shared=True))
+    assert shared.resource == "claim/gpu.nvidia.com/nvidia-h100-80gb-hbm3-a972c9d3/shared"
+    assert device_of("gpu.intel.com", seen({})).resource == "claim/gpu.intel.com/b5d06457"
 
 
 def test_a_claim_asks_for_the_like_and_looks_whether_an_attribute_is_there_first():

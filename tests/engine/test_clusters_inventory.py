@@ -2,13 +2,27 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.drivers import NodeSeen, PodSeen
-from clusters.engine.inventory import ClusterInventory, ForeignUse, is_nameable, node_record, unify_flavors, use_of
+from clusters.drivers import ClaimSeen, NodeSeen, PodSeen, SliceSeen
+from clusters.engine.claimable import DeviceSeen
+from clusters.engine.device_inventory import EventKind
+from clusters.engine.inventory import (
+    NOTHING,
+    ClusterInventory,
+    ForeignUse,
+    NodeUse,
+    is_nameable,
+    node_record,
+    unify_flavors,
+    use_of,
+)
+from clusters.engine.weights import ENTRY, KNOWN_UID, OBJECT, weight_of_claim, weight_of_node, weight_of_slice
 
 OURS = "test"
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -132,6 +146,54 @@ def test_an_event_that_changes_nothing_does_not_make_it_dirty():
     assert inventory.dirty
 
 
+@pytest.mark.parametrize(
+    ("kind", "nodes"),
+    [
+        ("changed", [node(is_ready=False)]),
+        ("changed", [node("n2")]),
+        ("deleted", [node()]),
+        ("listed", []),
+        ("listed", [node(is_ready=False)]),
+    ],
+)
+def test_a_change_of_nodes_asks_for_a_snapshot_until_one_is_made(kind, nodes):
+    inventory = without_devices()
+    inventory.see_nodes("listed", [node()])
+    inventory.see_pods("listed", [])
+    inventory.snapshot()
+    assert (inventory.dirty, inventory.changed_use()) == (False, {})
+    inventory.see_nodes(kind, nodes)
+    inventory.see_nodes("deleted", [node("unknown")])
+    inventory.see_slices("listed", [])
+    assert (inventory.dirty, inventory.changed_use()) == (True, None)
+    inventory.snapshot()
+    assert (inventory.dirty, inventory.changed_use()) == (False, {})
+
+
+def test_pods_that_come_grow_move_and_go_change_the_use_of_their_own_nodes():
+    inventory = without_devices()
+    inventory.see_nodes("listed", [node("n1"), node("n2")])
+    inventory.see_pods("listed", [pod("a", gpu="1")])
+    inventory.snapshot()
+
+    def use(cpu, pods, gpus):
+        devices = {"nvidia.com/gpu": gpus} if gpus else {}
+        return NodeUse(ForeignUse(cpu, 0, pods, devices), devices)
+
+    steps: list[tuple[EventKind, PodSeen, dict[str, NodeUse]]] = [
+        ("changed", pod("b", "n2"), {"n2": use(1000, 1, 0)}),
+        ("changed", pod("b", "n2", cpu="3"), {"n2": use(3000, 1, 0)}),
+        ("changed", pod("b", "n1", cpu="3"), {"n1": use(3000, 2, 1), "n2": use(0, 0, 0)}),
+        ("changed", pod("a", phase="Succeeded"), {"n1": use(3000, 1, 0)}),
+        ("deleted", pod("b", "n1"), {"n1": use(0, 0, 0)}),
+    ]
+    for kind, seen, expected in steps:
+        assert not inventory.dirty
+        inventory.see_pods(kind, [seen])
+        assert inventory.dirty
+        assert inventory.changed_use() == expected
+
+
 def test_a_fresh_list_forgets_what_is_missing_from_it():
     inventory = ClusterInventory(OURS)
     inventory.see_nodes("listed", [node("n1"), node("n2")])
@@ -177,6 +239,106 @@ def test_the_running_sum_equals_a_fresh_count(history):
     fresh.see_pods("listed", list(alive.values()))
     assert inventory.snapshot().foreign == fresh.snapshot().foreign
     assert inventory.snapshot().used_devices == fresh.snapshot().used_devices
+
+
+node_events = st.one_of(
+    st.tuples(st.sampled_from(["changed", "deleted"]), st.sampled_from(["n1", "n2"]).map(lambda name: [node(name)])),
+    st.tuples(st.just("listed"), st.sampled_from([[], [node("n1")], [node("n1"), node("n2")]])),
+)
+
+
+@pytest.mark.law
+@settings(max_examples=200)
+@given(st.lists(events | node_events, max_size=25))
+def test_the_changes_that_it_reports_lead_to_the_same_as_a_snapshot(history):
+    """What is stored by `changed_use`, or by a snapshot where that is asked for, never differs from a snapshot."""
+    inventory = without_devices()
+    inventory.see_nodes("listed", [node("n1")])
+    inventory.see_pods("listed", [])
+    foreign, used = {}, {}
+    for kind, seen in history:
+        (inventory.see_nodes if any(isinstance(each, NodeSeen) for each in seen) else inventory.see_pods)(kind, seen)
+        if not inventory.dirty:
+            continue
+        changes = inventory.changed_use()
+        if changes is None:
+            taken = inventory.snapshot()
+            foreign, used = dict(taken.foreign), dict(taken.used_devices)
+        else:
+            foreign |= {name: use.foreign for name, use in changes.items()}
+            used |= {name: use.devices for name, use in changes.items()}
+    expected = inventory.snapshot()
+    for name in [seen.name for seen in expected.nodes]:
+        assert foreign.get(name, NOTHING) == expected.foreign.get(name, NOTHING)
+        assert used.get(name, {}) == expected.used_devices.get(name, {})
+
+
+def test_labels_that_place_or_select_are_kept():
+    kept = [
+        "kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "node.kubernetes.io/instance-type",
+        "topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.switchyard.dev/rack",
+        "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.memory", "nvidia.com/gpu.clique",
+        "cloud.google.com/gke-tpu-topology", "cloud.google.com/gke-tpu-slice", "cloud.google.com/gke-nodepool",
+        "cloud.google.com/gke-accelerator-count",
+    ]  # fmt: skip
+    labels = {**dict.fromkeys(kept, "1"), "kubernetes.io/os": "linux", "team.example/colour": "blue"}
+    assert set(node_record(node(labels=labels, allocatable={"cpu": "1"})).labels) == set(kept)
+    spot = {"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "odd"}
+    assert set(node_record(node(labels=spot)).labels) == {"karpenter.sh/capacity-type"}, "it selects the flavor"
+
+
+def test_a_cluster_weighs_what_is_kept_of_it_and_nothing_once_all_is_gone():
+    inventory = without_devices()
+    assert (inventory.weight, inventory.size) == (0, 0)
+    held = ClaimSeen("default", "c", "uid-c", {}, (("gpu.nvidia.com", "n1", "gpu-0"),))
+    published = SliceSeen("s1", "gpu.nvidia.com", "n1", 1, 1, "n1", (DeviceSeen("gpu-0", {"type": "gpu"}, "80Gi"),))
+    plain, larger = node(labels={"a": "bc"}), node(labels={"a": "bc", "de": "f"})
+    seen: list[tuple[Any, Any]] = [
+        (inventory.see_nodes, plain),
+        (inventory.see_nodes, larger),
+        (inventory.see_pods, pod("a")),
+        (inventory.see_pods, pod("a", cpu="2")),
+        (inventory.see_pods, pod("b", gpu="1")),
+        (inventory.see_slices, published),
+        (inventory.see_claims, held),
+        (inventory.see_claims, held),
+    ]
+    weights = [0]
+    for see, one in seen:
+        see("changed", [one])
+        weights.append(inventory.weight)
+    grown = [after - before for before, after in pairwise(weights)]
+    assert grown[1] == ENTRY + len("def"), "a label more"
+    assert grown[3] == grown[7] == 0
+    assert grown[4] == grown[2] + ENTRY, "a pod with devices keeps an entry more"
+    assert grown[6] == KNOWN_UID + ENTRY + len("gpu.nvidia.comn1gpu-0")
+    assert weights[-1] == sum(grown)
+    again = without_devices()
+    again.see_nodes("listed", [larger])
+    again.see_pods("listed", [pod("a", cpu="2"), pod("b", gpu="1")])
+    again.see_slices("listed", [published])
+    again.see_claims("listed", [held])
+    assert (again.weight, again.size) == (inventory.weight, 1)
+    for see, one in seen[1:]:
+        see("deleted", [one])
+    assert inventory.weight == 0
+    again.see_claims("listed", [])
+    again.see_slices("listed", [])
+    again.see_nodes("listed", [])
+    again.see_pods("listed", [])
+    assert again.weight == 0
+
+
+def test_a_slice_weighs_twice_what_its_devices_say():
+    one = DeviceSeen("gpu-0", {"type": "gpu"}, "80Gi", "n1", counters=("set-0",))
+    seen = SliceSeen("s1", "gpu.nvidia.com", "pool", 1, 1, "n1", (one,))
+    of_device = OBJECT + len("gpu-0" + "80Gi" + "n1" + "set-0") + ENTRY + len("typegpu")
+    assert weight_of_slice(seen) == OBJECT + len("s1gpu.nvidia.compooln1") + 2 * of_device
+    held = ClaimSeen("default", "c", "uid-c", {"a": "b"}, (("gpu.nvidia.com", "pool", "gpu-0"),))
+    assert weight_of_claim(held) == OBJECT + ENTRY + len("ab") + ENTRY + len("gpu.nvidia.compoolgpu-0")
+    assert weight_of_claim(replace(held, labels={}, devices=())) == OBJECT
+    tainted = node(labels={"a": "b"}, allocatable={"cpu": "1"}, taints=[{"key": "x"}])
+    assert weight_of_node(tainted) == 2 * OBJECT + 3 * ENTRY + len("ab" + "cpu1" + "keyx")
 
 
 def test_each_node_points_at_flavors_that_exist():

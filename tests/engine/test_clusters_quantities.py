@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from clusters.engine.quantities import MEBIBYTES, MILLICORES, PLAIN, Implausible, asked, offered, parse, written
+from clusters.engine.quantities import (
+    MEBIBYTES,
+    MILLICORES,
+    PLAIN,
+    Implausible,
+    asked,
+    bytes_text,
+    offered,
+    parse,
+    written,
+)
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
 numbers = st.one_of(
@@ -40,6 +50,9 @@ quantities = st.one_of(
         ("5.", 5),
         (".5", Fraction(1, 2)),
         ("1n", Fraction(1, 10**9)),
+        ("1".zfill(64), 1),
+        ("1e30", 10**30),
+        ("1e-30", Fraction(1, 10**30)),
     ],
 )
 def test_a_quantity_is_read_as_kubernetes_reads_it(text, value):
@@ -56,7 +69,7 @@ def test_every_quantity_equals_what_the_official_client_reads(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", "1 ", " 1", "much", "NaN", "inf", "-inf", "1e", "1ee3", "0x10", "1_000", "1,5", "1Kii", "1ki", "\uff11", "1e400", "1" * 65, "--1", "1.2.3", "1\n", "1\x00"],
+    ["", " ", "1 ", " 1", "much", "NaN", "inf", "-inf", "1e", "1ee3", "0x10", "1_000", "1,5", "1Kii", "1ki", "\uff11", "1e400", "1e31", "1e-31", "1".zfill(65), "--1", "1.2.3", "1\n", "1\x00"],
 )  # fmt: skip
 def test_what_is_no_quantity_is_refused_by_name(text):
     with pytest.raises(Implausible) as refusal:
@@ -80,6 +93,44 @@ def test_negative_and_absurd_amounts_are_refused(text, unit):
     for read in (offered, asked):
         with pytest.raises(Implausible):
             read(text, unit)
+
+
+@pytest.mark.parametrize(
+    ("unit", "most", "more"),
+    [
+        (MILLICORES, "1000000", "1000000001m"),
+        (MEBIBYTES, "10000000000Mi", "10000000001Mi"),
+        (PLAIN, "1000000", "1000001"),
+    ],
+)
+def test_the_largest_plausible_amount_of_each_unit_is_read(unit, most, more):
+    assert offered(most, unit) == asked(most, unit) == unit.most
+    assert offered("0", unit) == asked("0", unit) == 0
+    for read in (offered, asked):
+        with pytest.raises(Implausible, match=f"is more than {unit.most} {unit.name}"):
+            read(more, unit)
+        with pytest.raises(Implausible, match="is negative"):
+            read("-1n", unit)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0"), (1, "1"), (1000, "1k"), (1024, "1Ki"), (1_000_000, "1M"), (2**20, "1Mi"), (3 * 2**30, "3Gi"),
+        (10**9, "1G"), (2**40, "1Ti"), (10**12, "976562500Ki"), (2**50, "1Pi"), (2**60, "1024Pi"),
+        (128_000, "125Ki"), (1500, "1500"),
+    ],
+)  # fmt: skip
+def test_a_size_is_written_with_the_largest_suffix_that_divides_it(size_bytes, text):
+    assert bytes_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(Fraction(2), "2"), (Fraction(1, 2), "500m"), (Fraction(1, 2000), "500u"), (Fraction(3, 2 * 10**9), "2n")],
+)
+def test_a_value_is_written_in_the_coarsest_unit_that_is_exact(value, text):
+    assert written(value) == text
 
 
 @given(quantities, st.sampled_from([MILLICORES, MEBIBYTES, PLAIN]))

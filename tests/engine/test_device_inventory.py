@@ -236,6 +236,27 @@ def test_an_event_that_changes_nothing_does_not_make_it_dirty():
     assert made.dirty
 
 
+@pytest.mark.parametrize(
+    ("change", "left", "taken"),
+    [
+        (lambda made: made.see_slices("deleted", [published()]), 0, (0, 0)),
+        (lambda made: made.see_slices("listed", []), 0, (0, 0)),
+        (lambda made: made.see_slices("changed", [published("s1", gpu("gpu-0"))]), 1, (1, 1)),
+        (lambda made: made.see_claims("deleted", [claim("a", "gpu-0")]), 2, (0, 0)),
+        (lambda made: made.see_claims("listed", []), 2, (0, 0)),
+        (lambda made: made.see_claims("listed", [claim("b", "gpu-0", ours=True)]), 2, (1, 0)),
+        (lambda made: made.see_claims("changed", [claim("a", "gpu-0", "gpu-1")]), 2, (2, 2)),
+    ],
+)
+def test_an_event_that_changes_something_makes_it_dirty(change, left, taken):
+    made = inventory([published()], [claim("a", "gpu-0")])
+    made.snapshot()
+    change(made)
+    assert made.dirty
+    assert units(made) == {"n1": {"h100-80gb": left} if left else {"cpu": 0}}
+    assert in_use(made) == taken
+
+
 slices = st.builds(
     lambda name, pool, generation, count, names: published(
         name, *(gpu(each) for each in names), pool=pool, generation=generation, slice_count=count

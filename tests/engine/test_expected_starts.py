@@ -89,6 +89,14 @@ def test_room_on_nodes_that_are_gone_closed_or_elsewhere_never_comes():
     assert not told([cluster(1, nodes, [OF])], [waiting], release(10, n0=1, n9=1), release(10, number=7, n1=1))
 
 
+@pytest.mark.parametrize(("units", "is_expected"), [(500, True), (501, False)])
+def test_nothing_is_expected_beyond_the_five_hundredth_end(units, is_expected):
+    large, waiting = flavor(), job(pods(1, units))
+    clusters = [cluster(1, [node("n0", large, 1000, 0)], [large])]
+    ends = [release(minute, units=1, n0=1) for minute in range(1, 600)]
+    assert (waiting.id in told(clusters, [waiting], *ends)) == is_expected
+
+
 def test_no_more_comes_free_than_there_is():
     waiting = job(pods(2, 8))
     assert not told(fleet((8, 0)), [waiting], release(10, n0=5), release(20, n0=1))

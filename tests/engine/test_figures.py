@@ -142,6 +142,11 @@ def test_fragmentation_is_sampled_at_equal_steps_of_the_window():
     for now in (115.0, 120.0, 139.0, 140.0, 200.0, 250.0):
         counted.advance(now, shelves, 0)
     assert counted.fragmentation == [0.0] * 3
+    dense = tally(8, until=4.0, samples=100)
+    dense.expect([job(gpus=8)])
+    for now in (1.0, 1.5, 2.0, 3.0, 4.0):
+        dense.advance(now, shelves, 0)
+    assert dense.fragmentation == [0.0] * 4, "a second is the shortest step"
     early = tally(8, since=100.0, until=200.0)
     early.expect([job(gpus=8)])
     early.advance(99.0, shelves, 0)

@@ -31,6 +31,15 @@ def test_a_pools_part_of_its_cluster_is_by_gpus_and_of_cores_only_where_there_ar
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("sharing", ["whole", "divisible"])
+def test_no_cycle_can_change_the_fleet_that_others_read(sharing):
+    of = flavor(sharing=sharing)
+    (pool,) = FleetIndex().fleet([cluster(1, [node("n", of, 4)], [of])]).pools
+    for shared in filter(lambda each: each is not None, (pool.capacity, pool.free, pool.devices)):
+        with pytest.raises(ValueError, match="read-only"):
+            shared[0, 0] = 7
+
+
 def test_the_free_share_of_a_pool_is_of_its_units_or_of_its_cores():
     gpus, cores = flavor(H100, name="gpus"), flavor("", name="cores")
     nodes = [node("g", gpus, 8, 2), node("c", cores, 0, cpu=64_000, free_cpu_millicores=48_000)]

@@ -80,6 +80,7 @@ def test_a_long_job_goes_to_spot_only_if_it_writes_checkpoints(strategy):
     assert (kept.risk.per_hour, kept.risk.exposed_seconds) == (0.05, HOUR // 2)
     assert kept.hourly_cost < kept.risk.hourly_cost < 16
     assert float(kept.risk.hourly_cost) == pytest.approx(12.8 / (1 - kept.risk.lost_share), rel=1e-4)
+    assert (kept.risk.hourly_cost.as_tuple().exponent, round(kept.risk.lost_share, 6)) == (-6, kept.risk.lost_share)
     assert risk_text(kept.risk) == "spot, about 2 % of the work expected to be lost"
     assert chosen(fleet(often=0.0), **asked).risk is None
     assert chosen(fleet(often=0.0), **asked).cluster == "c2"

@@ -2,11 +2,24 @@
 
 from dataclasses import fields
 from pathlib import Path
+from uuid import UUID
+
+import pytest
 
 from federation.engine.intake.job_fields import JOB_FIELDS
-from federation.engine.intake.normal_form import encode, shape_of, spec_json
+from federation.engine.intake.normal_form import encode, gpu_request_of, request_of, shape_of, spec_json
 from federation.engine.intake.spec import JobSpec, Rules
 from federation.engine.intake.spec_reading import read_spec
+from placement.values.datasets import DataNeed
+from placement.values.model import (
+    Constraints,
+    GpuRequest,
+    JobRequest,
+    ModelSpeed,
+    PodSetRequest,
+    Tier,
+    Topology,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "job-spec.md"
 POD = {"name": "main", "image": "registry.example/train:1", "cpu": "1", "memory": "1Gi"}
@@ -72,6 +85,38 @@ def test_stored_specs_keep_their_bytes():
     """The objects of running jobs are labelled with a hash of these bytes."""
     plain, full = (spec_json(read_spec(value, Rules())) for value in (PLAIN, FULL))
     assert (encode(plain), encode(full)) == (PLAIN_STORED, FULL_STORED)
+
+
+def test_placement_sees_of_a_stored_spec_what_steers_it():
+    stored = spec_json(read_spec(FULL, Rules()))
+    seen = request_of(stored, job_id=UUID(int=1), tenant_path="acme/ml", shape="s", kind="k")
+    (pods,) = seen.pod_sets
+    assert pods == PodSetRequest("main", 2, 500, 1024, GpuRequest(8, ("H100-80GB",), vendor="nvidia"))
+    assert seen.constraints == Constraints(
+        ("a", "b"), ("c",), ("eu-*",), ("spot",), overflow=(Tier(0, ("a",)),), reservation="mine"
+    )
+    assert (seen.id, seen.tenant_path, seen.shape, seen.kind) == (UUID(int=1), "acme/ml", "s", "k")
+    assert (seen.priority, seen.strategy, seen.topology) == (100, "pack", Topology("rack", "required"))
+    assert (seen.estimated_seconds, seen.deadline_seconds, seen.checkpoint_seconds) == (60, 90, 30)
+    assert seen.data == (DataNeed("imagenet", 20 * 2**30),)
+    assert seen.throughput == (ModelSpeed("A100-80GB", 1000), ModelSpeed("H100-80GB", 2500))
+    plain = request_of(spec_json(read_spec(PLAIN, Rules())), job_id=UUID(int=1), tenant_path="acme", shape="")
+    assert plain == JobRequest(
+        UUID(int=1), "acme", "", (PodSetRequest("main", 1, 1000, 1024),), deadline_seconds=86_400
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "seen"),
+    [
+        ({"count": 3, "mig": "1g.10gb"}, GpuRequest(3, mig="1g.10gb")),
+        ({"fraction": "0.25", "vendor": "amd"}, GpuRequest(1, fraction_milli=250, vendor="amd")),
+        ({"count": 2, "models": ["L4"]}, GpuRequest(2, ("L4",))),
+    ],
+)
+def test_placement_sees_each_way_to_ask_for_a_gpu(gpu, seen):
+    stored = spec_json(read_spec({**PLAIN, "pod_sets": [POD | {"gpu": gpu}]}, Rules()))
+    assert gpu_request_of(stored["pod_sets"][0]["gpu"]) == seen
 
 
 def test_stored_specs_keep_their_shape():

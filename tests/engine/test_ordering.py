@@ -44,6 +44,12 @@ def test_history_counts_more_than_the_users_word():
     assert order(waiting(10, 600), liar, runtimes={"k": Runtime(3000, 6000, 9000, 9, "job")}) == [0, 1]
 
 
+def test_a_job_that_was_not_submitted_has_not_waited():
+    asked = job(estimated_seconds=60)
+    assert order(asked, waiting(0.001, 60)) == [1, 0]
+    assert order(asked, waiting(-1, 60)) == [0, 1]
+
+
 def test_very_short_runs_count_as_a_minute():
     assert order(waiting(10, 60), waiting(10, 1)) == [0, 1]
 

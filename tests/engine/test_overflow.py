@@ -64,6 +64,11 @@ def test_home_is_taken_while_it_has_room_and_the_last_tier_opens_everything():
     ] == ["near", None]
 
 
+@pytest.mark.parametrize("waited", [-90, -0.5, 0])
+def test_home_is_open_from_the_beginning_whatever_the_clock_of_the_host_that_took_the_job(waited):
+    assert decided(fleet(home_free=8), waiting(waited))[0].cluster == "home"
+
+
 def test_what_a_later_tier_opens_says_when():
     [wait] = decided(fleet(), waiting(0))
     assert codes(wait) == {"home": "not_enough_free", "near": "tier_not_reached", "far": "tier_not_reached"}
@@ -108,6 +113,13 @@ def test_jobs_of_one_shape_that_have_waited_differently_share_no_verdict(shape, 
     by_wait = dict(zip(order, found, strict=True))
     assert codes(by_wait[0]) == {"home": "cordoned", "near": "tier_not_reached", "far": "tier_not_reached"}
     assert codes(by_wait[600]) == {"home": "cordoned", "near": "cordoned", "far": "tier_not_reached"}
+
+
+def test_jobs_of_no_shape_that_differ_share_no_verdict_though_they_have_waited_alike():
+    small, large, other = decided(
+        fleet(home_free=4), waiting(0, pods(gpus=2)), waiting(0, pods(gpus=8)), waiting(0, pods(gpus=2))
+    )
+    assert (small.cluster, large.code, other.cluster) == ("home", "waiting_for_capacity", "home")
 
 
 def test_those_that_have_reached_the_same_tiers_share_one():

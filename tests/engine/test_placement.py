@@ -164,6 +164,13 @@ def test_a_cluster_that_is_closed_takes_nothing(state):
     assert wait.code == ("clusters_unreachable" if state in ("unreachable", "auth_failed") else "waiting_for_capacity")
 
 
+def test_clusters_that_do_not_answer_are_named_whatever_the_cause():
+    fleet = [uniform(n, state=state) for n, state in enumerate(("unreachable", "auth_failed", "stale"), start=1)]
+    wait = only_wait(decide(snapshot(fleet, [job()])))
+    assert (wait.code, wait.message.partition(": ")[2]) == ("clusters_unreachable", "c1, c2, c3")
+    assert only_wait(decide(snapshot([*fleet, uniform(4, free=0)], [job()]))).code == "waiting_for_capacity"
+
+
 def test_a_degraded_cluster_still_takes_work():
     assert only_placement(decide(snapshot([uniform(1, state="degraded")], [job()]))).cluster == "c1"
 
@@ -243,6 +250,13 @@ def test_quota_is_kept_on_the_whole_path():
     assert wait.message == "needs 4 GPUs; acme has 2 GPUs left of its 10 GPUs"
 
 
+def test_of_several_clusters_whose_quota_is_used_up_the_first_is_told():
+    limits = [limit("acme", "gpu", left * 1000, clusters=[name]) for name, left in (("c2", 0), ("c1", 1))]
+    wait = only_wait(decide(snapshot([uniform(2), uniform(1)], [job(pods(gpus=4))], limits)))
+    assert reasons(wait) == {"c1": "quota_reached", "c2": "quota_reached"}
+    assert wait.message == "needs 4 GPUs; acme has 1 GPU left of its 1 GPU on c1"
+
+
 def test_a_limit_on_one_cluster_sends_the_job_to_another():
     limits = [limit("acme", "gpu", 0, clusters=["c1"])]
     assert only_placement(decide(snapshot([uniform(1), uniform(2)], [job()], limits))).cluster == "c2"
@@ -285,6 +299,14 @@ def test_cpu_and_memory_are_kept_too():
     busy = node("busy", of, free_cpu_millicores=2000)
     wait = only_wait(decide(snapshot([cluster(1, [busy], [of])], [job(pods(gpus=1, cpu=4000))])))
     assert "at most 2 cores and 1024 GiB are free there" in wait.message
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_pod_may_take_a_node_to_the_last_core_and_mebibyte(count):
+    fleet = [uniform(1, nodes=count)]
+    only_placement(decide(snapshot(fleet, [job(pods(count, 8, cpu=128_000, memory=1_048_576))])))
+    for more in ({"cpu": 128_001}, {"memory": 1_048_577}):
+        assert reasons(only_wait(decide(snapshot(fleet, [job(pods(count, 8, **more))])))) == {"c1": "never_fits"}
 
 
 def test_a_shape_that_lacks_room_together_tells_nothing_of_one_that_lacks_it_alone():

@@ -1,19 +1,27 @@
 """Hooks' URLs and tokens, read from the environment, and their answers."""
 
+from dataclasses import replace
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from config import environment
+from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.policy_hooks import (
     HookFailed,
     PolicyRefused,
     PolicyUnavailable,
+    Question,
+    changed_fields,
     check_token,
     read_answer,
     read_hook_url,
     refusal,
 )
+from federation.engine.intake.spec import Rules
+from federation.engine.intake.spec_reading import read_spec
 from tests.apiserver import make_certificate
+from tests.builders import make_spec
 
 
 @pytest.mark.parametrize(
@@ -116,6 +124,23 @@ def test_a_refusal_counts_whatever_else_the_answer_holds():
     with pytest.raises(PolicyRefused) as caught:
         read_answer({"allow": False, "message": "too\nlarge ", "more": 1})
     assert (caught.value.status, caught.value.code, caught.value.detail) == (422, "policy_refused", "too large")
+
+
+def test_a_hook_is_asked_with_the_job_and_who_submits_it():
+    spec = read_spec(make_spec(name="train"), Rules())
+    asked = Question("acme/ml", "ada@example.org", "r-1", spec)
+    assert asked.body() == {
+        "version": 1, "tenant": "acme/ml", "user": "ada@example.org", "request_id": "r-1", "dry_run": False,
+        "spec": spec_json(spec),
+    }  # fmt: skip
+    assert replace(asked, is_dry_run=True).asker["dry_run"] is True
+
+
+def test_the_fields_that_a_hook_changed_are_named():
+    before = read_spec(make_spec(name="train", labels={"a": "1"}), Rules())
+    assert changed_fields(before, before) == ()
+    after = read_spec(make_spec(name="other", labels={"a": "2"}, strategy="pack"), Rules())
+    assert changed_fields(before, after) == ("labels", "name", "strategy")
 
 
 def test_a_refusal_says_at_most_300_characters():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quotas.engine.holds import HoldRequest, Limit, grant, never_fits
+from quotas.engine.holds import HoldRefusal, HoldRequest, Limit, grant, never_fits
 
 PATHS = ["a", "a/b", "a/b/c", "a/d"]
 CLUSTERS = ["north", "south"]
@@ -97,6 +97,29 @@ def test_what_is_granted_now_was_never_refused_for_good(asked, book):
             assert for_good is None
         if for_good is not None:
             assert for_good[0].asked > for_good[0].cap
+
+
+def test_earlier_requests_win_and_a_refused_one_takes_nothing():
+    root = Limit(UUID(int=1), "a", "gpu", (), nominal=10, cap=10, held=3)
+    leaf = Limit(UUID(int=2), "a/b", "gpu", (), nominal=6, cap=6, held=0)
+    asked = [
+        HoldRequest(UUID(int=number), UUID(int=0), path, "north", {"gpu": amount})
+        for number, (path, amount) in enumerate([("a/b", 5), ("a/b", 2), ("a/d", 2), ("a", 1), ("ab", 99)])
+    ]
+    outcomes, takes = grant(asked, [root, leaf])
+    refused = {holder.int: refusal for holder, refusal in outcomes.items() if refusal}
+    assert {number: (one.tenant_path, one.cap, one.held, one.asked) for number, one in refused.items()} == {
+        1: ("a/b", 6, 5, 2),
+        3: ("a", 10, 10, 1),
+    }
+    assert refused[1].message == "a/b has a limit of 0.006 gpu: 0.005 held, 0.002 requested"
+    assert [(take.holder_id.int, take.limit_id.int, take.amount) for take in takes] == [(0, 1, 5), (0, 2, 5), (2, 1, 2)]
+
+
+def test_a_refusal_for_another_reason_than_a_limit_names_none():
+    refused = HoldRefusal("already_held", "this holder has a hold")
+    assert (refused.limit_id, refused.tenant_path, refused.resource) == (None, "", "")
+    assert refused.cap == refused.held == refused.asked == 0
 
 
 def test_what_is_larger_than_every_limit_is_refused_for_each_cluster_and_what_fits_one_is_not():

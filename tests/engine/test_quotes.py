@@ -1,7 +1,9 @@
 """A quote says what the cycle would do; a capacity says how often."""
 
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +13,10 @@ from placement.answers import quotes
 from placement.answers.quotes import Quoter, capacity, quote
 from placement.cycle.cycle import decide
 from placement.fleet.fleet import FleetIndex
+from placement.values.model import Release
 
 from .checker import check
-from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, snapshot, uniform
+from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, uniform
 from .test_placement_laws import jobs, snapshots
 
 
@@ -138,6 +141,77 @@ def test_offers_are_ranked_with_their_cost_and_the_rest_says_why_not():
 def test_a_quote_stands_behind_the_queue():
     fleet = [uniform(1)]
     assert not quote(job(pods(1, 8)), snapshot(fleet, [job(pods(4, 8))])).offers
+
+
+def test_a_round_that_ends_before_the_job_makes_no_offer():
+    """The round considers one job: the queue's, unless the asked one has a higher priority."""
+    quoter = Quoter(snapshot([uniform(1)], [job(pods(1, 1))]), depth=1)
+    found = quoter.quote(job(pods(1, 1)))
+    assert (found.offers, found.wait.code, found.ahead) == ((), "behind_in_queue", 1)
+    assert "only the first 1 jobs" in found.wait.message
+    assert quoter.quote(job(pods(1, 1), priority=1)).offers
+    assert Quoter(snapshot([uniform(1)], [job(pods(1, 1))]), depth=2).quote(job(pods(1, 1))).offers
+
+
+def ending(number, minutes=10):
+    return Release(
+        NOW + timedelta(minutes=minutes), UUID(int=number), flavor().name, 8, 1000, 1024, {f"c{number}-n000": 1}
+    )
+
+
+def test_only_what_lacks_room_is_offered_for_later():
+    """c2 is full, c3 has no such devices, c4 has room but no quota, the job excludes c5."""
+    fleet = [uniform(1), uniform(2, 1, free=0), uniform(3, 1, of=flavor(A100)), uniform(4, 2), uniform(5, 1, free=0)]
+    limits = [limit("acme", "gpu", 0, clusters=("c4",))]
+    known = replace(snapshot(fleet, [], limits), releases=(ending(2), ending(3), ending(4), ending(5)))
+    found = quote(job(pods(1, 8, models=[H100]), exclude_clusters=("c5",)), known)
+    assert [offer.placement.cluster for offer in found.offers] == ["c1"]
+    assert {reason.cluster: reason.code for reason in found.why_not} == {
+        "c2": "not_enough_free", "c3": "no_such_model", "c4": "quota_reached", "c5": "cluster_excluded",
+    }  # fmt: skip
+    assert [offer.placement.cluster for offer in found.later] == ["c2"]
+
+
+def test_a_reservation_makes_no_offer_for_later():
+    named = reservation(7, "c1-n000", tenant="acme/ml")
+    known = replace(snapshot([uniform(1, 1, free=0)], [], reservations=[named]), releases=(ending(1),))
+    asked = job(pods(1, 8), reservation=str(named.id), deadline_seconds=60)
+    assert quote(asked, known).later == ()
+    assert quote(job(pods(1, 8), deadline_seconds=60), replace(known, reservations=())).later
+
+
+def test_without_limits_quota_allows_all_that_fit():
+    found = capacity(job(pods(1, 1)), snapshot([uniform(1, nodes=40)], []))
+    assert (found.total, found.within_quota, found.is_at_least) == (320, 320, False)
+    nowhere = capacity(job(pods(1, 1)), snapshot([], []))
+    assert (nowhere.total, nowhere.within_quota, nowhere.clusters) == (0, 0, ())
+
+
+def test_a_gang_that_only_prefers_a_domain_is_counted_by_nodes_and_one_that_must_keep_to_it_is_not():
+    """Racks of three nodes hold one gang of two each; nodes of any rack hold three."""
+    fleet = [uniform(1, nodes=6, per_rack=3)]
+    for level, mode, count in (("rack", "required", 2), ("rack", "preferred", 3), ("cluster", "required", 3)):
+        assert capacity(job(pods(2, 8), level=level, mode=mode), snapshot(fleet, [])).total == count
+
+
+def test_capacity_while_a_reservation_has_not_begun_is_none_with_its_reason():
+    named = reservation(7, "c1-n000", starts=10)
+    found = capacity(job(pods(1, 1), reservation=str(named.id)), snapshot([uniform(1)], [], reservations=[named]))
+    assert (found.total, [room.why_none.code for room in found.clusters]) == (0, ["waiting_for_reservation"])
+
+
+def test_of_the_devices_of_a_cluster_quota_counts_those_that_it_allows_most_of():
+    h100, a100 = flavor(), flavor(A100)
+    both = cluster(1, [node("h", h100), node("a", a100)], [h100, a100])
+    limits = [
+        limit("acme", f"gpu:{H100}", 1000),
+        limit("acme", f"gpu:{A100}", 5000),
+        limit("acme", "cpu", 10**6, held=10**7),
+    ]
+    found = capacity(job(pods(1, 1)), snapshot([both], [], limits[:2]))
+    assert [(room.count, room.within_quota) for room in found.clusters] == [(16, 5)]
+    assert found.within_quota == 5
+    assert capacity(job(pods(1, 1)), snapshot([both], [], limits)).within_quota == 0
 
 
 def test_capacity_says_where_and_what_quota_leaves():

@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields, replace
 from decimal import Decimal
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,18 @@ from hypothesis import strategies as st
 from placement.answers import recording
 from placement.answers.recording import RecordingError, decisions_text, snapshot_of, snapshot_text
 from placement.cycle.cycle import decide
-from placement.values.model import JobRequest, Snapshot, Tier, TypicalPod
+from placement.values.datasets import DataNeed
+from placement.values.model import (
+    ClusterRefusal,
+    Constraints,
+    GpuRequest,
+    JobRequest,
+    Snapshot,
+    StrategyWeights,
+    TenantPolicy,
+    Tier,
+    TypicalPod,
+)
 
 from .fleets import cluster, flavor, job, limit, node, pods, snapshot, uniform
 
@@ -60,6 +72,62 @@ def test_what_has_a_default_may_be_missing_from_an_older_file():
     document = json.loads(snapshot_text(snapshot([uniform(1)], [job()])))
     del document["snapshot"]["typical_pods"], document["snapshot"]["clusters"][0]["fills"]
     assert snapshot_of(document).clusters[0].fills == "hinted"
+
+
+SMALLEST = {
+    "now": "2026-01-01T00:00:00+00:00",
+    "clusters": [
+        {
+            "id": str(UUID(int=1)), "name": "c", "owner_path": "acme", "region": "", "state": "ready",
+            "flavors": {"f": {
+                "name": "f", "vendor": "", "gpu_model": "", "gpu_memory_mib": 0, "sharing": "whole",
+                "capacity_type": "spot", "price_changes": [{"at": "2026-01-02T00:00:00+00:00"}],
+            }},
+            "nodes": [{
+                "name": "n", "domain": [], "total": {"f": 0}, "free": {"f": 0}, "cpu_millicores": 1, "memory_mib": 2,
+                "pods": 3, "free_cpu_millicores": 1, "free_memory_mib": 2, "free_pods": 3, "is_usable": True,
+            }],
+        }
+    ],
+    "queue": [
+        {
+            "id": str(UUID(int=2)), "tenant_path": "acme", "shape": "", "topology": {}, "data": [{"name": "d"}],
+            "pod_sets": [{"name": "a", "count": 1, "cpu_millicores": 1, "memory_mib": 2, "gpu": {"count": 1}}],
+            "constraints": {
+                "refusals": [{"cluster_id": str(UUID(int=1)), "message": "no"}], "overflow": [{"after_seconds": 0}],
+            },
+        }
+    ],
+    "policies": [{"tenant_path": "acme", "weights": [{"strategy": "pack"}]}],
+}  # fmt: skip
+
+
+def test_what_an_older_file_does_not_say_means_what_it_meant_then():
+    found = snapshot_of({"format": "switchyard/snapshot", "version": 1, "snapshot": SMALLEST})
+    assert (found.limits, found.typical_pods, found.patience_seconds, found.runtimes) == ((), (), 600, {})
+    assert (found.releases, found.egress, found.reservations) == ((), (), ())
+    (one,) = found.clusters
+    assert (one.fills, one.minutes_unseen) == ("hinted", 0)
+    (kind,) = one.flavors.values()
+    assert (kind.currency, kind.slice_hosts, kind.unplaceable, kind.interruptions_per_hour) == ("USD", 1, "", 0.0)
+    (change,) = kind.price_changes
+    for priced in (kind, change):
+        assert {priced.unit_price, priced.cpu_price, priced.memory_price} == {None}
+        assert {priced.guest_cpu_price, priced.guest_memory_price} == {None}
+    (host,) = one.nodes
+    assert (host.why_unusable, host.clique, host.device_free_milli, host.repels) == ("", "", {}, {})
+    (asked,) = found.queue
+    assert (asked.priority, asked.submitted_at, asked.strategy, asked.kind) == (0, None, "balanced", "")
+    assert (asked.estimated_seconds, asked.deadline_seconds, asked.checkpoint_seconds) == (None, None, None)
+    assert (asked.topology.level, asked.topology.mode, asked.throughput) == ("cluster", "preferred", ())
+    assert asked.pod_sets[0].gpu == GpuRequest(1, (), "", 0, "")
+    assert asked.data == (DataNeed("d", None, ()),)
+    refusal = ClusterRefusal(UUID(int=1), "no", "refused_by_cluster")
+    assert asked.constraints == Constraints((), (), (), (), (refusal,), (Tier(0, (), ()),), None, "", None)
+    assert found.policies == (
+        TenantPolicy("acme", "", (), (), (), (), (), (StrategyWeights("pack", None, None, None, None),)),
+    )
+    assert again(found) == found
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.text(st.characters(exclude_categories=["Cs"])))

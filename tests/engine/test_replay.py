@@ -58,6 +58,13 @@ def test_waits_cost_and_use_are_what_arithmetic_says(name):
     assert (figures.finished, figures.never_started, figures.seconds) == (3, 0, 2 * HOUR)
 
 
+@pytest.mark.parametrize(("more", "waits"), [({}, [0, 0, 0]), ({"hints": False}, [0, 0, HOUR - 2])])
+def test_a_cluster_fills_the_nodes_that_the_gateway_names_unless_it_takes_no_hints(more, waits):
+    """The gateway puts both halves on one node; a cluster that spreads leaves no node whole."""
+    jobs = [job(gpus=4), job(1.0, gpus=4), job(2.0)]
+    assert [line.wait for line in replay([plan(**more)], jobs, gateway()).lines] == waits
+
+
 def test_a_price_that_changes_is_paid_from_then_on():
     changing = plan(price_changes=(PriceChange(HOUR / 2, GPU, Decimal(6)),))
     assert replay([changing], [job()], gateway()).cost == Decimal(8) + Decimal(24)

@@ -7,12 +7,14 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from simulator import fleetfile
 from simulator.charts import bars, distribution, lines
+from simulator.exports import trace_text
 from simulator.figures import Curve, percentile
 from simulator.figures import distribution as spread_of
 from simulator.fleetfile import read_fleet
 from simulator.traces import COLUMNS, Shaping, own_row, read_trace
-from simulator.values import Machine, ReplayError
+from simulator.values import ClusterPlan, Conditions, Machine, ReplayError, TraceJob
 
 OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n"
 PHILLY = "job_id,num_gpu,submit_time,duration\n"
@@ -50,6 +52,11 @@ def test_openb_pods_run_from_their_start_to_their_deletion():
     assert (three.submitted, three.seconds, three.gpu_milli, three.models) == (20.0, 370.0, 460, ("A", "B"))
 
 
+def test_an_openb_pod_may_end_when_it_starts():
+    (one,) = read_trace("t", OPENB + "a,1,1,1,1000,,LS,100,130,130\n")
+    assert (one.submitted, one.seconds) == (0.0, 0.0)
+
+
 def test_openb_pods_without_times_come_one_a_second_and_stay():
     text = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,1,1000\nb,1,1,1,500\n"
     assert [(one.submitted, one.seconds) for one in read_trace("t", text)] == [(0.0, None), (1.0, None)]
@@ -72,10 +79,65 @@ def test_our_own_rows_come_back_as_they_were():
     assert read_trace("t", again) == jobs
 
 
+def test_every_column_of_our_own_format_is_read():
+    header = "job,submitted_at,seconds,pods,gpus,gpu_milli,cpu_millicores,memory_mib,models,priority,tenant,estimated_seconds,checkpoint_seconds,kind\n"
+    full = "x,7,60,2,1,500,1500,2048,B| A,-5,acme/ml,90,30,k\n"
+    (job,) = read_trace("t", header + full)
+    assert job == TraceJob("x", 0.0, 60.0, 2, 1, 500, 1500, 2048, ("A", "B"), -5, "acme/ml", 90, 30, "k")
+    (bare,) = read_trace("t", "job,submitted_at,seconds,pods,gpus\nx,7,,,4\n")
+    assert bare == TraceJob("x", 0.0, None, 1, 4, 1000, 0, 0, (), 0, "trace", None, None, "")
+    assert bare == TraceJob("x", 0.0, None, 1, 4)
+    assert own_row(bare)["seconds"] == own_row(bare)["estimated_seconds"] == own_row(bare)["checkpoint_seconds"] == ""
+
+
+def test_openb_pods_of_several_gpus_take_whole_ones_and_those_of_none_no_model():
+    rows = "a,1,1,2,300,T4,LS,0,,\nb,1,1,0,300,T4,LS,1,,\nc,1,1,1,,T4,LS,2,,\n"
+    found = read_trace("t", OPENB + rows)
+    assert [(one.pods, one.gpus, one.gpu_milli, one.models) for one in found] == [
+        (1, 2, 1000, ("T4",)), (1, 0, 1000, ()), (1, 1, 1000, ("T4",)),
+    ]  # fmt: skip
+
+
+def test_a_philly_job_of_exactly_a_node_is_one_pod_with_the_usual_cores_and_memory():
+    (job,) = read_trace("t", PHILLY + "1,8,0,1000\n")
+    assert job == TraceJob("1", 0.0, 1.0, 1, 8, 1000, 48_000, 524_288)
+
+
+def test_jobs_written_as_a_trace_are_read_as_they_were():
+    jobs = read_trace("t", OWN + 'x,0,7.5,1,1,250\n"a, ""b""",1,,2,8,\n')
+    text = trace_text(jobs)
+    assert text.decode().splitlines()[0] == ",".join(COLUMNS)
+    assert read_trace("t", text.decode()) == jobs
+    assert trace_text([]).decode() == ",".join(COLUMNS) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "largest", "more"),
+    [
+        (OWN + "x,0,1,{},1,\n", "100000", "100001"),
+        (OWN + "x,0,1,1,{},\n", "100000", "100001"),
+        (OWN + "x,0,1,1,1,{}\n", "1000", "1001"),
+        (OWN + "x,0,{},1,1,\n", "1000000000000", "1000000000001"),
+        (PHILLY + "1,{},3,4\n", "100000", "100001"),
+        (OPENB + "a,1,1,{},,,,,,\n", "100000", "100001"),
+        (OPENB + "a,1,1,1,{},,,,,\n", "1", "0"),
+        (OWN[:-1] + ",priority\nx,0,1,1,1,,{}\n", "-1000000000000", "-1000000000001"),
+    ],
+)
+def test_a_number_of_a_trace_goes_as_far_as_its_limit(text, largest, more):
+    assert not complaint(read_trace, "t", text.format(largest))
+    assert f"'{more}' is not between" in complaint(read_trace, "t", text.format(more))
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("", "t: line 1, column 1: not a known trace format"),
+        (
+            "job,seconds,pods,gpus\n",
+            "submitted_at is missing; a trace needs job, submitted_at, seconds, pods, gpus; name,",
+        ),
+        ("job_id,num_gpu,duration\n", "not a known trace format: submit_time is missing"),
         ("a,b\n1,2\n", "line 1, column 1: not a known trace format"),
         (PHILLY, "line 2: there are no jobs"),
         (PHILLY + "1,2\n", "line 2, column 3: has 2 columns, the header 4"),
@@ -109,6 +171,73 @@ def test_a_bad_trace_is_refused_with_line_and_column(text, told):
 def test_no_text_makes_the_reader_stumble(text, header):
     told = complaint(read_trace, "t", header + text)
     assert not told or told.startswith("t: line ")
+
+
+SMALL = "clusters: [{name: c, nodes: [{name: n, cpu: 1, memory_gib: 1}]}]"
+
+
+def test_what_a_fleet_file_leaves_out_has_its_default():
+    node = Machine("n-00000", "cpu", "", 0, 1000, 1024, ("", "", ""), "", 110, "on_demand")
+    assert read_fleet("f", SMALL) == (ClusterPlan("c", (node,), {}, (), "spread", True, "", None, {}),)
+    assert ClusterPlan("c", (node,)) == ClusterPlan("c", (node,), {}, (), "spread", True, "", None, {})
+    assert Machine("n-00000", "cpu", "", 0, 1000, 1024) == node
+    conditions = Conditions()
+    assert (conditions.summary_seconds, conditions.cycle_seconds, conditions.failures) == (0.0, 0.0, None)
+    assert (conditions.seed, conditions.reclaimed_seconds, conditions.checkpoint_seconds) == (1, 600.0, None)
+    assert (conditions.since, conditions.until, conditions.stops, conditions.samples) == (0.0, None, False, 240)
+
+
+def test_what_a_fleet_file_says_of_its_clusters_and_groups_is_kept():
+    said = """
+clusters:
+  - name: c
+    region: eu-west-1
+    summary_seconds: 12.5
+    nodes:
+      - {name: n, count: 9, model: T4, gpus: 1, flavor: small, spot: true, cpu: 1, memory_gib: 0.5, zone: z, block: b,
+         rack: "k{rack}", clique: q, interruptions_per_hour: 100}
+      - {name: m, cpu: 2, memory_gib: 1, spot: true}
+"""
+    (plan,) = read_fleet("f", said)
+    assert (plan.region, plan.summary_seconds) == ("eu-west-1", 12.5)
+    spot = Machine("n-00000", "small", "T4", 1, 1000, 512, ("z", "b", "k1"), "q", 110, "spot")
+    assert plan.machines[0] == spot
+    assert [machine.domain[2] for machine in plan.machines[:9]] == ["k1"] * 8 + ["k2"], "a rack has eight nodes"
+    assert plan.machines[9].flavor == "cpu"
+    assert plan.interruptions == {"small": 100.0, "cpu": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("of_node", "largest", "more"),
+    [
+        ("model: T4, gpus: {}", 1024, 1025),
+        ("spot: true, interruptions_per_hour: {}", 100, 101),
+        ("price: {}", 10**9, 10**9 + 1),
+        ("pods: {}", 1, 0),
+        ("nodes_per_rack: {}", 1, 0),
+    ],
+)
+def test_a_number_of_a_fleet_file_goes_as_far_as_its_limit(of_node, largest, more):
+    def text(number):
+        return SMALL.replace("name: n,", f"name: n, {of_node.format(number)},")
+
+    assert not complaint(read_fleet, "f", text(largest))
+    assert f"is not between {min(1, largest) if more == 0 else 0} and" in complaint(read_fleet, "f", text(more))
+
+
+def test_a_fleet_file_has_at_most_200_000_nodes_and_8_mib_of_text(monkeypatch):
+    assert "longer than 8388608 characters" in complaint(read_fleet, "f", " " * (8 * 2**20 + 1))
+    assert "count is not between 0 and 200000: 200001" in complaint(
+        read_fleet, "f", SMALL.replace("name: n,", "name: n, count: 200001,")
+    )
+    monkeypatch.setattr(fleetfile, "MOST_NODES", 3)
+    monkeypatch.setattr(fleetfile, "MOST_CHARACTERS", len(SMALL))
+    assert not complaint(read_fleet, "f", SMALL)
+    assert "longer than" in complaint(read_fleet, "f", SMALL + " ")
+    monkeypatch.setattr(fleetfile, "MOST_CHARACTERS", 1000)
+    two = "clusters: [{{name: c, nodes: [{{name: n, count: 2, cpu: 1, memory_gib: 1}}, {{name: m, count: {}, cpu: 1, memory_gib: 1}}]}}]"
+    assert not complaint(read_fleet, "f", two.format(1))
+    assert "has more than 3 nodes in total" in complaint(read_fleet, "f", two.format(2))
 
 
 def test_a_fleet_file_means_what_it_says():
@@ -155,6 +284,13 @@ def test_a_fleet_file_means_what_it_says():
             "gpus: 8, interruptions_per_hour: 1, ",
             "interruptions_per_hour is given for nodes that are not spot",
         ),
+        (
+            "spot: true, price: 1",
+            "spot: true, price: 1}\n      - {name: t, model: A100, gpus: 4, cpu: 4, memory_gib: 5, spot: true, interruptions_per_hour: 2",
+            "line 9, column 100: interruptions_per_hour differs from an earlier one of flavor A100-spot",
+        ),
+        ("model: A100, gpus: 8, ", "gpus: 8, ", "model is missing"),
+        ("- {name: a,", "- 7\n      - {name: a,", "a group of nodes must have fields"),
         ("r{rack}", "{row}", "rack can contain {rack} and no other braces"),
         ("flavor: A100,", "flavor: H100,", "line 11, column 31: flavor is not one of the cluster's"),
         ("at_hours: 2", "at_hours: -2", "at_hours is not between"),

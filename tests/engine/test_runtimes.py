@@ -1,5 +1,6 @@
 """Run times learned from history: laws of the quantiles, the order of what is believed, and the words."""
 
+from math import exp
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,6 +19,7 @@ from placement.ranking.runtimes import (
     longest_seconds,
     name_pattern,
     predict,
+    quantiles,
     runtime_of,
     runtime_text,
 )
@@ -89,12 +91,30 @@ def test_recent_runs_count_more():
     assert forecast(job=[1000] * 20 + [100] * 30).p50_seconds > 300
 
 
+@pytest.mark.parametrize(("newest", "runs", "median"), [(13, 50, 100), (13, 45, 1000), (14, 50, 1000)])
+def test_a_run_counts_half_as_much_as_one_sixteen_runs_later(newest, runs, median):
+    """By these weights the newest 13 count less than the 37 before them, but more than the 32 before them."""
+    weights = [0.5 ** (age / 16) for age in range(runs)]
+    assert (sum(weights[:newest]) > sum(weights[newest:])) == (median == 1000)
+    assert round(exp(quantiles([1000] * newest + [100] * (runs - newest))[1])) == median
+
+
 def test_few_runs_are_pulled_towards_the_wider_group():
     alone, among = forecast(job=[100]), forecast(job=[100], name=[1000] * 40)
     assert alone.p50_seconds == 100
     assert 100 < among.p50_seconds < 1000
     assert forecast(job=[100] * 40, name=[1000] * 40).p50_seconds < 130
     assert (among.runs, among.basis) == (1, "job")
+
+
+@pytest.mark.parametrize(("runs", "counted"), [(1, 1), (4, 4), (16, 16), (60, 50)])
+def test_the_wider_group_counts_as_four_runs_and_where_there_is_none_a_factor_of_two_counts_as_two(runs, counted):
+    """The mean of logarithms: between 100 s and 1000 s, four runs of each give about 316 s."""
+    found = forecast(job=[100] * runs, name=[1000] * 40)
+    assert found.p50_seconds == round(100 * 10 ** (4 / (counted + 4)))
+    low, middle, high = interval(forecast(job=[1000] * runs))
+    factor = 2 ** (2 / (counted + 2))
+    assert (low, middle, high) == (round(1000 / factor), 1000, round(1000 * factor))
 
 
 def test_a_single_run_is_believed_within_a_factor_of_two():

@@ -99,6 +99,11 @@ def test_a_pod_belongs_to_an_object_only_if_all_of_it_fits(pod, of, fault):
     assert fault_of(pod, of, "here") == fault
 
 
+def test_an_object_counts_as_there_until_it_is_lost():
+    assert (asked().settled_at, asked().is_lost, asked().clock) == (None, False, ())
+    assert (Run("u", 0, 0, None).running_at, Run("u", 0, 0, None).is_gone) == (None, False)
+
+
 def test_a_uid_is_printable_and_of_at_most_64_characters():
     assert is_uid("u" * 64)
     assert not any(map(is_uid, ("", "u" * 65, "a b", "ä")))
@@ -126,7 +131,7 @@ def test_a_successor_counts_after_the_one_that_it_replaces():
     first, second = counted
     assert (first.uid, first.finished_at) == ("a", ago(10))
     assert second.started_at == NOW, "its place was metered until the end was seen"
-    assert not second.is_estimated
+    assert second.is_estimated, "the end was seen eight seconds after the successor had started"
 
 
 def test_pods_that_started_later_come_later_and_those_without_a_start_last():
@@ -237,7 +242,8 @@ def test_times_are_believed_between_the_release_and_now(started, finished, expec
 
 
 def test_a_replacement_counts_from_the_end_of_the_one_before():
-    assert believable(asked(), ago(30), SeenPod(), NOW) == (ago(30), None, False)
+    assert believable(asked(), ago(30), SeenPod(), NOW) == (ago(30), None, True)
+    assert believable(asked(), ago(58), SeenPod(), NOW) == (ago(58), None, False), "two seconds are tolerated"
     assert believable(asked(), ago(90), SeenPod(), NOW) == (ago(60), None, False)
     assert believable(asked(), ago(30), ended(until=40), NOW) == (ago(30), ago(30), True)
 

@@ -103,6 +103,17 @@ def test_a_whole_spec_has_at_most_256_kib():
     assert [(fault.field, fault.code) for fault in caught.value.faults] == [("", "too_large")]
 
 
+@pytest.mark.parametrize(("label", "most"), [("run-seconds", MONTH), ("exit-code", 255)])
+def test_a_simulated_run_goes_as_far_as_its_limit(label, most):
+    key = f"sim.switchyard.dev/{label}"
+    for value in ("0", str(most)):
+        read_spec(make_spec(labels={key: value}), Rules(allow_simulation=True))
+    for value in (str(most + 1), "-1", "1.5", "\uff11", ""):
+        with pytest.raises(Refused) as caught:
+            read_spec(make_spec(labels={key: value}), Rules(allow_simulation=True))
+        assert [fault.field for fault in caught.value.faults] == [f"labels.{key}"]
+
+
 def test_what_is_not_said_has_its_default():
     spec = read_spec(make_spec(), Rules())
     (only,) = spec.pod_sets

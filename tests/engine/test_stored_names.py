@@ -9,8 +9,9 @@ import pytest
 from clusters.engine import escapes, inventory
 from federation.engine import names, sightings
 from federation.engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
+from federation.engine.objects import ranks
 from placement.values.reason_codes import REASON_CODES, ReasonCode, meaning_of
-from tenancy.engine.roles import GRANTS, REACH, Permission, Role, Scope
+from tenancy.engine.roles import GRANTS, REACH, Permission, Role, Scope, permissions_of, reach_of
 
 
 @pytest.mark.parametrize("kind", [JobState, AttemptState, ReasonCode, Role, Permission, Scope])
@@ -38,6 +39,11 @@ def test_labels_on_clusters_stay():
     assert (names.SIMULATED_SECONDS, names.SIMULATED_EXIT_CODE) == (
         "sim.switchyard.dev/run-seconds",
         "sim.switchyard.dev/exit-code",
+    )
+    assert (ranks.GATE, ranks.INDEX_LABEL, ranks.HOSTNAME) == (
+        "switchyard.dev/topology",
+        "batch.kubernetes.io/job-completion-index",
+        "kubernetes.io/hostname",
     )
     assert (escapes.PREFIX, escapes.PROBE_NAMESPACE) == (names.PREFIX, "swy-probe")
 
@@ -67,4 +73,12 @@ def test_a_role_grants_what_the_documents_say():
         "admin": {permission.value for permission in Permission},
     }  # fmt: skip
     assert REACH[Scope.READ] == {"view", "view_audit"}
+    assert REACH[Scope.WRITE] == {"view", "view_audit", "submit", "manage_jobs"}
     assert REACH[Scope.READ] < REACH[Scope.WRITE] < REACH[Scope.ADMIN] == set(Permission)
+
+
+def test_several_roles_and_scopes_allow_what_each_of_them_does():
+    assert permissions_of([]) == set()
+    assert permissions_of(["submitter", "finance"]) == {"view", "submit", "manage_prices", "view_audit"}
+    assert reach_of(["read", "write"]) == REACH[Scope.WRITE]
+    assert reach_of([]) == set(Permission), "a token without scopes may do all that its user may"

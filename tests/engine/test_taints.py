@@ -104,6 +104,17 @@ def test_where_plain_nodes_are_merely_full_the_taint_is_told_as_well():
     )
 
 
+def test_only_the_nodes_that_are_closed_to_these_pods_are_told_as_such():
+    """A GPU node tainted for its GPUs is closed to pods without one, and open to the others."""
+    mixed = [node("tainted", GPUS, 8, 1, repels=NO_CPU), node("open", GPUS, 8, 1, cpu=4000)]
+    told = [
+        decide(snapshot([cluster(1, mixed, [GPUS])], [job(asked)])).waits[0].per_cluster[0].message
+        for asked in (pods(1, 0, cpu=8000), pods(1, 4))
+    ]
+    closed = "nodes that cannot be used: 1 with taint nvidia.com/gpu=present:NoSchedule"
+    assert [closed in message for message in told] == [True, False]
+
+
 def test_a_taint_may_go_so_it_is_never_never():
     assert never_fits(large(), fleet()) is None
     assert never_fits(job(pods(gpus=8)), fleet(repels=NOBODY)) is None

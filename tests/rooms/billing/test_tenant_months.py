@@ -39,10 +39,11 @@ def runs(north, count, *, start=FIRST, tenant="acme", **more):
 
 
 def read_of(table, first=FIRST):
-    """How many rows of a table the overview's question reads, by the plan that PostgreSQL ran."""
+    """How many rows of a table the overview's question reads, by the plan that PostgreSQL ran with statistics of now."""
     tenants = list(Tenant.objects.values_list("id", flat=True))
     running = open_runs(Whose(tenants=tenants), FIRST + 600 * HOUR)
     with connection.cursor() as cursor:
+        cursor.execute("ANALYZE billing_tenantmonth, billing_usagesegment")
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {SPENT}", spent_values(first, tenants, running))
         plan = cursor.fetchone()[0]
     nodes = [(json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]]
@@ -57,10 +58,10 @@ def read_of(table, first=FIRST):
 
 def test_what_the_overview_reads_does_not_grow_with_the_month(north):
     runs(north, 4, is_final=False)
-    few = read_of("billing_tenantmonth"), read_of("billing_usagesegment")
+    assert read_of("billing_tenantmonth") == 2
     runs(north, 400, start=FIRST + 10 * HOUR)
     assert UsageSegment.objects.count() >= 400
-    assert (read_of("billing_tenantmonth"), read_of("billing_usagesegment")) == few == (2, 0)
+    assert (read_of("billing_tenantmonth"), read_of("billing_usagesegment")) == (2, 0)
 
 
 def test_the_sums_of_a_month_are_those_of_its_segments(north):

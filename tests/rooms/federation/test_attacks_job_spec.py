@@ -15,7 +15,7 @@ from federation.queries.logs import harmless
 from foundation.ids import new_id
 from tenancy.models import AuditEntry
 from tests.builders import bearer, bind, make_spec, make_tenant, make_user
-from tests.rooms.federation.test_manifest import MANIFEST
+from tests.engine.test_manifest import MANIFEST
 
 pytestmark = pytest.mark.django_db
 TENANT = "acme/research"

@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 from django.core.management import call_command
+from django.db import connection
 
 from billing.models import Meter, Price
 from billing.queries import discrepancies as wrong_in_the_books
@@ -53,6 +54,8 @@ def test_the_demo_is_seeded_once_however_often_it_is_asked_for():
 
 def test_the_demos_books_are_right_and_three_months_of_past_are_priced():
     told = seed(days=90)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")  # as autovacuum does in a gateway, which cannot see what this transaction wrote
     assert told["past_jobs"] > 2500
     assert wrong_in_the_books() == ()
     assert disagreements() == ()

@@ -13,7 +13,8 @@ from federation.engine.intake.spec_reading import read_spec
 from foundation import strict_json
 from placement.values.model import GpuRequest
 from tests.builders import make_spec
-from tests.rooms.federation.strategies import specs
+
+from .specs import specs
 
 RULES = Rules()
 NOW, LATER = {"after_seconds": 0}, {"after_seconds": 600}
@@ -50,6 +51,7 @@ def faults_of(value, rules=RULES):
     return {fault.field: fault.code for fault in caught.value.faults}
 
 
+@pytest.mark.law
 @given(specs)
 def test_a_spec_survives_the_way_through_its_normal_form(value):
     spec = read_spec(value, RULES)
@@ -58,6 +60,7 @@ def test_a_spec_survives_the_way_through_its_normal_form(value):
     assert spec_json(read_spec(stored, RULES)) == stored
 
 
+@pytest.mark.law
 @given(specs)
 def test_a_request_says_what_the_spec_says(value):
     spec = read_spec(value, RULES)
@@ -72,6 +75,7 @@ def test_a_request_says_what_the_spec_says(value):
     assert (request.priority, request.estimated_seconds) == (spec.priority, spec.estimated_seconds)
 
 
+@pytest.mark.law
 @given(specs, st.data())
 def test_one_shape_for_all_that_differ_in_what_placement_does_not_see(value, data):
     stored = spec_json(read_spec(value, RULES))

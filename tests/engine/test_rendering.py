@@ -18,7 +18,8 @@ from foundation.ids import new_id
 from placement.values.model import Topology
 from tests.builders import make_spec
 from tests.pod_security import violations
-from tests.rooms.federation.strategies import specs
+
+from .specs import specs
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -52,6 +53,7 @@ def environment_of(manifest):
     return {item["name"]: item["value"] for item in container["env"]}
 
 
+@pytest.mark.law
 @given(specs, st.sampled_from([NOTHING, H100, Devices("amd", "on_demand", "amd.com/gpu", 1)]))
 def test_every_valid_spec_renders_to_pods_that_the_level_restricted_admits(value, devices):
     spec = spec_json(read_spec(value, Rules()))
