@@ -40,12 +40,13 @@ class Size:
     jobs: int
     history: int
     steady_seconds: int
+    steady_rounds: int
+    """The number of times that arrivals are measured without and beside the members that hang, in turn."""
     workers: tuple[int, ...]
-    patience_seconds: int
 
 
-FULL = Size(200, 20, 10_000, 10_000_000, 60, (1, 2, 4), 1200)
-QUICK = Size(40, 4, 600, 100_000, 15, (1, 2), 60)
+FULL = Size(200, 20, 10_000, 10_000_000, 60, 3, (1, 2, 4))
+QUICK = Size(40, 4, 600, 100_000, 15, 2, (1, 2))
 
 
 @dataclass(slots=True)
@@ -68,21 +69,45 @@ class Fleet:
         wait_until(lambda: left_to_release(self.healthy) == 0, 1800, "the backlog is released")
         return jobs // len(self.healthy) * len(self.healthy) / (time.perf_counter() - began)
 
+    def settle_down(self) -> None:
+        """The same fleet at rest, whatever went before and however long it took: nothing is live, all members that
+        answer have answered just now, and those that hang are known to be silent.
+        """
+        from clusters.models import Cluster
+        from clusters.operations import record_contact
+
+        self._forget()
+        for member in self.healthy:
+            record_contact(member.id, observed_seconds_ago=0.0)
+        hanging = Cluster.objects.filter(id__in=[one.id for one in self.hanging])
+        hanging.update(health="unreachable", silent_since="2026-01-01T00:00:00Z")
+
     def _forget(self) -> None:
-        """Deletes the last phase's attempts, with a retry if the observer writes to one of them meanwhile, and their
-        objects on the members: each phase begins with the same fleet.
+        """Deletes the last phase's live attempts, with a retry if the observer writes to one of them meanwhile, and
+        their objects on the members: each phase begins with the same fleet.
         """
         from federation.models import Attempt
 
         is_done = False
         while not is_done:
             with suppress(IntegrityError):
-                Attempt.objects.exclude(id=self.pattern.id).delete()
+                Attempt.objects.filter(finished_at=None).exclude(id=self.pattern.id).delete()
                 is_done = True
         for member in self.healthy:
             _empty(member)
         with connection.cursor() as cursor:
             cursor.execute("VACUUM ANALYZE")
+
+    def in_turn(self, size: Size) -> tuple[list[float], list[float]]:
+        """Seconds from reserved to released, without and beside the members that hang: several rounds of each."""
+        alone: list[float] = []
+        beside: list[float] = []
+        for _ in range(size.steady_rounds):
+            for into, hanging in ((alone, []), (beside, self.hanging)):
+                waits = self.steadily(size.steady_seconds, hanging)
+                _say(f"{len(hanging)} hang: {_spread(waits)}")
+                into.extend(waits)
+        return alone, beside
 
     def steadily(self, seconds: int, hanging: "Sequence[Cluster]") -> list[float]:
         """Seconds from reserved to released of jobs that arrive evenly on the members that answer."""
@@ -199,43 +224,47 @@ def passes() -> dict[str, float]:
 
 def measure(size: Size, home: Path) -> dict[str, Any]:
     """All phases, one after the other."""
-    from clusters.models import Cluster
-    from federation.models import Attempt
-    from tests.backlog import long_ago
-
     figures: dict[str, Any] = {"jobs_per_second_by_workers": {}}
     gateway = Gateway(home)
     with fleet_of(size) as fleet:
         _say("steady arrivals, without and beside the members that hang")
         with gateway.running(1):
-            alone = fleet.steadily(size.steady_seconds, [])
-            beside = fleet.steadily(size.steady_seconds, fleet.hanging)
+            alone, beside = fleet.in_turn(size)
             figures |= _cpu(gateway, size.steady_seconds)
-        for workers in size.workers:
+        for workers in size.workers if size.jobs else ():
             _say(f"a backlog of {size.jobs} jobs for {workers} workers")
             with gateway.running(workers):
                 figures["jobs_per_second_by_workers"][str(workers)] = round(fleet.backlog(size.jobs), 1)
-        Cluster.objects.filter(id__in=[one.id for one in fleet.hanging]).update(
-            health="unreachable", silent_since="2026-01-01T00:00:00Z"
-        )
-        Attempt.objects.filter(cluster__in=fleet.hanging).update(next_action_at=None)
         _say(f"so far {figures}, alone {_spread(alone)}, beside those that hang {_spread(beside)}")
-        without = passes()
-        _say(f"loading a history of {size.history} jobs")
-        began = time.perf_counter()
-        long_ago(fleet.pattern, fleet.healthy, size.history)
-        figures["history_load_seconds"] = time.perf_counter() - began
-        with_history = passes()
-    _tell_passes(without, with_history)
+        if size.history:
+            figures |= _history(fleet, size.history)
     return figures | {
         "healthy_p50_ms_alone": 1000 * report.median(alone),
         "healthy_p50_ms_beside_hanging": 1000 * report.median(beside),
         "healthy_p99_ms_alone": 1000 * report.percentile(alone, 0.99),
         "healthy_p99_ms_beside_hanging": 1000 * report.percentile(beside, 0.99),
         "healthy_p99_ratio": report.percentile(beside, 0.99) / report.percentile(alone, 0.99),
-        "history_cost_ratio": sum(with_history.values()) / sum(without.values()),
         "peak_mib_by_process": gateway.peak_mib,
         "database_connections": gateway.connections,
+    }
+
+
+def _history(fleet: Fleet, jobs: int) -> dict[str, float]:
+    """What the routines' passes take with a history of ended jobs, relative to passes without it."""
+    from tests.backlog import long_ago
+
+    fleet.settle_down()
+    without = passes()
+    _say(f"loading a history of {jobs} jobs")
+    began = time.perf_counter()
+    long_ago(fleet.pattern, fleet.healthy, jobs)
+    loaded = time.perf_counter() - began
+    fleet.settle_down()
+    with_history = passes()
+    _tell_passes(without, with_history)
+    return {
+        "history_cost_ratio": sum(with_history.values()) / sum(without.values()),
+        "history_load_seconds": loaded,
     }
 
 
@@ -277,11 +306,11 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a fifth of the fleet and little history, in about 3 minutes"
     )
-    parser.add_argument("--jobs", type=int)
-    parser.add_argument("--history", type=int, help="ended jobs")
+    parser.add_argument("--jobs", type=int, help="of the backlog; 0 leaves it out")
+    parser.add_argument("--history", type=int, help="ended jobs; 0 leaves them out")
     options = parser.parse_args()
     size = QUICK if options.quick else FULL
-    size.jobs = options.jobs or size.jobs
+    size.jobs = size.jobs if options.jobs is None else options.jobs
     size.history = size.history if options.history is None else options.history
     report.conditions(
         members=size.members, hanging=size.hanging, jobs=size.jobs, history=size.history,
