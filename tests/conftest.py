@@ -6,28 +6,22 @@ import pytest
 from django.conf import settings as django_settings
 from django.contrib.staticfiles.storage import staticfiles_storage
 from django.core.management import call_command
-from django.db.backends.base.operations import BaseDatabaseOperations as DatabaseOperations
+from django.test import TransactionTestCase
 from hypothesis import settings
 
 from foundation.caches import reset_all
 from foundation.passwords import GivingWayArgon2PasswordHasher
-from foundation.transactions import retried
+from tests.emptying import empty_tables
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def flushing_may_empty_append_only_tables():
-    """Tests that commit end with TRUNCATE, which triggers on append-only tables refuse; a replica's session skips them."""
-    original = DatabaseOperations.execute_sql_flush
-
-    @retried  # a page that a closed window had asked for may still be read
-    def flush(self, sql_list):
-        return original(self, ["SET LOCAL session_replication_role = replica", *sql_list])
-
+def tables_are_emptied_cheaply():
+    """Tests that commit end with it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DatabaseOperations, "execute_sql_flush", flush)
+        patch.setattr(TransactionTestCase, "_fixture_teardown", empty_tables)
         yield
 
 
@@ -68,9 +62,3 @@ def quotes_look_anew(monkeypatch):
 
     monkeypatch.setattr(quotes, "KEEP_SECONDS", 0.0)
     monkeypatch.setattr(quotes, "REST", 0)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests last: the browser's driver keeps an event loop running in the main thread, where others start theirs."""
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)

@@ -1,5 +1,5 @@
 """Keeps whole classes of tests from quietly not running: what they need is brought or asked for by name before the first
-test, and in CI a skipped, deselected or absent class fails the run."""
+of them, and in CI a skipped, deselected or absent class fails the run."""
 
 import os
 from collections import Counter
@@ -18,25 +18,45 @@ _left_out: Counter[str] = Counter()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session):
-    """Brings what the selected tests need, outside any test's time limit."""
-    if session.config.option.collectonly:
+    """Brings the browser, if a selected test needs it, outside any test's time limit."""
+    if session.config.option.collectonly or not any(item.get_closest_marker("browser") for item in session.items):
         return
-    wanted = {name for item in session.items for name in REQUIRED if item.get_closest_marker(name)}
     with session.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         try:
-            if "browser" in wanted:
-                browser.locate()
-            if "kube" in wanted:
-                binaries.locate()
+            browser.locate()
         except CannotBring as failure:
             pytest.exit(f"the browser tests need Chromium: {failure}", 4)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Waits for the control planes' programs, outside the time limit of the first test that needs them."""
+    if item.get_closest_marker("kube"):
+        _build(item.config)
+    return (yield)
+
+
+def _build(config):
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        try:
+            binaries.locate()
         except BuildFailed as failure:
             pytest.exit(f"the kube tests need Kubernetes' programs: {failure}", 4)
 
 
+def _is_marked(name):
+    return lambda item: item.get_closest_marker(name) is not None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """Faults at full length take the better part of an hour: `make test-long` runs those alone."""
+    """Tests of control planes come after those that need no program to be built. Browser tests are last: the browser's
+    driver keeps an event loop running in the main thread, where others start theirs.
+
+    Faults at full length take the better part of an hour: `make test-long` runs those alone.
+    """
+    items.sort(key=_is_marked("kube"))
+    items.sort(key=_is_marked("browser"))
     is_long = bool(os.environ.get("LONG_TESTS"))
     left_out = [item for item in items if bool(item.get_closest_marker("long")) != is_long]
     if left_out:

@@ -20,6 +20,8 @@ from devtools import wheels
 MODULES = Path(__file__).parent / "modules"
 KUBERNETES_VERSION = "v1.36.2"
 PROGRESS_SECONDS = 15
+COMPILER = {"GOGC": "400"}
+"""The compiler collects its garbage less often: a fifth less CPU time for a few hundred MiB more."""
 _STAMP = (
     f"-X k8s.io/component-base/version.gitVersion={KUBERNETES_VERSION} "
     "-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
@@ -110,7 +112,12 @@ def _build_one(go: str, program: Program, folder: Path) -> None:
     started = time.monotonic()
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            argv, cwd=MODULES / program.module, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink
+            argv,
+            cwd=MODULES / program.module,
+            env={**COMPILER, **os.environ},
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
         )
     try:
         code = _wait_with_progress(program, process, log, started)

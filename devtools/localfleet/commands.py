@@ -169,7 +169,7 @@ def _audit(layout: Layout) -> list[str]:
         return []
     policy = layout.root / "audit-policy.yaml"
     policy.write_text(AUDIT_POLICY)
-    # Never rotated: the oracle reads the whole record, and half an hour of chaos writes more than the default of 100
+    # Never rotated: the oracle reads the whole record, and half an hour of a campaign writes more than the default of 100
     # MB.
     log = [f"--audit-log-path={layout.audit_log}", "--audit-log-mode=blocking", "--audit-log-maxsize=100000"]
     return [f"--audit-policy-file={policy}", *log]

@@ -43,6 +43,15 @@ def test_every_program_is_built_once(cache, capfd):
     assert "building etcd" in capfd.readouterr().err
 
 
+def test_a_build_collects_garbage_less_often_unless_the_environment_says_how_often(cache, monkeypatch):
+    stand_in(cache / "bin", f'echo "$GOGC" >> {cache}/calls; touch "$2"; chmod +x "$2"')
+    monkeypatch.delenv("GOGC", raising=False)
+    locate(["etcd"])
+    monkeypatch.setenv("GOGC", "50")
+    locate(["kwok"])
+    assert (cache / "calls").read_text().split() == ["400", "50"]
+
+
 def test_only_what_is_asked_for_is_built(cache):
     stand_in(cache / "bin", 'touch "$2"; chmod +x "$2"')
     (path,) = locate(["etcd"]).values()

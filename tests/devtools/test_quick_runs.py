@@ -1,5 +1,6 @@
-"""Which tests a run with arguments leaves out, and when it starts no servers."""
+"""Which tests a run with arguments leaves out, when it starts no servers, and what its processes find compiled."""
 
+import os
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,3 +44,12 @@ def test_only_folders_are_run_without_laws_and_oracles(arguments, leaves_out):
         ["make", "-n", "test", f"ARGS={arguments}"], cwd=PROJECT, capture_output=True, text=True, check=True
     ).stdout
     assert ('-m "not law and not oracle"' in told) is leaves_out
+
+
+def test_what_make_starts_keeps_bytecode():
+    """Without it, each of the hundreds of processes of a run compiles everything that it imports."""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    arguments = ["make", "--eval", "environment: ; @env", "environment"]
+    told = subprocess.run(arguments, cwd=PROJECT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "PATH=" in told
+    assert "PYTHONDONTWRITEBYTECODE" not in told

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -76,10 +77,13 @@ def test_a_part_that_has_all_of_a_class_is_asked_for_it(folder):
     assert run(folder, ".", CI="true").returncode == 0
 
 
-def test_every_folder_of_tests_is_in_one_part():
-    folders = {path.name for path in (PROJECT / "tests").iterdir() if (path / "__init__.py").exists()}
-    assert sorted(folder for part in parts() for folder in part) == sorted(folders)
-    assert {*REQUIRED} <= folders
+def test_every_file_of_tests_is_in_one_part():
+    tests = PROJECT / "tests"
+    paths = [path for part in parts() for path in part]
+    found = Counter(file for path in paths for file in (tests / path).rglob("test_*.py"))
+    found.update(tests / path for path in paths if path.endswith(".py"))
+    assert found == Counter(tests.rglob("test_*.py"))
+    assert {*REQUIRED} <= {*paths}
 
 
 def test_an_absent_class_fails_a_whole_run_and_not_a_named_part(folder):
@@ -90,7 +94,24 @@ def test_an_absent_class_fails_a_whole_run_and_not_a_named_part(folder):
     assert run(folder, "test_it.py", CI="true").returncode == 0
 
 
-def test_missing_tools_are_named_before_the_first_test(folder):
+def test_tests_that_need_no_program_run_while_those_of_control_planes_are_built_and_browser_tests_last(folder):
+    done = run(folder, "-v", whole=True)
+    order = [line.split("::")[1].split()[0] for line in done.stdout.splitlines() if "PASSED" in line]
+    assert order == ["test_processes", "test_plain", "test_kube", "test_browser"]
+    (folder / "kwok").unlink()
+    done = run(folder, whole=True)
+    assert (done.returncode, "2 passed" in done.stdout) == (4, True)
+
+
+def test_a_build_may_take_longer_than_the_first_test_that_waits_for_it(folder):
+    """Another process has the lock, as the one that builds for all parts."""
+    (folder / "conftest.py").write_text(
+        "import time\nfrom devtools.localfleet import binaries\nbinaries.locate = lambda: time.sleep(1.5)\n"
+    )
+    assert run(folder, "-m", "kube", "--timeout=1", whole=True).returncode == 0
+
+
+def test_missing_tools_are_named_before_the_first_test_that_needs_them(folder):
     done = run(folder, whole=True, CHROMIUM="/nowhere/chromium")
     assert done.returncode == 4
     assert "the browser tests need Chromium: CHROMIUM is /nowhere/chromium" in done.stdout + done.stderr

@@ -176,3 +176,27 @@ def test_no_document_promises_row_level_security():
         if re.search(r"row.level|\bRLS\b", path.read_text(), re.IGNORECASE) and path != decided
     ]
     assert not found, f"{name(decided)} says what holds instead: {found}"
+
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def headings(page):
+    """The anchors of a page's headings, as the forges make them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.replace("`", "").lower()).strip().replace(" ", "-") for title in titles}
+
+
+def broken_links(page):
+    for target in LINK.findall(page.read_text()):
+        path, _, anchor = target.partition("#")
+        if not path.startswith(("http:", "https:", "mailto:")):
+            there = (page.parent / path).resolve() if path else page
+            if not there.exists() or (anchor and there.suffix == ".md" and anchor not in headings(there)):
+                yield f"{page.relative_to(ROOT)}: {target}"
+
+
+def test_every_link_between_documents_leads_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 40
+    assert not [link for page in pages for link in broken_links(page)]

@@ -1,7 +1,7 @@
 """Jobs of every kind for whole-gateway tests, and what each must come to."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
-from devtools.oracle import Verdict, Witness, judge, judge_usage
+from devtools.oracle import SeenPod, Verdict, Witness, judge, judge_usage
 from devtools.trial import Gateway, start_gateway
 
 TEAM = "acme/research/vision"
@@ -126,14 +126,14 @@ class Run:
             shown["attempts"] = list(self.gateway.items(f"/jobs/{job_id}/attempts"))
         return jobs
 
-    def verdict(self, witness: Witness) -> Verdict:
+    def verdict(self, witness: Witness, slack_ms: Callable[[SeenPod], int] = lambda _: 0) -> Verdict:
         """The oracle's judgement of this run, usage included. Jobs of earlier runs are left out, unknown ones are not."""
         others = {item["id"] for item in self.gateway.items("/jobs")} - self.acked.keys()
         witness = witness.without(others)
         verdict = judge(self.acked, self.told(), witness)
         report = self.gateway.get("/usage", group_by="job", **{"from": "2026-01-01", "to": "2030-01-01"})
         billed = {row["job"]: row["gpu_milliseconds"] for row in _rows(report)}
-        judge_usage(verdict, billed, witness, self._is_estimated)
+        judge_usage(verdict, billed, witness, self._is_estimated, slack_ms)
         return verdict
 
     def _is_estimated(self, job_id: str) -> bool:

@@ -10,7 +10,7 @@ from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.models import Job
 from tests.builders import bearer, bind, make_spec, make_user
-from tests.rooms.federation.test_manifest import MANIFEST
+from tests.engine.test_manifest import MANIFEST
 
 pytestmark = pytest.mark.django_db
 
