@@ -1,8 +1,8 @@
-"""The control planes' programs, built once from pinned Go modules into the user's cache.
+"""The control planes' programs, built once from a pinned Go module into the user's cache.
 
-The cache folder's name contains the hash of go.mod and go.sum, so a new pin is a new folder. A program is built under a
-temporary name and renamed, under a file lock. So two runs may start at the same time, and an interrupted build leaves
-nothing that appears complete.
+One module pins them all, so what they share is compiled once. The cache folder's name contains the hash of go.mod and
+go.sum, so a new pin is a new folder. A program is built under a temporary name and renamed, under a file lock. So two runs
+may start at the same time, and an interrupted build leaves nothing that appears complete.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from devtools import wheels
 
-MODULES = Path(__file__).parent / "modules"
+MODULE = Path(__file__).parent / "module"
 KUBERNETES_VERSION = "v1.36.2"
 PROGRESS_SECONDS = 15
 COMPILER = {"GOGC": "400"}
@@ -38,31 +38,30 @@ class BuildFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: the module folder that pins it, and its Go package."""
+    """One program and its Go package."""
 
     name: str
-    module: str
     package: str
 
 
 PROGRAMS: Mapping[str, Program] = {
     program.name: program
     for program in (
-        Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
-        Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
-        Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-        Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
-        Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+        Program("etcd", "go.etcd.io/etcd/server/v3"),
+        Program("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+        Program("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+        Program("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+        Program("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     )
 }
 
 
-def cache_folder(module: str) -> Path:
-    """The folder of one module's programs."""
+def cache_folder() -> Path:
+    """The folder of the programs that the module pins."""
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum"):
-        digest.update((MODULES / module / name).read_bytes())
-    return wheels.cache_root() / "localfleet" / f"{module}-{digest.hexdigest()[:16]}"
+        digest.update((MODULE / name).read_bytes())
+    return wheels.cache_root() / "localfleet" / digest.hexdigest()[:16]
 
 
 def locate(names: Iterable[str] = tuple(PROGRAMS)) -> dict[str, Path]:
@@ -75,7 +74,7 @@ def locate(names: Iterable[str] = tuple(PROGRAMS)) -> dict[str, Path]:
         if missing:
             raise BuildFailed(f"KUBEBUILDER_ASSETS is {assets}, which lacks {', '.join(missing)}: add them or unset it")
         return found
-    found = {name: cache_folder(PROGRAMS[name].module) / name for name in wanted}
+    found = {name: cache_folder() / name for name in wanted}
     if any(not path.exists() for path in found.values()):
         _build([PROGRAMS[name] for name in wanted])
     return found
@@ -83,15 +82,14 @@ def locate(names: Iterable[str] = tuple(PROGRAMS)) -> dict[str, Path]:
 
 def _build(programs: list[Program]) -> None:
     go = _go(", ".join(program.name for program in programs))
-    for module in dict.fromkeys(program.module for program in programs):
-        folder = cache_folder(module)
-        folder.mkdir(parents=True, exist_ok=True)
-        with wheels.alone(folder / ".lock"):
-            for leftover in folder.glob("*.partial"):
-                leftover.unlink()
-            for program in programs:
-                if program.module == module and not (folder / program.name).exists():
-                    _build_one(go, program, folder)
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with wheels.alone(folder / ".lock"):
+        for leftover in folder.glob("*.partial"):
+            leftover.unlink()
+        for program in programs:
+            if not (folder / program.name).exists():
+                _build_one(go, program, folder)
 
 
 def _go(names: str) -> str:
@@ -105,7 +103,7 @@ def _build_one(go: str, program: Program, folder: Path) -> None:
     partial, log = folder / f"{program.name}.{os.getpid()}.partial", folder / f"{program.name}.log"
     flags = f"-s -w {_STAMP}" if program.package.startswith("k8s.io/") else "-s -w"
     argv = [go, "build", "-v", "-p", str(os.cpu_count() or 2), "-trimpath", "-buildvcs=false",
-            "-ldflags", flags, "-o", str(partial), program.package]  # fmt: skip
+            "-gcflags", "all=-dwarf=false", "-ldflags", flags, "-o", str(partial), program.package]  # fmt: skip
     # Without its parent, a build's result would not be renamed: it must end with us.
     argv = ["setpriv", "--pdeathsig", "TERM", *argv] if shutil.which("setpriv") else argv
     _say(f"building {program.name} (kept in {folder})")
@@ -113,7 +111,7 @@ def _build_one(go: str, program: Program, folder: Path) -> None:
     with log.open("wb") as sink:
         process = subprocess.Popen(
             argv,
-            cwd=MODULES / program.module,
+            cwd=MODULE,
             env={**COMPILER, **os.environ},
             stdin=subprocess.DEVNULL,
             stdout=sink,

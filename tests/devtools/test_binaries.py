@@ -62,7 +62,7 @@ def test_a_failed_build_leaves_nothing_and_says_why(cache):
     stand_in(cache / "bin", 'echo "cannot find module" >&2; touch "$2"; exit 1')
     with pytest.raises(BuildFailed, match="cannot find module"):
         locate(["etcd"])
-    folder = binaries.cache_folder("kubernetes")
+    folder = binaries.cache_folder()
     assert not (folder / "etcd").exists()
     assert not list(folder.glob("*.partial"))
 
@@ -81,7 +81,7 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(cache):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    folder = binaries.cache_folder("kubernetes")
+    folder = binaries.cache_folder()
     assert not (folder / "etcd").exists()
     go = cache / "bin" / "go"
     go.write_text(go.read_text().replace("exec sleep 60", 'chmod +x "$2"'))
@@ -114,10 +114,8 @@ def test_a_folder_named_by_the_environment_is_used_as_it_is(cache, monkeypatch):
 
 
 def test_the_cache_folder_follows_the_pins(cache, monkeypatch, tmp_path):
-    before = binaries.cache_folder("kwok")
-    (tmp_path / "modules" / "kwok").mkdir(parents=True)
+    before = binaries.cache_folder()
     for name in ("go.mod", "go.sum"):
-        content = (binaries.MODULES / "kwok" / name).read_text()
-        (tmp_path / "modules" / "kwok" / name).write_text(content + "\n// another pin\n")
-    monkeypatch.setattr(binaries, "MODULES", tmp_path / "modules")
-    assert binaries.cache_folder("kwok") != before
+        (tmp_path / name).write_text((binaries.MODULE / name).read_text() + "\n// another pin\n")
+    monkeypatch.setattr(binaries, "MODULE", tmp_path)
+    assert binaries.cache_folder() != before
