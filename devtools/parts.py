@@ -1,10 +1,9 @@
-"""Runs the checks and then the whole suite in concurrent parts, each with its own servers: `python -m devtools.parts`,
-which `make test` runs.
+"""Runs the checks and the whole suite in parts, each with its own servers: `python -m devtools.parts`, which `make test`
+runs.
 
-One part computes, two query their databases, and one drives a browser. Two inject faults and wait for gateways to recover,
-one makes whole journeys, and one waits for control planes and processes. Together they keep two cores busy, and no test
-uses a server of another part. The control planes' programs are built from the start: where none are cached, the build
-takes minutes, and all but the parts with faults have tests that need none.
+A few parts run side by side: more would not be faster on two cores, and what waits for a control plane or a gateway would
+wait too long. They begin in the order of `PARTS`, so that parts that compute run beside parts that mostly wait. The control
+planes' programs are built from the start: where none are cached, the build takes minutes.
 """
 
 import os
@@ -12,28 +11,43 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from devtools import check
-
 PROJECT = Path(__file__).resolve().parent.parent
-PATHS = (
-    ("engine", "house", "devtools"),
-    ("rooms/[!f]*/", "rooms/foundation"),
-    ("rooms/federation",),
-    ("concurrency", "browser"),
-    ("faults/test_[a-k]*.py",),
-    ("faults/test_[l-z]*.py",),
-    ("journeys", "edge", "simulation"),
+AT_ONCE = 4
+POLL_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class Plan:
+    """A part: patterns of its paths, relative to `tests`.
+
+    `computes`: it gives way to parts that mostly wait, which need the processor at the right moment.
+    """
+
+    patterns: Sequence[str]
+    computes: bool = False
+
+
+PARTS = (
+    Plan(("faults/test_[a-k]*.py",)),
+    Plan(("faults/test_[l-z]*.py",)),
+    Plan(("engine", "house", "devtools"), computes=True),
+    Plan(("rooms/federation",), computes=True),
+    Plan(("journeys", "edge")),
+    Plan(("kube", "contract", "processes")),
+    Plan(("rooms/[!f]*/", "rooms/foundation"), computes=True),
+    Plan(("concurrency", "browser", "simulation")),
 )
-"""Patterns of the paths of all parts but the last, which has the other folders."""
-COMPUTING_PARTS = 2
-"""The first parts mostly compute. The others mostly wait, or take longest: they get a core when they need one."""
+"""Each folder of `tests` is in one of them."""
 TIED = ("setpriv", "--pdeathsig", "TERM")
 """What starts with it ends with us, however we end."""
+CHECKS = (sys.executable, "-m", "devtools.check")
 REQUIRED = ("kube", "browser", "processes")
 """Marked tests that must run. The folder of the same name has some of each."""
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
@@ -42,30 +56,45 @@ COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 def main() -> int:
     """Exit status: 0 if all checks and parts passed."""
     _build_programs()
-    if check.main([]):
-        return 1
-    runs = [Part(number, paths) for number, paths in enumerate(parts(), start=1)]
-    codes = [run.wait() for run in runs]
+    runs = list(_run_all())
     counts = sum((run.counts for run in runs), Counter[str]())
     # The parts' lines are mixed, and who sees only the end of a long output sees these.
     for run in runs:
         print("".join(run.failures), end="")
+    for run in runs:
+        if run.code:
+            print(f"FAILED {run.name} with exit status {run.code}")
     print(f"{counts['passed']} passed, {counts['failed'] + counts['error'] + counts['errors']} failed", flush=True)
-    return int(any(codes))
+    return int(any(run.code for run in runs))
 
 
-def parts() -> tuple[Sequence[str], ...]:
-    """The folders and files of each part, relative to `tests`."""
+def _run_all() -> Iterator["Run"]:
+    """The checks and all parts, each when it has ended."""
+    waiting = [Run("checks", CHECKS, gives_way=True)]
+    waiting += [_tests(str(number), plan) for number, plan in enumerate(PARTS, start=1)]
+    running: list[Run] = []
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            running.append(waiting.pop(0))
+            running[-1].start()
+        time.sleep(POLL_SECONDS)
+        for run in [run for run in running if run.has_ended()]:
+            running.remove(run)
+            yield run
+
+
+def paths_of(plan: Plan) -> Sequence[str]:
+    """The folders and files of a part, relative to `tests`."""
     tests = PROJECT / "tests"
-    named = [_matching(patterns) for patterns in PATHS]
-    begun = {path.partition("/")[0] for paths in named for path in paths}
-    return *named, sorted({path.parent.name for path in tests.glob("*/__init__.py")} - begun)
-
-
-def _matching(patterns: Sequence[str]) -> Sequence[str]:
-    tests = PROJECT / "tests"
-    found = (path for pattern in patterns for path in tests.glob(pattern) if path.name != "__pycache__")
+    found = (path for pattern in plan.patterns for path in tests.glob(pattern) if path.name != "__pycache__")
     return sorted(str(path.relative_to(tests)) for path in found)
+
+
+def _tests(name: str, plan: Plan) -> "Run":
+    paths = paths_of(plan)
+    must_run = " ".join(word for word in REQUIRED if word in paths)
+    command = (sys.executable, "-m", "pytest", *(f"tests/{path}" for path in paths))
+    return Run(name, command, gives_way=plan.computes, environment={"TESTS_THAT_MUST_RUN": must_run})
 
 
 def _build_programs() -> None:
@@ -74,40 +103,53 @@ def _build_programs() -> None:
     subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-class Part:
-    """One pytest run; each of its lines is printed with the part's number before it."""
+@dataclass(slots=True)
+class Run:
+    """A program that runs beside others; each of its lines is printed with its name before it."""
 
-    def __init__(self, number: int, paths: Sequence[str]) -> None:
-        self.number, self.counts = number, Counter[str]()
-        self.failures: list[str] = []
-        yielding = ["nice", "-n", "5"] if number <= COMPUTING_PARTS else []
+    name: str
+    command: Sequence[str]
+    gives_way: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    code: int | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+    _reader: threading.Thread | None = None
+    _process: "subprocess.Popen[str] | None" = None
+
+    def start(self) -> None:
+        """From the main thread: what starts tied ends with the thread that started it."""
         self._process = subprocess.Popen(
-            [*TIED, *yielding, sys.executable, "-m", "pytest", *(f"tests/{path}" for path in paths)],
+            [*TIED, *(["nice", "-n", "5"] if self.gives_way else []), *self.command],
             cwd=PROJECT,
-            env={**os.environ, "TESTS_THAT_MUST_RUN": " ".join(name for name in REQUIRED if name in paths)},
+            env={**os.environ, **self.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
         )
-        assert self._process.stdout is not None
-        self._reader = threading.Thread(target=self._tell, args=[self._process.stdout])
+        self._reader = threading.Thread(target=self._tell, args=[self._process.stdout, time.monotonic()])
         self._reader.start()
 
-    def _tell(self, lines: IO[str]) -> None:
+    def has_ended(self) -> bool:
+        """Whether it ended and all that it printed was read; then `code` is its exit status."""
+        assert self._process is not None
+        assert self._reader is not None
+        if self._reader.is_alive():
+            return False
+        self.code = self._process.wait()
+        return True
+
+    def _tell(self, lines: IO[str], began: float) -> None:
         last = ""
         for line in lines:
-            print(f"{self.number}| {line}", end="", flush=True)
+            print(f"{self.name}| {line}", end="", flush=True)
             last = line if COUNTED.search(line) else last
             if line.startswith(("FAILED tests/", "ERROR tests/")):
                 self.failures.append(line)
         self.counts.update({word: int(count) for count, word in COUNTED.findall(last)})
-
-    def wait(self) -> int:
-        """Its exit status."""
-        self._reader.join()
-        return self._process.wait()
+        print(f"{self.name}| took {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

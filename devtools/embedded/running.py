@@ -107,7 +107,8 @@ def spawn(
             stderr=sink,
             env=env,
             cwd=cwd,
-            start_new_session=True,
+            # Its own group, so that Ctrl-C reaches only us; the same session, so that the kernel weighs it by its niceness.
+            process_group=0,
         )
 
 

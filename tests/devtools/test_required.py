@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from devtools.parts import REQUIRED, parts
+from devtools.parts import PARTS, REQUIRED, paths_of
 from devtools.serve import PROJECT
 
 PLUGIN = "tests.required"
@@ -79,7 +79,7 @@ def test_a_part_that_has_all_of_a_class_is_asked_for_it(folder):
 
 def test_every_file_of_tests_is_in_one_part():
     tests = PROJECT / "tests"
-    paths = [path for part in parts() for path in part]
+    paths = [path for plan in PARTS for path in paths_of(plan)]
     found = Counter(file for path in paths for file in (tests / path).rglob("test_*.py"))
     found.update(tests / path for path in paths if path.endswith(".py"))
     assert found == Counter(tests.rglob("test_*.py"))

@@ -165,7 +165,7 @@ def running(folder: Path, **settings: str) -> Iterator[Edge]:
             env=environment,
             stdout=sink,
             stderr=sink,
-            start_new_session=True,
+            process_group=0,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the kernel once and takes no lock
         )
     edge = Edge(process, port, health_port, log)

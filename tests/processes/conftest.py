@@ -97,7 +97,7 @@ def start(home: Path, port: int) -> Served:
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,
-            start_new_session=True,
+            process_group=0,
         )
     served = Served(home, port, process, output)
     wait_for(lambda: "switchyard is ready at" in served.text() or process.poll() is not None, served.text())
