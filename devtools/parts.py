@@ -27,7 +27,7 @@ POLL_SECONDS = 0.2
 class Plan:
     """A part: patterns of its paths, relative to `tests`.
 
-    `computes`: it gives way to parts that mostly wait, which need the processor at the right moment.
+    `computes`: it has lower priority than parts that mostly wait, which need the processor at the right moment.
     """
 
     patterns: Sequence[str]
@@ -70,7 +70,7 @@ def main() -> int:
 
 def _run_all() -> Iterator["Run"]:
     """The checks and all parts, each when it has ended."""
-    waiting = [Run("checks", CHECKS, gives_way=True)]
+    waiting = [Run("checks", CHECKS, has_low_priority=True)]
     waiting += [_tests(str(number), plan) for number, plan in enumerate(PARTS, start=1)]
     running: list[Run] = []
     while waiting or running:
@@ -94,7 +94,7 @@ def _tests(name: str, plan: Plan) -> "Run":
     paths = paths_of(plan)
     must_run = " ".join(word for word in REQUIRED if word in paths)
     command = (sys.executable, "-m", "pytest", *(f"tests/{path}" for path in paths))
-    return Run(name, command, gives_way=plan.computes, environment={"TESTS_THAT_MUST_RUN": must_run})
+    return Run(name, command, has_low_priority=plan.computes, environment={"TESTS_THAT_MUST_RUN": must_run})
 
 
 def _build_programs() -> None:
@@ -109,7 +109,7 @@ class Run:
 
     name: str
     command: Sequence[str]
-    gives_way: bool = False
+    has_low_priority: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     code: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -120,7 +120,7 @@ class Run:
     def start(self) -> None:
         """From the main thread: what starts tied ends with the thread that started it."""
         self._process = subprocess.Popen(
-            [*TIED, *(["nice", "-n", "5"] if self.gives_way else []), *self.command],
+            [*TIED, *(["nice", "-n", "5"] if self.has_low_priority else []), *self.command],
             cwd=PROJECT,
             env={**os.environ, **self.environment},
             stdin=subprocess.DEVNULL,

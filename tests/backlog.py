@@ -60,6 +60,7 @@ def pile_up(pattern: Attempt, clusters: Sequence[Cluster], count: int) -> None:
     }
     # A dispatcher that runs meanwhile must not see attempts without their objects.
     with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 0")  # on a busy host thousands of rows take their time
         cursor.execute(OFFER, asked)
         cursor.execute(COPY, asked)
         cursor.execute(COPY_OBJECTS, asked)

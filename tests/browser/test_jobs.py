@@ -243,8 +243,9 @@ def test_a_refused_poll_is_said_comes_more_rarely_and_leaves_the_page_as_it_was(
 
 
 def next_poll(w):
-    """Moves the page's clock on by the time between two polls, and gives the answer some time of ours."""
+    """Moves the page's clock on by the time between two polls, and waits for the answer, if it asked."""
     w.page.clock.run_for(4_000)
+    w.page.locator(".htmx-request").first.wait_for(state="detached")
     w.page.wait_for_timeout(60)
 
 

@@ -1,11 +1,15 @@
 """The gateway's own application, and below /test/ a few answers that show what the edge does."""
 
 import json
+import os
+import threading
 import time
 
 from config.wsgi import application as gateway
 
 BIG = b"x" * (4 * 1024 * 1024)
+TOGETHER = threading.Barrier(int(os.environ["SWITCHYARD_WEB_THREADS"]), timeout=20)
+"""Opens when every thread serves a request at the same time."""
 
 
 def application(environ, start_response):
@@ -14,6 +18,8 @@ def application(environ, start_response):
         return gateway(environ, start_response)
     if path == "/test/slow":
         time.sleep(1.0)
+    if path == "/test/together":
+        TOGETHER.wait()
     if path == "/test/fails":
         raise RuntimeError("a defect")
     if path == "/test/big":

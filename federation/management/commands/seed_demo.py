@@ -59,7 +59,8 @@ HISTORY_DAYS = 90
 JOBS_A_DAY, JOBS_A_WEEKEND_DAY = 40, 14
 LAST_END = timedelta(seconds=60)
 """The age of the newest past job's end; later ends come from the simulation."""
-WRITTEN_AT_ONCE = 500
+WRITTEN_AT_ONCE = 100
+"""Few enough that no statement reaches its time limit on a slow host."""
 PRICED_SINCE = timedelta(days=120)
 SOON = timedelta(seconds=90)
 """Until this time the failing cluster is healthy, so that something runs there when it stops answering."""

@@ -304,8 +304,9 @@ def test_whoever_asks_by_an_invitation_whether_an_email_has_an_account_is_in_the
     asked = {"link": secret, "step": "new", "password": PASSWORD, "password_again": PASSWORD}
     statuses = [client.post(LINK, asked).status_code for _ in range(MISSES_OF_AN_ADDRESS + 2)]
     assert statuses == [409] * MISSES_OF_AN_ADDRESS + [429] * 2
-    entry = AuditEntry.objects.get(action="invitation.accept")
-    assert (entry.outcome, entry.detail) == ("refused", {"why": "email_has_account"})
+    entries = AuditEntry.objects.filter(action="invitation.accept")
+    assert 1 <= entries.count() < MISSES_OF_AN_ADDRESS, "refusals of the same minute are one entry"
+    assert {(entry.outcome, entry.detail["why"]) for entry in entries} == {("refused", "email_has_account")}
 
 
 def test_nobody_invites_to_more_than_they_hold_or_where_they_may_not(people):
