@@ -152,6 +152,23 @@ class JobSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceSeen:
+    """A Service. `owners` are the uids of its owners, and `selector` is the labels by which it selects pods.
+
+    `is_headless`: it has no address and forwards nothing, neither inside the cluster nor outside; it only gives pods names.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    owners: Sequence[str]
+    selector: Mapping[str, str]
+    is_headless: bool
+    is_terminating: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WatchEvent:
     """One step of a list-then-watch.
 
@@ -225,6 +242,12 @@ class ClusterDriver(Protocol):
         """Ensures that the ResourceClaimTemplate (`resource.k8s.io/v1`) exists. Cheap to repeat. NotThere: its
         namespace does not exist. Refused: another template of its name has a different spec, which is immutable.
         """
+
+    async def create_service(self, manifest: Mapping[str, Any]) -> None:
+        """Creates the Service. It is deleted with the last of its owners. NotThere means its namespace does not exist."""
+
+    async def get_service(self, namespace: str, name: str) -> ServiceSeen:
+        """The Service as it is now."""
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the batch/v1 Job; returns its uid. NotThere means its namespace does not exist."""

@@ -108,6 +108,11 @@ def escapes(groups: Collection[str], code: str, foreign_pods: Sequence[tuple[str
         ),
         _policy("open other software's pods with a NetworkPolicy", FOREIGN_NAMESPACES[0], name, {"ingress": [{}]}),
         _policy("open a tenant's namespace with a NetworkPolicy", PROBE_NAMESPACE, "switchyard", {"ingress": [{}]}),
+        _service("name other software's pods with a Service", FOREIGN_NAMESPACES[0], name),
+        _service(
+            "open a Service to the outside", PROBE_NAMESPACE, name, {"type": "LoadBalancer", "ports": [{"port": 1}]}
+        ),
+        _service("send a Service's clients to other pods", PROBE_NAMESPACE, name, {"selector": {"app": "probe"}}),
         *(_touched(where, pod) for where, pod in foreign_pods),
     ]
     if DEVICES in groups:
@@ -122,6 +127,7 @@ def duties(groups: Collection[str], code: str) -> list[Rehearsal]:
         _namespace("create namespaces", name, _namespace_labels()),
         _job("create Jobs", PROBE_NAMESPACE, name),
         _policy("write NetworkPolicies", PROBE_NAMESPACE, "switchyard", {}),
+        _service("create Services", PROBE_NAMESPACE, name),
     ]
     if DEVICES in groups:
         found.append(_template("write ResourceClaimTemplates", PROBE_NAMESPACE, f"{PREFIX}claim-{code}", "ExactCount"))
@@ -268,6 +274,23 @@ def _policy(what: str, namespace: str, name: str, opening: Mapping[str, Any]) ->
         "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"], **opening},
     }
     return Rehearsal(what, "apply", "networking.k8s.io/v1", "networkpolicies", manifest)
+
+
+def _service(what: str, namespace: str, name: str, changes: Mapping[str, Any] | None = None) -> Rehearsal:
+    """The Service of a gang as the gateway renders it (federation.engine.objects.meeting; a test compares the two)."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "probe"}
+    spec = {
+        "type": "ClusterIP",
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"switchyard.dev/attempt": "probe"},
+        **(changes or {}),
+    }
+    if spec["type"] != "ClusterIP":
+        del spec["clusterIP"]
+    metadata = {"name": name, "namespace": namespace, "labels": _LABELS, "ownerReferences": [owner]}
+    manifest = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    return Rehearsal(what, "create", "v1", "services", manifest)
 
 
 def _template(what: str, namespace: str, name: str, mode: str) -> Rehearsal:

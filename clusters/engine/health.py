@@ -66,6 +66,13 @@ def creates_findings(told: str) -> list[Reason]:
     return [Reason("creates_fail", f"It fails to create jobs' objects: {told}")] if told else []
 
 
+def services_findings(refusal: str) -> list[Reason]:
+    """The reason against a cluster that denies the Services of gangs; `refusal` is empty if it does not."""
+    if not refusal:
+        return []
+    return [Reason("services_closed", f"Jobs of several pods do not start there, others do: {refusal[:600]}")]
+
+
 ORIGIN_OF: Mapping[str, str] = MappingProxyType(
     {
         "unreachable": "contact",
@@ -78,6 +85,7 @@ ORIGIN_OF: Mapping[str, str] = MappingProxyType(
         "devices_closed": "devices",
         "too_large": "size",
         "creates_fail": "creates",
+        "services_closed": "services",
         "nodes_not_ready": "inventory",
         "implausible_capacity": "inventory",
     }

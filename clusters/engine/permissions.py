@@ -58,6 +58,7 @@ ROLE: frozenset[Right] = frozenset().union(
     _rights("", "namespaces", "get create"),
     _rights("", "pods", "list watch patch"),
     _rights("", "pods/log", "get"),
+    _rights("", "services", "create get"),
     _rights("batch", "jobs", "create get list watch patch delete"),
     _rights("networking.k8s.io", "networkpolicies", "create patch"),
     _rights("resource.k8s.io", "resourceslices", "list watch"),
@@ -75,6 +76,10 @@ FORMERLY: frozenset[Right] = frozenset().union(
 )
 """Rights that earlier manifests granted without need. They are an excess, but no reason to refuse a renewed
 credential.
+"""
+OF_GANGS: frozenset[Right] = _rights("", "services", "create get")
+"""Rights that earlier manifests did not grant, and that only gangs need. Without them a registered cluster continues to run
+single pods: they are missing, but no reason to refuse a renewed credential.
 """
 OPTIONAL_GROUPS = frozenset({"resource.k8s.io"})
 """API groups that many clusters do not serve; the role's rights on them are required only if the cluster

@@ -15,6 +15,7 @@ from .health import record_event as record_event
 from .health import record_findings as record_findings
 from .health import record_lie as record_lie
 from .health import record_limited as record_limited
+from .health import record_services as record_services
 from .health import record_silence as record_silence
 from .health import record_size as record_size
 from .inventory import InventoryChange as InventoryChange

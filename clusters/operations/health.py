@@ -18,6 +18,7 @@ from clusters.engine.health import (
     creates_findings,
     device_findings,
     merged,
+    services_findings,
     size_findings,
 )
 from clusters.locks import lock_cluster
@@ -125,6 +126,14 @@ def record_creates(cluster_id: UUID, refusal: str) -> bool:
     Returns whether its health changed.
     """
     return record_findings(cluster_id, "creates", creates_findings(refusal))
+
+
+def record_services(cluster_id: UUID, refusal: str) -> bool:
+    """Records whether the cluster lets the gateway make the Services of gangs (empty), or how it denies them.
+
+    Returns whether its health changed.
+    """
+    return record_findings(cluster_id, "services", services_findings(refusal))
 
 
 def record_event(cluster_id: UUID, kind: str, message: str) -> None:

@@ -10,6 +10,7 @@ from clusters.engine.escapes import APPLY, Confinement, confinement_findings
 from clusters.engine.health import Reason, clock_findings
 from clusters.engine.permissions import (
     FORMERLY,
+    OF_GANGS,
     REVIEWED_NAMESPACES,
     ROLE,
     TELLTALES,
@@ -60,12 +61,13 @@ def probe_new(address: ClusterAddress) -> Probe:
 
 
 def probe_renewed(address: ClusterAddress) -> Probe:
-    """The probe of a registered cluster with another credential. Rights that earlier manifests granted, and their
-    weaker confinement, do not refuse it: they become findings against the cluster, which continues to work.
+    """The probe of a registered cluster with another credential. Rights that earlier manifests granted or lacked, and
+    their weaker confinement, do not refuse it: they become findings against the cluster, which continues to work.
     """
     probe = _asked(address)
     rights = probe.rights
-    _require_fitting_rights(replace(rights, excess=tuple(right for right in rights.excess if right not in FORMERLY)))
+    excess = tuple(right for right in rights.excess if right not in FORMERLY)
+    _require_fitting_rights(replace(rights, excess=excess, missing=_needed_for_all(rights.missing)))
     return _with_fitting_clock(probe)
 
 
@@ -121,7 +123,10 @@ def access_findings(probe: Probe) -> list[Reason]:
 def _rights_findings(rights: Comparison) -> list[Reason]:
     findings = []
     if rights.missing:
-        findings.append(Reason("missing_permission", f"The credential lacks permission to: {_listed(rights.missing)}."))
+        told = f"The credential lacks permission to: {_listed(rights.missing)}."
+        if OF_GANGS & frozenset(rights.missing):
+            told += " Without it, no job of several pods starts there."
+        findings.append(Reason("missing_permission", told))
     if rights.excess:
         told = _listed(rights.excess, rights.more_excess)
         findings.append(Reason("excess_permission", f"The credential has more rights than it should: {told}."))
@@ -175,6 +180,11 @@ def _errors(code: str, word: str, rights: Sequence[Right]) -> list[FieldError]:
     return [FieldError("credential", code, f"{word}: {right}") for right in rights[:MOST_RIGHTS_TOLD]]
 
 
+def _needed_for_all(missing: Sequence[Right]) -> tuple[Right, ...]:
+    """The missing rights without those that only gangs need."""
+    return tuple(right for right in missing if right not in OF_GANGS)
+
+
 def _listed(rights: Sequence[Right], besides: int = 0) -> str:
     told = ", ".join(str(right) for right in rights[:MOST_RIGHTS_TOLD])
     rest = max(len(rights) - MOST_RIGHTS_TOLD, 0) + besides
@@ -189,9 +199,10 @@ async def _questions(open_driver: Callable[[], ClusterDriver], *, close: bool, p
         groups = await _groups(driver)
         rights = await _rights(driver, needed(groups))
         # An account that may not read namespaces cannot get the identity; the missing right is the result then.
-        identity = "" if rights.missing else await driver.identity()
+        lacks = _needed_for_all(rights.missing)
+        identity = "" if lacks else await driver.identity()
         # An account that may not create anything is refused everything, which proves nothing.
-        confinement = UNKNOWN if rights.missing else await find_escapes(driver, groups, pauses=pauses)
+        confinement = UNKNOWN if lacks else await find_escapes(driver, groups, pauses=pauses)
     finally:
         if close:
             await driver.close()

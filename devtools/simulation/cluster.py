@@ -14,6 +14,7 @@ from clusters.drivers.simulated.objects import merged
 
 from .objects import Job, Key, Node, Pod, Run, accepts, gpus_of
 from .scheduler import MICROSECONDS, Scheduler
+from .services import Services
 
 RUN_SECONDS = "sim.switchyard.dev/run-seconds"
 EXIT_CODE = "sim.switchyard.dev/exit-code"
@@ -33,6 +34,8 @@ class Cluster:
         self.namespaces: set[str] = {"default", "kube-system"}
         self.jobs: dict[Key, Job] = {}
         self.pods: dict[str, Pod] = {}
+        self.services = Services(self.new_uid)
+        self.was_restored = False
         self.runs: list[Run] = []
         self.running: dict[str, Run] = {}
         self.ahead_us = 0
@@ -93,6 +96,13 @@ class Cluster:
         if not job.suspended:
             self._begin(job)
         return job.uid
+
+    def create_service(self, manifest: Mapping[str, Any]) -> None:
+        """Creates the Service. If all its owners are gone already, the garbage collector removes it."""
+        if manifest["metadata"]["namespace"] not in self.namespaces:
+            raise NotThere("the namespace is not found", status=404)
+        self.services.create(manifest)
+        self._after((0.0, 2.0), self._collect)
 
     def job(self, namespace: str, name: str) -> Job:
         """The Job of that name, or NotThere."""
@@ -229,8 +239,12 @@ class Cluster:
             self._after((0.5, 2.0), lambda: self._terminate_pods(job))
             return
         del self.jobs[job.key]
+        self._after((0.0, 2.0), self._collect)
         self.tell(f"Job {job.name} is gone")
         self._changed("deleted", "job", job)
+
+    def _collect(self) -> None:
+        self.services.collect({job.uid for job in self.jobs.values()})
 
     # -- the scheduler and the kubelets -------------------------------------------------------------------------------
 
@@ -276,6 +290,7 @@ class Cluster:
             self.name, pod.uid, pod.job_uid, job_id, attempt_id, pod.index,
             gpus_of(pod), pod.node, self._scheduler.now_us, is_residue=pod.job_uid in self.may_have_run,
         )  # fmt: skip
+        self.services.note_start(pod)
         run.was_committed = bool(attempt_id) and self.is_committed(attempt_id)
         self.runs.append(run)
         self.running[pod.uid] = run

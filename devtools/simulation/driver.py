@@ -11,6 +11,7 @@ from clusters.drivers import (
     NotThere,
     PodSeen,
     Refused,
+    ServiceSeen,
     Throttled,
     Unreachable,
     WatchEvent,
@@ -30,7 +31,7 @@ TIMEOUT_SECONDS = 10.0
 ALIVE_SECONDS = 15.0
 SILENT_SECONDS = 40.0
 REFUSING = frozenset({"unreachable", "throttled", "unavailable", "forbidden", "refused"})
-WRITES = frozenset({"create_job", "release_job", "delete_job"})
+WRITES = frozenset({"create_job", "create_service", "release_job", "delete_job"})
 LISTED = 0.5
 """The share of objects in a list that lacks some."""
 OUT_OF_DATE = 4
@@ -129,7 +130,7 @@ class SimulatedClusterDriver:
                 raise Ambiguous("503 Service Unavailable", status=503)
             case "forbidden" if what in WRITES:
                 raise Refused("forbidden", status=403)
-            case "refused" if what in ("create_job", "release_job"):
+            case "refused" if what in WRITES - {"delete_job"}:
                 raise Refused("an admission webhook denied the request", status=422)
 
     def _later(self, what: str, apply: Callable[[], object]) -> None:
@@ -190,16 +191,29 @@ class SimulatedClusterDriver:
 
     async def put_network_policy(self, manifest: Mapping[str, Any]) -> None:
         """It has no effect."""
-        namespace = str(manifest["metadata"]["namespace"])
 
         def put() -> None:
-            if namespace not in self._cluster.namespaces:
-                raise NotThere(f'namespaces "{namespace}" not found', status=404)
+            if manifest["metadata"]["namespace"] not in self._cluster.namespaces:
+                raise NotThere("the namespace is not found", status=404)
 
         await self._call("put_network_policy", put)
 
     async def ensure_claim_template(self, manifest: Mapping[str, Any]) -> None:
         """There are no devices to claim."""
+
+    async def create_service(self, manifest: Mapping[str, Any]) -> None:
+        """Creates the Service. A stranger may have taken its name when the request arrives."""
+
+        def arrive() -> None:
+            if self._link.happens("service_name_taken"):
+                self._cluster.take_service_name(manifest["metadata"])
+            self._cluster.create_service(manifest)
+
+        await self._call("create_service", arrive)
+
+    async def get_service(self, namespace: str, name: str) -> ServiceSeen:
+        """As it is now."""
+        return await self._call("get_service", lambda: self._cluster.services.show(namespace, name))
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""

@@ -74,6 +74,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     # events
     "orphans_planted": (0.3, 0.6),
     "emptied": (0.2, 0.5),
+    # calls to clusters
+    "service_name_taken": (0.05, 0.3),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (

@@ -1,6 +1,7 @@
 """A simulated cluster to which something happens: nodes die, pods are evicted, its control plane is put back."""
 
 import copy
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,12 @@ class FrailCluster(Cluster):
         self.takers[key] = theirs.uid
         self.names_taken.add(key)
         self.tell(f"a stranger makes a Job {name}")
+
+    def take_service_name(self, metadata: Mapping[str, Any]) -> None:
+        """A stranger makes a Service of this name, if there is none."""
+        namespace, name = metadata["namespace"], metadata["name"]
+        if namespace in self.namespaces and self.services.take_name(namespace, name):
+            self.tell(f"a stranger makes a Service {name}")
 
     def lie_about(self, uid: str) -> str:
         """The uid of another Job with labels of ours, if there is one. How their attempts end is the lie's doing."""
@@ -76,16 +83,18 @@ class FrailCluster(Cluster):
 
     def snapshot(self) -> Any:
         """The state of its API server now."""
-        return copy.deepcopy((self.namespaces, self.jobs, self.pods))
+        return copy.deepcopy((self.namespaces, self.jobs, self.pods, self.services.known))
 
     def restore(self, snapshot: Any) -> None:
         """Its API server is put back to an earlier state. Kubelets stop what it does not know."""
         self.tell("is put back to an earlier state")
+        self.was_restored = True
         self.may_have_run |= {run.job_uid for run in self.runs}
         self.taken_away |= {run.attempt_id for run in self.runs}
         was = {pod.uid: pod for pod in self.pods.values()}
         before = self.jobs
-        self.namespaces, self.jobs, self.pods = copy.deepcopy(snapshot)
+        self.namespaces, self.jobs, self.pods, services = copy.deepcopy(snapshot)
+        self.services.put_back(services)
         self.taken_away |= {job.labels.get(LABEL_ATTEMPT, "") for key, job in before.items() if key not in self.jobs}
         uids = set(self.takers.values())
         self.takers = {key: job.uid for key, job in self.jobs.items() if job.uid in uids}

@@ -121,7 +121,7 @@ def promise_8_an_end_has_a_true_reason(world: "World") -> list[str]:
     taken = {
         key
         for cluster in [*world.clusters.values(), *world.removed]
-        for key in (*cluster.names_taken, *cluster.strangers)
+        for key in (*cluster.names_taken, *cluster.strangers, *cluster.services.foreign)
     }
     names: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for id_, namespace, name in world.watch.rows(NAMES):
@@ -169,7 +169,24 @@ def promise_18_names_that_strangers_took_stay_theirs(world: "World") -> list[str
                 found.append(f"the stranger's Job {key[1]} was deleted on {cluster.name}")
             elif not job.suspended:
                 found.append(f"the stranger's Job {key[1]} was released on {cluster.name}")
+        found += [
+            f"the stranger's Service {key[1]} is gone on {cluster.name}"
+            for key, uid in cluster.services.foreign.items()
+            if key not in cluster.services.known or cluster.services.known[key].uid != uid
+        ]
     return found
+
+
+@judging
+def promise_7_the_pods_of_a_gang_have_names_when_they_run(world: "World") -> list[str]:
+    """The Service of an attempt exists when its pods start, unless a backup of its control plane took it away."""
+    others = _others(world)
+    return [
+        f"a pod of attempt {attempt_id} started on {cluster.name} without its gang's Service"
+        for cluster in world.clusters.values()
+        if not cluster.was_restored
+        for attempt_id in sorted(cluster.services.unnamed - others)
+    ]
 
 
 ALWAYS = (
@@ -186,6 +203,7 @@ ALWAYS = (
     promise_13_a_hold_covers_its_run,
     promise_15_settlement_knows_what_ran,
     promise_18_names_that_strangers_took_stay_theirs,
+    promise_7_the_pods_of_a_gang_have_names_when_they_run,
 )
 """Those that judge at any time, not only at the end."""
 

@@ -40,6 +40,20 @@ class GpuShape(serializers.Serializer[Any]):
     )
 
 
+class PortShape(serializers.Serializer[Any]):
+    """A TCP port on which the container listens, for the other pods of its gang."""
+
+    name = serializers.CharField(max_length=15)
+    number = serializers.IntegerField(min_value=1, max_value=spec.MAX_PORT)
+
+
+class ScratchShape(serializers.Serializer[Any]):
+    """An empty directory on the node's disk, which is deleted with the pod."""
+
+    size = serializers.CharField(help_text=QUANTITY)
+    path = serializers.CharField(max_length=spec.MAX_PATH_BYTES, default=spec.DEFAULT_SCRATCH_PATH)
+
+
 class PodSetShape(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=63)
     count = serializers.IntegerField(min_value=1, max_value=spec.MAX_COUNT, default=1)
@@ -50,6 +64,13 @@ class PodSetShape(serializers.Serializer[Any]):
     cpu = serializers.CharField(help_text=QUANTITY)
     memory = serializers.CharField(help_text=QUANTITY)
     gpu = GpuShape(required=False, allow_null=True)
+    ports = serializers.ListField(child=PortShape(), max_length=spec.MAX_PORTS, required=False)
+    shm = serializers.CharField(
+        required=False,
+        allow_null=True,
+        help_text="Size of /dev/shm, at most `memory`, of which it is a part. By default half of it for pods with GPUs.",
+    )
+    scratch = ScratchShape(required=False, allow_null=True)
 
 
 class TierShape(serializers.Serializer[Any]):

@@ -37,6 +37,7 @@ from .evidence import (
     started_pods,
     unended_pods,
 )
+from .gang_services import ServicesDenied, create_or_adopt_service
 from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
 
 MOST_DIGITS = 9
@@ -71,15 +72,23 @@ async def create(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
         is_gated = attempt.is_ordered and await driver.may(PATCH_PODS, attempt.namespace)
         for item in attempt.objects:
             uids[item.id] = item.uid or await _create_or_adopt(driver, attempt, item, is_gated=is_gated)
-        if attempt.is_gang:
-            await driver.put_network_policy(attempt.gang_policy(uids))
+        await _let_meet(driver, attempt, uids)
     except AlreadyExists as error:
         return abandoned(attempt, ReasonCode.NAME_TAKEN, error.reason)
     except Refused as error:
         if _may_pass(attempt, error):
             return Failed(attempt.id, error)
-        return abandoned(attempt, REFUSED, error.reason)
+        reason = ReasonCode.SERVICES_CLOSED if isinstance(error, ServicesDenied) else REFUSED
+        return abandoned(attempt, reason, error.reason)
     return Created(attempt.id, uids)
+
+
+async def _let_meet(driver: ClusterDriver, attempt: ClaimedAttempt, uids: Mapping[int, str]) -> None:
+    """Allows the pods of a gang to talk to each other, and gives them names. A single pod needs neither."""
+    if attempt.is_gang:
+        await driver.put_network_policy(attempt.gang_policy(uids))
+    if attempt.meets:
+        await create_or_adopt_service(driver, attempt, uids)
 
 
 def _may_pass(attempt: ClaimedAttempt, error: Refused) -> bool:

@@ -120,6 +120,17 @@ def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: 
     works_again = any(attempt.creates_fail for attempt in starts) and any(isinstance(one, Created) for one in outcomes)
     if words or works_again:
         clusters.operations.record_creates(cluster_id, words)
+    _note_services(cluster_id, starts, outcomes)
+
+
+def _note_services(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: Sequence[Outcome]) -> None:
+    """Records in the cluster's health whether gangs get their Services there, when that was found out."""
+    denied = (one.message for one in outcomes if isinstance(one, Stopped) and one.reason == ReasonCode.SERVICES_CLOSED)
+    words = next(denied, "")
+    created = {outcome.attempt_id for outcome in outcomes if isinstance(outcome, Created)}
+    works_again = any(attempt.lacks_services and attempt.meets and attempt.id in created for attempt in starts)
+    if words or works_again:
+        clusters.operations.record_services(cluster_id, words)
 
 
 def _commit(

@@ -14,7 +14,7 @@ from msgspec import json
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
-from federation.engine.objects import isolation, ranks, rendering, resource_claims
+from federation.engine.objects import isolation, meeting, ranks, rendering, resource_claims
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.reservations import load_reservations
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
@@ -69,6 +69,8 @@ class ClaimedAttempt:
     is_released: bool = False
     creates_fail: bool = False
     """Whether failed creations of objects already count against its cluster's health."""
+    lacks_services: bool = False
+    """Whether its cluster's health already has that it denies the Services of gangs."""
 
     @property
     def must_stop(self) -> bool:
@@ -97,6 +99,11 @@ class ClaimedAttempt:
         return bool(sum(pod_set["count"] for pod_set in self.spec["pod_sets"]) > 1)
 
     @property
+    def meets(self) -> bool:
+        """Whether its pods find each other by names."""
+        return meeting.meeting_of(self.spec, self.id, self.namespace) is not None
+
+    @property
     def network_policies(self) -> tuple[dict[str, Any], ...]:
         """The network policies of its namespace."""
         return isolation.namespace_policies(self.namespace, self.identity.install, settings.JOB_EGRESS)
@@ -114,6 +121,11 @@ class ClaimedAttempt:
         """The policy that allows its pods to talk to each other, after its objects' uids are known."""
         return isolation.gang_policy(self.namespace, self.identity, {item.name: uids[item.id] for item in self.objects})
 
+    def gang_service(self, uids: Mapping[int, str]) -> dict[str, Any]:
+        """The Service by which its pods find each other, after its objects' uids are known."""
+        owners = {item.name: uids[item.id] for item in self.objects}
+        return meeting.gang_service(self.namespace, self.id, self.identity.labels, owners)
+
     def with_uids(self, uids: Mapping[int, str]) -> "ClaimedAttempt":
         """The attempt with its objects' known uids."""
         return replace(self, objects=tuple(replace(item, uid=uids[item.id]) for item in self.objects))
@@ -128,8 +140,6 @@ class ClaimedAttempt:
             kueue_label=item.topology_label if self.has_kueue else "",
             simulated=settings.ALLOW_SIMULATION,
         )
-        # As it was when the attempt was made: a tenant may have been renamed since.
-        manifest["metadata"]["namespace"] = self.namespace
         if is_gated and item.stretches:
             manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": ranks.GATE}]
         return manifest
@@ -163,7 +173,8 @@ _ATTEMPTS = """
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
        attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
        cluster.id, cluster.name, cluster.identity, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
-       attempt.released_at IS NOT NULL, cluster.reasons @> '[{"code": "creates_fail"}]', statement_timestamp()
+       attempt.released_at IS NOT NULL, cluster.reasons @> '[{"code": "creates_fail"}]',
+       cluster.reasons @> '[{"code": "services_closed"}]', statement_timestamp()
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN federation_job AS job ON job.id = attempt.job_id
@@ -203,6 +214,7 @@ class _AttemptRow(NamedTuple):
     spec: str
     is_released: bool
     creates_fail: bool
+    lacks_services: bool
     now: datetime
 
 
@@ -294,12 +306,14 @@ def _claimed(
             attempt_id=row.id,
             attempt_number=row.number,
             spec_hash=row.spec_hash,
+            kept_namespace=row.namespace,
         ),
         spec=spec,
         objects=tuple(objects),
         bounds=bounds_of(named, row.tenant_path, end, here, now),
         is_released=row.is_released,
         creates_fail=row.creates_fail,
+        lacks_services=row.lacks_services,
     )
 
 

@@ -146,7 +146,9 @@ def _request(
     )
 
 
-NEVER_BEGUN = frozenset({ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, ReasonCode.CREATE_FAILED})
+NEVER_BEGUN = frozenset(
+    {ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, ReasonCode.CREATE_FAILED, ReasonCode.SERVICES_CLOSED}
+)
 """Ends of attempts after which their job tries other clusters first."""
 
 

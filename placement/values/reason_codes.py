@@ -85,6 +85,10 @@ class ReasonCode(StrEnum):
     PODS_GONE = "pods_gone", "It ran, and then had no pods for a long time although its object still existed."
     CANNOT_START = "cannot_start", "Its containers could not start, for example because the image is not available."
     CREATE_FAILED = "create_failed", "Its cluster answers but repeatedly failed to create its objects."
+    SERVICES_CLOSED = (
+        "services_closed",
+        "Its cluster does not let the gateway make the Service by which the pods of a gang find each other.",
+    )
     CLUSTER_DRAINING = "cluster_draining", "Its cluster is being drained and it had not started."
     CLUSTER_LOST = "cluster_lost", "Its cluster stopped answering before anything was started there."
     CLUSTER_DESTROYED = "cluster_destroyed", "An administrator attested that its cluster is destroyed."

@@ -16,6 +16,7 @@ from clusters.engine.health import (
     freshness,
     inventory_findings,
     merged,
+    services_findings,
     size_findings,
     stale_findings,
 )
@@ -57,19 +58,21 @@ def test_each_finding_has_its_code_and_its_origin():
     found = [
         *stale_findings(Freshness(7, True)), *creates_findings("no"), *clock_findings(60_001),
         *inventory_findings(4, 1, ["n"]), *device_findings("no"), *size_findings("it is large"),
+        *services_findings("no"),
     ]  # fmt: skip
     assert codes(found) == [
         "stale", "creates_fail", "clock_skew", "nodes_not_ready", "implausible_capacity", "devices_closed", "too_large",
+        "services_closed",
     ]  # fmt: skip
     assert "7 min ago" in found[0].message
     assert not [
         *stale_findings(Freshness(7, False)), *creates_findings(""), *clock_findings(60_000), *clock_findings(-60_000),
-        *inventory_findings(4, 0, []), *device_findings(""), *size_findings(""),
+        *inventory_findings(4, 0, []), *device_findings(""), *size_findings(""), *services_findings(""),
     ]  # fmt: skip
     assert dict(ORIGIN_OF) == {
         "unreachable": "contact", "identity_changed": "contact", "auth_failed": "contact", "clock_skew": "clock",
         "missing_permission": "access", "excess_permission": "access", "unproven_permission": "access",
-        "devices_closed": "devices", "too_large": "size", "creates_fail": "creates", "nodes_not_ready": "inventory",
+        "devices_closed": "devices", "too_large": "size", "creates_fail": "creates", "services_closed": "services", "nodes_not_ready": "inventory",
         "implausible_capacity": "inventory",
     }  # fmt: skip
 

@@ -9,6 +9,7 @@ from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.isolation import namespace_policies
+from federation.engine.objects.meeting import gang_service
 from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job
 from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
 from tests.builders import make_spec
@@ -106,6 +107,11 @@ def test_an_escape_is_a_duty_with_one_thing_changed():
         },
         "open a tenant's namespace with a NetworkPolicy": {("spec", "ingress")},
         "claim all devices of a class": {("spec", "spec", "devices", "requests")},
+        "name other software's pods with a Service": {("metadata", "namespace")},
+        "open a Service to the outside": {("spec", "type"), ("spec", "clusterIP"), ("spec", "ports")},
+        "send a Service's clients to other pods": {
+            ("spec", "selector", "switchyard.dev/attempt"), ("spec", "selector", "app"),
+        },
     }  # fmt: skip
 
 
@@ -114,6 +120,7 @@ def test_each_escape_and_each_duty_is_one_write_of_one_object():
         ("create", "v1", "namespaces", "", "swy-probe-x"),
         ("create", "batch/v1", "jobs", "swy-probe", "swy-probe-x"),
         ("apply", "networking.k8s.io/v1", "networkpolicies", "swy-probe", "switchyard"),
+        ("create", "v1", "services", "swy-probe", "swy-probe-x"),
         ("apply", "resource.k8s.io/v1", "resourceclaimtemplates", "swy-probe", "swy-claim-x"),
     ]
     assert [(one.verb, one.resource, one.namespace, one.name) for one in escapes(GROUPS, "x", FOREIGN)] == [
@@ -121,6 +128,7 @@ def test_each_escape_and_each_duty_is_one_write_of_one_object():
         *(("create", "jobs", where, "swy-probe-x") for where in ("kube-system", "default", *["swy-probe"] * 3)),
         ("apply", "networkpolicies", "kube-system", "swy-probe-x"),
         ("apply", "networkpolicies", "swy-probe", "switchyard"),
+        *(("create", "services", where, "swy-probe-x") for where in ("kube-system", "swy-probe", "swy-probe")),
         ("change", "pods", "default", "theirs"),
         ("apply", "resourceclaimtemplates", "swy-probe", "swy-claim-x"),
     ]
@@ -131,7 +139,7 @@ def test_a_duty_is_what_the_gateway_writes_but_for_its_labels():
     stored = spec_json(read_spec(make_spec(pod=pod, deadline_seconds=60), Rules()))
     whose = Identity("probe", UUID(int=1), "probe", UUID(int=2), UUID(int=3), 1, "probe")
     rendered = render_job(stored, 0, whose, Devices())
-    namespace, job, policy, template = (one.manifest for one in duties(GROUPS, "x"))
+    namespace, job, policy, service, template = (one.manifest for one in duties(GROUPS, "x"))
 
     probes = dict.fromkeys(whose.labels, "probe")
     rendered["metadata"] = {"name": "swy-probe-x", "namespace": "swy-probe", "labels": probes}
@@ -151,6 +159,9 @@ def test_a_duty_is_what_the_gateway_writes_but_for_its_labels():
     }
     (closed,) = namespace_policies("swy-probe", "probe", ())
     assert policy == closed | {"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}
+    probe = gang_service("swy-probe", UUID(int=3), probes, {"swy-probe-x": "probe"})
+    probe["metadata"]["name"], probe["spec"]["selector"] = "swy-probe-x", {"switchyard.dev/attempt": "probe"}
+    assert service == probe
     (claimed,) = resource_claim_templates("swy-probe", "probe", Claimable("probe", ""), 1)
     claimed["metadata"]["name"] = "swy-claim-x"
     del claimed["spec"]["spec"]["devices"]["requests"][0]["exactly"]["selectors"]

@@ -27,7 +27,7 @@ LABELS = {
     "switchyard.dev/attempt": str(UUID(int=3)),
     "switchyard.dev/spec-hash": "0" * 32,
 }
-
+NAME = "swy-aaaaaaaaaaaaaaaaaaaaaaaaam"
 
 CONTAINER = {
     "name": "worker",
@@ -36,6 +36,17 @@ CONTAINER = {
     "command": ["python"],
     "args": ["-v"],
     "env": [
+        {"name": "MASTER_ADDR", "value": f"{NAME}-0.{NAME}.swy-research-00000001.svc"},
+        {"name": "MASTER_PORT", "value": "29500"},
+        {"name": "WORLD_SIZE", "value": "3"},
+        {"name": "SWITCHYARD_FIRST_RANK", "value": "0"},
+        {"name": "SWITCHYARD_HOSTS_FILE", "value": "/etc/switchyard/hosts"},
+        {
+            "name": "NODE_RANK",
+            "valueFrom": {
+                "fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
+            },
+        },
         {"name": "EPOCHS", "value": "3"},
         {"name": "SWITCHYARD_JOB_ID", "value": str(UUID(int=2))},
         {"name": "SWITCHYARD_ATTEMPT", "value": "4"},
@@ -49,7 +60,12 @@ CONTAINER = {
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
     },
+    "volumeMounts": [
+        {"name": "shm", "mountPath": "/dev/shm"},
+        {"name": "hosts", "mountPath": "/etc/switchyard", "readOnly": True},
+    ],
 }
+HOSTS = {"path": "hosts", "fieldRef": {"fieldPath": "metadata.annotations['switchyard.dev/hosts']"}}
 
 
 def stored(**changes):
@@ -92,7 +108,14 @@ def test_a_job_is_rendered_to_these_members_and_no_others():
             },
             "activeDeadlineSeconds": 90,
             "template": {
-                "metadata": {"labels": LABELS},
+                "metadata": {
+                    "labels": LABELS,
+                    "annotations": {
+                        "switchyard.dev/hosts": "".join(
+                            f"{NAME}-{index}.{NAME}.swy-research-00000001.svc\n" for index in range(3)
+                        )
+                    },
+                },
                 "spec": {
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
@@ -110,6 +133,11 @@ def test_a_job_is_rendered_to_these_members_and_no_others():
                         for key in ("nvidia.com/gpu", "sku", "accelerator", "switchyard.dev/capacity-type")
                     ],
                     "containers": [container],
+                    "subdomain": NAME,
+                    "volumes": [
+                        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+                        {"name": "hosts", "downwardAPI": {"items": [HOSTS]}},
+                    ],
                 },
             },
         },

@@ -26,7 +26,12 @@ def changed(manifest, path, value):
 
 
 def folder(resource, namespace=OURS):
-    roots = {"jobs": "/apis/batch/v1", "networkpolicies": "/apis/networking.k8s.io/v1", "pods": "/api/v1"}
+    roots = {
+        "jobs": "/apis/batch/v1",
+        "networkpolicies": "/apis/networking.k8s.io/v1",
+        "pods": "/api/v1",
+        "services": "/api/v1",
+    }
     return f"{roots.get(resource, '/apis/resource.k8s.io/v1')}/namespaces/{namespace}/{resource}"
 
 

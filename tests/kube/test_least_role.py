@@ -11,6 +11,7 @@ from clusters.engine.permissions import ROLE
 from devtools.localfleet.admin import apply, client, mint_token
 from tests.contract.test_devices import templates
 from tests.contract.test_driver import GATE, gated, wall
+from tests.contract.test_services import service
 from tests.contract.worlds import INSTALL, WHOSE, address_of, fresh_name, slice_object
 
 from .conftest import gateway_token
@@ -26,6 +27,8 @@ NEEDED_FOR = {
     "watch pods": "watch pods",
     "patch pods": "open a gate",
     "get pods/log": "read a log",
+    "create services": "make a service",
+    "get services": "look at a service",
     "create jobs.batch": "create a job",
     "get jobs.batch": "look at a job",
     "list jobs.batch": "list jobs",
@@ -95,6 +98,8 @@ class Run:
             await step("write a claim template", driver.ensure_claim_template(template))
         uid = await step("create a job", driver.create_job(gated(space, GATE)))
         await step("look at a job", driver.get_job(space, "train"))
+        await step("make a service", driver.create_service(service(space, owners=[("train", uid or "none")])))
+        await step("look at a service", driver.get_service(space, "swy-gang"))
         await step("release a job", driver.release_job(space, "train", uid or "", {}))
         for pod in await self.pods():
             await step("open a gate", driver.open_gate(space, pod.name, pod.uid, GATE))

@@ -17,6 +17,7 @@ from clusters.drivers.port import (
     PodSeen,
     Refused,
     RulesSeen,
+    ServiceSeen,
     WatchEvent,
     checked_identity,
 )
@@ -30,6 +31,7 @@ from .device_api import DeviceApi
 from .dry_runs import DryRuns
 from .ensured import Ensured
 from .reflector import Kind, Reflector, list_all
+from .services import Service, service_seen
 from .shapes import Bare, Job, Node, Page, Pod, WhoItIs, job_seen, node_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
 
@@ -83,6 +85,7 @@ _rules_decoder = msgspec.json.Decoder(_Rules)
 _bare_decoder = msgspec.json.Decoder(Bare)
 _who_it_is = msgspec.json.Decoder(WhoItIs)
 _job_decoder = msgspec.json.Decoder(Job)
+_service_decoder = msgspec.json.Decoder(Service)
 _node_pages = msgspec.json.Decoder(Page[Node])
 _pod_pages = msgspec.json.Decoder(Page[Pod])
 _job_pages = msgspec.json.Decoder(Page[Job])
@@ -235,6 +238,18 @@ class KubernetesDriver:
                 raise Refused(
                     f"the namespace {name} does not enforce the pod security level `restricted`", status=409
                 ) from None
+
+    async def create_service(self, manifest: Mapping[str, Any]) -> None:
+        """Creates the Service."""
+        namespace = _safe(str(manifest["metadata"]["namespace"]))
+        await self._in_namespace(
+            namespace, self._wire.call("POST", f"/api/v1/namespaces/{namespace}/services?{_WRITER}", manifest)
+        )
+
+    async def get_service(self, namespace: str, name: str) -> ServiceSeen:
+        """The Service as it is now."""
+        answer = await self._wire.call("GET", f"/api/v1/namespaces/{_safe(namespace)}/services/{_safe(name)}")
+        return service_seen(decode(_service_decoder, answer))
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""

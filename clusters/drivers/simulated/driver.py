@@ -15,6 +15,7 @@ from clusters.drivers.port import (
     PodSeen,
     Refused,
     RulesSeen,
+    ServiceSeen,
     Stale,
     Unreachable,
     WatchEvent,
@@ -25,7 +26,7 @@ from clusters.engine.permissions import ROLE, Right
 from clusters.engine.quantities import Implausible
 from foundation import clock
 
-from . import allocation, confinement, life
+from . import allocation, confinement, life, services
 from .objects import Job, Pod, merged
 from .store import Glance, KindName, Object, Store
 
@@ -128,6 +129,16 @@ class SimulatedDriver:
                 store.put_template(namespace, name, manifest)
             elif present["spec"] != manifest["spec"]:
                 raise Refused("spec: Invalid value: field is immutable", status=422)
+
+    async def create_service(self, manifest: Mapping[str, Any]) -> None:
+        """Stores the Service."""
+        store = self._store()
+        with store.write():
+            services.create_service(store, manifest)
+
+    async def get_service(self, namespace: str, name: str) -> ServiceSeen:
+        """The Service as it is now."""
+        return services.service_seen(self._store(), namespace, name)
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""

@@ -37,6 +37,10 @@ CREATE TABLE IF NOT EXISTS policies (
     namespace TEXT NOT NULL, name TEXT NOT NULL, owners TEXT, body TEXT NOT NULL,
     PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS services (
+    namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL, owners TEXT, body TEXT NOT NULL,
+    PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS templates (
     namespace TEXT NOT NULL, name TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
@@ -142,8 +146,7 @@ class Store:
     def put_policy(self, namespace: str, manifest: Mapping[str, Any]) -> None:
         """Stores a NetworkPolicy."""
         metadata = manifest["metadata"]
-        owners = " ".join(owner["uid"] for owner in metadata.get("ownerReferences", ())) or None
-        row = (namespace, metadata["name"], owners, msgspec.json.encode(manifest))
+        row = (namespace, metadata["name"], _owners(manifest), msgspec.json.encode(manifest))
         self._file.execute("INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?)", row)
 
     def policies(self, namespace: str) -> list[dict[str, Any]]:
@@ -152,6 +155,18 @@ class Store:
             "SELECT body FROM policies WHERE namespace = ? ORDER BY name", (namespace,)
         ).fetchall()
         return [msgspec.json.decode(row[0]) for row in rows]
+
+    def add_service(self, namespace: str, uid: str, manifest: Mapping[str, Any]) -> None:
+        """Stores a Service."""
+        row = (namespace, manifest["metadata"]["name"], uid, _owners(manifest), msgspec.json.encode(manifest))
+        self._file.execute("INSERT INTO services VALUES (?, ?, ?, ?, ?)", row)
+
+    def service(self, namespace: str, name: str) -> tuple[str, dict[str, Any]] | None:
+        """The uid and the manifest of the Service of that name."""
+        row = self._file.execute(
+            "SELECT uid, body FROM services WHERE namespace = ? AND name = ?", (namespace, name)
+        ).fetchone()
+        return None if row is None else (str(row[0]), msgspec.json.decode(row[1], type=dict[str, Any]))
 
     def put_template(self, namespace: str, name: str, manifest: Mapping[str, Any]) -> None:
         """Stores a ResourceClaimTemplate."""
@@ -165,13 +180,14 @@ class Store:
         return None if row is None else msgspec.json.decode(row[0], type=dict[str, Any])
 
     def disown(self, namespace: str, uid: str) -> None:
-        """The garbage collector's step: removes one owner from its policies, and deletes those without
+        """The garbage collector's step: removes one owner from its policies and Services, and deletes those without
         another owner.
         """
-        owned = "namespace = ? AND instr(owners, ?) > 0"
-        update = f"UPDATE policies SET owners = trim(replace(owners, ?, '')) WHERE {owned}"  # noqa: S608 - written above
-        if self._file.execute(update, (uid, namespace, uid)).rowcount:
-            self._file.execute("DELETE FROM policies WHERE namespace = ? AND owners = ''", (namespace,))
+        for table in ("policies", "services"):
+            owned = "namespace = ? AND instr(owners, ?) > 0"
+            update = f"UPDATE {table} SET owners = trim(replace(owners, ?, '')) WHERE {owned}"  # noqa: S608 - as above
+            if self._file.execute(update, (uid, namespace, uid)).rowcount:
+                self._file.execute(f"DELETE FROM {table} WHERE namespace = ? AND owners = ''", (namespace,))  # noqa: S608
 
     def put(self, thing: Object) -> None:
         """Stores an object as changed now."""
@@ -265,6 +281,11 @@ class Store:
         revision = self.revision() + 1
         self.set_fact("revision", str(revision))
         return revision
+
+
+def _owners(manifest: Mapping[str, Any]) -> str | None:
+    """The uids of an object's owners; None if it has none, and so is never collected."""
+    return " ".join(owner["uid"] for owner in manifest["metadata"].get("ownerReferences", ())) or None
 
 
 def _columns(thing: Object) -> tuple[KindName, str, str, str, float | None]:

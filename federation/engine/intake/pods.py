@@ -1,12 +1,13 @@
 """The pod sets of a job spec: read from untrusted JSON, and written in the normal form."""
 
-from collections.abc import Callable
 from typing import Any
 
 from federation.engine import names
 from placement.values.model import GpuRequest
 from placement.values.quantities import NotAQuantity, cpu_text, memory_text, millicores, whole_bytes
 
+from .amounts import read_amount
+from .local_state import local_state_json, read_ports, read_scratch, read_shm
 from .reading import Faults, Fields, child, text_fault
 from .spec import (
     DNS_LABEL,
@@ -26,7 +27,9 @@ from .spec import (
     Rules,
 )
 
-POD_SET_FIELDS = frozenset(["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu"])
+POD_SET_FIELDS = frozenset(
+    ["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu", "ports", "shm", "scratch"]
+)
 GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
 GPU_VENDORS = ("nvidia", "amd", "intel", "google")
 
@@ -62,40 +65,29 @@ def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> Pod
     fault = names.image_fault(image, require_digest=rules.require_digest) if is_read else None
     if fault is not None:
         fields.fault("image", *fault)
+    memory_bytes = _read_memory(fields)
     return PodSet(
         name=fields.checked("name", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL),
         count=fields.whole("count", 1, MAX_COUNT, 1) or 1,
         image=image,
         cpu_millicores=_read_cpu(fields),
-        memory_bytes=_read_memory(fields),
+        memory_bytes=memory_bytes,
         command=fields.texts("command", most=MAX_ARGUMENTS, most_bytes=MAX_ARGUMENT_BYTES),
         args=fields.texts("args", most=MAX_ARGUMENTS, most_bytes=MAX_ARGUMENT_BYTES),
         env=_read_environment(fields),
         gpu=_read_gpu(fields),
+        ports=read_ports(fields),
+        shm_bytes=read_shm(fields, memory_bytes),
+        scratch=read_scratch(fields),
     )
 
 
 def _read_cpu(fields: Fields) -> int:
-    return _read_amount(fields, "cpu", millicores, cpu_text, MIN_CPU_MILLICORES, MAX_CPU_MILLICORES)
+    return read_amount(fields, "cpu", millicores, cpu_text, MIN_CPU_MILLICORES, MAX_CPU_MILLICORES)
 
 
 def _read_memory(fields: Fields) -> int:
-    return _read_amount(fields, "memory", whole_bytes, memory_text, MIN_MEMORY_BYTES, MAX_MEMORY_BYTES)
-
-
-def _read_amount(
-    fields: Fields, name: str, parse: Callable[[str], int], shown: Callable[[int], str], least: int, most: int
-) -> int:
-    """A required quantity within bounds, in the base unit of `parse`."""
-    text = fields.quantity(name)
-    try:
-        amount = parse(text) if text else least
-    except NotAQuantity as error:
-        fields.fault(name, "bad_quantity", str(error))
-        return least
-    if not least <= amount <= most:
-        fields.fault(name, "out_of_range", f"must be between {shown(least)} and {shown(most)}")
-    return amount
+    return read_amount(fields, "memory", whole_bytes, memory_text, MIN_MEMORY_BYTES, MAX_MEMORY_BYTES)
 
 
 def _read_environment(fields: Fields) -> tuple[tuple[str, str], ...]:
@@ -159,6 +151,7 @@ def _pod_set_json(pod_set: PodSet) -> dict[str, Any]:
         "cpu": cpu_text(pod_set.cpu_millicores),
         "memory": memory_text(pod_set.memory_bytes),
         "gpu": None if pod_set.gpu is None else _gpu_json(pod_set.gpu),
+        **local_state_json(pod_set),
     }
 
 

@@ -30,6 +30,11 @@ MAX_SECONDS = 30 * 24 * 3600
 DEFAULT_DEADLINE_SECONDS = 24 * 3600
 MIN_CPU_MILLICORES, MAX_CPU_MILLICORES = 1, 1_024_000
 MIN_MEMORY_BYTES, MAX_MEMORY_BYTES = 2**20, 64 * 2**40
+MIN_LOCAL_BYTES, MAX_SCRATCH_BYTES = 2**20, 64 * 2**40
+DEFAULT_SCRATCH_PATH = "/scratch"
+MAX_PATH_BYTES = 255
+MAX_PORTS = 16
+MAX_PORT = 65_535
 LONGEST_ESCAPE = 6
 LONGEST_ITEM = 64
 """An upper bound of the characters of a dataset or a model besides its name."""
@@ -47,6 +52,22 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
+class Port:
+    """A TCP port on which the container listens."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """An empty directory on the node's local disk, which is deleted with the pod."""
+
+    size_bytes: int
+    path: str = DEFAULT_SCRATCH_PATH
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """`count` equal pods. Memory is in bytes, as requested; placement sees it rounded up to MiB."""
 
@@ -59,6 +80,10 @@ class PodSet:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     gpu: GpuRequest | None = None
+    ports: tuple[Port, ...] = ()
+    shm_bytes: int | None = None
+    """The size of /dev/shm, part of the memory; None for the default."""
+    scratch: Scratch | None = None
 
 
 @dataclass(frozen=True, slots=True)

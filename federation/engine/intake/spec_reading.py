@@ -49,6 +49,8 @@ def _rough_size(spec: JobSpec) -> int:
         texts += 2 * LONGEST_BOUNDED_PART + sum(map(len, pod_set.command)) + sum(map(len, pod_set.args))
         texts += sum(len(name) + len(value) for name, value in pod_set.env)
         texts += 2 * (len(pod_set.command) + len(pod_set.args) + 2 * len(pod_set.env))
+        texts += sum(len(port.name) + LONGEST_ITEM for port in pod_set.ports)
+        texts += LONGEST_ITEM + (len(pod_set.scratch.path) + LONGEST_ITEM if pod_set.scratch else 0)
     named = spec.constraints.clusters + spec.constraints.exclude_clusters + spec.constraints.regions
     for tier in spec.constraints.overflow:
         named += tier.clusters + tier.regions

@@ -17,7 +17,9 @@ from federation.engine.intake.normal_form import encode
 from placement.values.advance import Bounds
 from placement.values.model import LEVELS, Topology
 
+from .meeting import Meeting, meeting_of
 from .resource_claims import Claimable, resource_claims_of
+from .volumes import Volumes, ephemeral_storage, volumes_of
 
 EPHEMERAL_STORAGE_LIMIT = "64Gi"
 RUN_AS_USER = 1000
@@ -68,11 +70,13 @@ class Identity:
     attempt_id: UUID
     attempt_number: int
     spec_hash: str
+    kept_namespace: str = ""
+    """The tenant's namespace when the attempt was made: the tenant may have been renamed since. Empty for the present one."""
 
     @property
     def namespace(self) -> str:
         """The tenant's namespace."""
-        return names.namespace_of(self.tenant_path, self.tenant_id)
+        return self.kept_namespace or names.namespace_of(self.tenant_path, self.tenant_id)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -136,8 +140,11 @@ def render_job(
     `kueue_label` is the node label of the requested topology level, for Kueue. `simulated` allows simulated run times.
     """
     pod_set = stored["pod_sets"][position]
+    meeting = meeting_of(stored, identity.attempt_id, identity.namespace)
     labels = identity.labels
     annotations = _simulation(stored["labels"]) if simulated else {}
+    if meeting:
+        annotations |= meeting.annotations()
     if kueue_label:
         annotations[KUEUE_TOPOLOGY[stored["topology"]["mode"]]] = kueue_label
     return {
@@ -159,7 +166,7 @@ def render_job(
             "activeDeadlineSeconds": stored["deadline_seconds"],
             "template": {
                 "metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})},
-                "spec": _pod_spec(pod_set, identity, devices),
+                "spec": _pod_spec(pod_set, position, identity, devices, meeting),
             },
         },
     }
@@ -169,15 +176,22 @@ def _simulation(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: labels[key] for key in (names.SIMULATED_SECONDS, names.SIMULATED_EXIT_CODE) if key in labels}
 
 
-def _pod_spec(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) -> dict[str, Any]:
+def _pod_spec(
+    pod_set: Mapping[str, Any], position: int, identity: Identity, devices: Devices, meeting: Meeting | None
+) -> dict[str, Any]:
+    volumes = volumes_of(pod_set) + (meeting.volumes() if meeting else Volumes())
+    variables = meeting.environment(position) if meeting else []
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": TERMINATION_SECONDS,
         "securityContext": _POD_SECURITY,
-        "containers": [_container(pod_set, identity, devices)],
+        "containers": [_container(pod_set, identity, devices, variables) | volumes.container_members()],
+        **volumes.pod_members(),
     }
+    if meeting:
+        spec["subdomain"] = meeting.service
     tolerations = tolerations_for(devices.vendor if devices.units else "", devices.capacity_type)
     if tolerations:
         spec["tolerations"] = list(tolerations)
@@ -188,20 +202,24 @@ def _pod_spec(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) 
     return spec
 
 
-def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices) -> dict[str, Any]:
+def _container(
+    pod_set: Mapping[str, Any], identity: Identity, devices: Devices, variables: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     amounts = {"cpu": pod_set["cpu"], "memory": pod_set["memory"]}
     if devices.units and not devices.claimable:
         amounts[devices.resource_name] = str(devices.units)
+    # without its own request, the container would request its whole limit
+    disk_request, disk_limit = ephemeral_storage(pod_set, EPHEMERAL_STORAGE_LIMIT)
+    environment = _environment(pod_set["env"], identity, leaves_it_to_plugin=devices.are_given_by_nvidias_plugin)
     container: dict[str, Any] = {
         "name": pod_set["name"],
         "image": pod_set["image"],
         # for digests too: only then does the kubelet check with the registry that this namespace may use a cached image
         "imagePullPolicy": "Always",
-        "env": _environment(pod_set["env"], identity, leaves_it_to_plugin=devices.are_given_by_nvidias_plugin),
+        "env": _merged(variables, environment),
         "resources": {
-            "limits": {**amounts, "ephemeral-storage": EPHEMERAL_STORAGE_LIMIT},
-            # without its own request, the container would request its whole limit
-            "requests": {**amounts, "ephemeral-storage": "0"},
+            "limits": {**amounts, "ephemeral-storage": disk_limit},
+            "requests": {**amounts, "ephemeral-storage": disk_request},
             **({"claims": [{"name": name} for name, _ in devices.claims]} if devices.claims else {}),
         },
         "securityContext": _CONTAINER_SECURITY,
@@ -209,7 +227,17 @@ def _container(pod_set: Mapping[str, Any], identity: Identity, devices: Devices)
     for field in ("command", "args"):
         if pod_set[field]:
             container[field] = pod_set[field]
+    if ports := pod_set.get("ports"):
+        container["ports"] = [{"name": port["name"], "containerPort": port["number"]} for port in ports]
     return container
+
+
+def _merged(
+    variables: Sequence[Mapping[str, Any]], environment: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The gang's variables first, so that the job's own can refer to them. The job's own replace those of the same name."""
+    own = {variable["name"] for variable in environment}
+    return [*(variable for variable in variables if variable["name"] not in own), *environment]
 
 
 def _environment(given: Mapping[str, str], identity: Identity, *, leaves_it_to_plugin: bool) -> list[dict[str, str]]:
