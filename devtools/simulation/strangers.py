@@ -82,7 +82,7 @@ def plant_orphans(world: "World") -> None:
 def empty(world: "World") -> None:
     """The control plane of a cluster is put back to its beginning: every Job is gone. An operator attests that later."""
     cluster = world.clusters[_cluster(world).name]
-    cluster.restore(({"default", "kube-system"}, {}, {}))
+    cluster.restore(({"default", "kube-system"}, {}, {}, {}))
 
     def attest() -> None:
         world.vanished.add(cluster.name)

@@ -119,7 +119,7 @@ JOBS = {
     **{
         f"a volume of {next(iter(source))}": (f"{POD}/volumes", [{"name": "v", **source}])
         for source in (
-            {"hostPath": {"path": "/"}}, {"secret": {"secretName": "s"}}, {"configMap": {"name": "c"}}, {"emptyDir": {}},
+            {"hostPath": {"path": "/"}}, {"secret": {"secretName": "s"}}, {"configMap": {"name": "c"}}, {"emptyDir": {"sizeLimit": "1Gi"}},
             {"projected": {"sources": [TOKEN]}}, {"csi": {"driver": "host.csi.example"}},
             {"persistentVolumeClaim": {"claimName": "c"}}, {"nfs": {"server": "s", "path": "/"}},
             {"image": {"reference": "i"}}, {"downwardAPI": {}},
@@ -128,6 +128,23 @@ JOBS = {
                 "resources": {"requests": {"storage": "1Gi"}}}}}},
         )
     },
+    "shared memory without bounds": (f"{POD}/volumes", [{"name": "shm", "emptyDir": {"medium": "Memory"}}]),
+    "memory as scratch": (f"{POD}/volumes", [{"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]),
+    "huge pages": (f"{POD}/volumes", [{"name": "shm", "emptyDir": {"medium": "HugePages", "sizeLimit": "1Gi"}}]),
+    "disk as shared memory": (f"{POD}/volumes", [{"name": "shm", "emptyDir": {"sizeLimit": "1Gi"}}]),
+    "scratch without bounds": (f"{POD}/volumes", [{"name": "scratch", "emptyDir": {}}]),
+    "scratch that is not reserved": (f"{POD}/volumes", [{"name": "scratch", "emptyDir": {"sizeLimit": "1Ti"}}]),
+    "a disk by another name": (f"{POD}/volumes", [{"name": "hosts", "emptyDir": {"sizeLimit": "1Gi"}}]),
+    "its labels as a file": (f"{POD}/volumes", [{"name": "hosts", "downwardAPI": {"items": [
+        {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]),
+    "another's subdomain": (f"{POD}/subdomain", "vault"),
+    "its node as a variable": (
+        f"{CONTAINER}/env", [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+    ),
+    "its address as a variable": (
+        f"{CONTAINER}/env", [{"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
+    ),
+    "a port of an address of the node": (f"{CONTAINER}/ports", [{"containerPort": 80, "hostIP": "10.0.0.1"}]),
     "privileged": (f"{CONTAINER}/securityContext", {"privileged": True}),
     "no security at all": (f"{CONTAINER}/securityContext", REMOVED),
     "escalation": (f"{CONTAINER}/securityContext/allowPrivilegeEscalation", REMOVED),
@@ -138,7 +155,6 @@ JOBS = {
     "apparmor off": (f"{CONTAINER}/securityContext/appArmorProfile", {"type": "Unconfined"}),
     "another selinux domain": (f"{CONTAINER}/securityContext/seLinuxOptions", {"type": "spc_t"}),
     "a port of the node": (f"{CONTAINER}/ports", [{"containerPort": 80, "hostPort": 80}]),
-    "a port": (f"{CONTAINER}/ports", [{"containerPort": 80}]),
     "a secret as variable": (f"{CONTAINER}/env", [{"name": "S", "valueFrom": SECRET}]),
     "secrets as variables": (f"{CONTAINER}/envFrom", [{"secretRef": {"name": "s"}}]),
     "requests by the kubelet": (f"{CONTAINER}/lifecycle", {"preStop": {"httpGet": {"port": 80, "host": "169.254.169.254"}}}),

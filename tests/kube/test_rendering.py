@@ -48,6 +48,20 @@ CASES = {
         ),
         [Devices(), H100],
     ),
+    "local": (
+        make_spec(
+            pod={
+                "count": 4,
+                "gpu": {"count": 8},
+                "memory": "64Gi",
+                "shm": "48Gi",
+                "scratch": {"size": "1500G", "path": "/tmp"},
+                "ports": [{"name": "http", "number": 8080}, {"name": "metrics", "number": 9090}],
+            }
+        ),
+        [H100],
+    ),
+    "large gang": (make_spec(pod={"count": 680}), [Devices()]),
     "indexed": (make_spec(completions=100_000, pod={"count": 10_000}), [Devices()]),
     "wide": (
         make_spec(
