@@ -1,7 +1,7 @@
 """Real Kubernetes control planes on one host, for tests, the demo and benchmarks.
 
 Each cluster is its own etcd, kube-apiserver, kube-controller-manager, kube-scheduler and KWOK (which simulates the
-nodes' kubelets). The programs are built once from the pinned Go modules in `modules/`; see `binaries`.
+nodes' kubelets). Nodes that shall run pods have the kubelet in `kubelet`. The programs are built once from the pinned Go modules in `modules/`; see `binaries`.
 """
 
 from .binaries import BuildFailed, locate

@@ -1,7 +1,10 @@
 """The components' command lines and health addresses."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from .kubelet import RUNS_LABEL
 
 STAGES = Path(__file__).parent / "stages.yaml"
 CONTROLLERS = (
@@ -21,7 +24,10 @@ HEALTH = {
     "kube-controller-manager": "https://127.0.0.1:{port}/healthz",
     "kube-scheduler": "https://127.0.0.1:{port}/readyz",
     "kwok": "http://127.0.0.1:{port}/healthz",
+    "kubelet": "https://127.0.0.1:{port}/healthz",
 }
+PROJECT = Path(__file__).resolve().parents[2]
+NAMESPACES = Path(__file__).parent / "kubelet" / "namespaces.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +37,21 @@ class Parts:
     `controllers`: controller manager and scheduler, so that jobs create pods and pods are bound. `kwok`: nodes have
     kubelets, so that pods run. `fast`: 500 requests a second for controllers instead of Kubernetes' default 20, which
     saves tests seconds; leave it off for published latencies. `audit`: every change to a Job or Pod is written to
-    `audit.jsonl`, a record that no client can change.
+    `audit.jsonl`, a record that no client can change. `kubelet`: the test kubelet runs the pods of nodes that are labelled
+    for it, and KWOK leaves these alone.
     """
 
     controllers: bool = True
     kwok: bool = True
     fast: bool = True
     audit: bool = False
+    kubelet: bool = False
 
     @property
     def after_apiserver(self) -> tuple[str, ...]:
         """The components that need a running API server."""
         return (("kube-controller-manager", "kube-scheduler") if self.controllers else ()) + (
-            ("kwok",) if self.kwok else ()
+            (("kwok",) if self.kwok else ()) + (("kubelet",) if self.kubelet else ())
         )
 
     @property
@@ -83,6 +91,26 @@ class Layout:
         return self.root / "tokens.csv"
 
     @property
+    def kubelet_certificate(self) -> Path:
+        """The one certificate that the test kubelet and the API server show each other."""
+        return self.root / "kubelet.crt"
+
+    @property
+    def kubelet_key(self) -> Path:
+        """Its private key."""
+        return self.root / "kubelet.key"
+
+    @property
+    def kubelet_folder(self) -> Path:
+        """Where the test kubelet mounts its own file system; always empty for others."""
+        return self.root / "kubelet"
+
+    @property
+    def claims(self) -> Path:
+        """A folder for each PersistentVolumeClaim that a pod of the test kubelet has used."""
+        return self.root / "claims"
+
+    @property
     def audit_log(self) -> Path:
         """Every change to a Job or Pod, one JSON object per line."""
         return self.root / "audit.jsonl"
@@ -105,6 +133,7 @@ def arguments(component: str, layout: Layout) -> list[str]:
         "kube-controller-manager": _controller_manager,
         "kube-scheduler": _scheduler,
         "kwok": _kwok,
+        "kubelet": _kubelet,
     }[component](layout)
 
 
@@ -126,7 +155,9 @@ def _etcd(layout: Layout) -> list[str]:
 def _apiserver(layout: Layout) -> list[str]:
     key = layout.service_account_key
     # Without kubelets, no component would remove the taint that this plugin puts on new nodes.
-    without_kubelets = [] if layout.parts.kwok else ["--disable-admission-plugins=TaintNodesByCondition"]
+    without_kubelets = (
+        [] if layout.parts.kwok or layout.parts.kubelet else ["--disable-admission-plugins=TaintNodesByCondition"]
+    )
     return [
         f"--etcd-servers=http://127.0.0.1:{layout.ports['etcd']}",
         f"--etcd-prefix=/registry-{layout.name}",
@@ -147,6 +178,17 @@ def _apiserver(layout: Layout) -> list[str]:
         "--profiling=false",
         *without_kubelets,
         *_audit(layout),
+        *_towards_kubelet(layout),
+    ]
+
+
+def _towards_kubelet(layout: Layout) -> list[str]:
+    if not layout.parts.kubelet:
+        return []
+    return [
+        f"--kubelet-certificate-authority={layout.kubelet_certificate}",
+        f"--kubelet-client-certificate={layout.kubelet_certificate}",
+        f"--kubelet-client-key={layout.kubelet_key}",
     ]
 
 
@@ -189,12 +231,15 @@ def _as_client(component: str, layout: Layout) -> list[str]:
 
 
 def _controller_manager(layout: Layout) -> list[str]:
-    controllers = CONTROLLERS + (NODE_CONTROLLERS if layout.parts.kwok else ())
+    controllers = CONTROLLERS + (NODE_CONTROLLERS if layout.parts.kwok or layout.parts.kubelet else ())
+    # A pod's token volume has the authority of the API server beside it.
+    publisher = ("root-ca-certificate-publisher-controller",) if layout.parts.kubelet else ()
     return [
         *_as_client("kube-controller-manager", layout),
         f"--service-account-private-key-file={layout.service_account_key}",
         "--use-service-account-credentials=false",
-        f"--controllers={','.join(controllers)}",
+        f"--controllers={','.join(controllers + publisher)}",
+        *([f"--root-ca-file={layout.ca_file}"] if publisher else []),
     ]
 
 
@@ -203,12 +248,27 @@ def _scheduler(layout: Layout) -> list[str]:
 
 
 def _kwok(layout: Layout) -> list[str]:
+    others = f"--manage-nodes-with-label-selector={RUNS_LABEL}!=true"
     return [
         f"--kubeconfig={layout.kubeconfig}",
-        "--manage-all-nodes=true",
+        others if layout.parts.kubelet else "--manage-all-nodes=true",
         f"--config={STAGES}",
         "--cidr=10.244.0.1/16",
         "--node-ip=127.0.0.1",
         f"--server-address=127.0.0.1:{layout.ports['kwok']}",
         "--node-lease-duration-seconds=40",
+    ]
+
+
+def _kubelet(layout: Layout) -> list[str]:
+    isolated = ["-I", "-S", str(NAMESPACES), "enter", str(layout.kubelet_folder)]
+    return [
+        *isolated,
+        *(sys.executable, "-m", "devtools.localfleet.kubelet"),
+        f"--kubeconfig={layout.kubeconfig}",
+        f"--root={layout.kubelet_folder}",
+        f"--claims={layout.claims}",
+        f"--certificate={layout.kubelet_certificate}",
+        f"--key={layout.kubelet_key}",
+        f"--port={layout.ports['kubelet']}",
     ]

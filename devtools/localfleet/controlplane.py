@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from devtools.embedded import free_ports, spawn, tail
 
 from . import commands
+from .certificates import write_certificate
 from .commands import Layout, Parts
 
 READY_SECONDS = 60
@@ -99,7 +100,7 @@ class ControlPlane:
             )
         log = self.layout.log(component)
         argv = [str(self.binaries[component]), *commands.arguments(component, self.layout)]
-        self.processes[component] = spawn(argv, log=log)
+        self.processes[component] = spawn(argv, log=log, cwd=commands.PROJECT)
         deadline = time.monotonic() + READY_SECONDS
         while not self._is_ready(component):
             if self.processes[component].poll() is not None:
@@ -198,6 +199,9 @@ def _write_credentials(layout: Layout) -> None:
     layout.service_account_key.chmod(0o600)
     layout.tokens.write_text(f'{layout.admin_token},admin,admin,"system:masters"\n')
     layout.tokens.chmod(0o600)
+    if layout.parts.kubelet:
+        layout.kubelet_folder.mkdir(exist_ok=True)
+        write_certificate(layout.kubelet_certificate, layout.kubelet_key)
 
 
 def _write_kubeconfig(plane: ControlPlane) -> None:
@@ -235,7 +239,8 @@ def stop_together(planes: Sequence[ControlPlane]) -> None:
                 process.wait()
     for plane in planes:
         plane.processes.clear()
-        shutil.rmtree(plane.layout.root / "etcd", ignore_errors=True)
+        for folder in (plane.layout.root / "etcd", plane.layout.claims, plane.layout.kubelet_folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import itertools
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from .admin import apply, create_nodes
 from .binaries import locate
 from .commands import Parts
-from .controlplane import POLL_SECONDS, ControlPlane, bring_up, interleave, prepare, stop_together
+from .controlplane import POLL_SECONDS, ControlPlane, StartFailed, bring_up, interleave, prepare, stop_together
 from .devices import device_classes, resource_slices
 from .fleetfile import ClusterSpec, node_objects, read_fleet
 
@@ -29,22 +30,27 @@ def start_fleet(  # noqa: PLR0913 - each is a fact about the fleet
     fast: bool = True,
     with_nodes: bool = True,
     audit: bool = False,
+    kubelet: bool = False,
 ) -> list[ControlPlane]:
     """Running control planes with their nodes ready, in the requested order. Call from the main thread.
 
     `wanted` is the number of clusters of the fleet file (default: SMALL_FLEET), or their names; past its end the file
     starts over with numbered names. `api_only` leaves only etcd and kube-apiserver, `kwok=False` omits the kubelets,
     `fast=False` keeps Kubernetes' default request limits for the controllers. `audit` keeps a log of every change.
+    `kubelet` starts the test kubelet even if no node of the file runs pods: nodes with its label may be added later.
 
     Raises BuildFailed if the programs are not available, StartFailed with the end of a log if one does not start.
     """
     parts = Parts(controllers=not api_only, kwok=kwok and not api_only, fast=fast, audit=audit)
     specs = choose(wanted, read_fleet(fleet_file or SMALL_FLEET))
-    programs = locate(parts.components)
+    programs = {**locate(parts.components), "kubelet": Path(sys.executable)}
     planes = [
-        ControlPlane(spec.name, prepare(spec.name, root, parts), programs, region=spec.region, provider=spec.provider)
+        ControlPlane(spec.name, prepare(spec.name, root, own), programs, region=spec.region, provider=spec.provider)
         for spec in specs
+        for own in [dataclasses.replace(parts, kubelet=not api_only and (kubelet or (with_nodes and spec.runs_pods)))]
     ]
+    if os.geteuid() and any(plane.layout.parts.kubelet for plane in planes):
+        raise StartFailed("nodes with `runs: true` need root: the test kubelet mounts volumes and switches users")
     try:
         for _ in interleave([bring_up(plane) for plane in planes]):
             time.sleep(POLL_SECONDS)

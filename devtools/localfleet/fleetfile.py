@@ -11,7 +11,7 @@
 Fields of a group: `count`, `cpu` (cores), `memory_gib`; for GPUs `vendor` (nvidia, amd, google), `model`, `gpus`,
 `gpu_memory_mib`, `mig` (profile: devices a node), `timeslice` (replicas a GPU), `claimed` (published as ResourceSlices,
 not as extended resources); `spot`; `zone`, `block`, `rack` (`{rack}` counts up every `nodes_per_rack` nodes), `clique`;
-`labels`, `taints`.
+`labels`, `taints`; `runs: true` (the test kubelet runs the pods' commands here; otherwise KWOK pretends to).
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,16 +21,21 @@ from typing import Any
 
 import yaml
 
+from .kubelet import RUNS_LABEL
 from .labels import device_labels, devices, place_labels
 
 PODS_PER_NODE = 110
-CONDITIONS = (
-    ("Ready", "True", "KubeletReady"),
-    ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-    ("PIDPressure", "False", "KubeletHasSufficientPID"),
-    ("NetworkUnavailable", "False", "RouteCreated"),
-)
+CONDITIONS = [
+    {"type": kind, "status": status, "reason": reason}
+    for kind, status, reason in (
+        ("Ready", "True", "KubeletReady"),
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID"),
+        ("NetworkUnavailable", "False", "RouteCreated"),
+    )
+]
+KWOK_NODE = {"kwok.x-k8s.io/node": "fake"}
 
 
 class BadFleetFile(Exception):
@@ -60,6 +65,7 @@ class NodeGroup:
     clique: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, str], ...] = ()
+    runs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,11 @@ class ClusterSpec:
     region: str = ""
     provider: str = ""
     groups: tuple[NodeGroup, ...] = ()
+
+    @property
+    def runs_pods(self) -> bool:
+        """Whether some of its nodes need the test kubelet."""
+        return any(group.runs for group in self.groups)
 
 
 def read_fleet(path: Path) -> tuple[ClusterSpec, ...]:
@@ -108,7 +119,7 @@ def _node(cluster: ClusterSpec, group: NodeGroup, name: str, rack: str) -> dict[
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
-        "type": "kwok",
+        **({RUNS_LABEL: "true"} if group.runs else {"type": "kwok"}),
         **place_labels(cluster, group, rack),
         **device_labels(group),
         **group.labels,
@@ -116,12 +127,13 @@ def _node(cluster: ClusterSpec, group: NodeGroup, name: str, rack: str) -> dict[
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+        "metadata": {"name": name, "labels": labels, "annotations": {} if group.runs else KWOK_NODE},
         "spec": {"taints": [dict(taint) for taint in group.taints]} if group.taints else {},
         "status": {
             "capacity": resources,
             "allocatable": resources,
-            "conditions": [{"type": kind, "status": status, "reason": reason} for kind, status, reason in CONDITIONS],
+            # The test kubelet says itself when it is ready.
+            "conditions": [] if group.runs else CONDITIONS,
             "phase": "Running",
         },
     }
