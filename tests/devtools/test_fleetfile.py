@@ -1,9 +1,11 @@
 import pytest
 
-from devtools.localfleet import SMALL_FLEET
+from devtools.localfleet import SMALL_FLEET, start_fleet
+from devtools.localfleet.controlplane import StartFailed
 from devtools.localfleet.devices import resource_slices
 from devtools.localfleet.fleet import choose
 from devtools.localfleet.fleetfile import BadFleetFile, ClusterSpec, NodeGroup, node_objects, read_fleet
+from devtools.localfleet.kubelet import RUNS_LABEL
 
 
 def only_node(group, provider="aws"):
@@ -101,6 +103,25 @@ def test_a_fleet_file_with_a_fault_is_refused_by_its_path(tmp_path, text):
     path.write_text(text)
     with pytest.raises(BadFleetFile, match=str(path)):
         read_fleet(path)
+
+
+def test_nodes_that_run_pods_are_labelled_for_the_test_kubelet_and_left_unready_for_it():
+    runs, pretends = (
+        next(node_objects(ClusterSpec("c", groups=(NodeGroup("g", 1, 8, 32, runs=value),)))) for value in (True, False)
+    )
+    assert runs["metadata"]["labels"][RUNS_LABEL] == "true"
+    assert RUNS_LABEL not in pretends["metadata"]["labels"]
+    assert [bool(node["status"]["conditions"]) for node in (runs, pretends)] == [False, True]
+    (cluster,) = read_fleet(SMALL_FLEET.with_name("running.yaml"))
+    assert cluster.runs_pods
+    assert not any(spec.runs_pods for spec in read_fleet(SMALL_FLEET))
+
+
+def test_nodes_that_run_pods_need_root(monkeypatch, tmp_path):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr("devtools.localfleet.fleet.locate", lambda _names: {})
+    with pytest.raises(StartFailed, match="need root"):
+        start_fleet(1, tmp_path, fleet_file=SMALL_FLEET.with_name("running.yaml"))
 
 
 def published(group):

@@ -350,6 +350,12 @@ def test_a_container_that_uses_more_memory_than_its_limit_is_killed_and_says_so(
     assert ended(http, "modest")[0] == "Succeeded"
 
 
+def test_a_pod_that_is_active_for_too_long_fails_and_keeps_its_object(http):
+    create(http, pod("slow", "trap 'exit 0' TERM; while :; do sleep 0.05; done", activeDeadlineSeconds=1))
+    assert ended(http, "slow")[1]["exitCode"] == 0
+    assert seen(http, "slow")["status"]["reason"] == "DeadlineExceeded"
+
+
 def waits(http, name):
     return (
         seen(http, name)["status"].get("containerStatuses", [{}])[0].get("state", {}).get("waiting", {}).get("reason")
@@ -381,13 +387,13 @@ def test_init_containers_come_first_sidecars_stay_and_probes_decide(http):
     def step(name, script, **more):
         return {"name": name, "command": ["sh", "-ec", script], **shared, **more}
 
-    quick = {"periodSeconds": 1, "failureThreshold": 60}
+    quick = {"periodSeconds": 1, "failureThreshold": 60, "timeoutSeconds": 20}
     beside = step("beside", "trap 'echo over > /w/over; exit 0' TERM; sleep 1; touch /w/up; while :; do sleep 0.1; done",
                   restartPolicy="Always", startupProbe={"exec": {"command": ["test", "-e", "/w/up"]}, **quick})  # fmt: skip
-    main = step("main", "test -e /w/first; test -e /w/up; python -m http.server -b $IP 8000 & sleep 3; touch /w/sick; wait",
+    main = step("main", "test -e /w/first; test -e /w/up; python -m http.server -b $IP 8000 2> /w/log & until grep GET /w/log; do sleep 0.1; done; sleep 2; touch /w/sick; wait",
                 env=[{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
                 readinessProbe={"httpGet": {"port": 8000, "path": "/etc"}, **quick},
-                livenessProbe={"exec": {"command": ["sh", "-c", "! test -e /w/sick"]}, "periodSeconds": 1,
+                livenessProbe={"exec": {"command": ["sh", "-c", "! test -e /w/sick"]}, **quick,
                                "failureThreshold": 1, "terminationGracePeriodSeconds": 1})  # fmt: skip
     made = pod(
         "staged", initContainers=[step("first", "touch /w/first"), beside], volumes=[{"name": "w", "emptyDir": {}}]

@@ -11,6 +11,9 @@ control plane. It needs root: each container has its own namespaces for mounts, 
     pods         one pod from its binding to the deletion of its object
     containers   one container with its restarts, probes and hooks
     processes    starts, signals and measures a container's processes
+    reports      writes a pod's status, and deletes its object at the end
+    images       what stands for a container's image
+    serving      gives logs to the API server
     status       the pod's status from the states of its containers
     environment  variables and $(VAR)
     volumes      folders and files that are mounted into containers

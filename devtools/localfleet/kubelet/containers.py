@@ -90,6 +90,12 @@ class Container:
             self.restarts += 1
         return code
 
+    def kill_for_memory(self, pid: int) -> None:
+        """Kills its run with this process id, which used too much."""
+        if self.running and self.running.pid == pid:
+            self.running.is_out_of_memory = True
+            self.running.signal(signal.SIGKILL)
+
     def _runs_again_after(self, code: int) -> bool:
         return self._policy == "Always" or (self._policy == "OnFailure" and code != 0)
 

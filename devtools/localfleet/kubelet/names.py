@@ -37,6 +37,10 @@ class Addresses:
             return False
         return True
 
+    def close(self) -> None:
+        """Another kubelet may have the addresses."""
+        self._claim.close()
+
     def take(self) -> str:
         """An address that no pod has; the one used longest ago comes last."""
         for _ in range(PODS_PER_RANGE):

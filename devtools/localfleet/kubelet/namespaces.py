@@ -245,7 +245,11 @@ def _open_parents(path: Path) -> None:
 def main() -> int:
     """Exit status."""
     if sys.argv[1] == "enter":
-        return enter(sys.argv[2], sys.argv[3:])
+        try:
+            return enter(sys.argv[2], sys.argv[3:])
+        except PermissionError as error:
+            print(f"the test kubelet needs root with CAP_SYS_ADMIN: {error}", file=sys.stderr)
+            return 1
     return contain(*sys.argv[2:])
 
 

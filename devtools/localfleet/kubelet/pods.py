@@ -6,17 +6,17 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
-from .api import FAILURES, STRATEGIC, Api, ApiError, Object
+from .api import FAILURES, Api, ApiError, Object
 from .containers import TERMINATION_LOG, Container
 from .environment import Facts, command_of, variables_of
 from .images import program_of, variables_of_image
 from .names import Named, hostname_of
 from .namespaces import MS_NODEV, MS_NOSUID, mount, unmount
 from .processes import Mount, Plan
+from .reports import Report
 from .status import ENDED, Conditions, Status, lost, now, phase_of, waiting
 from .volumes import SHM_MIB, Source, Unmountable, decoded, mounts_of, prepare
 
@@ -42,7 +42,7 @@ class Host(Protocol):
 
 
 class Pod:
-    """A pod of one of our nodes; `live` ends when there is nothing left to do for it."""
+    """A pod of one of our nodes; `live` ends when its object is gone, and with it the last trace of the pod."""
 
     def __init__(self, manifest: Object, host: Host) -> None:
         self.manifest = manifest
@@ -52,8 +52,9 @@ class Pod:
         self.gone = asyncio.Event()
         self._host = host
         self._places: dict[str, Path] = {}
-        self._stopping, self._mains_over, self._dirty = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._writing = asyncio.Lock()
+        self._report = Report(manifest, host.api, self.status)
+        self._stopping, self._mains_over, self._is_unwanted = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._failure = ("", "")
         self._deadline: float | None = None
         self._is_over = False
         self._started_at = ""
@@ -76,21 +77,19 @@ class Pod:
         """All of them, in the order of their start."""
         return [*self.inits, *self.mains]
 
-    @property
-    def is_ended(self) -> bool:
-        """Whether none of its containers runs or will run."""
-        return self._is_over
-
     def update(self, manifest: Object) -> None:
         """Takes the object as it is now; a deletion begins, or its time becomes shorter."""
         self.manifest = manifest
         if manifest["metadata"].get("deletionTimestamp"):
             self._stop_within(manifest["metadata"].get("deletionGracePeriodSeconds") or 0)
+            self._is_unwanted.set()
 
     def vanish(self) -> None:
         """The object is gone: ends everything now."""
         self.gone.set()
+        self._report.is_gone = True
         self._stop_within(0)
+        self._is_unwanted.set()
 
     def _stop_within(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
@@ -103,24 +102,26 @@ class Pod:
 
     def changed(self) -> None:
         """Has the status written, and the names of the pod's namespace."""
-        self._dirty.set()
+        self._report.changed()
         self._host.names_changed(self.namespace)
 
     async def live(self) -> None:
         """Runs the pod, writes its last status, and deletes the object once that is asked for."""
-        writer = asyncio.create_task(self._write_changes())
+        writer = asyncio.create_task(self._report.keep())
         try:
             if self.manifest.get("status", {}).get("phase") not in ENDED:
                 self._inherit()
                 if not self._is_over:
                     await self._work()
-                await self._flush()
+                await self._report.flush()
             self._is_over = True
-            await self._stopping.wait()
-            await self._delete()
+            await self._is_unwanted.wait()
+            await self._report.delete()
+            await self.gone.wait()
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _inherit(self) -> None:
         """A kubelet before this one ran the pod: its processes ended with it."""
@@ -155,12 +156,39 @@ class Pod:
     async def _work(self) -> None:
         self.address = self._host.take_address()
         self._started_at = self._started_at or now()
+        deadline = asyncio.create_task(self._watch_deadline())
         try:
             if await self._prepare():
                 await self._run()
         finally:
+            deadline.cancel()
             self._close()
             self._release()
+
+    async def _watch_deadline(self) -> None:
+        if seconds := self.manifest["spec"].get("activeDeadlineSeconds"):
+            await asyncio.sleep(seconds)
+            self._fail(
+                "DeadlineExceeded", "Pod was active on the node longer than the specified deadline", self._grace()
+            )
+
+    def _fail(self, reason: str, message: str, seconds: float) -> None:
+        """The pod fails for a reason that is none of its containers'."""
+        self._failure = (reason, message)
+        self._stop_within(seconds)
+
+    def _grace(self) -> float:
+        found: float = self.manifest["spec"].get("terminationGracePeriodSeconds", 30)
+        return found
+
+    async def _contain(self, container: Container) -> int | None:
+        """Runs a container; a defect of the kubelet ends its pod, and says so, and not the other pods."""
+        try:
+            return await container.run()
+        except Exception as error:
+            log.exception("%s/%s", self.namespace, self.name)
+            self._fail("KubeletFailed", repr(error), 0)
+            return None
 
     async def _prepare(self) -> bool:
         """Whether the volumes are ready; waits for what is missing until the pod is to stop."""
@@ -191,9 +219,9 @@ class Pod:
         try:
             for container in self.inits:
                 if container.spec.get("restartPolicy") == "Always":
-                    sidecars.append(asyncio.create_task(container.run()))
+                    sidecars.append(asyncio.create_task(self._contain(container)))
                     await self._begun(container)
-                elif await container.run() != 0:
+                elif await self._contain(container) != 0:
                     return
                 else:
                     container.is_ready = True
@@ -201,11 +229,10 @@ class Pod:
                     return
             self._is_initialized = True
             self.changed()
-            await asyncio.gather(*(container.run() for container in self.mains))
+            await asyncio.gather(*(self._contain(container) for container in self.mains))
         finally:
             if self._deadline is None:
-                grace = self.manifest["spec"].get("terminationGracePeriodSeconds", 30)
-                self._deadline = time.monotonic() + grace
+                self._deadline = time.monotonic() + self._grace()
             self._mains_over.set()
             await asyncio.gather(*sidecars)
 
@@ -247,7 +274,7 @@ class Pod:
             try:
                 return await variables_of(spec, facts, self._read, variables_of_image(hostname))
             except FAILURES as failure:
-                log.warning("%s: %r", self._path(), failure)
+                log.warning("%s/%s: %r", self.namespace, self.name, failure)
                 if self._stopping.is_set():
                     raise Unmountable(str(failure)) from failure
                 await asyncio.sleep(RETRY_SECONDS)
@@ -304,7 +331,7 @@ class Pod:
     def status(self) -> Status:
         """Its PodStatus, as far as a kubelet owns it."""
         mains, inits = ([one.status() for one in group] for group in (self.mains, self.inits))
-        phase = phase_of(mains, is_over=self._is_over, is_initialized=self._is_initialized)
+        phase = phase_of(mains, is_over=self._is_over, has_failed=bool(self._failure[0]) or not self._is_initialized)
         ended, ready = phase in ENDED, self._is_ready()
         reason = "PodCompleted" if ended else "" if ready else "ContainersNotReady"
         self._conditions.put("Initialized", "" if self._is_initialized else "ContainersNotInitialized",
@@ -321,46 +348,9 @@ class Pod:
             "hostIPs": [{"ip": self._host.host_ip}, ONLY],
             "startTime": self._started_at or now(),
         }
+        if self._failure[0]:
+            found |= {"reason": self._failure[0], "message": self._failure[1]}
         return found | ({"podIP": self.address, "podIPs": [{"ip": self.address}, ONLY]} if self.address else {})
-
-    async def _write_changes(self) -> None:
-        while True:
-            await self._dirty.wait()
-            await self._flush()
-
-    async def _flush(self) -> None:
-        """Returns once the status of now, or a later one, is written or has no object any more."""
-        async with self._writing:
-            while self._dirty.is_set() and not self.gone.is_set():
-                self._dirty.clear()
-                body = {"metadata": {"uid": self.manifest["metadata"]["uid"]}, "status": self.status()}
-                if not await self._is_done("PATCH", f"{self._path()}/status", body, STRATEGIC):
-                    self._dirty.set()
-                    await asyncio.sleep(RETRY_SECONDS)
-            self._dirty.clear()
-
-    async def _delete(self) -> None:
-        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.manifest["metadata"]["uid"]}}
-        while not self.gone.is_set():
-            if await self._is_done("DELETE", self._path(), body, "application/json"):
-                return
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _is_done(self, method: str, path: str, body: Object, kind: str) -> bool:
-        """Whether the call is not to be made again: it succeeded, or it would be refused for ever."""
-        try:
-            await self._host.api.call(method, path, body, kind=kind)
-        except ApiError as error:
-            log.warning("%s %s: %s", method, path, error)
-            # A conflict of a status is one with the uid of a namesake, or passes: the watch will say which.
-            return error.is_final and (method, error.status) != ("PATCH", HTTPStatus.CONFLICT)
-        except FAILURES as failure:
-            log.warning("%s %s: %r", method, path, failure)
-            return False
-        return True
-
-    def _path(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
     def _release(self) -> None:
         """Gives back address and volumes; logs stay until the object is gone."""
@@ -370,10 +360,6 @@ class Pod:
                 with contextlib.suppress(OSError):
                     unmount(str(place))
         shutil.rmtree(self.folder / "volumes", ignore_errors=True)
-
-    def forget(self) -> None:
-        """Removes what is left of it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _termination_log(scratch: Path) -> Path:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from .serving import serve
 
 HOST_IP = "127.0.0.1"
 MEMORY_SECONDS = 0.25
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +44,15 @@ class Kubelet:
         self._nodes: dict[str, Node] = {}
         self._keepers: dict[str, list[asyncio.Task[None]]] = {}
         self._pods: dict[str, Pod] = {}
-        self._lives: set[asyncio.Task[None]] = set()
+        self._group = asyncio.TaskGroup()
         self._services: dict[str, Object] = {}
         self._services_are_known = asyncio.Event()
 
     async def run(self) -> None:
-        """Never returns."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_services())
-            group.create_task(self._follow_nodes())
-            group.create_task(self._watch_memory())
+        """Never returns. A defect ends it, as a node ends, instead of leaving pods without care."""
+        async with asyncio.TaskGroup() as self._group:
+            for job in (self._follow_services(), self._follow_nodes(), self._watch_memory()):
+                self._group.create_task(job)
 
     def take_address(self) -> str:
         """An address for a pod."""
@@ -109,7 +106,7 @@ class Kubelet:
             else:
                 node = self._nodes[name] = Node(event.seen, self.api, HOST_IP, self._port)
                 jobs = (node.keep(), self._follow_pods(name))
-                self._keepers[name] = [asyncio.create_task(job) for job in jobs]
+                self._keepers[name] = [self._group.create_task(job) for job in jobs]
 
     def _drop_node(self, name: str) -> None:
         """The Node is gone: so are its processes. Its pods' objects are the garbage collector's."""
@@ -134,21 +131,8 @@ class Kubelet:
             elif known is not None:
                 known.update(event.seen)
             else:
-                self._pods[uid] = Pod(event.seen, self)
-                self._begin(self._pods[uid])
-
-    def _begin(self, pod: Pod) -> None:
-        async def life() -> None:
-            try:
-                await pod.live()
-            except Exception:
-                log.exception("pod %s", pod.name)
-            await pod.gone.wait()
-            pod.forget()
-
-        task = asyncio.create_task(life())
-        self._lives.add(task)
-        task.add_done_callback(self._lives.discard)
+                self._pods[uid] = pod = Pod(event.seen, self)
+                self._group.create_task(pod.live())
 
     async def _watch_memory(self) -> None:
         """Kills containers that use more than their limit, as the kernel does for a control group."""
@@ -158,9 +142,8 @@ class Kubelet:
                 used = await asyncio.to_thread(memory_of, [one.running for one in limited.values() if one.running])
                 for pid, amount in used.items():
                     container = limited[pid]
-                    if container.running and container.memory_limit and amount > container.memory_limit:
-                        container.running.is_out_of_memory = True
-                        container.running.signal(signal.SIGKILL)
+                    if container.memory_limit and amount > container.memory_limit:
+                        container.kill_for_memory(pid)
             await asyncio.sleep(MEMORY_SECONDS)
 
     def _running(self) -> Iterator[Container]:

@@ -39,13 +39,16 @@ def lost() -> Status:
     return {"terminated": {"exitCode": UNKNOWN_CODE, "reason": "ContainerStatusUnknown", "message": message}}
 
 
-def phase_of(mains: Sequence[Status], *, is_over: bool, is_initialized: bool) -> str:
-    """The phase of a pod with these containers' statuses. `is_over`: no container runs or will run."""
+def phase_of(mains: Sequence[Status], *, is_over: bool, has_failed: bool) -> str:
+    """The phase of a pod with these containers' statuses.
+
+    `is_over`: no container runs or will run. `has_failed`: it is not initialized, or has failed otherwise.
+    """
     if is_over:
         codes = [status["state"].get("terminated", {}).get("exitCode", UNKNOWN_CODE) for status in mains]
-        return FAILED if any(codes) or not is_initialized else SUCCEEDED
+        return FAILED if any(codes) or has_failed else SUCCEEDED
     never_began = [status for status in mains if "waiting" in status["state"] and not status.get("lastState")]
-    return PENDING if never_began or not is_initialized else RUNNING
+    return PENDING if never_began else RUNNING
 
 
 class Conditions:

@@ -66,7 +66,7 @@ async def _prepare(volume: Mapping[str, Any], place: Path, source: Source) -> Pa
 def empty_folder(place: Path, group: int | None, settings: Mapping[str, Any]) -> Path:
     """An empty folder for the pod; one in memory is its own file system and has the size limit."""
     _shared(place, group)
-    if settings.get("medium") == "Memory":
+    if settings.get("medium") == "Memory" and not place.is_mount():
         limit = settings.get("sizeLimit")
         size = f",size={int(parse(str(limit)))}" if limit else ""
         mount("memory", str(place), "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0777{size}")
