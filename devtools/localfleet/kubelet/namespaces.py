@@ -9,6 +9,7 @@ file system, gives up root and becomes its command. It writes to FIFO why it cou
 runs.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -26,7 +27,8 @@ MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 CANNOT_START = KILLED = 128
-OLD_ROOT = "/.host"
+OLD_ROOT = f"/.{os.urandom(8).hex()}"
+"""Where the host's root is while mounts are made. No link in a volume can know the name and lead there."""
 KERNELS = frozenset(
     (
         "autofs",
@@ -126,8 +128,9 @@ def contain(plan_file: str, fifo: str) -> int:
         plan = json.loads(Path(plan_file).read_text(encoding="utf-8"))
         Path(plan_file).unlink()  # it may contain secrets
         inside(plan)
-    except OSError as error:
-        os.write(report, f"{error.strerror or error}: {error.filename or ''}".rstrip(": ").encode())
+    except Exception as error:  # noqa: BLE001 - whatever it is, the command did not run
+        name = getattr(error, "filename", None) or ""
+        os.write(report, f"{getattr(error, 'strerror', None) or error}: {name}".rstrip(": ").encode())
     return CANNOT_START
 
 
@@ -159,7 +162,7 @@ def inside(plan: dict[str, Any]) -> None:
 def _build_root(scratch: str, kubelet: str) -> None:
     """A root of which writes end in `scratch`: the host's files, below a writable layer for each of its file systems."""
     root = f"{scratch}/root"
-    for number, (target, kind) in enumerate(_host_mounts(kubelet)):
+    for number, target in enumerate(_host_mounts(kubelet)):
         upper, work = f"{scratch}/upper-{number}", f"{scratch}/work-{number}"
         for folder in (upper, work, root):
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -172,7 +175,7 @@ def _build_root(scratch: str, kubelet: str) -> None:
         except OSError:
             if target == "/":
                 raise
-            _bind_if_possible(target, root + target, kind)
+            _bind_if_possible(target, root + target)
     Path(root + OLD_ROOT).mkdir()
     os.chdir(root)
     _checked(_libc.pivot_root(b".", OLD_ROOT[1:].encode()), "pivot_root")
@@ -181,25 +184,23 @@ def _build_root(scratch: str, kubelet: str) -> None:
     mount(f"{OLD_ROOT}/sys", "/sys", flags=MS_BIND | MS_REC)
 
 
-def _bind_if_possible(source: str, target: str, kind: str) -> None:
+def _bind_if_possible(source: str, target: str) -> None:
     """A single file, or a file system that has no layers above it, is read-only; one that cannot be bound is absent."""
-    try:
+    with contextlib.suppress(OSError):
         mount(source, target, flags=MS_BIND)
         mount("", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY)
-    except OSError as error:
-        print(f"kubelet: {kind} on {source} is not in the container: {error}", file=sys.stderr)
 
 
-def _host_mounts(kubelet: str) -> list[tuple[str, str]]:
-    """Mount points of the host's own files, parents first, and their kind of file system."""
-    found: dict[str, str] = {}
+def _host_mounts(kubelet: str) -> list[str]:
+    """Mount points of the host's own files, parents first."""
+    found = set()
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         fields = line.split(" ")
         kind = fields[fields.index("-") + 1]
         target = ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4])
         if kind not in KERNELS and not _is_below(target, (kubelet, "/proc", "/sys", "/dev")):
-            found[target] = kind
-    return sorted(found.items())
+            found.add(target)
+    return sorted(found)
 
 
 def _is_below(path: str, folders: tuple[str, ...]) -> bool:
