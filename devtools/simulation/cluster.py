@@ -173,9 +173,7 @@ class Cluster:
         """The Job controller's step: counts the pods that have ended and creates those that should run."""
         if not self._is_current(job) or job.suspended or job.is_terminating or job.outcome:
             return
-        pods = self.pods_of(job)
-        job.succeeded |= {pod.index for pod in pods if pod.phase == "Succeeded"}
-        job.failed = max(job.failed, sum(pod.phase == "Failed" for pod in pods))
+        pods = self._counted(job)
         if job.failed:
             said = "DisruptionTarget" if any(pod.disruption for pod in pods) else "limit"
             self._conclude(job, "failed", "BackoffLimitExceeded", f"Job has reached the specified backoff {said}")
@@ -189,6 +187,13 @@ class Cluster:
             self._make_pod(job, index)
         self._changed("changed", "job", job)
         self._schedule()
+
+    def _counted(self, job: Job) -> list[Pod]:
+        """Its pods, after those that have ended are counted."""
+        pods = self.pods_of(job)
+        job.succeeded |= {pod.index for pod in pods if pod.phase == "Succeeded"}
+        job.failed = max(job.failed, sum(pod.phase == "Failed" for pod in pods))
+        return pods
 
     def _make_pod(self, job: Job, index: int) -> None:
         annotations = job.template["metadata"].get("annotations", {})
@@ -208,10 +213,10 @@ class Cluster:
             self._conclude(job, "failed", "DeadlineExceeded", message)
 
     def _conclude(self, job: Job, outcome: Literal["succeeded", "failed"], reason: str, message: str) -> None:
-        """Stops the pods that are left; the Job has ended when they have."""
+        """Stops the pods that are left; the Job has ended when they have, and are counted."""
         if not self._is_open(job):
             return
-        left = [pod for pod in self.pods_of(job) if not pod.is_ended]
+        left = [pod for pod in self._counted(job) if not pod.is_ended]
         for pod in left:
             if not pod.is_terminating:
                 self._stop_pod(pod)

@@ -15,6 +15,7 @@ from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject, Reservation
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.jobs import expected_start, job_states
+from federation.queries.pod_set_lines import PodSetLine, pod_set_line, pod_set_text
 from federation.queries.reservations import names_of
 from federation.queries.runtimes import runtime_of_job
 from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
@@ -109,18 +110,6 @@ class AttemptLine:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSetLine:
-    name: str
-    count: int
-    image: str
-    cpu: str
-    memory: str
-    gpu: str
-    gpu_models: Sequence[str]
-    command: str
-
-
-@dataclass(frozen=True, slots=True)
 class EventLine:
     at: datetime
     kind: str
@@ -200,7 +189,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         priority_class=str(spec.get("priority_class", "")),
         strategy=str(spec.get("strategy", "")),
         exit_code=job.exit_code,
-        pod_sets=tuple(_pod_set(item) for item in spec.get("pod_sets", [])),
+        pod_sets=tuple(pod_set_line(item) for item in spec.get("pod_sets", [])),
         wishes=tuple(_wishes(spec)),
         reservation=next(iter(names_of(_reservation_ids(spec)).items()), None),
         run_time="" if (runtime := None if is_over else runtime_of_job(job)) is None else runtime_text(runtime),
@@ -262,36 +251,6 @@ def line_of(job: Job) -> JobLine:
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
-    )
-
-
-def pod_set_text(pod_set: Mapping[str, Any]) -> str:
-    """`8 × 8 H100-80GB`, `4 cores, 8Gi`."""
-    count = f"{pod_set.get('count', 1)} × " if pod_set.get("count", 1) != 1 else ""
-    gpu = pod_set.get("gpu")
-    return count + (_gpu_text(gpu) if gpu else f"{pod_set.get('cpu', '?')} CPU, {pod_set.get('memory', '?')}")
-
-
-def _gpu_text(gpu: Mapping[str, Any]) -> str:
-    models = " or ".join(gpu.get("models") or []) or "GPU"
-    if gpu.get("fraction"):
-        return f"{gpu['fraction']} of a {models}"
-    if gpu.get("mig"):
-        return f"{gpu.get('count', 1)} MIG {gpu['mig']}"
-    return f"{gpu.get('count', 1)} {models}"
-
-
-def _pod_set(item: Mapping[str, Any]) -> PodSetLine:
-    command = [*item.get("command", []), *item.get("args", [])]
-    return PodSetLine(
-        name=str(item.get("name", "")),
-        count=int(item.get("count", 1)),
-        image=str(item.get("image", "")),
-        cpu=str(item.get("cpu", "")),
-        memory=str(item.get("memory", "")),
-        gpu=_gpu_text(item["gpu"]) if item.get("gpu") else "",
-        gpu_models=(item.get("gpu") or {}).get("models") or (),
-        command=" ".join(str(word) for word in command),
     )
 
 

@@ -1,4 +1,6 @@
-"""The advanced part of the submit form: places that open later, data, and the throughput on GPU models."""
+"""The advanced part of the submit form: each pod's shared memory, local disk and ports, places that open later, data, and
+the throughput on GPU models.
+"""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +33,10 @@ def _tier(row: int) -> Tier:
 
 
 TIERS = tuple(_tier(row) for row in range(len(LEGENDS)))
+LOCAL_STATE = {"shm": "shm", "scratch.size": "scratch", "scratch.path": "scratch_path", "ports": "ports"}
+"""The control of each field of a pod set."""
 NAMES = (
+    *LOCAL_STATE.values(),
     "data",
     "throughput",
     *(name for tier in TIERS for name in (tier.minutes, tier.clusters, tier.regions) if name),
@@ -75,6 +80,19 @@ def _tier_of(number: int, minutes: str, clusters: list[str], regions: list[str])
         return {"after_seconds": 0, **tier}
     amount = whole_number(minutes)
     return {"after_seconds": amount * 60 if isinstance(amount, int) else amount or None, **tier}
+
+
+def local_state_of(values: Mapping[str, str], path: str, errors: list[FieldError]) -> dict[str, Any]:
+    """The shared memory, local disk and ports of the pod set at `path` in the form's values, if any."""
+    shm, size, where = (values.get(name, "").strip() for name in ("shm", "scratch", "scratch_path"))
+    named = pairs(values.get("ports", ""), f"{path}.ports", errors)
+    ports = [{"name": name, "number": whole_number(number)} for name, number in named.items()]
+    scratch = {"size": size, **({"path": where} if where else {})}
+    return {
+        **({"ports": ports} if ports else {}),
+        **({"shm": shm} if shm else {}),
+        **({"scratch": scratch} if size or where else {}),
+    }
 
 
 def advanced_of(values: Mapping[str, str], errors: list[FieldError]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from django.shortcuts import redirect
 from federation.models import Reservation
 from federation.operations import cancel_reservation, make_reservation, shorten_reservation
 from federation.queries.gpu_models import gpu_models
-from federation.queries.pages import pod_set_text, tenant_used_last
+from federation.queries.pages import tenant_used_last
+from federation.queries.pod_set_lines import pod_set_text
 from federation.queries.reservations import (
     ReservationView,
     filtered_reservations,

@@ -28,7 +28,16 @@ from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, first_choice, tenant_choices, visible_tenants
 from tenancy.web import page
 
-from .advanced import TIERS, Tier, advanced_of, is_advanced, overflow_controls, overflow_of
+from .advanced import (
+    LOCAL_STATE,
+    TIERS,
+    Tier,
+    advanced_of,
+    is_advanced,
+    local_state_of,
+    overflow_controls,
+    overflow_of,
+)
 from .field_controls import CHOSEN_AT_FIRST, CONTROL_NAMES, SECTIONS, FieldControl, fields_of
 from .jobs import MOST_OPTIONS, Options, cluster_options
 from .offers import FITS_NOWHERE, Offers, offers_for, refused
@@ -49,6 +58,8 @@ CONTROL_OF = {
     f"{POD}.gpu.fraction": "gpus",
     f"{POD}.gpu.models": "models",
     f"{POD}.gpu.mig": "mig",
+    **{f"{POD}.{field}": control for field, control in LOCAL_STATE.items()},
+    f"{POD}.scratch": "scratch",
     "constraints.clusters": "clusters",
     "constraints.regions": "regions",
     "constraints.capacity_types": "capacity_type",
@@ -149,6 +160,7 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
     gpu = _gpu(values)
     if gpu is not None:
         pod_set["gpu"] = gpu
+    pod_set |= local_state_of(values, POD, errors)
     spec: dict[str, Any] = {
         "tenant": values.get("tenant", ""),
         "name": values.get("name", "").strip(),

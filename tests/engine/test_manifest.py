@@ -135,12 +135,12 @@ JOB_WITHOUT = [
 ]  # fmt: skip
 POD_WITHOUT = [
     "hostNetwork", "hostPID", "hostIPC", "hostUsers", "hostAliases", "shareProcessNamespace", "initContainers",
-    "ephemeralContainers", "volumes", "serviceAccountName", "serviceAccount", "imagePullSecrets", "nodeName",
+    "ephemeralContainers", "serviceAccountName", "serviceAccount", "imagePullSecrets", "nodeName",
     "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulerName", "schedulingGates",
     "runtimeClassName", "priorityClassName", "priority", "preemptionPolicy", "activeDeadlineSeconds",
 ]  # fmt: skip
 CONTAINER_WITHOUT = [
-    "ports", "envFrom", "volumeMounts", "volumeDevices", "lifecycle", "livenessProbe", "readinessProbe",
+    "envFrom", "volumeDevices", "lifecycle", "livenessProbe", "readinessProbe",
     "startupProbe", "restartPolicy",
 ]  # fmt: skip
 SECURITY_WITHOUT = ["runAsUser", "capabilities", "privileged", "seLinuxOptions"]

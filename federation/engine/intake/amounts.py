@@ -11,9 +11,12 @@ def read_amount(
     fields: Fields, name: str, parse: Callable[[str], int], shown: Callable[[int], str], least: int, most: int
 ) -> int:
     """A required quantity within bounds, in the base unit of `parse`."""
+    before = len(fields.faults.found)
     text = fields.quantity(name)
+    if len(fields.faults.found) > before:
+        return least
     try:
-        amount = parse(text) if text else least
+        amount = parse(text)
     except NotAQuantity as error:
         fields.fault(name, "bad_quantity", str(error))
         return least

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .job_fields import BESIDE_MANIFEST
+from .manifest_volumes import read_ports, read_volumes
 from .reading import Fault, Faults, Fields, Refused, child, text_fault
 from .spec import MAX_COMPLETIONS, MAX_COUNT, MAX_ENVIRONMENT, JobSpec, Rules
 from .spec_reading import read_spec
@@ -44,7 +45,6 @@ _WHY_NOT_POD = {
     "shareProcessNamespace": _ONE_CONTAINER,
     "initContainers": _ONE_CONTAINER,
     "ephemeralContainers": _ONE_CONTAINER,
-    "volumes": "pods cannot have volumes",
     "serviceAccountName": _NO_IDENTITY,
     "serviceAccount": _NO_IDENTITY,
     "imagePullSecrets": "pull secrets are set up per namespace by the platform",
@@ -62,10 +62,8 @@ _WHY_NOT_POD = {
     "activeDeadlineSeconds": "set it on the Job",
 }
 _WHY_NOT_CONTAINER = {
-    "ports": _SHARES_HOST,
     "envFrom": "only plain values",
-    "volumeMounts": "pods cannot have volumes",
-    "volumeDevices": "pods cannot have volumes",
+    "volumeDevices": "only emptyDir: shared memory at /dev/shm, or local disk",
     "lifecycle": "hooks are not supported",
     "livenessProbe": "probes are not supported",
     "readinessProbe": "probes are not supported",
@@ -88,9 +86,11 @@ _JOB_FIELDS = frozenset(
     ]
 )
 _POD_FIELDS = frozenset(
-    ["containers", "restartPolicy", "automountServiceAccountToken", "enableServiceLinks", "securityContext"]
+    ["containers", "restartPolicy", "automountServiceAccountToken", "enableServiceLinks", "securityContext", "volumes"]
 )
-_CONTAINER_FIELDS = frozenset(["name", "image", "command", "args", "env", "resources", "securityContext"])
+_CONTAINER_FIELDS = frozenset(
+    ["name", "image", "command", "args", "env", "resources", "securityContext", "ports", "volumeMounts"]
+)
 _SAFE_POD_SECURITY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _SAFE_CONTAINER_SECURITY = {
     **_SAFE_POD_SECURITY,
@@ -138,7 +138,7 @@ def _as_spec(manifest: object, faults: Faults) -> tuple[dict[str, Any], dict[str
     _must_be(pod, {"automountServiceAccountToken": False, "enableServiceLinks": False}, why=_NO_IDENTITY)
     _check_security(pod, _SAFE_POD_SECURITY)
     containers = pod.array("containers", least=1, most=1)
-    pod_set, origin = _read_container(containers[0], pod.at("containers[0]"), faults) if containers else ({}, {})
+    pod_set, origin = _read_container(containers[0], pod) if containers else ({}, {})
     origin |= {
         "name": "manifest.metadata.name",
         "labels": "manifest.metadata.labels",
@@ -202,13 +202,16 @@ def _check_security(owner: Fields, safe: Mapping[str, Any]) -> None:
     _must_be(context, safe, why="pods run unprivileged under the level `restricted`")
 
 
-def _read_container(value: object, path: str, faults: Faults) -> tuple[dict[str, Any], dict[str, str]]:
-    container = Fields(value, path, faults, _CONTAINER_FIELDS, _WHY_NOT_CONTAINER)
+def _read_container(value: object, pod: Fields) -> tuple[dict[str, Any], dict[str, str]]:
+    container = Fields(value, pod.at("containers[0]"), pod.faults, _CONTAINER_FIELDS, _WHY_NOT_CONTAINER)
     _check_security(container, _SAFE_CONTAINER_SECURITY)
     pod_set: dict[str, Any] = {name: container.values.get(name) for name in ("name", "image", "command", "args")}
     pod_set["env"] = _read_environment(container)
-    amounts, origin = _read_resources(container)
-    return pod_set | amounts, origin
+    origin: dict[str, str] = {}
+    for part, its_origin in (_read_resources(container), read_ports(container), read_volumes(pod, container)):
+        pod_set |= part
+        origin |= its_origin
+    return pod_set, origin
 
 
 def _read_environment(container: Fields) -> dict[str, str]:

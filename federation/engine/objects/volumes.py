@@ -44,7 +44,7 @@ def shm_text(pod_set: Mapping[str, Any]) -> str:
     What is written there counts as memory of the container, so it needs no request of its own.
     """
     asked: str = pod_set.get("shm", "")
-    if asked or not pod_set["gpu"]:
+    if asked or not pod_set.get("gpu"):
         return asked
     half_mib = whole_bytes(pod_set["memory"]) // 2 // BYTES_PER_MIB
     return memory_text(half_mib * BYTES_PER_MIB) if half_mib * BYTES_PER_MIB > RUNTIMES_SHM_BYTES else ""

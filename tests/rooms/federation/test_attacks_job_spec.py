@@ -72,11 +72,9 @@ def dotted(path):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ((*POD, "volumes"), [{"name": "host", "hostPath": {"path": "/"}}]),
         ((*POD, "hostNetwork"), True),
         ((*POD, "hostPID"), True),
         ((*POD, "hostIPC"), True),
-        ((*CONTAINER, "ports"), [{"containerPort": 80, "hostPort": 80}]),
         ((*CONTAINER, "securityContext", "privileged"), True),
         ((*CONTAINER, "securityContext", "capabilities"), {"add": ["SYS_ADMIN"]}),
         ((*CONTAINER, "securityContext", "allowPrivilegeEscalation"), True),
@@ -98,13 +96,27 @@ def test_attack_19_the_host_and_privileges_are_out_of_reach(refused, path, value
         ((*POD, "serviceAccountName"), "admin"),
         ((*POD, "serviceAccount"), "admin"),
         ((*POD, "automountServiceAccountToken"), True),
-        ((*POD, "volumes"), [{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]),
         ((*CONTAINER, "envFrom"), [{"secretRef": {"name": "theirs"}}]),
         ((*POD, "imagePullSecrets"), [{"name": "theirs"}]),
     ],
 )
 def test_attack_20_no_identity_and_no_secrets(refused, path, value):
     assert codes(refused(with_manifest(*path, value))) == {dotted(path): "not_allowed"}
+
+
+@pytest.mark.parametrize(
+    ("path", "item", "key", "value"),
+    [
+        ((*POD, "volumes"), {"name": "host"}, "hostPath", {"path": "/"}),
+        ((*POD, "volumes"), {"name": "s"}, "secret", {"secretName": "theirs"}),
+        ((*POD, "volumes"), {"name": "t"}, "projected", {"sources": [{"serviceAccountToken": {"path": "t"}}]}),
+        ((*CONTAINER, "ports"), {"containerPort": 80}, "hostPort", 80),
+        ((*CONTAINER, "ports"), {"containerPort": 80}, "hostIP", "10.0.0.1"),
+    ],
+)
+def test_attacks_19_and_20_no_part_of_the_host_and_no_secret_among_volumes_and_ports(refused, path, item, key, value):
+    problem = refused(with_manifest(*path, [{**item, key: value}]))
+    assert codes(problem) == {dotted((*path, 0, key)): "not_allowed"}
 
 
 def test_attack_20_no_secret_by_variable(refused):

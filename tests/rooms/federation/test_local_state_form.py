@@ -1,0 +1,47 @@
+"""Shared memory, local disk and ports in the submit form and on the page of a job."""
+
+import pytest
+
+from federation.queries.pod_set_lines import pod_set_line
+from federation.web.submit import spec_of_form
+from foundation.problems import Invalid
+
+VALUES = {
+    "tenant": "acme",
+    "name": "train",
+    "image": "registry.example/a:1",
+    "count": "2",
+    "kind": "none",
+    "cpu": "1",
+    "memory": "8Gi",
+}
+
+
+def pod_set_of(**values):
+    (pod_set,) = spec_of_form({**VALUES, **values})["pod_sets"]
+    return pod_set
+
+
+def test_an_empty_form_sets_none_of_it():
+    assert {"shm", "scratch", "ports"}.isdisjoint(pod_set_of(shm=" ", scratch="", scratch_path="", ports="\n"))
+
+
+def test_the_form_sets_what_is_typed_in():
+    pod_set = pod_set_of(shm="2Gi", scratch="1Ti", scratch_path="/data", ports="http=8080\n\ngrpc = x")
+    assert pod_set["shm"] == "2Gi"
+    assert pod_set["scratch"] == {"size": "1Ti", "path": "/data"}
+    assert pod_set["ports"] == [{"name": "http", "number": 8080}, {"name": "grpc", "number": "x"}]
+    assert pod_set_of(scratch_path="/data")["scratch"] == {"size": "", "path": "/data"}
+
+
+def test_a_line_that_is_no_port_is_refused_at_its_control():
+    with pytest.raises(Invalid) as refusal:
+        pod_set_of(ports="8080")
+    assert [error.field for error in refusal.value.errors] == ["pod_sets[0].ports"]
+
+
+def test_a_pod_set_says_what_it_has():
+    stored = {"cpu": "1", "memory": "8Gi", "shm": "2Gi", "scratch": {"size": "1Ti", "path": "/data"},
+              "ports": [{"name": "http", "number": 8080}]}  # fmt: skip
+    assert pod_set_line(stored).local_state == ("2Gi shared memory", "1Ti local disk at /data", "port 8080 (http)")
+    assert pod_set_line({}).local_state == ()
