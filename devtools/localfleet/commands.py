@@ -18,6 +18,12 @@ CONTROLLERS = (
     "resourceclaim-controller",
 )
 NODE_CONTROLLERS = ("node-lifecycle-controller", "taint-eviction-controller")
+KUBELET_CONTROLLERS = (
+    "root-ca-certificate-publisher-controller",  # a pod's token volume has the API server's authority beside the token
+    "persistentvolume-binder-controller",
+    "persistentvolumeclaim-protection-controller",
+    "persistentvolume-protection-controller",
+)
 HEALTH = {
     "etcd": "http://127.0.0.1:{port}/health",
     "kube-apiserver": "https://127.0.0.1:{port}/readyz",
@@ -232,14 +238,13 @@ def _as_client(component: str, layout: Layout) -> list[str]:
 
 def _controller_manager(layout: Layout) -> list[str]:
     controllers = CONTROLLERS + (NODE_CONTROLLERS if layout.parts.kwok or layout.parts.kubelet else ())
-    # A pod's token volume has the authority of the API server beside it.
-    publisher = ("root-ca-certificate-publisher-controller",) if layout.parts.kubelet else ()
+    beside = KUBELET_CONTROLLERS if layout.parts.kubelet else ()
     return [
         *_as_client("kube-controller-manager", layout),
         f"--service-account-private-key-file={layout.service_account_key}",
         "--use-service-account-credentials=false",
-        f"--controllers={','.join(controllers + publisher)}",
-        *([f"--root-ca-file={layout.ca_file}"] if publisher else []),
+        f"--controllers={','.join(controllers + beside)}",
+        *([f"--root-ca-file={layout.ca_file}"] if beside else []),
     ]
 
 

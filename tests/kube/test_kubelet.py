@@ -22,7 +22,6 @@ from tests.kube.conftest import gateway_token
 
 pytestmark = pytest.mark.kube
 SECONDS = 60
-CLAIM_BYTES = "1Gi"
 
 
 @pytest.fixture(scope="module")
@@ -206,26 +205,17 @@ def test_a_container_finds_the_variables_and_files_that_its_pod_names(http):
     assert (found["cwd"], found["uid"]) == ("/made/for/it", [1000, 1001])
 
 
-def bound_claim(http, name):
-    """A claim with its volume, as a provisioner would leave them."""
-    rules = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    where = "/api/v1/namespaces/runs/persistentvolumeclaims"
-    volume = {"capacity": {"storage": CLAIM_BYTES}, "hostPath": {"path": "/nowhere"}, **rules}
-    create(http, {"metadata": {"name": name}, "spec": volume}, where="/api/v1/persistentvolumes")
-    claim = {**rules, "volumeName": name, "resources": {"requests": {"storage": CLAIM_BYTES}}}
-    create(http, {"metadata": {"name": name}, "spec": claim}, where=where)
-    status = {"phase": "Bound", "capacity": {"storage": CLAIM_BYTES}, "accessModes": ["ReadWriteMany"]}
-    http.patch(
-        f"{where}/{name}/status", json={"status": status}, headers={"Content-Type": "application/merge-patch+json"}
-    )
+CLAIMS = "/api/v1/namespaces/runs/persistentvolumeclaims"
 
 
 def test_a_claim_is_shared_by_pods_and_memory_by_containers(http, plane):
-    bound_claim(http, "data")
+    wanted = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    create(http, {"metadata": {"name": "data"}, "spec": wanted}, where=CLAIMS)
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     writer = pod("writes", "echo model > /data/run/model; ln -s /etc /data/run/out; df -Pm /dev/shm | tail -1 > /mem/size; head -c 70m /dev/zero > /dev/shm/x", container={
         "volumeMounts": [{"name": "data", "mountPath": "/data/run", "subPath": "one"}, {"name": "shm", "mountPath": "/dev/shm"}, {"name": "shm", "mountPath": "/mem"}],
-    }, volumes=[claim, {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "128Mi"}}])  # fmt: skip
+    }, volumes=[claim, {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "128Mi"}}],
+    nodeName=None, nodeSelector={"kubernetes.io/hostname": "cpu-1"})  # fmt: skip
     create(http, writer)
     assert ended(http, "writes")[0] == "Succeeded", log(http, "writes")
     reader = pod("reads", "cat /data/one/model; df -Pm /dev/shm | tail -1; ! touch /data/one/more; echo kept > /tmp/only-here", container={
@@ -240,7 +230,13 @@ def test_a_claim_is_shared_by_pods_and_memory_by_containers(http, plane):
     reason = wait_for(lambda: seen(http, "escapes")["status"].get("containerStatuses", [{}])[0].get("state", {}).get("waiting", {}).get("message"), "a reason")  # fmt: skip
     assert "leaves its volume" in reason
     http.delete(f"{PODS}/escapes").raise_for_status()
-    assert (plane.layout.claims / "runs" / "data" / "one" / "model").read_text() == "model\n"
+    folder = plane.layout.claims / "runs" / "data"
+    assert (folder / "one" / "model").read_text() == "model\n"
+    for name in ("writes", "reads"):
+        http.delete(f"{PODS}/{name}").raise_for_status()
+    http.delete(f"{CLAIMS}/data").raise_for_status()
+    wait_for(lambda: not folder.exists(), "the folder goes with its claim")
+    wait_for(lambda: http.get("/api/v1/persistentvolumes").json()["items"] == [], "the volume goes too")
 
 
 PEER = """import os, socket, sys
@@ -404,7 +400,7 @@ def test_init_containers_come_first_sidecars_stay_and_probes_decide(http):
         made,
         pod("broken", "true", initContainers=[{"name": "i", "image": "x", "command": ["sh", "-c", "exit 4"]}]),
     )
-    ready = wait_for(lambda: (found := seen(http, "staged")["status"]) and any((c["type"], c["status"]) == ("Ready", "True") for c in found["conditions"]) and found, "ready")  # fmt: skip
+    ready = wait_for(lambda: (found := seen(http, "staged")["status"]) and any((c["type"], c["status"]) == ("Ready", "True") for c in found.get("conditions", ())) and found, "ready")  # fmt: skip
     assert ready["phase"] == "Running"
     assert [one["state"].get("terminated", {}).get("exitCode") for one in ready["initContainerStatuses"]] == [0, None]
     status = reached(http, "staged", "Failed")["status"]

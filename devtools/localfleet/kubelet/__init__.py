@@ -17,6 +17,7 @@ control plane. It needs root: each container has its own namespaces for mounts, 
     status       the pod's status from the states of its containers
     environment  variables and $(VAR)
     volumes      folders and files that are mounted into containers
+    claims       provisions PersistentVolumeClaims as folders
     names        addresses of pods and their hosts files
     probes       exec, HTTP and TCP checks
     logs         what containers write, kept and served

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from . import RUNS_LABEL
 from .api import Api, Object
+from .claims import Claims
 from .containers import Container
 from .names import Addresses, hosts_text, rewrite
 from .nodes import Node
@@ -41,6 +42,7 @@ class Kubelet:
         self.root, self.claims, self.host_ip = settings.root, settings.claims, HOST_IP
         self._port = settings.port
         self._addresses = Addresses()
+        self._claims = Claims(api, settings.claims)
         self._nodes: dict[str, Node] = {}
         self._keepers: dict[str, list[asyncio.Task[None]]] = {}
         self._pods: dict[str, Pod] = {}
@@ -51,7 +53,7 @@ class Kubelet:
     async def run(self) -> None:
         """Never returns. A defect ends it, as a node ends, instead of leaving pods without care."""
         async with asyncio.TaskGroup() as self._group:
-            for job in (self._follow_services(), self._follow_nodes(), self._watch_memory()):
+            for job in (self._follow_services(), self._follow_nodes(), self._watch_memory(), self._claims.follow()):
                 self._group.create_task(job)
 
     def take_address(self) -> str:
@@ -95,6 +97,7 @@ class Kubelet:
 
     async def _follow_nodes(self) -> None:
         await self._services_are_known.wait()
+        await self._claims.are_known.wait()
         async for event in self.api.follow("/api/v1/nodes", f"labelSelector={quote(f'{RUNS_LABEL}=true', safe='')}"):
             if event is None:
                 continue
