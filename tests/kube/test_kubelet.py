@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -290,6 +291,17 @@ def test_the_pods_of_an_indexed_job_reach_each_other_by_name(http):
     assert len({one["status"]["podIP"] for one in pods}) == 2
 
 
+def runs(plane, word):
+    """Whether a process of the kubelet has this word in its command line."""
+
+    def words(process):
+        with suppress(psutil.Error):
+            return process.cmdline()
+        return []
+
+    return any(word in words(one) for one in psutil.Process(plane.pid("kubelet")).children(recursive=True))
+
+
 KEEP = "switchyard.dev/test"
 
 
@@ -333,17 +345,37 @@ def test_a_deleted_pod_gets_its_hook_sigterm_and_its_grace_and_then_sigkill(http
         wait_for(lambda name=name: http.get(f"{PODS}/{name}").status_code == 404, "the object is gone")
 
 
+def test_a_pod_that_is_deleted_by_force_and_one_whose_node_is_deleted_leave_no_process(http, plane):
+    spare = node_object("spare", {RUNS_LABEL: "true"})
+    asyncio.run(create_nodes(plane, [spare]))
+    create(http, pod("forced", "exec sleep 36001"), pod("homeless", "exec sleep 36002", node="spare"))
+    for name, seconds in (("forced", "36001"), ("homeless", "36002")):
+        reached(http, name, "Running")
+        wait_for(lambda seconds=seconds: runs(plane, seconds), "its command runs")
+    http.request("DELETE", f"{PODS}/forced", json={"gracePeriodSeconds": 0}).raise_for_status()
+    http.delete("/api/v1/nodes/spare").raise_for_status()
+    wait_for(lambda: not runs(plane, "36001") and not runs(plane, "36002"), "both commands are killed")
+    wait_for(lambda: http.get(f"{PODS}/forced").status_code == 404, "the object is gone")
+    create(http, pod("forced", "echo namesake"))
+    assert ended(http, "forced")[0] == "Succeeded"
+    assert log(http, "forced") == "namesake\n"
+
+
 def test_a_container_that_uses_more_memory_than_its_limit_is_killed_and_says_so(http):
     greedy = "import time\nheld = bytearray(400 * 2**20)\ntime.sleep(3600)"
+    shares = (
+        "import os, time\nheld = bytearray(60 * 2**20)\n"
+        "for _ in range(3):\n    if not os.fork():\n        break\ntime.sleep(1.5)"
+    )
     limit = {"resources": {"limits": {"memory": "128Mi"}}}
     create(
         http,
         pod("greedy", container={"command": ["python", "-c", greedy], **limit}),
-        pod("modest", "sleep 1", container=limit),
+        pod("modest", container={"command": ["python", "-c", shares], **limit}),
     )
     phase, end = ended(http, "greedy")
     assert (phase, end["exitCode"], end["reason"]) == ("Failed", 137, "OOMKilled")
-    assert ended(http, "modest")[0] == "Succeeded"
+    assert ended(http, "modest")[0] == "Succeeded", "memory that processes share counts once"
 
 
 def test_a_pod_that_is_active_for_too_long_fails_and_keeps_its_object(http):
@@ -412,11 +444,11 @@ def test_init_containers_come_first_sidecars_stay_and_probes_decide(http):
 
 
 def test_an_end_while_the_api_server_is_gone_is_reported_when_it_is_back(http, plane):
-    create(http, pod("unseen", "sleep 1; exit 5"), pod("again", 'test -n "$(find /w -name seen)" || { touch /w/seen; exit 1; }', restartPolicy="OnFailure", container={"volumeMounts": [{"name": "w", "mountPath": "/w"}]}, volumes=[{"name": "w", "emptyDir": {}}]))  # fmt: skip
+    create(http, pod("unseen", "sleep 1.03125; exit 5"), pod("again", 'test -n "$(find /w -name seen)" || { touch /w/seen; exit 1; }', restartPolicy="OnFailure", container={"volumeMounts": [{"name": "w", "mountPath": "/w"}]}, volumes=[{"name": "w", "emptyDir": {}}]))  # fmt: skip
     reached(http, "unseen", "Running")
     assert reached(http, "again", "Succeeded")["status"]["containerStatuses"][0]["restartCount"] == 1
     plane.kill("kube-apiserver")
-    time.sleep(1)
+    wait_for(lambda: not runs(plane, "1.03125"), "it ends unseen")
     plane.restart("kube-apiserver")
     with client(plane) as fresh:
         assert ended(fresh, "unseen")[1]["exitCode"] == 5

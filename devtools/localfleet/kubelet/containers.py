@@ -40,6 +40,7 @@ class Home(Protocol):
     async def plan(self, spec: Mapping[str, Any], scratch: Path) -> Plan: ...
     def changed(self) -> None: ...
     def seconds_left(self) -> float: ...
+    def grace_seconds(self) -> float: ...
 
 
 class Container:
@@ -204,7 +205,7 @@ class Container:
         if self._leave.is_set():
             return self._home.seconds_left
         probe = self.spec.get("livenessProbe" if self.is_started else "startupProbe", {})
-        ends = time.monotonic() + probe.get("terminationGracePeriodSeconds", 30)
+        ends = time.monotonic() + probe.get("terminationGracePeriodSeconds", self._home.grace_seconds())
         return lambda: min(ends - time.monotonic(), self._home.seconds_left() if self._leave.is_set() else 3600)
 
     async def _hook(self, hook: Mapping[str, Any], current: Running, seconds: float) -> None:

@@ -169,7 +169,9 @@ class Pod:
         if seconds := self.manifest["spec"].get("activeDeadlineSeconds"):
             await asyncio.sleep(seconds)
             self._fail(
-                "DeadlineExceeded", "Pod was active on the node longer than the specified deadline", self._grace()
+                "DeadlineExceeded",
+                "Pod was active on the node longer than the specified deadline",
+                self.grace_seconds(),
             )
 
     def _fail(self, reason: str, message: str, seconds: float) -> None:
@@ -177,7 +179,8 @@ class Pod:
         self._failure = (reason, message)
         self._stop_within(seconds)
 
-    def _grace(self) -> float:
+    def grace_seconds(self) -> float:
+        """How long its containers have to end, unless a deletion or a probe says otherwise."""
         found: float = self.manifest["spec"].get("terminationGracePeriodSeconds", 30)
         return found
 
@@ -232,7 +235,7 @@ class Pod:
             await asyncio.gather(*(self._contain(container) for container in self.mains))
         finally:
             if self._deadline is None:
-                self._deadline = time.monotonic() + self._grace()
+                self._deadline = time.monotonic() + self.grace_seconds()
             self._mains_over.set()
             await asyncio.gather(*sidecars)
 
