@@ -73,7 +73,9 @@ def confined(path: str, body: dict[str, Any]) -> tuple[int, str]:
     """How the published admission policies answer a dry run, told by what the rehearsals turn."""
     metadata, text = body["metadata"], msgspec.json.encode(body).decode()
     where = metadata.get("namespace", metadata["name"])
-    opens = ('"hostPID"', '"serviceAccountName"', '"tolerations"', '"ingress"', '"All"', '"privileged":true')
+    opens = (
+        '"hostPID"', '"serviceAccountName"', '"tolerations"', '"ingress"', '"All"', '"privileged":true', '"LoadBalancer"', '"app"',
+    )  # fmt: skip
     is_labelled = path != "/api/v1/namespaces" or '"pod-security.kubernetes.io/enforce":"restricted"' in text
     if where.startswith("swy-") and is_labelled and not any(word in text for word in opens):
         return 201, ""

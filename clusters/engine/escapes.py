@@ -278,7 +278,7 @@ def _policy(what: str, namespace: str, name: str, opening: Mapping[str, Any]) ->
 
 def _service(what: str, namespace: str, name: str, changes: Mapping[str, Any] | None = None) -> Rehearsal:
     """The Service of a gang as the gateway renders it (federation.engine.objects.meeting; a test compares the two)."""
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "probe"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "probe", "uid": "probe"}
     spec = {
         "type": "ClusterIP",
         "clusterIP": "None",

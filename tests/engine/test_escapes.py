@@ -159,7 +159,7 @@ def test_a_duty_is_what_the_gateway_writes_but_for_its_labels():
     }
     (closed,) = namespace_policies("swy-probe", "probe", ())
     assert policy == closed | {"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}}
-    probe = gang_service("swy-probe", UUID(int=3), probes, {"swy-probe-x": "probe"})
+    probe = gang_service("swy-probe", UUID(int=3), probes, {"probe": "probe"})
     probe["metadata"]["name"], probe["spec"]["selector"] = "swy-probe-x", {"switchyard.dev/attempt": "probe"}
     assert service == probe
     (claimed,) = resource_claim_templates("swy-probe", "probe", Claimable("probe", ""), 1)

@@ -169,6 +169,32 @@ def test_a_registered_cluster_with_the_earlier_manifest_is_degraded_and_not_lost
     assert probed() == ("ready", [])
 
 
+def test_a_cluster_whose_manifest_is_from_before_the_services_of_gangs_works_on_and_says_so(
+    api, register, client, headers
+):
+    def without_services():
+        api.rules = [rule for rule in api.rules if rule["resources"] != ["services"]]
+        api.dry_run = lambda path, body: (403, "no services") if path.endswith("/services") else confined(path, body)
+
+    rules, dry_run = api.rules, api.dry_run
+    without_services()
+    status, code, details = refusal(register(api.body()))
+    assert (status, code) == (422, "missing_permission")
+    assert {"missing: create services", "missing: get services"} <= details
+    api.rules, api.dry_run = rules, dry_run
+    cluster_id = register(api.body()).json()["id"]
+    without_services()
+    shown = client.post(f"{URL}/{cluster_id}/probe", headers=headers).json()
+    [reason] = shown["reasons"]
+    assert (shown["state"], reason["code"]) == ("degraded", "missing_permission")
+    for told in ("create services", "no job of several pods starts there", "kubectl apply -f cluster-access.yaml"):
+        assert told in reason["message"]
+    renewed = client.patch(
+        f"{URL}/{cluster_id}", {"token": api.token}, content_type="application/json", headers=headers
+    )
+    assert (renewed.status_code, renewed.json()["state"]) == (200, "degraded")
+
+
 def test_a_renewed_credential_with_more_than_any_manifest_ever_gave_is_refused(api, register, client, headers):
     cluster_id = register(api.body()).json()["id"]
     api.rules = [*api.rules, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]
