@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from .models import Cluster
+from .models import Cluster, Storage, TenantSecret
 
 
 def lock_cluster(cluster_id: UUID) -> Cluster | None:
@@ -13,3 +13,15 @@ def lock_cluster(cluster_id: UUID) -> Cluster | None:
 def lock_cluster_for_removal(cluster_id: UUID) -> Cluster | None:
     """The same, also locked against new rows that refer to it; None if it was removed already."""
     return Cluster.objects.select_for_update().filter(id=cluster_id).first()
+
+
+def lock_storage(cluster_id: UUID, storage_id: UUID) -> Storage | None:
+    """The storage's row, with its cluster and tenant, locked against other writers; None if there is none."""
+    rows = Storage.objects.filter(cluster_id=cluster_id, id=storage_id).select_related("cluster", "tenant")
+    return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_secret(tenant_id: UUID, name: str) -> TenantSecret | None:
+    """The row of a tenant's own secret, locked against other writers; None if there is none."""
+    rows = TenantSecret.objects.filter(tenant_id=tenant_id, name=name).select_related("tenant")
+    return rows.select_for_update(of=("self",), no_key=True).first()

@@ -3,8 +3,10 @@
 from django.urls import URLPattern, URLResolver, path
 
 from .api import datasets as datasets_api
+from .api import secrets as secrets_api
+from .api import storages as storages_api
 from .api import views
-from .web import datasets, pages, register
+from .web import datasets, pages, register, storages
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters", views.ClustersView.as_view(), name="api-clusters"),
@@ -16,6 +18,12 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/nodes", views.ClusterNodesView.as_view(), name="api-cluster-nodes"),
     path("clusters/<uuid:cluster_id>/flavors", views.ClusterFlavorsView.as_view(), name="api-cluster-flavors"),
     path("clusters/<uuid:cluster_id>/events", views.ClusterEventsView.as_view(), name="api-cluster-events"),
+    path("clusters/<uuid:cluster_id>/storages", storages_api.StoragesView.as_view(), name="api-storages"),
+    path(
+        "clusters/<uuid:cluster_id>/storages/<uuid:storage_id>", storages_api.StorageView.as_view(), name="api-storage"
+    ),
+    path("tenants/<uuid:tenant_id>/secrets", secrets_api.SecretsView.as_view(), name="api-secrets"),
+    path("tenants/<uuid:tenant_id>/secrets/<slug:name>", secrets_api.SecretView.as_view(), name="api-secret"),
     path("datasets", datasets_api.DatasetsView.as_view(), name="api-datasets"),
     path("datasets/<uuid:dataset_id>", datasets_api.DatasetView.as_view(), name="api-dataset"),
 ]
@@ -24,6 +32,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/register/", register.register, name="cluster-register"),
     path("clusters/access.yaml", register.access_manifest, name="cluster-access"),
     path("clusters/<uuid:cluster_id>/", pages.cluster, name="cluster"),
+    path("clusters/<uuid:cluster_id>/storages/", storages.declare, name="storage-declare"),
+    path("clusters/<uuid:cluster_id>/storages/<uuid:storage_id>/remove/", storages.remove, name="storage-remove"),
     path("clusters/<uuid:cluster_id>/<slug:verb>/", pages.act, name="cluster-act"),
     path("datasets/", datasets.datasets, name="datasets"),
     path("datasets/<uuid:dataset_id>/", datasets.dataset, name="dataset"),

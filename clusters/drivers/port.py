@@ -249,6 +249,11 @@ class ClusterDriver(Protocol):
     async def get_service(self, namespace: str, name: str) -> ServiceSeen:
         """The Service as it is now."""
 
+    async def create_secret(self, manifest: Mapping[str, Any]) -> None:
+        """Creates the Secret, which its owner's deletion deletes. AlreadyExists: one of its name exists. NotThere: its
+        namespace does not exist. No error repeats what the cluster says, which may be the values.
+        """
+
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the batch/v1 Job; returns its uid. NotThere means its namespace does not exist."""
 

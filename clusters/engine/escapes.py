@@ -113,6 +113,8 @@ def escapes(groups: Collection[str], code: str, foreign_pods: Sequence[tuple[str
             "open a Service to the outside", PROBE_NAMESPACE, name, {"type": "LoadBalancer", "ports": [{"port": 1}]}
         ),
         _service("send a Service's clients to other pods", PROBE_NAMESPACE, name, {"selector": {"app": "probe"}}),
+        _secret("create Secrets of other software", FOREIGN_NAMESPACES[0], f"{PREFIX}s-{code}"),
+        _secret("make a ServiceAccount's token", PROBE_NAMESPACE, f"{PREFIX}s-{code}", account="default"),
         *(_touched(where, pod) for where, pod in foreign_pods),
     ]
     if DEVICES in groups:
@@ -120,8 +122,10 @@ def escapes(groups: Collection[str], code: str, foreign_pods: Sequence[tuple[str
     return found
 
 
-def duties(groups: Collection[str], code: str) -> list[Rehearsal]:
-    """The writes that it must accept: each kind of object as the gateway writes it."""
+def duties(groups: Collection[str], code: str, *, with_secrets: bool = False) -> list[Rehearsal]:
+    """The writes that it must accept: each kind of object as the gateway writes it. Secrets only if the credential may
+    create them at all.
+    """
     name = f"{PREFIX}probe-{code}"
     found = [
         _namespace("create namespaces", name, _namespace_labels()),
@@ -129,6 +133,8 @@ def duties(groups: Collection[str], code: str) -> list[Rehearsal]:
         _policy("write NetworkPolicies", PROBE_NAMESPACE, "switchyard", {}),
         _service("create Services", PROBE_NAMESPACE, name),
     ]
+    if with_secrets:
+        found.append(_secret("create Secrets", PROBE_NAMESPACE, f"{PREFIX}s-{code}"))
     if DEVICES in groups:
         found.append(_template("write ResourceClaimTemplates", PROBE_NAMESPACE, f"{PREFIX}claim-{code}", "ExactCount"))
     return found
@@ -304,6 +310,18 @@ def _template(what: str, namespace: str, name: str, mode: str) -> Rehearsal:
         "spec": {"metadata": {"labels": labels}, "spec": {"devices": {"requests": [request]}}},
     }
     return Rehearsal(what, "apply", f"{DEVICES}/v1", "resourceclaimtemplates", manifest)
+
+
+def _secret(what: str, namespace: str, name: str, account: str = "") -> Rehearsal:
+    """A Secret as the gateway renders it, owned by a Job; with an `account`, one that Kubernetes fills with its token."""
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "labels": _LABELS}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "probe", "uid": "00000000-0000-4000-8000-000000000000"}
+    metadata["ownerReferences"] = [owner]
+    kind = "kubernetes.io/service-account-token" if account else "Opaque"
+    if account:
+        metadata["annotations"] = {"kubernetes.io/service-account.name": account}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind, "immutable": True}
+    return Rehearsal(what, "create", "v1", "secrets", {**manifest, "data": {} if account else {"s0": "cHJvYmU="}})
 
 
 def _touched(namespace: str, pod: str) -> Rehearsal:

@@ -59,6 +59,7 @@ ROLE: frozenset[Right] = frozenset().union(
     _rights("", "pods", "list watch patch"),
     _rights("", "pods/log", "get"),
     _rights("", "services", "create get"),
+    _rights("", "secrets", "create"),
     _rights("batch", "jobs", "create get list watch patch delete"),
     _rights("networking.k8s.io", "networkpolicies", "create patch"),
     _rights("resource.k8s.io", "resourceslices", "list watch"),
@@ -81,6 +82,9 @@ OF_GANGS: frozenset[Right] = _rights("", "services", "create get")
 """Rights that earlier manifests did not grant, and that only gangs need. Without them a registered cluster continues to run
 single pods: they are missing, but no reason to refuse a renewed credential.
 """
+CREATE_SECRETS = Right("", "secrets", "create")
+OPTIONAL_RIGHTS = frozenset({CREATE_SECRETS})
+"""Rights that earlier manifests did not grant, and without which a cluster serves all other jobs."""
 OPTIONAL_GROUPS = frozenset({"resource.k8s.io"})
 """API groups that many clusters do not serve; the role's rights on them are required only if the cluster
 serves them.
@@ -98,7 +102,7 @@ discovery).
 
 TELLTALES: frozenset[Right] = frozenset().union(
     _rights("*", "*", "*"),
-    _rights("", "secrets", "get list create"),
+    _rights("", "secrets", "get list watch delete"),
     _rights("", "pods", "create delete"),
     _rights("", "pods/exec", "create"),
     _rights("", "serviceaccounts/token", "create"),
@@ -111,9 +115,9 @@ TELLTALES: frozenset[Right] = frozenset().union(
 
 
 def needed(groups: Collection[str]) -> frozenset[Right]:
-    """The rights that the role must have on a cluster that serves these API groups."""
+    """The rights that a credential must have on a cluster that serves these API groups."""
     absent = OPTIONAL_GROUPS - frozenset(groups)
-    return frozenset(right for right in ROLE if right.group not in absent)
+    return frozenset(right for right in ROLE - OPTIONAL_RIGHTS if right.group not in absent)
 
 
 def compare_asked(

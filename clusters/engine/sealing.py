@@ -1,4 +1,4 @@
-"""Sealing cluster credentials: AES-256-GCM under a ring of keys, bound to the cluster and the key that sealed them."""
+"""Sealing credentials and secrets: AES-256-GCM under a ring of keys, bound to their row and the key that sealed them."""
 
 import base64
 import binascii
@@ -69,22 +69,36 @@ def _key(key_id: str, encoded: str) -> bytes:
 
 def seal(ring: KeyRing, cluster_id: UUID, secret: bytes) -> Sealed:
     """`secret` sealed under the current key for this cluster only."""
+    return seal_bound(ring, _credential_of(cluster_id), secret)
+
+
+def seal_bound(ring: KeyRing, binding: str, secret: bytes) -> Sealed:
+    """`secret` sealed under the current key. It opens only with the same binding."""
     nonce = secrets.token_bytes(NONCE_BYTES)
-    box = AESGCM(ring.keys[ring.current]).encrypt(nonce, secret, _associated(cluster_id, ring.current))
+    box = AESGCM(ring.keys[ring.current]).encrypt(nonce, secret, _associated(binding, ring.current))
     return Sealed(ring.current, nonce + box)
 
 
 def unseal(ring: KeyRing, cluster_id: UUID, sealed: Sealed) -> bytes:
     """The secret; CannotUnseal if the key is gone or anything was changed."""
+    return unseal_bound(ring, _credential_of(cluster_id), sealed)
+
+
+def unseal_bound(ring: KeyRing, binding: str, sealed: Sealed) -> bytes:
+    """The secret; CannotUnseal if the key is gone, or if the binding or anything else was changed."""
     key = ring.keys.get(sealed.key_id)
     if key is None:
         raise CannotUnseal(f"the key {sealed.key_id} is no longer in the key ring")
     nonce, box = sealed.box[:NONCE_BYTES], sealed.box[NONCE_BYTES:]
     try:
-        return AESGCM(key).decrypt(nonce, box, _associated(cluster_id, sealed.key_id))
+        return AESGCM(key).decrypt(nonce, box, _associated(binding, sealed.key_id))
     except (InvalidTag, ValueError):
         raise CannotUnseal(f"it cannot be decrypted with key {sealed.key_id}") from None
 
 
-def _associated(cluster_id: UUID, key_id: str) -> bytes:
-    return f"switchyard cluster credential|{cluster_id}|{key_id}".encode()
+def _credential_of(cluster_id: UUID) -> str:
+    return f"cluster credential|{cluster_id}"
+
+
+def _associated(binding: str, key_id: str) -> bytes:
+    return f"switchyard {binding}|{key_id}".encode()

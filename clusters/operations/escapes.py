@@ -7,6 +7,7 @@ from secrets import token_hex
 from clusters.drivers import ClusterDriver, Refused
 from clusters.engine.escapes import (
     FOREIGN_NAMESPACES,
+    PROBE_NAMESPACE,
     Answered,
     Confinement,
     Rehearsal,
@@ -14,6 +15,7 @@ from clusters.engine.escapes import (
     escapes,
     judged,
 )
+from clusters.engine.permissions import CREATE_SECRETS
 
 PAUSE_SECONDS = 1.0
 """An API server enforces newly applied policies after about this delay."""
@@ -24,7 +26,7 @@ async def find_escapes(driver: ClusterDriver, groups: Collection[str], *, pauses
     `pauses` waits.
     """
     code = token_hex(5)
-    working = await _ask(driver, duties(groups, code))
+    working = await _ask(driver, duties(groups, code, with_secrets=await _may_create_secrets(driver)))
     escaping = await _ask(driver, escapes(groups, code, await _foreign_pods(driver)))
     for _ in range(pauses):
         let_through = [answer.rehearsal for answer in escaping if answer.would]
@@ -34,6 +36,13 @@ async def find_escapes(driver: ClusterDriver, groups: Collection[str], *, pauses
         kept = [answer for answer in escaping if not answer.would]
         escaping = kept + await _ask(driver, let_through)
     return judged(escaping, working)
+
+
+async def _may_create_secrets(driver: ClusterDriver) -> bool:
+    try:
+        return await driver.may(CREATE_SECRETS, PROBE_NAMESPACE)
+    except Refused:
+        return False
 
 
 async def _ask(driver: ClusterDriver, rehearsals: Sequence[Rehearsal]) -> list[Answered]:

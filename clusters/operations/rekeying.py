@@ -1,15 +1,16 @@
-"""Moves every sealed credential to the current key of the ring, while everything runs."""
+"""Moves every sealed credential and secret to the current key of the ring, while everything runs."""
 
 from dataclasses import dataclass
 
 from clusters.drivers.resolve import key_ring
-from clusters.engine.sealing import CannotUnseal, Sealed, seal, unseal
-from clusters.models import ClusterCredential
+from clusters.engine.sealing import CannotUnseal, KeyRing, Sealed, seal, seal_bound, unseal, unseal_bound
+from clusters.engine.secrets import binding_of
+from clusters.models import ClusterCredential, TenantSecret
 
 
 @dataclass(frozen=True, slots=True)
 class Rekeying:
-    """How many credentials moved to the current key, already had it, or could not be opened."""
+    """How many credentials and secrets moved to the current key, already had it, or could not be opened."""
 
     moved: int
     already_current: int
@@ -17,7 +18,7 @@ class Rekeying:
 
 
 def rekey_credentials() -> Rekeying:
-    """Seals each credential again under the current key, with one guarded UPDATE per row. You can stop and start it at
+    """Seals each credential of a cluster and each secret of a tenant again under the current key, with one guarded UPDATE per row. You can stop and start it at
     any time.
 
     A credential replaced meanwhile has the current key already and does not change. Once no credential fails, you can
@@ -34,6 +35,24 @@ def rekey_credentials() -> Rekeying:
             failed.append(f"{row.cluster.name}: {error}")
             continue
         moved += ClusterCredential.objects.filter(cluster_id=row.cluster_id, key_id=row.key_id, sealed=held).update(
+            key_id=sealed.key_id, sealed=sealed.box
+        )
+    secrets = _rekey_secrets(ring)
+    return Rekeying(moved + secrets.moved, already + secrets.already_current, (*failed, *secrets.failed))
+
+
+def _rekey_secrets(ring: KeyRing) -> Rekeying:
+    """The same for the secrets of tenants."""
+    moved, failed = 0, []
+    already = TenantSecret.objects.filter(key_id=ring.current).count()
+    for row in TenantSecret.objects.exclude(key_id=ring.current).select_related("tenant").order_by("id"):
+        held, binding = bytes(row.sealed), binding_of(row.id, row.tenant_id, row.name, row.version)
+        try:
+            sealed = seal_bound(ring, binding, unseal_bound(ring, binding, Sealed(row.key_id, held)))
+        except CannotUnseal as error:
+            failed.append(f"secret {row.name} of {row.tenant.path}: {error}")
+            continue
+        moved += TenantSecret.objects.filter(id=row.id, version=row.version, key_id=row.key_id, sealed=held).update(
             key_id=sealed.key_id, sealed=sealed.box
         )
     return Rekeying(moved, already, tuple(failed))

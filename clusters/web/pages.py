@@ -1,6 +1,6 @@
 """The fleet, one cluster, and the actions on it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -11,8 +11,9 @@ from django.shortcuts import redirect
 from clusters.models import Cluster
 from clusters.operations import cordon_cluster, drain_cluster, probe_cluster, uncordon_cluster
 from clusters.queries.pages import ClusterView, Fleet, cluster_view, fleet_view
+from clusters.queries.storages import StorageLine, storage_lines
 from clusters.queries.visible import cluster_by_id
-from foundation.pages import asked, show
+from foundation.pages import Form, asked, show
 from foundation.problems import Conflict, NotFound
 from tenancy.queries import Actor
 from tenancy.web import action, page
@@ -24,6 +25,8 @@ ACTIONS: Mapping[str, tuple[Callable[[Actor, UUID], Cluster], str]] = {
     "probe": (probe_cluster, "{} was probed: {}."),
 }
 
+MODES = (("read_only", "read only"), ("read_write", "read and write"))
+
 
 @dataclass(frozen=True, slots=True)
 class FleetPage:
@@ -34,6 +37,10 @@ class FleetPage:
 class ClusterPage:
     cluster: ClusterView
     is_later: bool
+    storages: tuple[StorageLine, ...]
+    form: Form
+    """The storage that the viewer declares."""
+    modes: Sequence[tuple[str, str]] = MODES
 
 
 @page
@@ -44,9 +51,17 @@ def fleet(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @page(takes=("cursor",))
 def cluster(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
-    """One cluster with its flavors, nodes and events."""
+    """One cluster with its flavors, nodes, storages and events."""
+    return show_cluster(request, actor, cluster_id, Form())
+
+
+def show_cluster(
+    request: HttpRequest, actor: Actor, cluster_id: UUID, form: Form, *, status: int = 200
+) -> HttpResponse:
+    """The page of a cluster, with the form of a storage."""
     view = cluster_view(actor, cluster_by_id(actor, cluster_id), asked(request))
-    return show(request, "clusters/cluster.html", ClusterPage(view, bool(request.GET.get("cursor"))))
+    shown = ClusterPage(view, bool(request.GET.get("cursor")), storage_lines(actor, cluster_id), form)
+    return show(request, "clusters/cluster.html", shown, status=status)
 
 
 @action

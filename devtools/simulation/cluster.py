@@ -32,6 +32,7 @@ class Cluster:
         self.identity = identity
         self.nodes = {node.name: node for node in nodes}
         self.namespaces: set[str] = {"default", "kube-system"}
+        self.secrets: set[tuple[str, str]] = set()
         self.jobs: dict[Key, Job] = {}
         self.pods: dict[str, Pod] = {}
         self.services = Services(self.new_uid)

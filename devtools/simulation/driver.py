@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from clusters.drivers import (
+    AlreadyExists,
     Ambiguous,
     AuthFailed,
     JobSeen,
@@ -214,6 +215,19 @@ class SimulatedClusterDriver:
     async def get_service(self, namespace: str, name: str) -> ServiceSeen:
         """As it is now."""
         return await self._call("get_service", lambda: self._cluster.services.show(namespace, name))
+
+    async def create_secret(self, manifest: Mapping[str, Any]) -> None:
+        """Keeps its name."""
+        key = str(manifest["metadata"]["namespace"]), str(manifest["metadata"]["name"])
+
+        def put() -> None:
+            if key[0] not in self._cluster.namespaces:
+                raise NotThere(f'namespaces "{key[0]}" not found', status=404)
+            if key in self._cluster.secrets:
+                raise AlreadyExists(f'secrets "{key[1]}" already exists', status=409)
+            self._cluster.secrets.add(key)
+
+        await self._call("create_secret", put)
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""

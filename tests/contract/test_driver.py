@@ -2,13 +2,14 @@
 
 import asyncio
 import re
+from contextlib import suppress
 
 import pytest
 
 from clusters.drivers import AlreadyExists, NotThere, Refused, Stale
 from clusters.engine.permissions import ROLE, TELLTALES, Right
 
-from .worlds import INSTALL, WHOSE, World, fresh_name, in_namespace, job, until, watching
+from .worlds import INSTALL, WHOSE, World, fresh_name, in_namespace, job, secret, until, watching
 
 WRONG_UID = "00000000-0000-4000-8000-000000000000"
 
@@ -469,6 +470,50 @@ def test_a_policy_goes_when_the_last_of_the_jobs_that_own_it_goes(world: World):
     between, after = in_namespace(world, use)
     assert set(between) == {"swy-gang", "swy-free"}
     assert set(after) == {"swy-free"}
+
+
+def test_a_secret_is_created_once_and_goes_with_the_job_that_owns_it(world: World):
+    async def use(driver, namespace):
+        owner = "one", await driver.create_job(job(namespace, "one"))
+        await driver.create_secret(secret(namespace, "swy-s-one", owner))
+        with pytest.raises(AlreadyExists) as refused:
+            await driver.create_secret(secret(namespace, "swy-s-one", owner))
+        kept = await asyncio.to_thread(world.secrets, namespace)
+        await driver.delete_job(namespace, *owner)
+        await _gone(world, namespace)
+        return kept, str(refused.value)
+
+    kept, told = in_namespace(world, use)
+    assert set(kept) == {"swy-s-one"}
+    assert kept["swy-s-one"]["immutable"] is True
+    assert "Y2FuYXJ5" not in told
+    assert told.endswith("(status 409)")
+
+
+def test_a_secret_that_arrives_after_its_job_is_gone_does_not_stay(world: World):
+    async def use(driver, namespace):
+        owner = "late", await driver.create_job(job(namespace, "late"))
+        await driver.delete_job(namespace, *owner)
+        with suppress(Refused):
+            await driver.create_secret(secret(namespace, "swy-s-late", owner))
+        await _gone(world, namespace)
+
+    in_namespace(world, use)
+
+
+def test_a_secret_in_a_namespace_that_does_not_exist_is_not_there(world: World):
+    async def use(driver, namespace):
+        with pytest.raises(NotThere):
+            await driver.create_secret(secret(fresh_name("swy-absent"), "swy-s-one", ("one", WRONG_UID)))
+
+    in_namespace(world, use)
+
+
+async def _gone(world, namespace):
+    async def none_left():
+        return not await asyncio.to_thread(world.secrets, namespace)
+
+    await until(none_left)
 
 
 def test_a_policy_in_a_namespace_that_does_not_exist_is_not_there(world: World):

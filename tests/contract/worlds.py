@@ -25,6 +25,7 @@ from clusters.drivers.simulated import (
     put_slice,
     remove_node,
     remove_slice,
+    secrets,
 )
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import apply, client
@@ -46,6 +47,7 @@ class World(Protocol):
     def make_foreign_namespace(self, name: str) -> None: ...
     def make_foreign_job(self, manifest: Mapping[str, Any]) -> None: ...
     def network_policies(self, namespace: str) -> dict[str, dict[str, Any]]: ...
+    def secrets(self, namespace: str) -> dict[str, dict[str, Any]]: ...
     def add_node(self, name: str) -> None: ...
     def change_node(self, name: str) -> None: ...
     def drop_node(self, name: str) -> None: ...
@@ -72,6 +74,9 @@ class Simulated:
 
     def network_policies(self, namespace: str) -> dict[str, dict[str, Any]]:
         return {policy["metadata"]["name"]: policy for policy in network_policies(self.path, namespace)}
+
+    def secrets(self, namespace: str) -> dict[str, dict[str, Any]]:
+        return {found["metadata"]["name"]: found for found in secrets(self.path, namespace)}
 
     def add_node(self, name: str) -> None:
         put_node(self.path, _simulated(node_object(name)))
@@ -115,6 +120,11 @@ class Real:
         with client(self.plane) as http:
             answer = http.get(f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies").raise_for_status()
         return {policy["metadata"]["name"]: policy for policy in answer.json()["items"]}
+
+    def secrets(self, namespace: str) -> dict[str, dict[str, Any]]:
+        with client(self.plane) as http:
+            answer = http.get(f"/api/v1/namespaces/{namespace}/secrets").raise_for_status()
+        return {found["metadata"]["name"]: found for found in answer.json()["items"]}
 
     def add_node(self, name: str) -> None:
         self._admin("POST", "/api/v1/nodes", node_object(name))
@@ -301,6 +311,21 @@ def job(  # every fact of a Job that some test turns
                 },
             },
         },
+    }
+
+
+def secret(namespace: str, name: str, owner: tuple[str, str]) -> dict[str, Any]:
+    """A Secret as the gateway renders one, owned by a Job (name and uid)."""
+    whose = {f"switchyard.dev/{what}": "contract" for what in ("tenant", "job", "attempt", "spec-hash")}
+    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner[0], "uid": owner[1]}]
+    labels = whose | {"switchyard.dev/install": INSTALL}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": owners},
+        "type": "Opaque",
+        "immutable": True,
+        "data": {"s0": "Y2FuYXJ5"},
     }
 
 

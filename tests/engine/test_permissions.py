@@ -10,6 +10,7 @@ import yaml
 from clusters.engine.addresses import NEVER_REACHED
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.permissions import (
+    CREATE_SECRETS,
     MOST_EXCESS,
     MOST_RULES,
     MOST_TERMS,
@@ -119,9 +120,20 @@ def test_the_policies_know_the_taints_addresses_and_bounds_of_the_code():
 
 def test_the_role_reads_no_secrets_and_starts_no_shells():
     for right in ROLE:
-        assert right.resource not in {"secrets", "pods/exec", "pods/attach", "serviceaccounts/token", "nodes/proxy"}
+        assert right.resource != "secrets" or right.verb == "create"
+        assert right.resource not in {"pods/exec", "pods/attach", "serviceaccounts/token", "nodes/proxy"}
         assert "*" not in (right.group, right.resource, right.verb)
         assert right.verb not in {"escalate", "impersonate", "bind"}
+
+
+def test_a_credential_of_an_earlier_manifest_creates_no_secrets_and_lacks_nothing():
+    assert ROLE - needed({"resource.k8s.io"}) == {CREATE_SECRETS}
+    older = [rule for rule in RULES if rule["resources"] != ["secrets"]]
+    assert len(older) == len(RULES) - 1
+    assert compare([older] * 3, needed({"resource.k8s.io"})) == Comparison(missing=(), excess=())
+    for verb in ("get", "list", "watch", "delete", "update", "patch", "deletecollection"):
+        rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": [verb]}
+        assert compare([[*RULES, rule]]).excess == (Right("", "secrets", verb),)
 
 
 def test_the_published_rules_fit():

@@ -7,6 +7,7 @@ from clusters.engine.escapes import duties
 REMOVED, OURS = object(), "swy-theirs"
 TOKEN = {"serviceAccountToken": {"path": "token"}}
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
+CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 WORKING = {rehearsal.resource: rehearsal.manifest for rehearsal in duties({"resource.k8s.io"}, "thief")}
 
 
@@ -41,6 +42,14 @@ def job(name="thief", **changes):
     for path, value in changes.items():
         made = changed(made, path, value)
     return made
+
+
+def mounting(source, **mount):
+    """A pod spec with one volume, under the name of a storage's, and one mount of it."""
+    pod = deepcopy(job()["spec"]["template"]["spec"])
+    pod["volumes"] = [{"name": "storage-0", **source}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "storage-0", "mountPath": "/data", **mount}]
+    return pod
 
 
 POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
@@ -145,6 +154,15 @@ JOBS = {
         f"{CONTAINER}/env", [{"name": "NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
     ),
     "a port of an address of the node": (f"{CONTAINER}/ports", [{"containerPort": 80, "hostIP": "10.0.0.1"}]),
+    **{
+        f"a storage that is a {next(iter(source))}": (POD, mounting(source))
+        for source in (
+            {"hostPath": {"path": "/"}}, {"secret": {"secretName": "s"}}, {"configMap": {"name": "c"}}, {"emptyDir": {}},
+            {"projected": {"sources": [TOKEN]}}, {"csi": {"driver": "host.csi.example"}}, {"nfs": {"server": "s", "path": "/"}},
+        )
+    },
+    "a storage's part by an expression": (POD, mounting(CLAIM, subPathExpr="$(SWITCHYARD_JOB_ID)")),
+    "mounts of the node": (POD, mounting(CLAIM, mountPropagation="HostToContainer")),
     "privileged": (f"{CONTAINER}/securityContext", {"privileged": True}),
     "no security at all": (f"{CONTAINER}/securityContext", REMOVED),
     "escalation": (f"{CONTAINER}/securityContext/allowPrivilegeEscalation", REMOVED),
@@ -155,6 +173,10 @@ JOBS = {
     "apparmor off": (f"{CONTAINER}/securityContext/appArmorProfile", {"type": "Unconfined"}),
     "another selinux domain": (f"{CONTAINER}/securityContext/seLinuxOptions", {"type": "spc_t"}),
     "a port of the node": (f"{CONTAINER}/ports", [{"containerPort": 80, "hostPort": 80}]),
+    "another's secret as a volume": (POD, mounting({"secret": {"secretName": "theirs"}})),
+    "a projected secret of ours": (POD, mounting({"projected": {"sources": [{"secret": {"name": "swy-s-x"}}]}})),
+    "a field as variable": (f"{CONTAINER}/env", [{"name": "S", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}]),
+    "a config map as variable": (f"{CONTAINER}/env", [{"name": "S", "valueFrom": {"configMapKeyRef": {"name": "swy-s-x", "key": "k"}}}]),
     "a secret as variable": (f"{CONTAINER}/env", [{"name": "S", "valueFrom": SECRET}]),
     "secrets as variables": (f"{CONTAINER}/envFrom", [{"secretRef": {"name": "s"}}]),
     "requests by the kubelet": (f"{CONTAINER}/lifecycle", {"preStop": {"httpGet": {"port": 80, "host": "169.254.169.254"}}}),

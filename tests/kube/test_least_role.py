@@ -12,7 +12,7 @@ from devtools.localfleet.admin import apply, client, mint_token
 from tests.contract.test_devices import templates
 from tests.contract.test_driver import GATE, gated, wall
 from tests.contract.test_services import service
-from tests.contract.worlds import INSTALL, WHOSE, address_of, fresh_name, slice_object
+from tests.contract.worlds import INSTALL, WHOSE, address_of, fresh_name, secret, slice_object
 
 from .conftest import gateway_token
 from .test_registration import eventually
@@ -29,6 +29,7 @@ NEEDED_FOR = {
     "get pods/log": "read a log",
     "create services": "make a service",
     "get services": "look at a service",
+    "create secrets": "create a secret",
     "create jobs.batch": "create a job",
     "get jobs.batch": "look at a job",
     "list jobs.batch": "list jobs",
@@ -97,6 +98,7 @@ class Run:
         for template in templates(space, "least", 1):
             await step("write a claim template", driver.ensure_claim_template(template))
         uid = await step("create a job", driver.create_job(gated(space, GATE)))
+        await step("create a secret", driver.create_secret(secret(space, "swy-s-least", ("train", uid or "none"))))
         await step("look at a job", driver.get_job(space, "train"))
         await step("make a service", driver.create_service(service(space, owners=[("train", uid or "none")])))
         await step("look at a service", driver.get_service(space, "swy-gang"))

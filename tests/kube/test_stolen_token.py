@@ -481,13 +481,74 @@ def test_the_policies_hold_whatever_the_role_may_ever_say(almighty, pods, attack
     assert "ValidatingAdmissionPolicy 'switchyard-" in told
 
 
+SECRET: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {
+        "name": "swy-s-thief",
+        "labels": job()["metadata"]["labels"],
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}],
+    },
+    "type": "Opaque",
+    "immutable": True,
+    "data": {"s0": "eA=="},
+}
+SECRETS: dict[str, tuple[str, object]] = {
+    "a token of an account": ("type", "kubernetes.io/service-account-token"),
+    "a bootstrap token": ("type", "bootstrap.kubernetes.io/token"),
+    "a certificate": ("type", "kubernetes.io/tls"),
+    "of another kind": ("type", "example.com/theirs"),
+    "that can change": ("immutable", False),
+    "that can change by silence": ("immutable", REMOVED),
+    "named otherwise": ("metadata/name", "thief"),
+    "without labels": ("metadata/labels", {}),
+    "a label too few": ("metadata/labels/switchyard.dev~attempt", REMOVED),
+    "a label of its own": ("metadata/labels/example.com~x", "y"),
+    "annotations": ("metadata/annotations", {"example.com/x": "y"}),
+    "finalizers": ("metadata/finalizers", ["example.com/never"]),
+    "without an owner": ("metadata/ownerReferences", []),
+    "owned by a pod": ("metadata/ownerReferences", [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]),
+}
+
+
+@pytest.mark.parametrize("what", SECRETS)
+def test_a_thief_creates_no_secret(cluster, what):
+    made = set_at(SECRET, *SECRETS[what])
+    if what == "a token of an account":
+        made["metadata"]["annotations"] = {"kubernetes.io/service-account.name": "default"}
+        made["data"] = {}
+    if what == "a certificate":
+        made["data"] = {"tls.crt": "eA==", "tls.key": "eA=="}
+    told = cluster.refused("POST", f"/api/v1/namespaces/{OURS}/secrets", made)
+    assert "switchyard-creates-only-secrets-of-its-jobs" in told
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "default", "switchyard-system", UNLABELLED, LABELLED, OPEN])
+def test_a_thief_creates_no_secret_outside_the_gateways_own_namespaces(cluster, namespace):
+    cluster.refused("POST", f"/api/v1/namespaces/{namespace}/secrets", SECRET)
+
+
+def test_a_secret_as_the_gateway_writes_it_is_let_in_and_never_read_changed_or_deleted_by_it(cluster):
+    folder_ = f"/api/v1/namespaces/{OURS}/secrets"
+    owned = changed(SECRET, "metadata/name", "swy-s-fair")
+    assert cluster.attempt("POST", folder_, owned).status_code == 201
+    for method, path, body in (
+        ("GET", "/swy-s-fair", None), ("GET", "", None), ("DELETE", "/swy-s-fair", None), ("DELETE", "", None),
+        ("PATCH", "/swy-s-fair", {"data": {"s0": "eQ=="}}), ("PUT", "/swy-s-fair", owned),
+    ):  # fmt: skip
+        kind = MERGE if method == "PATCH" else "application/json"
+        answer = cluster.thief.request(method, f"{folder_}{path}", json=body, headers={"Content-Type": kind})
+        assert answer.status_code == FORBIDDEN, (method, path, answer.text)
+
+
 STRANGE: dict[str, dict[str, Any]] = {
     "an account's token": {"volumes": [{"name": "v", "projected": {"sources": [TOKEN]}}]},
     "a node by name": {"nodeName": "control-plane"},
     "every taint": {"tolerations": [{"operator": "Exists"}]},
     "control planes": {"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]},
     "secrets": {"volumes": [{"name": "v", "secret": {"secretName": "s"}}]},
-    "another's storage": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+    "a volume of its own driver": {"volumes": [{"name": "v", "csi": {"driver": "host.csi.example"}}]},
+    "a file server": {"volumes": [{"name": "v", "nfs": {"server": "s", "path": "/"}}]},
     "the node's processes": {"hostPID": True},
     "the node's files": {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]},
 }

@@ -12,12 +12,14 @@ from clusters.drivers.address import ClusterAddress
 from clusters.drivers.port import (
     AlreadyExists,
     Ambiguous,
+    DriverError,
     JobSeen,
     NotThere,
     PodSeen,
     Refused,
     RulesSeen,
     ServiceSeen,
+    Throttled,
     WatchEvent,
     checked_identity,
 )
@@ -42,6 +44,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
+_NOT_CREATED = "the cluster did not create the job's Secret"
 _WRITER = "fieldManager=switchyard&fieldValidation=Strict"
 _POD_SECURITY = {
     "pod-security.kubernetes.io/enforce": "restricted",
@@ -250,6 +253,17 @@ class KubernetesDriver:
         """The Service as it is now."""
         answer = await self._wire.call("GET", f"/api/v1/namespaces/{_safe(namespace)}/services/{_safe(name)}")
         return service_seen(decode(_service_decoder, answer))
+
+    async def create_secret(self, manifest: Mapping[str, Any]) -> None:
+        """Creates the Secret. The server's own message may repeat its values, so an error has the status alone."""
+        namespace = _safe(str(manifest["metadata"]["namespace"]))
+        call = self._wire.call("POST", f"/api/v1/namespaces/{namespace}/secrets?{_WRITER}", manifest)
+        try:
+            await self._in_namespace(namespace, call)
+        except Throttled as error:
+            raise Throttled(_NOT_CREATED, retry_after_seconds=error.retry_after_seconds) from None
+        except DriverError as error:
+            raise type(error)(f"{_NOT_CREATED} (status {error.status})", status=error.status) from None
 
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""

@@ -40,6 +40,7 @@ __all__ = [
     "put_slice",
     "remove_node",
     "remove_slice",
+    "secrets",
 ]
 
 
@@ -91,6 +92,15 @@ def network_policies(path: Path, namespace: str) -> list[dict[str, Any]]:
     store = Store(path)
     try:
         return store.policies(namespace)
+    finally:
+        store.close()
+
+
+def secrets(path: Path, namespace: str) -> list[dict[str, Any]]:
+    """The Secrets of a namespace, without their values."""
+    store = Store(path)
+    try:
+        return store.secrets(namespace)
     finally:
         store.close()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from clusters.engine.escapes import PREFIX, Rehearsal
 
+_PLAIN_SECRETS = ("Opaque", "kubernetes.io/dockerconfigjson")
 _OPENS_A_POD = ("hostPID", "hostNetwork", "volumes", "serviceAccountName", "tolerations")
 
 
@@ -41,6 +42,10 @@ _POLICIES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], bool]]] = {
     "namespaces": ("Switchyard makes namespaces only under the pod security level restricted.", _is_restricted),
     "jobs": ("A Job says what is not rendered.", _is_closed_pod),
     "services": ("Switchyard makes Services that name its own pods.", _names_its_own_pods),
+    "secrets": (
+        "Switchyard creates no tokens of accounts.",
+        lambda manifest: manifest["type"] in _PLAIN_SECRETS,
+    ),
     "networkpolicies": (
         "Switchyard lets nothing into a namespace.",
         lambda manifest: "ingress" not in manifest["spec"],

@@ -140,6 +140,21 @@ class SimulatedDriver:
         """The Service as it is now."""
         return services.service_seen(self._store(), namespace, name)
 
+    async def create_secret(self, manifest: Mapping[str, Any]) -> None:
+        """Stores the Secret without its values. If its owners are gone, it is gone as well."""
+        metadata = manifest["metadata"]
+        namespace, name = str(metadata["namespace"]), str(metadata["name"])
+        store = self._store()
+        with store.write():
+            if store.namespace_labels(namespace) is None:
+                raise NotThere("the cluster did not create the job's Secret (status 404)", status=404)
+            if name in {found["metadata"]["name"] for found in store.secrets(namespace)}:
+                raise AlreadyExists("the cluster did not create the job's Secret (status 409)", status=409)
+            owners = [owner["uid"] for owner in metadata.get("ownerReferences", ())]
+            standing = {job.uid for job in store.jobs()}
+            if not owners or not standing.isdisjoint(owners):
+                store.put_secret(namespace, {**manifest, "data": dict.fromkeys(manifest["data"], "")})
+
     async def create_job(self, manifest: Mapping[str, Any]) -> str:
         """Creates the Job; returns its uid."""
         job = _job_from(manifest)

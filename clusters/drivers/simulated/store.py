@@ -37,6 +37,10 @@ CREATE TABLE IF NOT EXISTS policies (
     namespace TEXT NOT NULL, name TEXT NOT NULL, owners TEXT, body TEXT NOT NULL,
     PRIMARY KEY (namespace, name)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS secrets (
+    namespace TEXT NOT NULL, name TEXT NOT NULL, owners TEXT, body TEXT NOT NULL,
+    PRIMARY KEY (namespace, name)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS services (
     namespace TEXT NOT NULL, name TEXT NOT NULL, uid TEXT NOT NULL, owners TEXT, body TEXT NOT NULL,
     PRIMARY KEY (namespace, name)
@@ -168,6 +172,16 @@ class Store:
         ).fetchone()
         return None if row is None else (str(row[0]), msgspec.json.decode(row[1], type=dict[str, Any]))
 
+    def put_secret(self, namespace: str, manifest: Mapping[str, Any]) -> None:
+        """Stores a Secret."""
+        row = (namespace, manifest["metadata"]["name"], _owners(manifest), msgspec.json.encode(manifest))
+        self._file.execute("INSERT INTO secrets VALUES (?, ?, ?, ?)", row)
+
+    def secrets(self, namespace: str) -> list[dict[str, Any]]:
+        """A namespace's Secrets, by name."""
+        rows = self._file.execute("SELECT body FROM secrets WHERE namespace = ? ORDER BY name", (namespace,)).fetchall()
+        return [msgspec.json.decode(row[0]) for row in rows]
+
     def put_template(self, namespace: str, name: str, manifest: Mapping[str, Any]) -> None:
         """Stores a ResourceClaimTemplate."""
         self._file.execute("INSERT INTO templates VALUES (?, ?, ?)", (namespace, name, msgspec.json.encode(manifest)))
@@ -180,10 +194,10 @@ class Store:
         return None if row is None else msgspec.json.decode(row[0], type=dict[str, Any])
 
     def disown(self, namespace: str, uid: str) -> None:
-        """The garbage collector's step: removes one owner from its policies and Services, and deletes those without
-        another owner.
+        """The garbage collector's step: removes one owner from its policies, Services and Secrets, and deletes those
+        without another owner.
         """
-        for table in ("policies", "services"):
+        for table in ("policies", "services", "secrets"):
             owned = "namespace = ? AND instr(owners, ?) > 0"
             update = f"UPDATE {table} SET owners = trim(replace(owners, ?, '')) WHERE {owned}"  # noqa: S608 - as above
             if self._file.execute(update, (uid, namespace, uid)).rowcount:

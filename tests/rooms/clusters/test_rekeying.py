@@ -83,8 +83,8 @@ def test_a_credential_replaced_meanwhile_is_left_alone(three, monkeypatch):
 
 def test_a_credential_that_cannot_be_opened_is_named_and_the_rest_move(three, settings, capsys):
     ClusterCredential.objects.filter(cluster=three[0]).update(sealed=b"spoilt" * 10)
-    with pytest.raises(CommandError, match="1 credentials could not be decrypted") as caught:
+    with pytest.raises(CommandError, match="1 credentials and secrets could not be decrypted") as caught:
         call_command("rekey_credentials")
     assert "c0: it cannot be decrypted with key old" in str(caught.value)
-    assert "2 credentials moved" in capsys.readouterr().out
+    assert "2 credentials and secrets moved" in capsys.readouterr().out
     assert key_ring().current == "new"

@@ -1,0 +1,148 @@
+"""Storages of a cluster over HTTP: translate, make one call, translate back."""
+
+from typing import Any
+from uuid import UUID
+
+from django.core.validators import RegexValidator
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from clusters.engine.storages import CLAIM, CLAIM_PATTERN, MOST_PREFIX, PREFIX, Mode, is_prefix
+from clusters.models import Storage
+from clusters.operations.storages import (
+    StorageChanges,
+    WantedStorage,
+    create_storage,
+    remove_storage,
+    update_storage,
+)
+from clusters.queries.storages import storage_by_id, visible_storages
+from foundation.plain_json import instant
+from foundation.schema import page_shape
+from foundation.shapes import Instant, StrictShape, Text
+from tenancy.api.views import ApiView
+from tenancy.models import NAME_PATTERN
+
+KINDS = ["claim"]
+MODES = [each.value for each in Mode]
+ORDERS = {"name": "name", "-name": "-name"}
+DNS_LABEL = "lower-case letters, digits and '-', starting and ending with a letter or digit"
+
+
+class StoragePatch(StrictShape):
+    """The fields to change; omitted fields keep their values."""
+
+    claim = Text(
+        required=False,
+        max_length=253,
+        validators=[RegexValidator(CLAIM_PATTERN, CLAIM)],
+        help_text="The PersistentVolumeClaim, which has this name in the namespace of each tenant that mounts it.",
+    )
+    tenant = Text(
+        required=False,
+        max_length=1100,
+        help_text="Path. Jobs of this tenant and of every tenant below it may mount it; by default, the cluster's owner.",
+    )
+    mode = serializers.ChoiceField(required=False, choices=MODES, help_text="By default, `read_only`.")
+    prefix = Text(
+        required=False,
+        allow_blank=True,
+        max_length=MOST_PREFIX,
+        help_text="The part of the volume that a job gets; `{tenant}` stands for its tenant's id. Empty: all of it.",
+    )
+
+    def validate_prefix(self, text: str) -> str:
+        """Leads nowhere else."""
+        if not is_prefix(text):
+            raise serializers.ValidationError(PREFIX, "bad_format")
+        return text
+
+
+class StorageCreate(StoragePatch):
+    """A claim of the cluster, and who may mount it."""
+
+    name = Text(max_length=63, validators=[RegexValidator(NAME_PATTERN, DNS_LABEL)])
+    kind = serializers.ChoiceField(required=False, choices=KINDS)
+
+    def get_fields(self) -> dict[str, Any]:
+        """The claim is needed."""
+        found = super().get_fields()
+        found["claim"].required = True
+        return found
+
+
+class StorageShown(serializers.Serializer[Any]):
+    """A storage."""
+
+    id = serializers.UUIDField()
+    cluster = serializers.CharField()
+    tenant = serializers.CharField()
+    name = serializers.CharField()
+    kind = serializers.ChoiceField(choices=KINDS)
+    claim = serializers.CharField()
+    mode = serializers.ChoiceField(choices=MODES)
+    prefix = serializers.CharField()
+    created_at = Instant()
+    changed_at = Instant()
+
+
+class StoragesView(ApiView):
+    """`/clusters/{id}/storages`."""
+
+    paged = True
+
+    @extend_schema(operation_id="storages_list", responses=page_shape(StorageShown))
+    def get(self, request: Request, cluster_id: UUID) -> Response:
+        """Lists the storages of the cluster that serve a tenant that you may see."""
+        return self.page(visible_storages(self.actor, cluster_id), orders=ORDERS, render=show_storage)
+
+    @extend_schema(operation_id="storages_create", request=StorageCreate, responses={201: StorageShown})
+    def post(self, request: Request, cluster_id: UUID) -> Response:
+        """Declares a claim that jobs may mount. The gateway does not create it and does not verify that it exists."""
+        body = self.read(StorageCreate)
+        body.pop("kind", None)
+        wanted = WantedStorage(**body)
+
+        def produce() -> tuple[int, dict[str, Any]]:
+            return status.HTTP_201_CREATED, show_storage(create_storage(self.actor, cluster_id, wanted))
+
+        return self.created(request, None, f"storages of {cluster_id}", produce)
+
+
+class StorageView(ApiView):
+    """`/clusters/{id}/storages/{id}`."""
+
+    @extend_schema(operation_id="storages_read", responses=StorageShown)
+    def get(self, request: Request, cluster_id: UUID, storage_id: UUID) -> Response:
+        """Returns a storage."""
+        return Response(show_storage(storage_by_id(self.actor, cluster_id, storage_id)))
+
+    @extend_schema(operation_id="storages_update", request=StoragePatch, responses=StorageShown)
+    def patch(self, request: Request, cluster_id: UUID, storage_id: UUID) -> Response:
+        """Changes a storage for later placements. Attempts that were placed with it keep what they got."""
+        changes = StorageChanges(**self.read(StoragePatch, partial=True))
+        return Response(show_storage(update_storage(self.actor, cluster_id, storage_id, changes)))
+
+    @extend_schema(operation_id="storages_delete", responses={204: OpenApiResponse(description="Removed.")})
+    def delete(self, request: Request, cluster_id: UUID, storage_id: UUID) -> Response:
+        """Removes a storage: no later placement uses it. It deletes no data."""
+        remove_storage(self.actor, cluster_id, storage_id)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def show_storage(storage: Storage) -> dict[str, Any]:
+    """A storage as the API shows it."""
+    return {
+        "id": str(storage.id),
+        "cluster": storage.cluster.name,
+        "tenant": storage.tenant.path,
+        "name": storage.name,
+        "kind": storage.kind,
+        "claim": storage.claim,
+        "mode": storage.mode,
+        "prefix": storage.prefix,
+        "created_at": instant(storage.created_at),
+        "changed_at": instant(storage.changed_at),
+    }

@@ -1,0 +1,79 @@
+"""The secrets of tenants: their names and sizes, which one a job means by a name, and what each seal is bound to."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+MOST_BYTES = 32 * 1024
+"""Of one value. Sixteen of them fit into one Secret of Kubernetes (1 MiB)."""
+MOST_SECRETS = 200
+"""Per tenant."""
+REGISTRY_PATTERN = r"^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?(:[0-9]{1,5})?\Z"
+REGISTRY = "the registry's DNS name, with its port if it has one"
+
+
+class Kind(StrEnum):
+    """What a secret is used for."""
+
+    VALUE = "value"
+    """A text, for an environment variable or a file."""
+    REGISTRY = "registry"
+    """A name and a password, by which images are pulled from one registry."""
+
+
+def is_registry(text: str) -> bool:
+    """Whether this is the name of a registry."""
+    return re.match(REGISTRY_PATTERN, text) is not None
+
+
+def pull_config(registry: str, username: str, password: str) -> bytes:
+    """The content of a `.dockerconfigjson`."""
+    both = base64.b64encode(f"{username}:{password}".encode()).decode()
+    return json.dumps({"auths": {registry: {"username": username, "password": password, "auth": both}}}).encode()
+
+
+def binding_of(secret_id: UUID, tenant_id: UUID, name: str, version: int) -> str:
+    """What the seal of a version is bound to: moved to another row, or under another version, it does not open."""
+    return f"tenant secret|{secret_id}|{tenant_id}|{name}|{version}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSecret:
+    """A secret as jobs of its tenant and of the tenants below it see it, without its value."""
+
+    id: UUID
+    tenant_path: str
+    name: str
+    kind: str
+    version: int
+
+
+Keyring = Mapping[str, Mapping[str, KnownSecret]]
+"""Secrets by name, then by tenant's path."""
+
+
+def keyring_of(secrets: Iterable[KnownSecret]) -> Keyring:
+    """The secrets, indexed for lookup."""
+    found: dict[str, dict[str, KnownSecret]] = {}
+    for one in secrets:
+        found.setdefault(one.name, {})[one.tenant_path] = one
+    return found
+
+
+def meant_secret(keyring: Keyring, tenant_path: str, name: str, kind: str) -> KnownSecret | None:
+    """The secret that a tenant's job means: its own, else the nearest ancestor's. None if there is none, or if the
+    nearest is of another kind.
+    """
+    by_path = keyring.get(name)
+    while by_path:
+        found = by_path.get(tenant_path)
+        if found is not None:
+            return found if found.kind == kind else None
+        tenant_path, slash, _ = tenant_path.rpartition("/")
+        if not slash:
+            break
+    return None

@@ -1,0 +1,106 @@
+"""The claims of a cluster that jobs may mount, and the part of a volume that a tenant's jobs get.
+
+Every path here is relative and plain: names of a closed set of characters, joined by single slashes, without `.` and
+`..`. So no path that a user writes leads out of the prefix that an administrator set.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from uuid import UUID
+
+TENANT = "{tenant}"
+"""In a prefix, stands for the id of the job's tenant: paths of tenants change, and another tenant may get an old one."""
+_CHARACTERS = r"A-Za-z0-9._=+@,~"
+PREFIX_PATTERN = rf"^[{_CHARACTERS}/-]*(\{{tenant\}}[{_CHARACTERS}/-]*)?\Z"
+DOTS_PATTERN = r"(^|/)\.{0,2}(/|$)"
+"""An empty name, `.` or `..` anywhere in a path, so also a slash at its start or end."""
+CLAIM_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z"
+CLAIM = "the name of a PersistentVolumeClaim: lower-case letters, digits, '-' and '.'"
+MOST_PREFIX = 120
+MOST_PATH = 512
+MOST_NAME = 255
+PREFIX = "names joined by '/', of letters, digits and `._=+@,~-`, without '.' and '..'; at most one {tenant}"
+PATH = "names joined by '/', of letters, digits and `._=+@,~-`, each at most 255, without '.' and '..'"
+
+
+class Mode(StrEnum):
+    """What the administrator allows jobs to do with a storage."""
+
+    READ_ONLY = "read_only"
+    READ_WRITE = "read_write"
+
+
+class Escape(ValueError):
+    """A path that is not plain, and so might lead out of its prefix."""
+
+
+def is_prefix(text: str) -> bool:
+    """Whether this can be a storage's prefix; the empty one is the whole volume."""
+    return not text or (
+        len(text) <= MOST_PREFIX
+        and re.match(PREFIX_PATTERN, text) is not None
+        and re.search(DOTS_PATTERN, text) is None
+    )
+
+
+def is_claim(text: str) -> bool:
+    """Whether this can be the name of a PersistentVolumeClaim."""
+    return re.match(CLAIM_PATTERN, text) is not None
+
+
+def is_relative(text: str) -> bool:
+    """Whether this is a plain path below a prefix."""
+    return (
+        0 < len(text) <= MOST_PATH
+        and re.fullmatch(rf"[{_CHARACTERS}/-]+", text) is not None
+        and re.search(DOTS_PATTERN, text) is None
+        and all(len(name) <= MOST_NAME for name in text.split("/"))
+    )
+
+
+def sub_path_of(prefix: str, tenant_id: UUID, within: str) -> str:
+    """The part of the volume that a tenant's job gets: `within` below the prefix; empty: all of it. Raises Escape."""
+    if not is_prefix(prefix):
+        raise Escape("the storage's prefix is not a plain path")
+    if within and not is_relative(within):
+        raise Escape("the job's sub_path is not a plain path")
+    return "/".join(part for part in (prefix.replace(TENANT, str(tenant_id)), within) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStorage:
+    """A storage of a registered cluster, as jobs of `tenant_path` and of the tenants below it see it."""
+
+    cluster_id: UUID
+    cluster_owner_path: str
+    tenant_path: str
+    name: str
+    claim: str
+    is_writable: bool
+    prefix: str
+
+    def serves(self, tenant_path: str, *, is_written: bool = False) -> bool:
+        """Whether a tenant's jobs may mount it there, and write to it if they want to."""
+        return (
+            _is_at_or_below(tenant_path, self.tenant_path)
+            and _is_at_or_below(tenant_path, self.cluster_owner_path)
+            and (self.is_writable or not is_written)
+        )
+
+
+Shelves = Mapping[str, Mapping[UUID, KnownStorage]]
+"""Storages by name, then by cluster."""
+
+
+def shelves_of(storages: Iterable[KnownStorage]) -> Shelves:
+    """The storages, indexed for lookup."""
+    found: dict[str, dict[UUID, KnownStorage]] = {}
+    for one in storages:
+        found.setdefault(one.name, {})[one.cluster_id] = one
+    return found
+
+
+def _is_at_or_below(path: str, above: str) -> bool:
+    return path == above or path.startswith(f"{above}/")

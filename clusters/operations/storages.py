@@ -1,0 +1,130 @@
+"""Declares which claims of a cluster jobs may mount. The gateway creates no volumes: it trusts the administrator's input."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from django.db.models.functions import Now
+
+from clusters.engine.storages import Mode
+from clusters.locks import lock_storage
+from clusters.models import Cluster, Storage
+from clusters.queries.storages import storage_by_id
+from clusters.queries.visible import cluster_by_id, require_at_owner
+from foundation.outbox import announce
+from foundation.problems import Conflict, Invalid, NotFound
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
+from tenancy.operations import record_audit
+from tenancy.queries import Actor, tenant_by_path
+
+
+@dataclass(frozen=True, slots=True)
+class WantedStorage:
+    """A storage to declare; without a tenant, it serves the owner of the cluster."""
+
+    name: str
+    claim: str
+    tenant: str = ""
+    mode: str = Mode.READ_ONLY
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageChanges:
+    """The changes; None leaves a value as it is. A storage keeps its name."""
+
+    claim: str | None = None
+    tenant: str | None = None
+    mode: str | None = None
+    prefix: str | None = None
+
+
+def create_storage(actor: Actor, cluster_id: UUID, wanted: WantedStorage) -> Storage:
+    """The new storage. The actor must manage the cluster.
+
+    Raises NotFound and NotAllowedHere (cluster), Invalid (`not_found` for a tenant that the cluster does not serve),
+    Conflict `storage_exists`.
+    """
+    cluster = _managed(actor, cluster_id)
+    tenant = _served(actor, cluster, wanted.tenant)
+    columns = {**asdict(wanted), "tenant": tenant}
+    try:
+        with transaction.atomic():
+            storage = Storage.objects.create(cluster=cluster, **columns)
+            _record(actor, "storage.create", storage, after=_standing(storage))
+    except IntegrityError as error:
+        if "storage_name_is_unique_on_its_cluster" in str(error):
+            raise Conflict(f"{cluster.name} already has a storage {wanted.name}.", code="storage_exists") from None
+        raise
+    return storage_by_id(actor, cluster_id, storage.id)
+
+
+def update_storage(actor: Actor, cluster_id: UUID, storage_id: UUID, changes: StorageChanges) -> Storage:
+    """The storage after the change, which applies to later placements. Raises as `create_storage` does."""
+    cluster = _managed(actor, cluster_id)
+    columns = {name: value for name, value in asdict(changes).items() if value is not None}
+    if changes.tenant is not None:
+        columns["tenant"] = _served(actor, cluster, changes.tenant)
+    with transaction.atomic():
+        storage = _locked(cluster, storage_id)
+        before = _standing(storage)
+        Storage.objects.filter(id=storage_id).update(changed_at=Now(), **columns)
+        after = storage_by_id(actor, cluster_id, storage_id)
+        _record(actor, "storage.update", storage, before=before, after=_standing(after))
+    return after
+
+
+def remove_storage(actor: Actor, cluster_id: UUID, storage_id: UUID) -> None:
+    """Deletes the storage: no later placement uses it. Attempts that were placed with it keep it."""
+    cluster = _managed(actor, cluster_id)
+    with transaction.atomic():
+        storage = _locked(cluster, storage_id)
+        Storage.objects.filter(id=storage_id).delete()
+        _record(actor, "storage.remove", storage, before=_standing(storage))
+
+
+def _managed(actor: Actor, cluster_id: UUID) -> Cluster:
+    cluster = cluster_by_id(actor, cluster_id)
+    require_at_owner(actor, cluster)
+    return cluster
+
+
+def _locked(cluster: Cluster, storage_id: UUID) -> Storage:
+    storage = lock_storage(cluster.id, storage_id)
+    if storage is None:
+        raise NotFound
+    return storage
+
+
+def _served(actor: Actor, cluster: Cluster, path: str) -> Tenant:
+    """The tenant at the path, at or below the cluster's owner; a tenant outside of it counts as not found."""
+    if not path:
+        return cluster.owner
+    is_served = path == cluster.owner.path or path.startswith(f"{cluster.owner.path}/")
+    try:
+        if is_served:
+            return tenant_by_path(actor, path, Permission.VIEW)
+    except NotFound:
+        pass
+    raise Invalid.field("tenant", "not_found", "the cluster serves no tenant of that path")
+
+
+def _standing(storage: Storage) -> dict[str, Any]:
+    return {"tenant": storage.tenant.path} | {
+        name: getattr(storage, name) for name in ("kind", "claim", "mode", "prefix")
+    }
+
+
+def _record(
+    actor: Actor,
+    action: str,
+    storage: Storage,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+) -> None:
+    detail = {"cluster": storage.cluster.name, "name": storage.name, "before": before, "after": after}
+    owner_id = storage.cluster.owner_id
+    record_audit(actor, action, object_kind="storage", object_id=storage.id, tenant_id=owner_id, detail=detail)
+    announce("cycle")

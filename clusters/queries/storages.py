@@ -1,0 +1,72 @@
+"""Queries on storages, for the administrators who declare them and the jobs that mount them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import Exists, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Concat
+
+from clusters.engine.storages import KnownStorage, Mode, Shelves, shelves_of
+from clusters.models import Storage
+from foundation.problems import NotFound
+from tenancy.queries import Actor, visible_tenants
+
+from .visible import cluster_by_id
+
+
+@dataclass(frozen=True, slots=True)
+class StorageLine:
+    """A storage as its cluster's page shows it."""
+
+    id: UUID
+    name: str
+    claim: str
+    tenant: str
+    mode: str
+    prefix: str
+
+
+def visible_storages(actor: Actor, cluster_id: UUID) -> QuerySet[Storage]:
+    """The storages of a cluster that serve a tenant that the actor may see. NotFound for a cluster that the actor may
+    not see.
+    """
+    cluster = cluster_by_id(actor, cluster_id)
+    at_or_below = Q(path=OuterRef("tenant__path")) | Q(path__startswith=Concat(OuterRef("tenant__path"), Value("/")))
+    found = Storage.objects.filter(Exists(visible_tenants(actor).filter(at_or_below)), cluster=cluster)
+    return found.select_related("cluster__owner", "tenant")
+
+
+def storage_by_id(actor: Actor, cluster_id: UUID, storage_id: UUID) -> Storage:
+    """The storage; NotFound if it does not exist on this cluster or the actor may not see it."""
+    storage = visible_storages(actor, cluster_id).filter(id=storage_id).first()
+    if storage is None:
+        raise NotFound
+    return storage
+
+
+def storage_lines(actor: Actor, cluster_id: UUID) -> tuple[StorageLine, ...]:
+    """The storages of a cluster that the actor may see, by name."""
+    return tuple(
+        StorageLine(one.id, one.name, one.claim, one.tenant.path, one.mode, one.prefix)
+        for one in visible_storages(actor, cluster_id).order_by("name")
+    )
+
+
+def known_storages(names: Collection[str]) -> Shelves:
+    """The storages of these names on all registered clusters. No query without names."""
+    if not names:
+        return {}
+    rows = Storage.objects.filter(name__in=list(names), cluster__removed_at__isnull=True)
+    return shelves_of(
+        KnownStorage(
+            cluster_id=row.cluster_id,
+            cluster_owner_path=row.cluster.owner.path,
+            tenant_path=row.tenant.path,
+            name=row.name,
+            claim=row.claim,
+            is_writable=row.mode == Mode.READ_WRITE,
+            prefix=row.prefix,
+        )
+        for row in rows.select_related("cluster__owner", "tenant").order_by("id")
+    )

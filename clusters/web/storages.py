@@ -1,0 +1,66 @@
+"""Declares and removes storages of a cluster, from its page."""
+
+import re
+from collections.abc import Mapping
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from clusters.engine.storages import CLAIM, PREFIX, Mode, is_claim, is_prefix
+from clusters.operations.storages import WantedStorage, create_storage, remove_storage
+from clusters.queries.storages import storage_by_id
+from foundation.pages import Form, typed
+from foundation.problems import FieldError, Invalid, Problem
+from tenancy.models import NAME_PATTERN
+from tenancy.queries import Actor
+from tenancy.web import action
+
+from .pages import show_cluster
+
+CONTROLS = {name: name for name in ("name", "claim", "tenant", "mode", "prefix")}
+
+
+@action
+def declare(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
+    """Declares a storage of the cluster."""
+    values = typed(request)
+    try:
+        made = create_storage(actor, cluster_id, _read(values))
+    except Problem as problem:
+        return show_cluster(request, actor, cluster_id, Form.refused(values, problem, CONTROLS), status=problem.status)
+    messages.success(request, f"Jobs of {made.tenant.path} and below can mount {made.name}.")
+    return redirect("cluster", cluster_id)
+
+
+@action
+def remove(request: HttpRequest, actor: Actor, cluster_id: UUID, storage_id: UUID) -> HttpResponse:
+    """Removes a storage."""
+    name = storage_by_id(actor, cluster_id, storage_id).name
+    remove_storage(actor, cluster_id, storage_id)
+    messages.success(request, f"{name} is removed. Jobs that are placed from now on cannot mount it here.")
+    return redirect("cluster", cluster_id)
+
+
+def _read(values: Mapping[str, str]) -> WantedStorage:
+    """The storage in the form, or Invalid with every wrong field."""
+    wanted = WantedStorage(
+        name=values.get("name", "").strip(),
+        claim=values.get("claim", "").strip(),
+        tenant=values.get("tenant", "").strip(),
+        mode=values.get("mode", ""),
+        prefix=values.get("prefix", "").strip(),
+    )
+    errors = []
+    if re.match(NAME_PATTERN, wanted.name) is None:
+        errors.append(FieldError("name", "bad_format", "lower-case letters, digits and '-', at most 63"))
+    if not is_claim(wanted.claim):
+        errors.append(FieldError("claim", "bad_format", CLAIM))
+    if wanted.mode not in set(Mode):
+        errors.append(FieldError("mode", "unknown_value", "one of the listed modes"))
+    if not is_prefix(wanted.prefix):
+        errors.append(FieldError("prefix", "bad_format", PREFIX))
+    if errors:
+        raise Invalid(errors=errors)
+    return wanted
