@@ -27,7 +27,8 @@ from placement.values.model import LEVELS
 from placement.values.quantities import cpu_text, memory_text
 from tenancy.api.views import ApiView
 
-from .shapes import MODES, QUANTITY, GpuShape
+from .pod_shapes import QUANTITY, GpuShape
+from .shapes import MODES
 
 BASE = "/api/v1/reservations"
 MIB = 2**20

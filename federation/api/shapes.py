@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from billing.api.shapes import MoneyShape
-from federation.engine.intake import pods, spec
+from federation.engine.intake import spec
 from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part, Text, Whole
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.retries import MOST_RETRIES, USUAL_RETRIES
@@ -15,62 +15,13 @@ from placement.values.model import LEVELS
 from placement.values.reason_codes import REASON_CODES
 
 from .estimates import CostPartsShape, EstimateShape, MoveShape
+from .pod_shapes import PodSetShape
 
 JOB_STATES = [state.value for state in JobState]
 ATTEMPT_STATES = [state.value for state in AttemptState]
 LEVEL_WORDS = list(LEVELS)
 MODES = ["preferred", "required"]
 AnyField = serializers.Field[Any, Any, Any, Any]
-QUANTITY = "A Kubernetes quantity, such as 500m, 16 or 128Gi; a number may be given as one."
-
-
-class GpuShape(serializers.Serializer[Any]):
-    """`count` whole GPUs, or `mig` with `count` slices, or a `fraction` of one GPU; `models` narrows each."""
-
-    count = serializers.IntegerField(min_value=1, max_value=spec.MAX_GPUS_PER_POD, required=False)
-    mig = serializers.CharField(required=False, help_text="A MIG profile such as 1g.10gb.")
-    fraction = serializers.CharField(required=False, help_text='Part of one GPU in thousandths, such as "0.5".')
-    models = serializers.ListField(
-        child=serializers.CharField(),
-        required=False,
-        help_text="Any model of the vendor if empty. A short name such as H100 means every model that it begins.",
-    )
-    vendor = serializers.ChoiceField(
-        choices=pods.GPU_VENDORS, required=False, help_text="Without models and vendor, any NVIDIA GPU."
-    )
-
-
-class PortShape(serializers.Serializer[Any]):
-    """A TCP port on which the container listens, for the other pods of its gang."""
-
-    name = serializers.CharField(max_length=15)
-    number = serializers.IntegerField(min_value=1, max_value=spec.MAX_PORT)
-
-
-class ScratchShape(serializers.Serializer[Any]):
-    """An empty directory on the node's disk, which is deleted with the pod."""
-
-    size = serializers.CharField(help_text=QUANTITY)
-    path = serializers.CharField(max_length=spec.MAX_PATH_BYTES, default=spec.DEFAULT_SCRATCH_PATH)
-
-
-class PodSetShape(serializers.Serializer[Any]):
-    name = serializers.CharField(max_length=63)
-    count = serializers.IntegerField(min_value=1, max_value=spec.MAX_COUNT, default=1)
-    image = serializers.CharField(max_length=512)
-    command = serializers.ListField(child=serializers.CharField(), max_length=spec.MAX_ARGUMENTS, required=False)
-    args = serializers.ListField(child=serializers.CharField(), max_length=spec.MAX_ARGUMENTS, required=False)
-    env = serializers.DictField(child=serializers.CharField(), required=False)
-    cpu = serializers.CharField(help_text=QUANTITY)
-    memory = serializers.CharField(help_text=QUANTITY)
-    gpu = GpuShape(required=False, allow_null=True)
-    ports = serializers.ListField(child=PortShape(), max_length=spec.MAX_PORTS, required=False)
-    shm = serializers.CharField(
-        required=False,
-        allow_null=True,
-        help_text="Size of /dev/shm, at most `memory`, of which it is a part. By default half of it for pods with GPUs.",
-    )
-    scratch = ScratchShape(required=False, allow_null=True)
 
 
 class TierShape(serializers.Serializer[Any]):

@@ -9,12 +9,12 @@ from .jobs import Job as Job
 from .jobs import JobEvent as JobEvent
 from .jobs import PodRun as PodRun
 from .jobs import RemoteObject as RemoteObject
-from .jobs import RunGroup as RunGroup
 from .policies import PlacementPolicy as PlacementPolicy
 from .policies import PolicyWeight as PolicyWeight
 from .proofs import BookProof as BookProof
 from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
+from .runs import RunGroup as RunGroup
 from .standstill import ComparedCluster as ComparedCluster
 from .standstill import Standstill as Standstill
 from .upkeep import ClusterUpkeep as ClusterUpkeep

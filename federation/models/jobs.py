@@ -1,7 +1,7 @@
 """Jobs, their attempts, the attempts' objects on clusters, the pods seen there, and the jobs' timelines."""
 
 from django.contrib.postgres.constraints import ExclusionConstraint
-from django.contrib.postgres.fields import ArrayField, BigIntegerRangeField, DateTimeRangeField, RangeOperators
+from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField, RangeOperators
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import Case, F, Func, Q, Value, When
@@ -226,6 +226,18 @@ class RemoteObject(models.Model):
         editable=False,
         help_text="The flavor as it was when the attempt was created (trigger); null: it no longer existed.",
     )
+    mounts = models.JSONField(
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="The parts of volumes that its pods mount (`engine.objects.mounts`), as they were when it was placed.",
+    )
+    secrets = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="Names of its Secrets and versions of secrets (`engine.objects.job_secrets`), never values.",
+    )
     cluster_id = models.UUIDField(null=True, help_text="The attempt's cluster; null until it has returned the uid.")
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
@@ -365,36 +377,3 @@ class JobEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}"
-
-
-class RunGroup(models.Model):
-    """The run times of the last runs of a kind (`placement.ranking.runtimes`). A successful run is added at its end,
-    and the oldest are dropped.
-    """
-
-    class Level(models.TextChoices):
-        JOB = "job", "job"
-        NAME = "name", "name"
-        PODS = "pods", "pods"
-
-    key = models.CharField(primary_key=True, max_length=32, help_text="A digest of what the runs have in common.")
-    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
-    level = models.CharField(max_length=4, choices=Level.choices)
-    recent_seconds = ArrayField(models.IntegerField(), help_text="Durations of the last runs, newest first.")
-    runs = models.PositiveBigIntegerField(help_text="The total number of runs.")
-    last_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        constraints = [
-            models.CheckConstraint(condition=Q(level__in=["job", "name", "pods"]), name="run_group_level_is_known"),
-            models.CheckConstraint(
-                condition=Q(recent_seconds__len__gte=1, recent_seconds__len__lte=50),
-                name="run_group_remembers_a_bounded_number_of_runs",
-            ),
-            models.CheckConstraint(
-                condition=Q(runs__gte=F("recent_seconds__len")), name="run_group_counts_what_it_remembers"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.runs} runs by {self.level}"

@@ -17,7 +17,7 @@ from clusters.drivers import (
     Refused,
     Stale,
 )
-from clusters.engine.permissions import Right
+from clusters.engine.permissions import CREATE_SECRETS, Right
 from federation.engine.lifecycle import AttemptState
 from federation.engine.names import LABEL_ATTEMPT
 from federation.engine.objects.ranks import GATE, INDEX_LABEL, wishes_of
@@ -54,6 +54,7 @@ ENDS_BY_STOP: Mapping[str, AttemptState] = {
 """The final state of an attempt stopped for this reason; for any other reason it is preempted, and its job may run
 again."""
 FORBIDDEN = 403
+MAY_NOT_CREATE_SECRETS = "The gateway's account may not create Secrets on the cluster. Its administrator has to apply cluster-access.yaml again."
 MOST_TIMES_FORBIDDEN = 8
 """With growing pauses, this is about two minutes."""
 MOST_TIMES_UNSEEN = 4
@@ -62,17 +63,18 @@ MOST_TIMES_UNSEEN = 4
 
 async def create(driver: ClusterDriver, attempt: ClaimedAttempt) -> Outcome:
     """Creates every object of the attempt, suspended."""
-    for item in attempt.objects:
-        if not item.is_promised:
-            message = f"{attempt.cluster} no longer offers {item.flavor}."
-            return abandoned(attempt, ReasonCode.FLAVOR_GONE, message)
+    if why_not := _lost_promise(attempt):
+        return why_not
     uids = {}
     try:
+        await _require_rights(driver, attempt)
         # without the permission to open it, no gate: the pods are then scheduled in any order
         is_gated = attempt.is_ordered and await driver.may(PATCH_PODS, attempt.namespace)
         for item in attempt.objects:
             uids[item.id] = item.uid or await _create_or_adopt(driver, attempt, item, is_gated=is_gated)
         await _let_meet(driver, attempt, uids)
+        for item in attempt.objects:
+            await _create_secrets(driver, attempt, item, uids[item.id])
     except AlreadyExists as error:
         return abandoned(attempt, ReasonCode.NAME_TAKEN, error.reason)
     except Refused as error:
@@ -89,6 +91,38 @@ async def _let_meet(driver: ClusterDriver, attempt: ClaimedAttempt, uids: Mappin
         await driver.put_network_policy(attempt.gang_policy(uids))
     if attempt.meets:
         await create_or_adopt_service(driver, attempt, uids)
+
+
+def _lost_promise(attempt: ClaimedAttempt) -> Outcome | None:
+    """The end of an attempt whose flavor or secrets are no longer what it was promised; None if it can be created."""
+    for item in attempt.objects:
+        if not item.is_promised:
+            message = f"{attempt.cluster} no longer offers {item.flavor}."
+            return abandoned(attempt, ReasonCode.FLAVOR_GONE, message)
+    if attempt.has_closed_secret:
+        told = (
+            "One of its secrets cannot be opened with the gateway's keys. Restore the key, or store the secret again."
+        )
+        return abandoned(attempt, ReasonCode.CREATE_FAILED, told)
+    if attempt.secret_versions - set(attempt.secret_values):
+        told = "One of its secrets was changed or deleted after it was placed."
+        return abandoned(attempt, ReasonCode.SECRET_CHANGED, told)
+    return None
+
+
+async def _require_rights(driver: ClusterDriver, attempt: ClaimedAttempt) -> None:
+    """Raises Refused before anything is created, if the cluster would refuse the attempt's Secrets."""
+    if attempt.secret_versions and not await driver.may(CREATE_SECRETS, attempt.namespace):
+        raise Refused(MAY_NOT_CREATE_SECRETS, status=FORBIDDEN)
+
+
+async def _create_secrets(driver: ClusterDriver, attempt: ClaimedAttempt, item: ClaimedObject, uid: str) -> None:
+    """Creates the Secrets of an object, which owns them. One that exists is ours: its name is random, was stored before
+    it was first sent, and stands for one version of each secret.
+    """
+    for manifest in attempt.secret_manifests(item, uid):
+        with suppress(AlreadyExists):
+            await driver.create_secret(manifest)
 
 
 def _may_pass(attempt: ClaimedAttempt, error: Refused) -> bool:

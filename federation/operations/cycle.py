@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import transaction
@@ -20,6 +20,8 @@ from msgspec import json
 
 import clusters.queries
 import quotas.operations
+from clusters.engine.secrets import Keyring
+from clusters.engine.storages import Shelves
 from federation.engine import names
 from federation.engine.lifecycle import JobState
 from federation.engine.objects.ranks import Stretch, stretches_of
@@ -31,7 +33,9 @@ from federation.queries.claimed_attempts import spec_hash_of
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
+from federation.queries.secrets import keyring_for, promised_secrets
 from federation.queries.snapshot import load_snapshot
+from federation.queries.storages import promised_mounts, storages_of
 from foundation.clock import database_now
 from foundation.ids import new_id
 from foundation.transactions import retried
@@ -46,7 +50,7 @@ from placement.fleet.siting import within_slice
 from placement.ranking.interruptions import risk_text
 from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Placement, PodSetPlacement, Reason, Wait
-from placement.values.model import LEVELS, PodSetRequest, Snapshot, Topology
+from placement.values.model import LEVELS, JobRequest, PodSetRequest, Snapshot, Topology
 from placement.values.reason_codes import ReasonCode
 from quotas.operations import HoldRefusal, HoldRequest
 
@@ -160,6 +164,18 @@ class _Lookup:
         return self._domains[cluster_id].label(topology.level, next(iter(placed.nodes)))
 
 
+class _Stock(NamedTuple):
+    """The storages and secrets that jobs name, as they are when their placements are applied."""
+
+    shelves: Shelves
+    keyring: Keyring
+
+    @classmethod
+    def of(cls, requests: Sequence[JobRequest]) -> "_Stock":
+        """Those that the requests name. No query if they name none."""
+        return cls(storages_of(requests), keyring_for(requests))
+
+
 @retried
 def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
     """The number of placements that became attempts; each with its hold, its objects and a wake-up, or none of them."""
@@ -167,7 +183,9 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
         read_reservations()
         placements = lookup.still_lawful(placements)
         jobs = lock_queued_jobs([placement.job_id for placement in placements])
-        made = [_Draft(jobs[p.job_id], p, lookup) for p in placements if p.job_id in jobs]
+        stock = _Stock.of([lookup.requests[p.job_id] for p in placements])
+        made = [_Draft(jobs[p.job_id], p, lookup, stock) for p in placements if p.job_id in jobs]
+        made = [draft for draft in made if draft.has_all_it_names]
         refusals = quotas.operations.take_holds([draft.hold_request for draft in made])
         granted = [draft for draft in made if refusals[draft.attempt_id] is None]
         if granted:
@@ -179,12 +197,33 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
 class _Draft:
     """A placement that is about to become an attempt."""
 
-    def __init__(self, job: QueuedJob, placement: Placement, lookup: _Lookup) -> None:
+    def __init__(self, job: QueuedJob, placement: Placement, lookup: _Lookup, stock: _Stock) -> None:
         self.job = job
         self.placement = placement
         self.lookup = lookup
         self.attempt_id = new_id()
         self.number = job.attempts_made + 1
+        self._stock = stock
+
+    @cached_property
+    def _supplies(self) -> list[tuple[list[dict[str, Any]] | None, dict[str, Any] | None]]:
+        """What the pods of each set mount, and their secrets, as they are now; None if its tenant may no longer."""
+        constraints = self.lookup.requests[self.job.id].constraints
+        if not constraints.storages and not constraints.secrets:
+            return [([], {}) for _ in self.placement.pod_sets]
+        job, here, stock = self.job, self.placement.cluster_id, self._stock
+        return [
+            (
+                promised_mounts(one, here, job.tenant_id, job.tenant_path, stock.shelves),
+                promised_secrets(one, job.tenant_path, stock.keyring),
+            )
+            for one in json.decode(job.spec)["pod_sets"]
+        ]
+
+    @property
+    def has_all_it_names(self) -> bool:
+        """Whether its storages and secrets still exist; some may have been removed while the engine decided."""
+        return all(mounts is not None and secrets is not None for mounts, secrets in self._supplies)
 
     @property
     def hold_request(self) -> HoldRequest:
@@ -236,6 +275,8 @@ class _Draft:
             "domain_selectors": self.lookup.domain_selectors(self.placement.cluster_id, topology, placed),
             "topology_label": self.lookup.topology_label(self.placement.cluster_id, asked_for, placed),
             "stretches": self._stretches(asked, placed),
+            "mounts": self._supplies[position][0],
+            "secrets": self._supplies[position][1],
         }
 
     def event(self) -> dict[str, object]:

@@ -34,6 +34,7 @@ from federation.queries.claimed_attempts import (
     due_clusters,
     is_being_visited,
 )
+from federation.queries.secrets import with_opened_secrets
 from foundation.crash import crash_point
 from foundation.host import host
 from foundation.pipelines import one_round_trip
@@ -78,7 +79,7 @@ ROUNDS = Rounds("dispatch", due_clusters, _dispatch_to_cluster, is_being_visited
 def _visit(cluster: DueCluster, claim: Claim) -> bool:
     """Whether the cluster answered at all; if not, the rest of its queue waits."""
     cluster_id = cluster.id
-    attempts = claimed_attempts(claim.attempt_ids)
+    attempts = with_opened_secrets(claimed_attempts(claim.attempt_ids))
     if cluster.is_slow:  # its first calls are probes, which should not always be the same
         host().chance().shuffle(attempts)
     stops = [attempt for attempt in attempts if attempt.must_stop]

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from msgspec import json
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
-from federation.engine.objects import isolation, meeting, ranks, rendering, resource_claims
+from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
 from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.reservations import load_reservations
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
@@ -44,6 +44,10 @@ class ClaimedObject:
     """The nodes of its pods by index (`engine.objects.ranks`)."""
     is_in_slice: bool = False
     """Whether its devices are parts of an accelerator of several nodes, which its pods must keep to."""
+    mounts: tuple[Mapping[str, Any], ...] = ()
+    """What its pods mount, as promised when the attempt was placed (`engine.objects.mounts`)."""
+    secrets: Mapping[str, Any] = field(default_factory=dict)
+    """The Secrets of its pods, likewise (`engine.objects.job_secrets`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,10 @@ class ClaimedAttempt:
     """Whether failed creations of objects already count against its cluster's health."""
     lacks_services: bool = False
     """Whether its cluster's health already has that it denies the Services of gangs."""
+    secret_values: Mapping[job_secrets.SecretVersion, bytes] = field(default_factory=dict, repr=False)
+    """The values of its secrets, while it is to be created (`queries.secrets`)."""
+    has_closed_secret: bool = False
+    """Whether one of them cannot be opened with the gateway's keys."""
 
     @property
     def must_stop(self) -> bool:
@@ -97,6 +105,16 @@ class ClaimedAttempt:
     def is_gang(self) -> bool:
         """Whether several of its pods run at the same time."""
         return bool(sum(pod_set["count"] for pod_set in self.spec["pod_sets"]) > 1)
+
+    @property
+    def secret_versions(self) -> set[job_secrets.SecretVersion]:
+        """The versions of secrets that it was promised."""
+        return {version for item in self.objects for version in job_secrets.versions_of(item.secrets)}
+
+    def secret_manifests(self, item: ClaimedObject, uid: str) -> list[dict[str, Any]]:
+        """The Secrets to create for an object, which owns them."""
+        owner = (item.name, uid)
+        return job_secrets.secret_manifests(item.secrets, self.namespace, self.identity, owner, self.secret_values)
 
     @property
     def meets(self) -> bool:
@@ -140,6 +158,10 @@ class ClaimedAttempt:
             kueue_label=item.topology_label if self.has_kueue else "",
             simulated=settings.ALLOW_SIMULATION,
         )
+        # As it was when the attempt was made: a tenant may have been renamed since.
+        manifest["metadata"]["namespace"] = self.namespace
+        mounts.lay_mounts(manifest["spec"]["template"]["spec"], item.mounts)
+        job_secrets.lay_secrets(manifest["spec"]["template"]["spec"], item.secrets)
         if is_gated and item.stretches:
             manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": ranks.GATE}]
         return manifest
@@ -184,7 +206,7 @@ SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spe
 _OBJECTS = """
 SELECT object.attempt_id, object.id, object.position, object.name, object.uid, object.capacity_type, object.gpu_units,
        object.assumed_nodes, object.domain_selectors, object.topology_label, object.stretches,
-       object.flavor, object.promised
+       object.flavor, object.promised, object.mounts, object.secrets
   FROM federation_remoteobject AS object
  WHERE object.attempt_id = ANY(%s) ORDER BY object.attempt_id, object.position
 """
@@ -234,6 +256,8 @@ class _ObjectRow(NamedTuple):
     stretches: str
     flavor: str
     promised: str | None
+    mounts: str
+    secrets: str
 
 
 class DueCluster(NamedTuple):
@@ -339,5 +363,7 @@ def _object(row: _ObjectRow) -> ClaimedObject:
         domain=tuple(json.decode(row.domain_selectors)),
         topology_label=row.topology_label,
         stretches=tuple(json.decode(row.stretches)),
+        mounts=tuple(json.decode(row.mounts)),
+        secrets=json.decode(row.secrets),
         is_in_slice=promised.get("slice_hosts", 1) > 1 and row.gpu_units > 0,
     )

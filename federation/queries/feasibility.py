@@ -18,6 +18,8 @@ from federation.queries.datasets import refuse_unknown_data
 from federation.queries.offered import cluster_of, node_of, offered
 from federation.queries.policies import policy_at
 from federation.queries.reservations import reserved_on
+from federation.queries.secrets import refuse_unknown_secrets
+from federation.queries.storages import refuse_unknown_storages, with_storages
 from foundation.caches import cached, cached_all
 from foundation.problems import FieldError, NotFound, Problem
 from placement.fleet.amounts import amounts_of, units_per_pod
@@ -61,7 +63,7 @@ _index_lock = threading.Lock()
 def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     """Returns if the job could ever run, or if that is unknown because there is no cluster yet.
 
-    Raises NotFound for a cluster or a dataset that it names and the tenant does not have (a foreign one looks the
+    Raises NotFound for a cluster, a dataset, a storage or a secret that it names and the tenant does not have (a foreign one looks the
     same), NeverFits with the reason on each cluster, or QuotaExceededForGood with the limit that refuses it.
     """
     _check_possible(_Asked(tenant_id, replace(request, id=_NO_ID, submitted_at=None, kind="")))
@@ -71,7 +73,9 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
 def _check_possible(asked: _Asked) -> None:
     request = asked.request
     refuse_unknown_data(request)
-    request = _on_its_cluster(request)
+    refuse_unknown_storages(request)
+    refuse_unknown_secrets(request)
+    [request] = with_storages([_on_its_cluster(request)])
     fleet = clusters.queries.fleet()
     visible = [view for view in fleet if sees(request.tenant_path, view.owner_path)]
     _refuse_unknown_clusters(request, visible)

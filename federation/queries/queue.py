@@ -20,6 +20,8 @@ from federation.engine.retries import INTERRUPTIONS, pause_seconds
 from federation.models import Attempt, Job
 from federation.queries.datasets import with_data
 from federation.queries.kinds import kind_of, runtimes_of_kinds
+from federation.queries.secrets import with_secrets
+from federation.queries.storages import with_storages
 from foundation.caches import cached, cached_all
 from foundation.problems import RateLimited
 from placement.cycle.heads import heads
@@ -52,6 +54,7 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     refusals = _refusals(now, [job.id for job in waiting])
     requests = [request for request in _requests(waiting) if request is not None]
     queue = with_data([_kept_from(request, refusals.get(request.id, ())) for request in requests])
+    queue = with_secrets(with_storages(queue))
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, times_of(queue), now)
     return queue

@@ -19,7 +19,9 @@ from federation.queries.policy_hooks import Draft, has_hooks, review
 from federation.queries.queue import QUEUE_DEPTH, load_queue
 from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
+from federation.queries.secrets import with_secrets
 from federation.queries.snapshot import load_fleet, load_limits, with_times
+from federation.queries.storages import with_storages
 from federation.queries.submissions import read_shape, read_submission
 from foundation import clock
 from foundation.caches import reset_with
@@ -151,7 +153,7 @@ def _asked(tenant: Tenant, spec: JobSpec) -> tuple[JobRequest, Groups]:
     stored = spec_json(with_reservation(spec, tenant))
     groups = groups_of(tenant.id, stored)
     request = request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored), kind=groups.job)
-    [request] = with_data([request])
+    [request] = with_secrets(with_storages(with_data([request])))
     return request, groups
 
 

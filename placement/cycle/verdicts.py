@@ -14,6 +14,7 @@ from placement.values.model import JobRequest
 from placement.values.reason_codes import ReasonCode
 
 WAITING_FOR_ROOM = frozenset({ReasonCode.WAITING_FOR_CAPACITY, ReasonCode.BEHIND_IN_QUEUE, KEPT_FOR_RESERVATION})
+_MISSING = frozenset({ReasonCode.SECRET_MISSING, ReasonCode.STORAGE_MISSING})
 _NOT_ANSWERING = frozenset({ReasonCode.UNREACHABLE, ReasonCode.AUTH_FAILED, ReasonCode.STALE})
 
 
@@ -52,12 +53,22 @@ def _room_verdict(job: JobRequest, contest: Contest, beginning: FleetState) -> V
         return Verdict(
             ReasonCode.CLUSTERS_UNREACHABLE, f"could run only on clusters that do not answer: {names}", reasons
         )
-    if (kept := _kept_for_others(open_now)) is not None:
-        return Verdict(*kept, reasons)
+    if (special := _kept_for_others(open_now) or _lacking(reasons)) is not None:
+        return Verdict(*special, reasons)
     if contest.had_room(beginning):
         message = f"jobs ahead of it take the free room; {nearest_message(open_now)}"
         return Verdict(ReasonCode.BEHIND_IN_QUEUE, message, reasons)
     return Verdict(ReasonCode.WAITING_FOR_CAPACITY, nearest_message(open_now), reasons)
+
+
+def _lacking(reasons: Sequence[Reason]) -> tuple[str, str] | None:
+    """Code and message if no cluster can run it as things are, for want of a secret or a storage; else None."""
+    lacking = [reason for reason in reasons if reason.code in _MISSING]
+    if not lacking or not all(reason.is_for_good for reason in reasons):
+        return None
+    first = lacking[0]
+    is_everywhere = first.code == ReasonCode.SECRET_MISSING
+    return first.code, first.message if is_everywhere else f"{first.cluster} {first.message}"
 
 
 def _kept_for_others(open_now: Sequence[Reason]) -> tuple[str, str] | None:

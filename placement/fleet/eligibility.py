@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from placement.values.model import Constraints, FleetCluster, JobRequest, Tier
 from placement.values.quantities import duration_text
 from placement.values.reason_codes import ReasonCode
+from placement.values.storages import StorageNeed
 
 NOT_REACHED = ReasonCode.TIER_NOT_REACHED
 OUTSIDE, ELSEWHERE = ReasonCode.OUTSIDE_RESERVATION, "the reservation that the job names is on another cluster"
@@ -36,9 +37,20 @@ def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
         return ReasonCode.CLUSTER_EXCLUDED
     if constraints.regions and not _is_in(cluster.region, constraints.regions):
         return ReasonCode.REGION_EXCLUDED
-    if not_opened := _not_opened(constraints, cluster):
-        return not_opened
+    if closed := _lacking(constraints, cluster) or _not_opened(constraints, cluster):
+        return closed
     return next((refusal.code for refusal in constraints.refusals if refusal.cluster_id == cluster.id), "")
+
+
+def _lacking(constraints: Constraints, cluster: FleetCluster) -> str:
+    if constraints.lacks_secret:
+        return ReasonCode.SECRET_MISSING
+    return "" if missing_storage(constraints, cluster) is None else ReasonCode.STORAGE_MISSING
+
+
+def missing_storage(constraints: Constraints, cluster: FleetCluster) -> StorageNeed | None:
+    """The first storage that the job mounts and cannot have on the cluster; None if it can have all."""
+    return next((need for need in constraints.storages if cluster.id not in need.clusters), None)
 
 
 def _not_opened(constraints: Constraints, cluster: FleetCluster) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from clusters.engine.health import OPEN_STATES
 from placement.fleet.amounts import USUAL_VENDOR, is_wanted
-from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, opening, tier_of
+from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
 from placement.fleet.fleet_state import FleetState, PoolState
 from placement.fleet.limits import LimitLine
 from placement.fleet.policies import NO_POLICY, Policy
@@ -153,8 +153,19 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
     if code == NOT_REACHED and number is not None:
         return Reason(cluster.name, code, f"opens to the job {opening(job.constraints.overflow[number])}")
     if code:
-        return Reason(cluster.name, code, "the job's constraints exclude it", True)
+        return Reason(cluster.name, code, _lacks(job, cluster, code) or "the job's constraints exclude it", True)
     return None
+
+
+def _lacks(job: JobRequest, cluster: FleetCluster, code: str) -> str:
+    """The secret or the storage that the job names and cannot have on the cluster; empty if the code is another."""
+    if code == ReasonCode.SECRET_MISSING:
+        return f"the job's tenant has no secret {job.constraints.lacks_secret} of the kind that the job uses"
+    missing = missing_storage(job.constraints, cluster) if code == ReasonCode.STORAGE_MISSING else None
+    if missing is None:
+        return ""
+    what = "write to" if missing.is_written else "mount"
+    return f"has no storage {missing.name} that the job's tenant may {what}"
 
 
 def _shortage(

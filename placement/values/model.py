@@ -15,6 +15,7 @@ from billing.engine.egress import EgressRate
 from .advance import AdvanceReservation
 from .datasets import DataNeed
 from .reason_codes import ReasonCode
+from .storages import StorageNeed
 
 LEVELS = ("cluster", "zone", "block", "rack", "clique", "node")
 """Topology levels from wide to narrow. A node's `domain` names its zone, block and rack (empty where unknown); nodes of
@@ -86,6 +87,12 @@ class Constraints:
     """The id of the advance reservation that the job must run in."""
     reserved_on: UUID | None = None
     """The cluster of that reservation, if known (`visibility`)."""
+    storages: tuple[StorageNeed, ...] = ()
+    """The storages that the job mounts, each with the clusters where its tenant may."""
+    secrets: tuple[tuple[str, str], ...] = ()
+    """Name and kind of each secret that the job uses."""
+    lacks_secret: str = ""
+    """One of them that its tenant does not have now; empty if it has all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,8 @@ class ReasonCode(StrEnum):
         "capacity_type_excluded",
         "The devices are there, but not with the requested capacity type.",
     )
+    STORAGE_MISSING = "storage_missing", "The cluster has no storage of that name that the job's tenant may mount."
+    SECRET_MISSING = "secret_missing", "The job's tenant has no secret of that name."
     TIER_NOT_REACHED = "tier_not_reached", "A later tier of the job's overflow opens it."
     EXCLUDED_BY_POLICY = "excluded_by_policy", "A policy excludes the cluster or its flavors."
     NO_SUCH_MODEL = "no_such_model", "The cluster has no such devices."
@@ -79,6 +81,10 @@ class ReasonCode(StrEnum):
         "Its node could not continue to run it, or the cluster does not report the cause.",
     )
     FLAVOR_GONE = "flavor_gone", "Its cluster no longer offered its flavor when it was placed."
+    SECRET_CHANGED = (
+        "secret_changed",
+        "A secret that it uses was changed or deleted before it was created on its cluster.",
+    )
     NAME_TAKEN = "name_taken", "An object with its name exists there and does not belong to Switchyard."
     OBJECT_DELETED = "object_deleted", "One of its objects was deleted on the cluster."
     DID_NOT_START = "did_not_start", "None of its pods started for a long time after its release."

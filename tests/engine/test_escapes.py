@@ -9,6 +9,7 @@ from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.isolation import namespace_policies
+from federation.engine.objects.job_secrets import secret_manifests
 from federation.engine.objects.meeting import gang_service
 from federation.engine.objects.rendering import Devices, Identity, namespace_labels, render_job
 from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
@@ -128,10 +129,25 @@ def test_each_escape_and_each_duty_is_one_write_of_one_object():
         *(("create", "jobs", where, "swy-probe-x") for where in ("kube-system", "default", *["swy-probe"] * 3)),
         ("apply", "networkpolicies", "kube-system", "swy-probe-x"),
         ("apply", "networkpolicies", "swy-probe", "switchyard"),
+        ("create", "secrets", "kube-system", "swy-s-x"),
+        ("create", "secrets", "swy-probe", "swy-s-x"),
         *(("create", "services", where, "swy-probe-x") for where in ("kube-system", "swy-probe", "swy-probe")),
         ("change", "pods", "default", "theirs"),
         ("apply", "resourceclaimtemplates", "swy-probe", "swy-claim-x"),
     ]
+
+
+def test_creating_secrets_is_a_duty_only_of_a_credential_that_may():
+    more = {one.what: one for one in duties(GROUPS, "x", with_secrets=True)}
+    assert set(more) - {one.what for one in duties(GROUPS, "x")} == {"create Secrets"}
+    duty = more["create Secrets"].manifest
+    whose = Identity("probe", UUID(int=1), "probe", UUID(int=2), UUID(int=3), 1, "probe")
+    use = {"secret": "s", "env": "S", "key": "s0", "id": str(UUID(int=9)), "version": 1}
+    promised = {"object": duty["metadata"]["name"], "uses": [use]}
+    owner = ("probe", duty["metadata"]["ownerReferences"][0]["uid"])
+    [rendered] = secret_manifests(promised, "swy-probe", whose, owner, {(UUID(int=9), 1): b"probe"})
+    rendered["metadata"]["labels"] = dict.fromkeys(rendered["metadata"]["labels"], "probe")
+    assert rendered == duty
 
 
 def test_a_duty_is_what_the_gateway_writes_but_for_its_labels():

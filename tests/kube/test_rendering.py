@@ -6,12 +6,16 @@ from uuid import uuid4
 
 import pytest
 
+from clusters.engine.secrets import KnownSecret, keyring_of
+from clusters.engine.storages import KnownStorage
 from devtools.localfleet.admin import apply, client
 from federation.engine import names
 from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.isolation import gang_policy, namespace_policies
+from federation.engine.objects.job_secrets import lay_secrets
+from federation.engine.objects.mounts import lay_mounts, promised_mount
 from federation.engine.objects.ranks import GATE
 from federation.engine.objects.rendering import (
     Devices,
@@ -22,6 +26,7 @@ from federation.engine.objects.rendering import (
     template_patch,
 )
 from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
+from federation.queries.secrets import promised_secrets
 from foundation.ids import new_id
 from tests.builders import make_spec
 
@@ -62,6 +67,27 @@ CASES = {
         [H100],
     ),
     "large gang": (make_spec(pod={"count": 680}), [Devices()]),
+    "mounting": (
+        make_spec(
+            pod={
+                "mounts": [
+                    {"storage": "data", "path": "/data", "sub_path": "imagenet/dt=2026-01-01"},
+                    {"storage": "out", "path": "/out", "read_only": False},
+                    {"storage": "out", "path": "/old", "sub_path": "old"},
+                ]
+            }
+        ),
+        [Devices()],
+    ),
+    "secret": (
+        make_spec(
+            pod={
+                "secrets": [{"secret": "token", "env": "TOKEN"}, {"secret": "token", "file": "/run/secrets/token"}],
+                "pull_secret": "registry",
+            }
+        ),
+        [Devices()],
+    ),
     "indexed": (make_spec(completions=100_000, pod={"count": 10_000}), [Devices()]),
     "wide": (
         make_spec(
@@ -102,7 +128,22 @@ def whose(plane):
 def rendered(case, whose):
     spec, devices = CASES[case]
     stored = spec_json(read_spec(spec, Rules(allow_simulation=True)))
-    return [render_job(stored, n, whose, each, simulated=True) for n, each in enumerate(devices)]
+    jobs = [render_job(stored, n, whose, each, simulated=True) for n, each in enumerate(devices)]
+    for job, pod_set in zip(jobs, stored["pod_sets"], strict=True):
+        promised = [promised_mount(one, storage(one["storage"]), whose.tenant_id) for one in pod_set.get("mounts", ())]
+        lay_mounts(job["spec"]["template"]["spec"], promised)
+        lay_secrets(job["spec"]["template"]["spec"], promised_secrets(pod_set, "acme", KEYRING) or {})
+    return jobs
+
+
+KEYRING = keyring_of(
+    KnownSecret(uuid4(), "acme", name, kind, 1) for name, kind in (("token", "value"), ("registry", "registry"))
+)
+
+
+def storage(name):
+    """A storage that may be written exactly if it is named `out`."""
+    return KnownStorage(uuid4(), "acme", "acme", name, f"{name}.claim", is_writable=name == "out", prefix="t/{tenant}")
 
 
 @pytest.mark.parametrize("case", CASES)

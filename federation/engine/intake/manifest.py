@@ -47,7 +47,7 @@ _WHY_NOT_POD = {
     "ephemeralContainers": _ONE_CONTAINER,
     "serviceAccountName": _NO_IDENTITY,
     "serviceAccount": _NO_IDENTITY,
-    "imagePullSecrets": "pull secrets are set up per namespace by the platform",
+    "imagePullSecrets": "a manifest cannot have secrets; submit a job spec with `pull_secret` instead",
     "nodeName": _USE_CONSTRAINTS,
     "nodeSelector": _USE_CONSTRAINTS,
     "affinity": _USE_CONSTRAINTS,
@@ -218,7 +218,7 @@ def _read_environment(container: Fields) -> dict[str, str]:
     found: dict[str, str] = {}
     for index, item in enumerate(container.array("env", most=MAX_ENVIRONMENT)):
         path = container.at(f"env[{index}]")
-        why_not = {"valueFrom": "only plain values: pods cannot read secrets, config maps or fields"}
+        why_not = {"valueFrom": "only plain values; submit a job spec with `secrets` instead"}
         variable = Fields(item, path, container.faults, frozenset(["name", "value"]), why_not)
         name = variable.text("name", most_bytes=128)
         value = variable.values.get("value")

@@ -12,8 +12,10 @@ from uuid import UUID
 from placement.values.datasets import DataNeed
 from placement.values.model import Constraints, GpuRequest, JobRequest, ModelSpeed, PodSetRequest, Tier, Topology
 from placement.values.quantities import mib_rounded_up, millicores, whole_bytes
+from placement.values.storages import StorageNeed
 
 from .job_fields import JOB_FIELDS, Part
+from .secrets import secrets_named
 from .spec import PRIORITIES, SPEED_MILLI, JobSpec
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
@@ -45,6 +47,8 @@ def shape_of(stored: Mapping[str, Any]) -> str:
         stored["priority_class"],
     ]
     seen += [{name: stored[name]} for name in _STEERING if stored.get(name) is not None]
+    seen += [["storage", need.name, need.is_written] for need in storage_needs(stored)]
+    seen += [["secret", name, kind] for name, kind in secret_needs(stored)]
     return blake2s(encode(seen), digest_size=16).hexdigest()
 
 
@@ -83,6 +87,8 @@ def request_of(
                 for tier in constraints.get("overflow", ())
             ),
             reservation=constraints.get("reservation", ""),
+            storages=storage_needs(stored),
+            secrets=secret_needs(stored),
         ),
         topology=Topology(topology["level"], topology["mode"]),
         strategy=stored["strategy"],
@@ -93,6 +99,20 @@ def request_of(
         throughput=_speeds_of(stored),
         **{name: stored[name] for name in _STEERING_AS_STORED if name in stored},
     )
+
+
+def storage_needs(stored: Mapping[str, Any]) -> tuple[StorageNeed, ...]:
+    """The storages that a stored spec names, each once, by name."""
+    written: dict[str, bool] = {}
+    for pod_set in stored["pod_sets"]:
+        for mount in pod_set.get("mounts", ()):
+            written[mount["storage"]] = written.get(mount["storage"], False) or not mount["read_only"]
+    return tuple(StorageNeed(name, written[name]) for name in sorted(written))
+
+
+def secret_needs(stored: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Name and kind of each secret that a stored spec names."""
+    return tuple(sorted({named for pod_set in stored["pod_sets"] for named in secrets_named(pod_set)}))
 
 
 def _data_need(stored: Mapping[str, Any]) -> DataNeed:

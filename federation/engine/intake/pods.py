@@ -8,7 +8,9 @@ from placement.values.quantities import NotAQuantity, cpu_text, memory_text, mil
 
 from .amounts import read_amount
 from .local_state import local_state_json, read_ports, read_scratch, read_shm
+from .mounts import mounts_json, read_mounts
 from .reading import Faults, Fields, child, text_fault
+from .secrets import read_pull_secret, read_secrets, secrets_json
 from .spec import (
     DNS_LABEL,
     MAX_ARGUMENT_BYTES,
@@ -28,7 +30,10 @@ from .spec import (
 )
 
 POD_SET_FIELDS = frozenset(
-    ["name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu", "ports", "shm", "scratch"]
+    [
+        *("name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu", "ports", "shm", "scratch"),
+        *("mounts", "secrets", "pull_secret"),
+    ]
 )
 GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
 GPU_VENDORS = ("nvidia", "amd", "intel", "google")
@@ -66,6 +71,8 @@ def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> Pod
     if fault is not None:
         fields.fault("image", *fault)
     memory_bytes = _read_memory(fields)
+    env, scratch = _read_environment(fields), read_scratch(fields)
+    mounts = read_mounts(fields, [scratch.path] if scratch else [])
     return PodSet(
         name=fields.checked("name", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL),
         count=fields.whole("count", 1, MAX_COUNT, 1) or 1,
@@ -74,11 +81,16 @@ def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> Pod
         memory_bytes=memory_bytes,
         command=fields.texts("command", most=MAX_ARGUMENTS, most_bytes=MAX_ARGUMENT_BYTES),
         args=fields.texts("args", most=MAX_ARGUMENTS, most_bytes=MAX_ARGUMENT_BYTES),
-        env=_read_environment(fields),
+        env=env,
         gpu=_read_gpu(fields),
         ports=read_ports(fields),
         shm_bytes=read_shm(fields, memory_bytes),
-        scratch=read_scratch(fields),
+        scratch=scratch,
+        mounts=mounts,
+        secrets=read_secrets(
+            fields, [name for name, _ in env], [*([scratch.path] if scratch else []), *(mount.path for mount in mounts)]
+        ),
+        pull_secret=read_pull_secret(fields),
     )
 
 
@@ -152,6 +164,8 @@ def _pod_set_json(pod_set: PodSet) -> dict[str, Any]:
         "memory": memory_text(pod_set.memory_bytes),
         "gpu": None if pod_set.gpu is None else _gpu_json(pod_set.gpu),
         **local_state_json(pod_set),
+        **({"mounts": mounts_json(pod_set.mounts)} if pod_set.mounts else {}),
+        **secrets_json(pod_set),
     }
 
 

@@ -148,6 +148,16 @@ class Fields:
             return least
         return value
 
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false; null counts as absent."""
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if type(value) is not bool:
+            self.fault(name, "wrong_type", "must be true or false")
+            return default
+        return value
+
     def instant(self, name: str, *, required: bool = False) -> datetime | None:
         """A time in the format of RFC 3339, always with its offset from UTC."""
         before = len(self.faults.found)

@@ -23,6 +23,8 @@ MAX_LABELS = 64
 MAX_SPEC_BYTES = 256 * 1024
 MAX_TIERS = 8
 MAX_DATASETS = 16
+MAX_MOUNTS = 16
+MAX_SECRETS = 16
 MAX_SPEEDS = 32
 SPEED_MILLI = 1000
 MAX_SPEED = 1000
@@ -68,6 +70,25 @@ class Scratch:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A storage at `path` in the container: the part of the tenant's part of it below `sub_path`; empty: all of that."""
+
+    storage: str
+    path: str
+    sub_path: str = ""
+    is_read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SecretUse:
+    """A secret by name, and where its value goes: the variable `env`, or the `file` at this path."""
+
+    secret: str
+    env: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """`count` equal pods. Memory is in bytes, as requested; placement sees it rounded up to MiB."""
 
@@ -84,6 +105,9 @@ class PodSet:
     shm_bytes: int | None = None
     """The size of /dev/shm, part of the memory; None for the default."""
     scratch: Scratch | None = None
+    mounts: tuple[Mount, ...] = ()
+    secrets: tuple[SecretUse, ...] = ()
+    pull_secret: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ def _rough_size(spec: JobSpec) -> int:
     for pod_set in spec.pod_sets:
         texts += 2 * LONGEST_BOUNDED_PART + sum(map(len, pod_set.command)) + sum(map(len, pod_set.args))
         texts += sum(len(name) + len(value) for name, value in pod_set.env)
+        texts += sum(len(one.storage) + len(one.path) + len(one.sub_path) + LONGEST_ITEM for one in pod_set.mounts)
+        texts += sum(len(one.secret) + len(one.env) + len(one.file) + LONGEST_ITEM for one in pod_set.secrets)
         texts += 2 * (len(pod_set.command) + len(pod_set.args) + 2 * len(pod_set.env))
         texts += sum(len(port.name) + LONGEST_ITEM for port in pod_set.ports)
         texts += LONGEST_ITEM + (len(pod_set.scratch.path) + LONGEST_ITEM if pod_set.scratch else 0)
