@@ -233,6 +233,42 @@ class Node(models.Model):
         return self.name
 
 
+class AvoidedNode(models.Model):
+    """A node that jobs avoid until a time, because it made jobs fail: in our inventory only, nothing is written to its
+    cluster. It ends at its time, or an administrator ends it. The rows are the node's history (trigger).
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="avoided_nodes")
+    node = models.CharField(max_length=253)
+    uid = models.CharField(max_length=64, help_text="The node's: another node of its name is not avoided.")
+    reason = models.CharField(max_length=500)
+    evidence = models.JSONField(default=dict, help_text="The numbers that the reason is based on.")
+    began_at = models.DateTimeField(db_default=Now())
+    until_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.CharField(max_length=300, blank=True, help_text="Who ended it early; empty if its time did.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "uid"], condition=Q(ended_at__isnull=True), name="a_node_is_avoided_once"
+            ),
+            models.CheckConstraint(condition=Q(until_at__gt=F("began_at")), name="a_node_is_avoided_for_a_time"),
+            models.CheckConstraint(
+                condition=Q(ended_at__isnull=True) | Q(ended_at__gte=F("began_at")),
+                name="avoidance_ends_after_it_began",
+            ),
+            models.CheckConstraint(
+                condition=Q(ended_by="") | Q(ended_at__isnull=False), name="only_what_has_ended_was_ended"
+            ),
+        ]
+        indexes = [models.Index(fields=["cluster", "-id"], name="avoided_nodes_newest_first")]
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.reason}"
+
+
 class ClusterEvent(models.Model):
     """Something that happened to a cluster: a change of state, a refused capacity, a rebuilt identity."""
 

@@ -156,6 +156,18 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "every_seconds": 2,
         "gather_seconds": 0.05,  # a cycle announces it, so it already comes in batches
     },
+    "examine": {
+        "task": "federation.tasks.examine_failures",
+        "inline": "federation.operations.examine_failures",
+        "queue": "observe",
+        "every_seconds": 10,
+    },
+    "weigh": {
+        "task": "federation.tasks.weigh_failures",
+        "inline": "federation.operations.weigh_failures",
+        "queue": "observe",
+        "every_seconds": 30,
+    },
     "settle": {
         "task": "federation.tasks.settle_attempts",
         "inline": "federation.operations.settle_attempts",
@@ -307,6 +319,8 @@ SPECTACULAR_SETTINGS = {
         "JobState": "federation.api.shapes.JOB_STATES",
         "AttemptState": "federation.api.shapes.ATTEMPT_STATES",
         "ReasonCode": "placement.values.reason_codes.REASON_CODES",
+        "NextStep": "federation.api.failure_shapes.STEPS",
+        "FailureClass": "federation.api.failure_shapes.CLASSES",
     },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",

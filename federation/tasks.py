@@ -28,6 +28,18 @@ def dispatch_attempts() -> None:
 
 
 @shared_task(queue="observe")
+def examine_failures() -> None:
+    """Judges failed attempts whose diagnosis needs their clusters."""
+    run_exclusively("examine", operations.examine_failures)
+
+
+@shared_task(queue="observe")
+def weigh_failures() -> None:
+    """Finds nodes that make jobs fail, and makes retries wait while too much fails."""
+    run_exclusively("weigh", operations.weigh_failures)
+
+
+@shared_task(queue="observe")
 def settle_attempts() -> None:
     """Posts the usage of ended attempts and ends their holds."""
     run_exclusively("settle", operations.settle_attempts)

@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, path
 
 from .api import attestations, quotes
+from .api import failure_rules as failure_rules_api
 from .api import jobs as api
 from .api import policies as policies_api
 from .api import reservations as reservations_api
@@ -26,6 +27,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("reservations", reservations_api.Reservations.as_view()),
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
+    path("tenants/<uuid:tenant_id>/failure-rules", failure_rules_api.RulesOfTenant.as_view()),
     path("standstill", standstill_api.StandstillView.as_view()),
     path("standstill/open", standstill_api.Opening.as_view()),
 ]

@@ -10,6 +10,9 @@ from django.db.models import F
 
 from billing.operations import ObservedRun
 from clusters.models import Cluster, Flavor, Node
+from federation.engine.intake.normal_form import spec_json
+from federation.engine.intake.spec import Rules
+from federation.engine.intake.spec_reading import read_spec
 from federation.models import Job
 from federation.operations import submit_job
 from foundation.clock import now
@@ -96,6 +99,11 @@ def make_spec(**changes: Any) -> dict[str, Any]:
     pod = {"name": "main", "count": 1, "image": "registry.example/train:1", "cpu": "1", "memory": "1Gi"}
     pod |= dict(changes.pop("pod", {}))
     return {"name": "train", "pod_sets": [pod], **changes}
+
+
+def stored_spec(**changes: Any) -> dict[str, Any]:
+    """`make_spec` in its normal form, as submission stores it."""
+    return spec_json(read_spec(make_spec(**changes), Rules()))
 
 
 def make_cluster(owner: str = "acme", name: str = "", **fields: object) -> Cluster:

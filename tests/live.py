@@ -75,6 +75,7 @@ def _turn(condition: Callable[[], bool]) -> bool:
     operations.run_scheduling_cycle()
     operations.dispatch_attempts()
     operations.sweep()
+    operations.examine_failures()
     operations.settle_attempts()
     return condition()
 

@@ -9,7 +9,7 @@ from django.core.validators import RegexValidator
 from rest_framework import serializers
 
 from clusters.engine.connection import ConnectionFields
-from clusters.models import Cluster, ClusterEvent, Node
+from clusters.models import AvoidedNode, Cluster, ClusterEvent, Node
 from clusters.operations import Changes, Wanted
 from clusters.queries import FlavorSummary, flavor_summary, freshness_of, shown_reasons
 from foundation.clock import now
@@ -156,6 +156,19 @@ class NodeShown(serializers.Serializer[Any]):
     observed_at = Instant()
 
 
+class AvoidedNodeShown(serializers.Serializer[Any]):
+    """A period in which jobs avoid a node because it made jobs fail."""
+
+    id = serializers.UUIDField()
+    node = serializers.CharField()
+    reason = serializers.CharField()
+    evidence = serializers.DictField(help_text="The numbers that the reason is based on.")
+    began_at = Instant()
+    until_at = Instant()
+    ended_at = Instant(allow_null=True, help_text="Null while jobs avoid it.")
+    ended_by = serializers.CharField(allow_blank=True, help_text="Who ended it early; empty if its time did.")
+
+
 class ClusterEventShown(serializers.Serializer[Any]):
     """An event in the history of a cluster."""
 
@@ -252,6 +265,20 @@ def show_node(node: Node) -> dict[str, Any]:
         "memory": f"{node.memory_mib}Mi",
         "pods": node.pods,
         "observed_at": instant(node.observed_at),
+    }
+
+
+def show_avoided(avoided: AvoidedNode) -> dict[str, Any]:
+    """A period in which a node is avoided, as the API shows it."""
+    return {
+        "id": str(avoided.id),
+        "node": avoided.node,
+        "reason": avoided.reason,
+        "evidence": avoided.evidence,
+        "began_at": instant(avoided.began_at),
+        "until_at": instant(avoided.until_at),
+        "ended_at": instant(avoided.ended_at),
+        "ended_by": avoided.ended_by,
     }
 
 

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from clusters.operations import (
+    clear_avoided_node,
     cordon_cluster,
     drain_cluster,
     examine,
@@ -24,6 +25,7 @@ from foundation.schema import page_shape
 from tenancy.api.views import ApiView
 
 from .shapes import (
+    AvoidedNodeShown,
     ClusterEventShown,
     ClusterPatch,
     ClusterRegistration,
@@ -31,6 +33,7 @@ from .shapes import (
     FlavorShown,
     NodeShown,
     changes_of,
+    show_avoided,
     show_cluster,
     show_clusters,
     show_event,
@@ -164,6 +167,27 @@ class ClusterNodesView(ApiView):
         """Lists the cluster's nodes as last observed."""
         nodes = cluster_by_id(self.actor, cluster_id).nodes.all()
         return self.page(nodes, orders={"name": "name", "-name": "-name"}, render=show_node)
+
+
+class AvoidedNodesView(ApiView):
+    """`/clusters/{id}/avoided-nodes`."""
+
+    paged = True
+
+    @extend_schema(operation_id="clusters_avoided_nodes", responses=page_shape(AvoidedNodeShown))
+    def get(self, request: Request, cluster_id: UUID) -> Response:
+        """Lists the nodes that jobs avoid or avoided because they made jobs fail, newest first."""
+        rows = cluster_by_id(self.actor, cluster_id).avoided_nodes.all()
+        return self.page(rows, orders={"-began": "-id", "began": "id"}, render=show_avoided)
+
+
+class ClearAvoidedNodeView(ApiView):
+    """`/clusters/{id}/avoided-nodes/{id}/clear`."""
+
+    @extend_schema(operation_id="clusters_clear_avoided_node", request=None, responses=AvoidedNodeShown)
+    def post(self, request: Request, cluster_id: UUID, avoided_id: UUID) -> Response:
+        """Makes jobs use the node again. Idempotent."""
+        return Response(show_avoided(clear_avoided_node(self.actor, cluster_id, avoided_id)))
 
 
 class ClusterFlavorsView(ApiView):

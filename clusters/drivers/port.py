@@ -108,7 +108,9 @@ class PodSeen:
     `started_at` is the pod's start (status.startTime) and `finished_at` its last container's end. `exit_code` is the
     first non-zero one, else 0 once all have ended. `gates` are the names of the scheduling gates that it still has.
     `owner` is the uid of the batch/v1 Job that controls it, empty if none does, and `index` its index in that Job.
-    `disruption` is what removes it from its node (the reason of the condition DisruptionTarget), only for our own pods.
+    Only for our own pods: `disruption` is what removes it from its node (the reason of the condition DisruptionTarget),
+    `ending` why the container ended (`OOMKilled`) whose exit code it has, `signal` the signal that ended it, and `message`
+    what the container or the cluster says of its end (at most 300 printable characters).
     """
 
     namespace: str
@@ -127,6 +129,9 @@ class PodSeen:
     owner: str = ""
     index: int | None = None
     disruption: str = ""
+    ending: str = ""
+    signal: int | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,8 @@
 """The only writers of this room: registration, control, health and inventory of clusters."""
 
+from .avoided import avoid_node as avoid_node
+from .avoided import clear_avoided_node as clear_avoided_node
+from .avoided import end_avoidances as end_avoidances
 from .control import Changes as Changes
 from .control import cordon_cluster as cordon_cluster
 from .control import drain_cluster as drain_cluster

@@ -1,5 +1,7 @@
 """Read-only queries on clusters."""
 
+from .avoided import avoided_names as avoided_names
+from .avoided import last_ends as last_ends
 from .capacity import FlavorSummary as FlavorSummary
 from .capacity import flavor_summary as flavor_summary
 from .capacity import fleet_freshness as fleet_freshness

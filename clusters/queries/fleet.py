@@ -9,6 +9,8 @@ from clusters.engine.taints import standing
 from clusters.models import Cluster, Flavor, Node
 from foundation.caches import cached_all
 
+from .avoided import avoided_on
+
 
 @dataclass(frozen=True, slots=True)
 class FlavorView:
@@ -81,7 +83,7 @@ class _Registered(NamedTuple):
 
 
 def fleet() -> tuple[ClusterView, ...]:
-    """Every registered cluster by name and id. One query, plus two if some clusters' inventories have changed."""
+    """Every registered cluster by name and id. One query, plus three if some clusters' inventories have changed."""
     clusters = (
         Cluster.objects.select_related("owner")
         .only("id", "name", "region", "provider", "health", "wish", "inventory_version", "owner__path")
@@ -112,8 +114,10 @@ def _views(clusters: Sequence[_Registered]) -> list[ClusterView]:
     for flavor in Flavor.objects.filter(cluster_id__in=ids).order_by("name"):
         flavors[flavor.cluster_id][flavor.name] = _flavor_view(flavor)
     nodes: dict[UUID, list[NodeView]] = {cluster_id: [] for cluster_id in ids}
+    avoided = avoided_on(ids)
     for node in Node.objects.filter(cluster_id__in=ids).order_by("name").iterator(chunk_size=2000):
-        nodes[node.cluster_id].append(_node_view(node, flavors[node.cluster_id]))
+        why_avoided = avoided.get(node.cluster_id, {}).get(node.uid, "")
+        nodes[node.cluster_id].append(_node_view(node, flavors[node.cluster_id], why_avoided))
     return [
         ClusterView(**cluster._asdict(), flavors=flavors[cluster.id], nodes=tuple(nodes[cluster.id]))
         for cluster in clusters
@@ -136,7 +140,7 @@ def _flavor_view(flavor: Flavor) -> FlavorView:
     )
 
 
-def _node_view(node: Node, flavors: Mapping[str, FlavorView]) -> NodeView:
+def _node_view(node: Node, flavors: Mapping[str, FlavorView], why_avoided: str) -> NodeView:
     devices = {entry["flavor"]: int(entry["units"]) for entry in node.devices if entry["flavor"] in flavors}
     offered = [flavors[name] for name in devices]
     stands = standing(
@@ -145,6 +149,7 @@ def _node_view(node: Node, flavors: Mapping[str, FlavorView]) -> NodeView:
         taints=node.taints,
         flavors={flavor.name: (flavor.vendor, flavor.capacity_type) for flavor in offered},
     )
+    why_unusable = stands.why_unusable or ("avoided, because it made jobs fail" if why_avoided else "")
     zone, block, rack, _, clique = (*node.domain, "", "", "", "", "")[:5]
     return NodeView(
         name=node.name,
@@ -163,7 +168,7 @@ def _node_view(node: Node, flavors: Mapping[str, FlavorView]) -> NodeView:
         foreign_cpu_millicores=node.foreign_cpu_millicores,
         foreign_memory_mib=node.foreign_memory_mib,
         foreign_pods=node.foreign_pods,
-        is_usable=not stands.why_unusable,
-        why_unusable=stands.why_unusable,
+        is_usable=not why_unusable,
+        why_unusable=why_unusable,
         repels=stands.repels,
     )

@@ -15,6 +15,7 @@ from foundation.paging import page_of
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor, visible_tenants
 
+from .avoided import AvoidedView, avoided_on, history_of
 from .capacity import FlavorSummary, flavor_summary, freshness_of, node_standing, shown_reasons
 from .visible import visible_clusters
 
@@ -107,6 +108,8 @@ class NodeLine:
     closed: str
     """The taint that keeps our pods off, or those without a GPU; empty if they may use it."""
     is_closed_to_all: bool
+    why_avoided: str
+    """Why jobs avoid it for a while; empty if they do not."""
     devices: tuple[tuple[str, int, int], ...]
     cpu_millicores: int
     memory_mib: int
@@ -132,6 +135,8 @@ class ClusterView:
     created_at: datetime
     silent_since: datetime | None
     nodes: tuple[NodeLine, ...]
+    avoided: tuple[AvoidedView, ...]
+    """The nodes that jobs avoid, and those that they avoided, the newest first."""
     next_nodes: str | None
     events: tuple[EventLine, ...]
     may_manage: bool
@@ -152,13 +157,14 @@ def cluster_view(actor: Actor, cluster: Cluster, query: Mapping[str, str]) -> Cl
     nodes.
     """
     flavors = {flavor.name: flavor for flavor in Flavor.objects.filter(cluster=cluster)}
+    avoided = avoided_on([cluster.id]).get(cluster.id, {})
     asked = {"limit": NODES_A_PAGE, **({"cursor": query["cursor"]} if query.get("cursor") else {})}
     nodes = page_of(
         Node.objects.filter(cluster=cluster),
         asked,
         orders={"name": "name"},
         scope=f"nodes-page|{cluster.id}|{actor.user_id}",
-        render=lambda node: _node(node, flavors),
+        render=lambda node: _node(node, flavors, avoided.get(node.uid, "")),
     )
     events = ClusterEvent.objects.filter(cluster=cluster).order_by("-id")[:EVENTS_SHOWN]
     managed = visible_tenants(actor, Permission.MANAGE_CLUSTERS).filter(id=cluster.owner_id)
@@ -170,6 +176,7 @@ def cluster_view(actor: Actor, cluster: Cluster, query: Mapping[str, str]) -> Cl
         created_at=cluster.created_at,
         silent_since=cluster.silent_since,
         nodes=tuple(nodes["items"]),
+        avoided=history_of(cluster),
         next_nodes=nodes["next"],
         events=tuple(EventLine(event.at, event.kind, event.message) for event in events),
         may_manage=managed.exists(),
@@ -226,7 +233,7 @@ def _reason(reason: Any) -> ReasonLine:
     return ReasonLine("", str(reason))
 
 
-def _node(node: Node, flavors: Mapping[str, Flavor]) -> NodeLine:
+def _node(node: Node, flavors: Mapping[str, Flavor], why_avoided: str) -> NodeLine:
     offered = {str(entry["flavor"]): int(entry["units"]) for entry in node.devices if entry["flavor"] in flavors}
     own = {name: flavors[name] for name in offered}
     devices = [(name, int(node.used_devices.get(own[name].resource_name, 0)), units) for name, units in offered.items()]
@@ -239,6 +246,7 @@ def _node(node: Node, flavors: Mapping[str, Flavor]) -> NodeLine:
         is_schedulable=node.is_schedulable,
         closed=(stands.why_unusable or next(iter(stands.repels.values()), "")) if is_in_order else "",
         is_closed_to_all=bool(stands.why_unusable),
+        why_avoided=why_avoided,
         devices=tuple(entry for entry in devices if entry[2] > 0),
         cpu_millicores=node.cpu_millicores,
         memory_mib=node.memory_mib,

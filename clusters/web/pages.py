@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from clusters.models import Cluster
-from clusters.operations import cordon_cluster, drain_cluster, probe_cluster, uncordon_cluster
+from clusters.operations import clear_avoided_node, cordon_cluster, drain_cluster, probe_cluster, uncordon_cluster
 from clusters.queries.pages import ClusterView, Fleet, cluster_view, fleet_view
 from clusters.queries.storages import StorageLine, storage_lines
 from clusters.queries.visible import cluster_by_id
@@ -62,6 +62,14 @@ def show_cluster(
     view = cluster_view(actor, cluster_by_id(actor, cluster_id), asked(request))
     shown = ClusterPage(view, bool(request.GET.get("cursor")), storage_lines(actor, cluster_id), form)
     return show(request, "clusters/cluster.html", shown, status=status)
+
+
+@action
+def clear(request: HttpRequest, actor: Actor, cluster_id: UUID, avoided_id: UUID) -> HttpResponse:
+    """Makes jobs use a node again, then redirects to its cluster's page."""
+    found = clear_avoided_node(actor, cluster_id, avoided_id)
+    messages.success(request, f"Jobs use {found.node} again.")
+    return redirect("cluster", cluster_id)
 
 
 @action

@@ -11,7 +11,7 @@ from federation import operations
 from federation.models import Job
 from foundation.problems import Problem
 
-from .cluster import RUN_SECONDS
+from .cluster import ENDING, EXIT_CODE, RUN_SECONDS
 from .history import Asked
 from .stage import TEAMS, user
 from .swarm import Swarm
@@ -25,6 +25,8 @@ CROWDS = 0.1
 CROWD = 6
 BULK = 0.25
 """The share of the jobs that are submitted with others in one request."""
+RULED = 0.25
+"""The share of the jobs that have failure rules."""
 AGAIN = 0.5
 """The share of the cancelled jobs that are submitted again under another name."""
 
@@ -54,6 +56,7 @@ class Submission:
 def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
     """The jobs of a world; only those with these numbers if there are any."""
     chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
+    ruled = random.Random(f"{seed}/ruled")
     count = chance.randint(2, 4)
     is_crowd = random.Random(f"{seed}/crowd").random() < CROWDS and not swarm.rates
     if is_crowd:
@@ -75,6 +78,8 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
             "tenant": chance.choice(TEAMS), "name": f"job-{number}", "pod_sets": pod_sets, "labels": labels,
             "deadline_seconds": chance.choice((300, 1000)), **_more(more, pod_sets),
         }  # fmt: skip
+        if ruled.random() < RULED:
+            _add_rules(ruled, body)
         client = chance.choice(("ada", "ben"))
         submission = Submission(
             f"key-{number}", client, body, cancel, more.random() < BULK, cancel is not None and more.random() < AGAIN
@@ -84,6 +89,22 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
         if not wanted or number in wanted:
             found.append(submission)
     return found
+
+
+def _add_rules(chance: random.Random, body: dict[str, Any]) -> None:
+    """Rules for its failures, and some way to fail."""
+    rules: tuple[dict[str, Any], ...] = (
+        {"name": "log", "when": {"log": ["ended with exit code 3"]}, "then": "again", "retries": 2},
+        {"name": "silent", "when": {"log": ["no program writes this"]}, "then": "again"},
+        {"name": "later", "then": "again", "retries": 1, "backoff": {"seconds": 20}},
+        {"name": "node", "then": "again_elsewhere", "retries": 2, "avoid": {"what": "node", "seconds": 60}},
+        {"name": "cluster", "then": "again_elsewhere", "retries": 1, "avoid": {"what": "cluster", "seconds": 60}},
+        {"name": "stop", "when": {"seen": ["preempted", "node_lost", "image"]}, "then": "stop"},
+        {"name": "memory", "when": {"seen": ["out_of_memory"]}, "then": "more_memory", "memory": {"most": "2Gi"}},
+    )
+    body["failure_rules"] = chance.sample(rules, chance.choice((1, 2, 3)))
+    if any(rule["name"] == "memory" for rule in body["failure_rules"]):
+        body["labels"] |= {EXIT_CODE: "137", ENDING: "OOMKilled"}
 
 
 def _more(chance: random.Random, pod_sets: list[Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from .services import Services
 
 RUN_SECONDS = "sim.switchyard.dev/run-seconds"
 EXIT_CODE = "sim.switchyard.dev/exit-code"
+ENDING = "sim.switchyard.dev/ending"
 GRACE_SECONDS = 30.0
 Kind = Literal["node", "pod", "job"]
 
@@ -150,6 +151,13 @@ class Cluster:
         self._changed("changed", "pod", pod)
         self._schedule()
 
+    def log_of(self, namespace: str, name: str) -> str:
+        """What a pod wrote; NotThere if it is gone."""
+        pod = next((pod for pod in self.pods.values() if (pod.namespace, pod.name) == (namespace, name)), None)
+        if pod is None:
+            raise NotThere(f'pods "{name}" not found', status=404)
+        return f"step 1\nended with exit code {pod.code}\n" if pod.is_ended else "step 1\n"
+
     def pods_of(self, job: Job) -> list[Pod]:
         """Its pods."""
         return [pod for pod in self.pods.values() if pod.job_uid == job.uid]
@@ -204,6 +212,7 @@ class Cluster:
             job.namespace, f"{job.name}-{index}-{uid[-5:]}", uid, labels, job.uid, index, job.template["spec"],
             float(annotations.get(RUN_SECONDS, "1")), int(annotations.get(EXIT_CODE, "0")),
             gates={gate["name"] for gate in job.template["spec"].get("schedulingGates", ())},
+            ending=annotations.get(ENDING, ""),
         )  # fmt: skip
         self.pods[uid] = pod
         self._changed("changed", "pod", pod)

@@ -273,8 +273,8 @@ class SimulatedClusterDriver:
         await self._call("open_gate", lambda: self._cluster.open_gate(namespace, pod, uid, gate))
 
     async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:  # noqa: ARG002
-        """Programs write nothing."""
-        return ""
+        """What the pod wrote."""
+        return await self._call("read_log", lambda: self._cluster.log_of(namespace, pod))
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:
         """All nodes."""

@@ -86,6 +86,8 @@ class Pod:
     code: int | None = None
     is_terminating: bool = False
     disruption: str = ""
+    ending: str = ""
+    """Why its container ends, if it ends by itself."""
     gates: set[str] = field(default_factory=set)
     """Its scheduling gates: with one, it gets no node."""
 
@@ -136,7 +138,7 @@ def seen(thing: Node | Pod | Job) -> NodeSeen | PodSeen | JobSeen:
             thing.namespace, thing.name, thing.uid, dict(thing.labels), thing.node, thing.phase, thing.reason,
             dict(thing.requests), instant(thing.started_us), instant(thing.finished_us), thing.code,
             is_terminating=thing.is_terminating, owner=thing.job_uid, index=thing.index, disruption=thing.disruption,
-            gates=tuple(sorted(thing.gates)),
+            gates=tuple(sorted(thing.gates)), ending=thing.ending if thing.is_ended else "",
         )  # fmt: skip
     return JobSeen(
         thing.namespace, thing.name, thing.uid, dict(thing.labels), suspended=thing.suspended, outcome=thing.outcome,

@@ -28,7 +28,8 @@ GPUS_PER_NODE = 4
 NODES = 2
 GPU_LIMIT = 12
 ROUTINES = {
-    "cycle": 10.0, "expect": 120.0, "dispatch": 6.0, "settle": 15.0, "sweep": 10.0, "reconcile": 15.0, "accrue": 120.0
+    "cycle": 10.0, "expect": 120.0, "dispatch": 6.0, "settle": 15.0, "sweep": 10.0, "reconcile": 15.0, "accrue": 120.0,
+    "examine": 30.0, "weigh": 120.0,
 }  # fmt: skip
 """The routines and their longest silences: two or three times those of a real gateway, so that a run has fewer idle steps.
 The nightly proof is a judge; the others touch no job.

@@ -9,6 +9,7 @@ from uuid import UUID
 from billing.queries import CostView
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent
+from federation.queries.failures import diagnosis_of
 from federation.queries.jobs import expected_start, newest_attempt
 from federation.queries.logs import JobLogs
 from federation.queries.quotes import JobQuote
@@ -40,6 +41,7 @@ def job_json(job: Job, cost: CostView | None = None) -> dict[str, Any]:
         "started_at": instant(job.started_at),
         "finished_at": instant(job.finished_at),
         "exit_code": job.exit_code,
+        "failure": failure_json(attempt),
         "attempt": None if attempt is None else attempt_json(attempt),
         "cost": cost_json(job, cost),
         "links": links_of(job.id),
@@ -101,6 +103,26 @@ def attempt_json(attempt: Attempt) -> dict[str, Any]:
         "end_reason": attempt.end_reason or None,
         "end_message": attempt.end_message or None,
         "lost_seconds": attempt.lost_seconds,
+        "failure": failure_json(attempt),
+    }
+
+
+def failure_json(attempt: Attempt | None) -> dict[str, Any] | None:
+    """Why the attempt failed, and what follows; null if it did not fail."""
+    found = None if attempt is None else diagnosis_of(attempt)
+    if found is None:
+        return None
+    return {
+        "class": found.failure_class,
+        "text": found.text,
+        "rule": found.rule,
+        "next_step": found.step,
+        "next_step_text": found.next_step,
+        "retry": found.retry,
+        "retries": found.most,
+        "retry_at": instant(found.retry_at),
+        "node": found.node,
+        "is_infrastructure": found.is_infrastructure,
     }
 
 

@@ -64,7 +64,26 @@ def _gauges(now: Standing) -> Iterator[Metric]:
     for routine, seconds in sorted(now.routine_age_seconds.items()):
         age.add_metric([routine], seconds)
     yield age
+    yield from _failure_gauges(now)
     yield from _audit_gauges(now)
+
+
+def _failure_gauges(now: Standing) -> Iterator[Metric]:
+    """What the failures of attempts led to."""
+    brakes = GaugeMetricFamily(
+        "switchyard_retry_brake",
+        "1 while retries wait on a cluster, because too many attempts failed there; without a name, on all clusters.",
+        labels=["cluster"],
+    )
+    for cluster, is_pulled in sorted(({"": 0} | dict(now.retry_brakes)).items()):
+        brakes.add_metric([cluster], is_pulled)
+    yield brakes
+    avoided = GaugeMetricFamily(
+        "switchyard_nodes_avoided", "Nodes that jobs avoid because they made jobs fail.", labels=["cluster"]
+    )
+    for cluster, nodes in sorted(now.avoided_nodes.items()):
+        avoided.add_metric([cluster], nodes)
+    yield avoided
 
 
 def _audit_gauges(now: Standing) -> Iterator[Metric]:

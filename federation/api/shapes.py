@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from billing.api.shapes import MoneyShape
+from federation.engine.failures.rules import MOST_RULES
 from federation.engine.intake import spec
 from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part, Text, Whole
 from federation.engine.lifecycle import AttemptState, JobState
@@ -15,6 +16,7 @@ from placement.values.model import LEVELS
 from placement.values.reason_codes import REASON_CODES
 
 from .estimates import CostPartsShape, EstimateShape, MoveShape
+from .failure_shapes import RULES, FailureShape, RuleShape
 from .pod_shapes import PodSetShape
 
 JOB_STATES = [state.value for state in JobState]
@@ -96,6 +98,7 @@ class PlacementWishShape(serializers.Serializer[Any]):
         help_text="How fast the job works, by GPU model; only ratios matter. Run times refer to the slowest model.",
     )
     retries = RetriesShape(required=False)
+    failure_rules = serializers.ListField(child=RuleShape(), max_length=MOST_RULES, required=False, help_text=RULES)
 
     def get_fields(self) -> dict[str, AnyField]:
         """The fields declared outside the table, then those of the table in its order."""
@@ -191,6 +194,7 @@ class AttemptShape(serializers.Serializer[Any]):
     lost_seconds = serializers.IntegerField(
         allow_null=True, help_text="How much of its work the next attempt repeats; null: it was not interrupted."
     )
+    failure = FailureShape(allow_null=True, help_text="Why it failed, and what follows; null: it did not fail.")
 
 
 class JobLinksShape(serializers.Serializer[Any]):
@@ -215,6 +219,7 @@ class JobShape(serializers.Serializer[Any]):
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
     exit_code = serializers.IntegerField(allow_null=True)
+    failure = FailureShape(allow_null=True, help_text="Of its newest attempt.")
     attempt = AttemptShape(allow_null=True)
     cost = CostShape()
     links = JobLinksShape()

@@ -15,6 +15,10 @@ LABEL_ATTEMPT = "switchyard.dev/attempt"
 LABEL_SPEC_HASH = "switchyard.dev/spec-hash"
 SIMULATED_SECONDS = "sim.switchyard.dev/run-seconds"
 SIMULATED_EXIT_CODE = "sim.switchyard.dev/exit-code"
+SIMULATED_ENDING = "sim.switchyard.dev/ending"
+SIMULATED_WAITING = "sim.switchyard.dev/waiting"
+SIMULATED = (SIMULATED_SECONDS, SIMULATED_EXIT_CODE, SIMULATED_ENDING, SIMULATED_WAITING)
+"""Labels that say how simulated pods run."""
 RESERVED_LABEL_DOMAINS = ("kubernetes.io", "k8s.io", "kueue.x-k8s.io", "switchyard.dev")
 
 dns_label = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?").fullmatch
@@ -67,7 +71,7 @@ def label_key_fault(key: str, *, allow_simulation: bool) -> tuple[str, str] | No
             "bad_format",
             "a label key is a name of up to 63 letters, digits, '-', '_', '.', after an optional DNS prefix and '/'",
         )
-    if allow_simulation and key in (SIMULATED_SECONDS, SIMULATED_EXIT_CODE):
+    if allow_simulation and key in SIMULATED:
         return None
     if any(domain == taken or domain.endswith(f".{taken}") for taken in RESERVED_LABEL_DOMAINS):
         return "reserved_prefix", "this prefix is reserved for Kubernetes, Kueue and the gateway itself"

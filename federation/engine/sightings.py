@@ -28,6 +28,8 @@ MOST_RUNS = 100
 PHASES = frozenset({"Pending", "Running", "Succeeded", "Failed", "Unknown"})
 LONGEST_REASON = 300
 LONGEST_DISRUPTION = 60
+"""Also of the reason why a container ended."""
+MOST_SIGNAL = 64
 _UID = re.compile(r"[!-~]{1,64}").fullmatch
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?").fullmatch
 _MOST_EXIT_CODE = 2**31 - 1
@@ -88,6 +90,12 @@ class Pod(Protocol):
     def index(self) -> int | None: ...
     @property
     def disruption(self) -> str: ...
+    @property
+    def ending(self) -> str: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def message(self) -> str: ...
 
 
 class Spell(Protocol):
@@ -159,6 +167,9 @@ class Sighting:
     is_new: bool
     is_back: bool = False
     disruption: str = ""
+    ending: str = ""
+    signal: int | None = None
+    message: str = ""
 
 
 def is_uid(text: str) -> bool:
@@ -295,6 +306,9 @@ def _sighting(
         is_estimated=is_estimated,
         is_new=is_new,
         disruption=_line(pod.disruption)[:LONGEST_DISRUPTION],
+        ending=_line(pod.ending)[:LONGEST_DISRUPTION],
+        signal=pod.signal if pod.signal is not None and 0 < pod.signal <= MOST_SIGNAL else None,
+        message=_line(pod.message),
     )
 
 

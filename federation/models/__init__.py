@@ -1,5 +1,10 @@
-"""State and constraints of this room: jobs and their attempts, tenants' placement policies, advance reservations."""
+"""State and constraints of this room: jobs and their attempts, tenants' placement policies and failure rules,
+advance reservations.
+"""
 
+from .failures import Diagnosis as Diagnosis
+from .failures import RetryBrake as RetryBrake
+from .failures import TenantFailureRules as TenantFailureRules
 from .jobs import ATTEMPT_LIFECYCLE as ATTEMPT_LIFECYCLE
 from .jobs import JOB_LIFECYCLE as JOB_LIFECYCLE
 from .jobs import LIVE_ATTEMPT_STATES as LIVE_ATTEMPT_STATES

@@ -38,6 +38,7 @@ class Job(models.Model):
         default=dict, help_text="For each cluster, why the job does not run there now, with numbers."
     )
     attempts_made = models.PositiveIntegerField(default=0)
+    retry_at = models.DateTimeField(null=True, help_text="While it is queued: its next attempt starts no sooner.")
     exit_code = models.IntegerField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)
@@ -320,6 +321,17 @@ class PodRun(models.Model):
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     exit_code = models.IntegerField(null=True)
+    signal = models.PositiveSmallIntegerField(null=True, help_text="The signal that ended its program, if reported.")
+    ending = models.CharField(
+        max_length=60, blank=True, default="", db_default="", help_text="Why its container ended: `OOMKilled`."
+    )
+    message = models.CharField(
+        max_length=300,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="What the cluster or the program said of its end.",
+    )
     is_gone = models.BooleanField(default=False)
     last_seen_at = models.DateTimeField(
         null=True,

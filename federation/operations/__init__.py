@@ -7,7 +7,10 @@ from .cancellation import request_cancellation as request_cancellation
 from .continuity import sweep as sweep
 from .cycle import run_scheduling_cycle as run_scheduling_cycle
 from .dispatch import dispatch_attempts as dispatch_attempts
+from .examination import examine_failures as examine_failures
 from .expected_starts import expect_starts as expect_starts
+from .failure_rules import put_failure_rules as put_failure_rules
+from .failure_rules import remove_failure_rules as remove_failure_rules
 from .observation import Observations as Observations
 from .observation import record_observations as record_observations
 from .policies import put_policy as put_policy
@@ -22,3 +25,4 @@ from .settlement import accrue_running as accrue_running
 from .settlement import settle_attempts as settle_attempts
 from .submission import submit_job as submit_job
 from .upkeep import ask_for_reconciliation as ask_for_reconciliation
+from .weighing import weigh_failures as weigh_failures

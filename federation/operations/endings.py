@@ -14,22 +14,20 @@ from collections.abc import Iterable, Sequence
 from django.db.models.functions import Now
 
 import quotas.operations
+from federation.engine.failures.rules import Step
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.retries import Cause
 from federation.locks import lock_attempts, lock_jobs_of
-from federation.models import ATTEMPT_LIFECYCLE, Attempt, Job
+from federation.models import ATTEMPT_LIFECYCLE, Attempt, Diagnosis, Job
 from placement.values.reason_codes import ReasonCode
 
-from . import transitions
+from . import diagnoses, transitions
 from .learning import remember_runs
 from .transitions import Consequence, Ended, Ending
 
 MOST_REFUSALS = 3
-"""After this number of permanent refusals by clusters' API servers, or of failed container starts, a job fails instead
-of trying further clusters.
-"""
+"""After this number of permanent refusals by clusters' API servers, a job fails instead of trying further clusters."""
 REFUSED = ReasonCode.REFUSED_BY_CLUSTER
-GIVEN_UP = frozenset({REFUSED, ReasonCode.CANNOT_START})
 OBJECT_DELETED = ReasonCode.OBJECT_DELETED
 _CAUSES = frozenset(Cause)
 
@@ -40,14 +38,22 @@ def end_attempts(endings: Iterable[Ending]) -> int:
     if not wanted:
         return 0
     jobs = lock_jobs_of(wanted)
-    ended = [
-        Ended(attempt, ending, job := jobs[attempt.job_id], _consequence(job, attempt, ending))
+    ending = [
+        (attempt, wanted[attempt.id])
         for attempt in lock_attempts(wanted).values()
-        if _may_end(attempt, ending := wanted[attempt.id])
+        if _may_end(attempt, wanted[attempt.id])
     ]
-    if not ended:
+    if not ending:
         return 0
+    judged = diagnoses.conclude(ending)
+    ended = [
+        Ended(attempt, end, job := jobs[attempt.job_id], _consequence(job, attempt, end, judged.get(attempt.id)))
+        for attempt, end in ending
+    ]
     transitions.end(ended)
+    for one in ended:
+        if one.consequence.state == JobState.QUEUED and (diagnosis := judged.get(one.attempt.id)) and diagnosis.memory:
+            diagnoses.grow(one.job, diagnosis)
     _void_unstarted(ended)
     remember_runs((one.job, one.attempt) for one in ended if one.ending.state == AttemptState.SUCCEEDED)
     return len(ended)
@@ -59,26 +65,34 @@ def _may_end(attempt: Attempt, ending: Ending) -> bool:
     return ending.token is None or ending.token == attempt.claim_token
 
 
-def _consequence(job: Job, attempt: Attempt, ending: Ending) -> Consequence:
+def _consequence(job: Job, attempt: Attempt, ending: Ending, diagnosis: Diagnosis | None) -> Consequence:
     if job.state == JobState.CANCELLING:
         return Consequence(JobState.CANCELLED, ReasonCode.CANCELLED, "Cancelled.", ending.exit_code)
     if ending.state == AttemptState.SUCCEEDED:
         return Consequence(JobState.SUCCEEDED, exit_code=ending.exit_code or 0)
     if ending.reason in _CAUSES and ending.reason == attempt.stop_reason:
         # It was removed so that the job may be retried (`failures`).
-        message = (
-            f"Attempt {attempt.number} was interrupted: {ending.message or ending.reason}. Waiting for a new placement."
-        )
-        return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
-    if ending.state == AttemptState.FAILED:
+        return _again(attempt, "was interrupted", ending, diagnosis)
+    if ending.state == AttemptState.FAILED or _is_given_up(job, ending, diagnosis):
         return Consequence(JobState.FAILED, ending.reason, ending.message, ending.exit_code)
-    if ending.reason in GIVEN_UP and _ends_before(job, ending.reason) + 1 >= MOST_REFUSALS:
-        return Consequence(JobState.FAILED, ending.reason, ending.message)
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
     if ending.reason == ReasonCode.PODS_GONE:
         what = "was interrupted"
-    message = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}. Waiting for a new placement."
-    return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, message)
+    return _again(attempt, what, ending, diagnosis)
+
+
+def _is_given_up(job: Job, ending: Ending, diagnosis: Diagnosis | None) -> bool:
+    """Whether no further cluster is tried."""
+    if ending.reason == ReasonCode.CANNOT_START and diagnosis is not None:
+        return diagnosis.step == Step.STOP
+    return ending.reason == REFUSED and _ends_before(job, ending.reason) + 1 >= MOST_REFUSALS
+
+
+def _again(attempt: Attempt, what: str, ending: Ending, diagnosis: Diagnosis | None) -> Consequence:
+    told = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}."
+    follows = diagnosis.next_step if diagnosis is not None else "Waiting for a new placement."
+    wait_seconds = diagnosis.wait_seconds if diagnosis is not None else 0
+    return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, f"{told} {follows}", wait_seconds=wait_seconds)
 
 
 def _ends_before(job: Job, reason: str) -> int:

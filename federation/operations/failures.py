@@ -4,97 +4,85 @@ A new attempt starts only after the cluster has confirmed that all objects of th
 attempt starts while a pod of the failed one still runs, or its node is merely unreachable.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
 from django.db import connection
 
+from federation.engine.failures.diagnoses import Diagnosis, NeedsLog, judge, next_step_text
+from federation.engine.failures.rules import NOT_OURS, Step
 from federation.engine.lifecycle import AttemptState
-from federation.engine.retries import INTERRUPTIONS, Cause, Failure, Told, cause_of, may_go_on, retries_of
-from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun, RemoteObject
+from federation.engine.retries import INTERRUPTIONS, Cause
+from federation.models import LIVE_ATTEMPT_STATES, Attempt, PodRun
+from federation.queries.failures import Case, cases_of
 from placement.values.reason_codes import ReasonCode
 
-from . import transitions
+from . import diagnoses, transitions
 from .transitions import Ending
 
-_LATE = "DeadlineExceeded"
 _CAUSES = frozenset(Cause)
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A failed attempt whose job is retried."""
+    """A failed attempt whose job is retried. `memory` is what pod sets get more of, by name."""
 
     attempt_id: UUID
     cause: Cause
     message: str
+    diagnosis: Diagnosis
+    memory: Mapping[str, int] | None = None
 
 
-def judge_failures(
-    attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]
-) -> tuple[Sequence[Ending], Sequence[Again]]:
-    """The consequences for attempts with a failed Job, with its failure message. Attempts already being stopped for it
-    are skipped.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The consequences of failed attempts. `open` are those whose diagnosis needs what only the cluster can show, with
+    their Jobs' failure messages.
+    """
+
+    endings: Sequence[Ending] = ()
+    again: Sequence[Again] = ()
+    open: Mapping[UUID, Sequence[str]] = field(default_factory=dict)
+
+
+def judge_failures(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> Judged:
+    """The consequences for attempts with a failed Job, with its failure message. Attempts already being stopped for it,
+    and those whose diagnosis is open, are skipped.
     """
     if not attempt_ids:
-        return [], []
-    rows = list(Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None).select_related("job"))
-    pods, capacity, ends = _pods(attempt_ids), _capacity(attempt_ids), _ends({row.job_id for row in rows})
+        return Judged()
+    rows = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None).exclude(stop_reason__in=_CAUSES)
+    asked = diagnoses.asked_of(attempt_ids)
+    rows = rows.select_related("job__tenant")
+    attempts = [row for row in rows if row.id not in asked or row.stop_requested_at is not None]
     endings: list[Ending] = []
     again: list[Again] = []
-    for attempt in rows:
-        if attempt.stop_reason in _CAUSES:
+    unknown: dict[UUID, Sequence[str]] = {}
+    for case in cases_of(attempts, words):
+        if case.attempt.stop_requested_at is not None:
+            endings.append(ending_of(case))
             continue
-        verdict = _verdict(attempt, pods[attempt.id], words.get(attempt.id, ()), capacity[attempt.id], ends)
-        if isinstance(verdict, Again):
-            again.append(verdict)
+        diagnosis = judge(case.rule_sets, case.facts, case.history)
+        if isinstance(diagnosis, NeedsLog) or diagnosis.step == Step.MORE_MEMORY:
+            unknown[case.attempt.id] = case.facts.told
+        elif diagnosis.goes_on:
+            again.append(again_of(case, diagnosis))
         else:
-            endings.append(verdict)
-    return endings, again
+            endings.append(ending_of(case, diagnosis))
+    return Judged(endings, again, unknown)
 
 
-def _pods(attempt_ids: set[UUID]) -> Mapping[UUID, list[PodRun]]:
-    found: dict[UUID, list[PodRun]] = defaultdict(list)
-    for pod in PodRun.objects.filter(attempt_id__any_of=attempt_ids).order_by("finished_at", "id"):
-        found[pod.attempt_id].append(pod)
-    return found
+def again_of(case: Case, diagnosis: Diagnosis, memory: Mapping[str, int] | None = None) -> Again:
+    """The attempt is cleared away, and its job retried."""
+    return Again(case.attempt.id, case.cause, ending_of(case).message, diagnosis, memory)
 
 
-def _capacity(attempt_ids: set[UUID]) -> Mapping[UUID, dict[int, str]]:
-    """The capacity types that attempts run on, by the positions of their objects."""
-    found: dict[UUID, dict[int, str]] = defaultdict(dict)
-    rows = RemoteObject.objects.filter(attempt_id__any_of=attempt_ids)
-    for attempt_id, position, capacity_type in rows.values_list("attempt_id", "position", "capacity_type"):
-        found[attempt_id][position] = capacity_type
-    return found
-
-
-def _ends(job_ids: set[UUID]) -> Mapping[UUID, list[str]]:
-    found: dict[UUID, list[str]] = defaultdict(list)
-    rows = Attempt.objects.filter(job_id__any_of=job_ids, finished_at__isnull=False)
-    for job_id, reason in rows.values_list("job_id", "end_reason"):
-        found[job_id].append(reason)
-    return found
-
-
-def _verdict(
-    attempt: Attempt,
-    pods: Sequence[PodRun],
-    words: Sequence[str],
-    capacity: Mapping[int, str],
-    ends: Mapping[UUID, Sequence[str]],
-) -> Ending | Again:
-    told = [Told(pod.disruption, pod.reason, capacity.get(pod.position, "")) for pod in pods]
-    cause = cause_of(Failure(told, words, frozenset(capacity.values())))
-    ending = _ending(attempt.id, cause, pods)
-    if attempt.stop_requested_at is not None or any(said.startswith(_LATE) for said in words):
-        return ending
-    if may_go_on(retries_of(attempt.job.spec), cause, [*ends[attempt.job_id], cause]):
-        return Again(attempt.id, cause, ending.message)
-    return ending
+def ending_of(case: Case, diagnosis: Diagnosis | None = None) -> Ending:
+    """The end of the attempt, if nothing follows."""
+    pods = PodRun.objects.filter(attempt=case.attempt).order_by("finished_at", "id")
+    return replace(_ending(case.attempt.id, case.cause, list(pods)), diagnosis=diagnosis)
 
 
 def _ending(attempt_id: UUID, cause: Cause, pods: Sequence[PodRun]) -> Ending:
@@ -126,7 +114,9 @@ def stop_for_another(again: Sequence[Again]) -> None:
     for one in again:
         rows = Attempt.objects.filter(id=one.attempt_id, state__in=LIVE_ATTEMPT_STATES, stop_requested_at=None)
         for attempt in rows:
-            told = f"Attempt {attempt.number} was interrupted. {one.message}. Its job continues when the attempt's objects are removed."
+            follows = next_step_text(one.diagnosis, one.memory)
+            told = f"Attempt {attempt.number} was interrupted. {one.message}. {follows} First, the attempt's objects are removed."
+            diagnoses.store(attempt.id, one.diagnosis, one.memory)
             transitions.interrupt(attempt, one.cause, one.message, told)
 
 
@@ -140,16 +130,19 @@ UPDATE federation_attempt AS attempt
    SET lost_seconds = CASE WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN ran.seconds
                            ELSE ran.seconds %% (job.spec->>'checkpoint_seconds')::bigint END
   FROM ran, federation_job AS job
- WHERE attempt.id = ran.attempt_id AND job.id = attempt.job_id AND attempt.end_reason = ANY(%s)
+ WHERE attempt.id = ran.attempt_id AND job.id = attempt.job_id
+   AND (attempt.end_reason = ANY(%s)
+        OR EXISTS (SELECT FROM federation_diagnosis AS diagnosis
+                    WHERE diagnosis.attempt_id = attempt.id AND diagnosis.failure_class = ANY(%s)))
 RETURNING attempt.id, CASE WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN ran.began
                            ELSE ran.ended - attempt.lost_seconds * interval '1 second' END
 """
 
 
 def note_lost_work(attempt_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
-    """The time from which on interrupted attempts lost their work: their last checkpoint, or their start. Their jobs
-    repeat it.
+    """The time from which on attempts that were interrupted, or that the infrastructure failed, lost their work: their
+    last checkpoint, or their start. Their jobs repeat it.
     """
     with connection.cursor() as cursor:
-        cursor.execute(NOTE_LOST_WORK, [list(attempt_ids), sorted(INTERRUPTIONS)])
+        cursor.execute(NOTE_LOST_WORK, [list(attempt_ids), sorted(INTERRUPTIONS), sorted(NOT_OURS)])
         return dict(cursor.fetchall())

@@ -39,9 +39,9 @@ from foundation.rows import as_parameters, columns_of, insertion
 from foundation.transactions import retried
 from placement.values.reason_codes import ReasonCode
 
-from . import figures, transitions
+from . import diagnoses, figures, transitions
 from .endings import OBJECT_DELETED, end_attempts
-from .failures import Again, judge_failures, stop_for_another
+from .failures import Judged, judge_failures, stop_for_another
 from .reopening import Changed, reopen_settled
 from .transitions import Ending
 
@@ -81,15 +81,16 @@ def _record(cluster_id: UUID, seen: Observations) -> int:
         begun = _begun(concerned)
         gone = {known[uid].attempt_id for uid in seen.gone_jobs if uid in known}
         vanished = what_vanished(gone)
-        ended, again = _finished(concerned, _words(known, seen.jobs))
-        endings = [*ended, *vanished.endings]
-        if begun or vanished.broken or again:
-            asked = (*(one.attempt_id for one in endings), *(one.attempt_id for one in again))
+        ended, judged = _finished(concerned, _words(known, seen.jobs))
+        endings = [*ended, *judged.endings, *vanished.endings]
+        if begun or vanished.broken or judged.again or judged.open:
+            asked = (*(one.attempt_id for one in endings), *(one.attempt_id for one in judged.again), *judged.open)
             lock_with_jobs({*begun, *vanished.broken, *asked})
         transitions.start(begun)
         end_attempts(endings)
         transitions.stop_the_rest(vanished.broken)
-        stop_for_another(again)
+        stop_for_another(judged.again)
+        diagnoses.ask({id_: words for id_, words in judged.open.items() if id_ not in gone})
         reopen_settled(cluster_id, changed)
     _tell_refused(cluster_id, refused)
     figures.OBSERVED.labels(str(cluster_id)).inc(
@@ -142,6 +143,9 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
                           WHEN pod.is_gone THEN greatest(least(excluded.finished_at, pod.observed_at), pod.started_at)
                           ELSE greatest(excluded.finished_at, pod.started_at) END,
        exit_code = excluded.exit_code,
+       signal = excluded.signal,
+       ending = excluded.ending,
+       message = excluded.message,
        is_estimated = pod.is_estimated OR excluded.is_estimated,
        observed_at = CASE WHEN pod.is_gone THEN pod.observed_at ELSE excluded.observed_at END
  WHERE pod.finished_at IS NULL AND pod.attempt_id = excluded.attempt_id AND pod.position = excluded.position
@@ -217,7 +221,8 @@ def _row(asked: Asked, pod: Sighting, *, is_gone: bool) -> dict[str, Any]:
         "attempt_id": asked.attempt_id, "remote_object_id": asked.object_id, "position": asked.position,
         "index": pod.index, "place": pod.place, "uid": pod.uid, "name": pod.name, "node": pod.node, "phase": pod.phase,
         "reason": pod.reason, "started_at": pod.started_at, "finished_at": pod.finished_at, "exit_code": pod.exit_code,
-        "is_estimated": pod.is_estimated, "is_gone": is_gone, "disruption": pod.disruption,
+        "is_estimated": pod.is_estimated, "is_gone": is_gone, "disruption": pod.disruption, "ending": pod.ending,
+        "signal": pod.signal, "message": pod.message,
     }  # fmt: skip
 
 
@@ -285,15 +290,15 @@ def _words(known: Mapping[str, Asked], jobs: Sequence[JobSeen]) -> Mapping[UUID,
     return said
 
 
-def _finished(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> tuple[Sequence[Ending], Sequence[Again]]:
+def _finished(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> tuple[Sequence[Ending], Judged]:
     """The consequences for attempts of which one object failed or all succeeded."""
     by_attempt: dict[UUID, list[str]] = defaultdict(list)
     rows = RemoteObject.objects.filter(attempt_id__any_of=attempt_ids, attempt__finished_at=None)
     for attempt_id, outcome in rows.values_list("attempt_id", "outcome"):
         by_attempt[attempt_id].append(outcome)
     done = [attempt_id for attempt_id, outcomes in by_attempt.items() if set(outcomes) == {"succeeded"}]
-    endings, again = judge_failures({id_ for id_, outcomes in by_attempt.items() if "failed" in outcomes}, words)
-    return [*(Ending(id_, AttemptState.SUCCEEDED, ReasonCode.COMPLETED, exit_code=0) for id_ in done), *endings], again
+    judged = judge_failures({id_ for id_, outcomes in by_attempt.items() if "failed" in outcomes}, words)
+    return [Ending(id_, AttemptState.SUCCEEDED, ReasonCode.COMPLETED, exit_code=0) for id_ in done], judged
 
 
 @dataclass(frozen=True, slots=True)

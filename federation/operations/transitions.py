@@ -11,6 +11,7 @@ advisory locks, jobs by id, attempts by id, tenants, holds, limits. A transactio
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from django.db import connection
 from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
+from federation.engine.failures.diagnoses import Diagnosis
 from federation.engine.lifecycle import ATTEMPT_MOVES, AttemptState, JobState
 from federation.models import (
     ATTEMPT_LIFECYCLE,
@@ -47,6 +49,8 @@ class Ending:
     message: str = ""
     exit_code: int | None = None
     token: int | None = None
+    diagnosis: Diagnosis | None = None
+    """Why it failed, if that is judged with its end."""
 
 
 class Consequence(NamedTuple):
@@ -56,6 +60,8 @@ class Consequence(NamedTuple):
     reason: str = ""
     message: str = ""
     exit_code: int | None = None
+    wait_seconds: int = 0
+    """A job that goes back to the queue is placed no sooner."""
 
 
 class Ended(NamedTuple):
@@ -345,8 +351,11 @@ def _conclude_jobs(ended: Sequence[Ended]) -> None:
     alike: dict[Consequence, list[UUID]] = defaultdict(list)
     for one in ended:
         alike[one.consequence].append(one.job.id)
-    for (state, reason, message, exit_code), ids in alike.items():
-        changes: dict[str, Any] = {"finished_at": Now()} if state in JOB_LIFECYCLE.terminal else {"started_at": None}
+    for (state, reason, message, exit_code, wait_seconds), ids in alike.items():
+        retry_at = Now() + timedelta(seconds=wait_seconds) if wait_seconds else None
+        changes: dict[str, Any] = {"started_at": None, "retry_at": retry_at}
+        if state in JOB_LIFECYCLE.terminal:
+            changes = {"finished_at": Now(), "retry_at": None}
         advance(
             Job.objects.filter(id__any_of=ids),
             JOB_LIFECYCLE,

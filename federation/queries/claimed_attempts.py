@@ -13,9 +13,11 @@ from django.db import connection
 from msgspec import json
 
 from clusters.models import Cluster
+from clusters.queries import avoided_names
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
 from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.queue import avoided_nodes
 from federation.queries.reservations import load_reservations
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
 from placement.values.reason_codes import ReasonCode
@@ -69,7 +71,9 @@ class ClaimedAttempt:
     spec: Mapping[str, Any]
     objects: tuple[ClaimedObject, ...]
     bounds: Bounds
-    """The nodes of its cluster that reservations leave to it, if it is released now."""
+    """The nodes of its cluster that it may use if it is released now: those that reservations leave to it, less those that
+    it avoids.
+    """
     is_released: bool = False
     creates_fail: bool = False
     """Whether failed creations of objects already count against its cluster's health."""
@@ -286,7 +290,7 @@ def spec_hash_of(spec: str) -> str:
 
 
 def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
-    """The claimed attempts, with their objects and how to render them. Three queries."""
+    """The claimed attempts, with their objects and how to render them. Five queries."""
     ids = list(attempt_ids)
     objects: dict[UUID, list[ClaimedObject]] = defaultdict(list)
     for row in map(_ObjectRow._make, _rows(_OBJECTS, [ids])):
@@ -295,7 +299,20 @@ def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
     if not rows:
         return []
     reservations = load_reservations(rows[0].now)
-    return [_claimed(row, objects[row.id], reservations) for row in rows]
+    avoided, by_job = avoided_names(), avoided_nodes(rows[0].now, [row.job_id for row in rows])
+    claimed = [_claimed(row, objects[row.id], reservations) for row in rows]
+    return [
+        replace(one, bounds=one.bounds.without(_avoided(row, avoided, by_job)))
+        for one, row in zip(claimed, rows, strict=True)
+    ]
+
+
+def _avoided(
+    row: _AttemptRow, by_cluster: Mapping[UUID, frozenset[str]], by_job: Mapping[UUID, Sequence[tuple[UUID, str]]]
+) -> set[str]:
+    """The nodes of its cluster that all jobs, or only its own, avoid."""
+    own = {node for cluster_id, node in by_job.get(row.job_id, ()) if cluster_id == row.cluster_id}
+    return own.union(by_cluster.get(row.cluster_id, ()))
 
 
 def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:

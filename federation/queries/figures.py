@@ -8,9 +8,10 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Min
 
-from clusters.models import Cluster
+from clusters.models import AvoidedNode, Cluster
 from federation.engine.lifecycle import JobState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from federation.queries.failure_rates import brakes
 from foundation import clock
 from foundation.models import OutboxMessage, Routine
 from tenancy.queries import audit_watch
@@ -31,6 +32,9 @@ class Standing:
     outbox_lag_seconds: float
     observer_lag_seconds: Mapping[str, float]
     routine_age_seconds: Mapping[str, float]
+    retry_brakes: Mapping[str, int]
+    """By cluster; the empty name is the brake on all of them."""
+    avoided_nodes: Mapping[str, int]
     audit_position: int
     audit_hash: str
     audit_checked_age_seconds: float
@@ -38,7 +42,7 @@ class Standing:
 
 
 def standing() -> Standing:
-    """Seven small queries, each over live rows."""
+    """Nine small queries, each over live rows."""
     at = clock.now()
     queued = Job.objects.filter(state=JobState.QUEUED).values("reason_code").annotate(n=Count("*")).order_by()
     live = (
@@ -50,6 +54,7 @@ def standing() -> Standing:
     outbox = OutboxMessage.objects.aggregate(n=Count("*"), oldest=Min("created_at"))
     seen = Cluster.objects.exclude(last_seen_at=None).values_list("name", "last_seen_at")
     finished = Routine.objects.exclude(finished_at=None).values_list("name", "finished_at")
+    avoided = AvoidedNode.objects.filter(ended_at=None).values("cluster__name").annotate(n=Count("*")).order_by()
     watch = audit_watch()
     return Standing(
         queued_by_reason={row["reason_code"]: row["n"] for row in queued},
@@ -59,6 +64,8 @@ def standing() -> Standing:
         outbox_lag_seconds=_age(at, outbox["oldest"]),
         observer_lag_seconds={name: _age(at, last) for name, last in seen},
         routine_age_seconds={name: _age(at, last) for name, last in finished},
+        retry_brakes={brake.cluster: 1 for brake in brakes()},
+        avoided_nodes={row["cluster__name"]: row["n"] for row in avoided},
         audit_position=watch.position,
         audit_hash=bytes(watch.hash).hex(),
         audit_checked_age_seconds=_age(at, watch.checked_at),

@@ -14,6 +14,7 @@ from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Pa
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES, Attempt, Job, JobEvent, PodRun, RemoteObject, Reservation
 from federation.queries.estimates import EstimateLine, estimate_of_attempt
+from federation.queries.failures import DiagnosisView, diagnosis_of
 from federation.queries.jobs import expected_start, job_states
 from federation.queries.pod_set_lines import PodSetLine, pod_set_line, pod_set_text
 from federation.queries.reservations import names_of
@@ -105,6 +106,7 @@ class AttemptLine:
     end_reason: str
     end_message: str
     lost_seconds: int | None
+    failure: DiagnosisView | None
     objects: tuple[ObjectLine, ...]
     pods: tuple[PodLine, ...]
 
@@ -308,7 +310,7 @@ def _why_not(explanation: Any) -> list[WhyNot]:
 
 
 def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
-    attempts = list(Attempt.objects.filter(job_id=job_id).select_related("cluster").order_by("-number"))
+    attempts = list(Attempt.objects.filter(job_id=job_id).select_related("cluster", "diagnosis").order_by("-number"))
     objects: dict[UUID, list[ObjectLine]] = {attempt.id: [] for attempt in attempts}
     pods: dict[UUID, list[PodLine]] = {attempt.id: [] for attempt in attempts}
     for remote in RemoteObject.objects.filter(attempt__in=attempts).order_by("attempt_id", "position"):
@@ -336,6 +338,7 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
             end_reason=attempt.end_reason,
             end_message=attempt.end_message,
             lost_seconds=attempt.lost_seconds,
+            failure=diagnosis_of(attempt),
             objects=tuple(objects[attempt.id]),
             pods=tuple(pods[attempt.id]),
         )

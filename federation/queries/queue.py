@@ -4,7 +4,7 @@ Of a queue longer than a cycle's depth, the cycle reads the heads by tenant and 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -13,11 +13,14 @@ from uuid import UUID
 import msgspec
 from django.conf import settings
 from django.db import connection
+from django.db.models import Q
 
+from clusters.models import Cluster
+from federation.engine.failures.defaults import OWNER
 from federation.engine.intake.normal_form import request_of
 from federation.engine.lifecycle import JobState
 from federation.engine.retries import INTERRUPTIONS, pause_seconds
-from federation.models import Attempt, Job
+from federation.models import Attempt, Diagnosis, Job, RetryBrake
 from federation.queries.datasets import with_data
 from federation.queries.kinds import kind_of, runtimes_of_kinds
 from federation.queries.secrets import with_secrets
@@ -49,11 +52,16 @@ class _Waiting(NamedTuple):
 
 
 def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
-    """At most `depth` waiting jobs, in order. Each process parses a job's request once."""
-    waiting = _first(depth)
-    refusals = _refusals(now, [job.id for job in waiting])
+    """At most `depth` waiting jobs, in order, without those whose retry starts later. Each process parses a job's request
+    once.
+    """
+    waiting = _first(now, depth)
+    ids = [job.id for job in waiting]
+    refusals, avoided = _refusals(now, ids), avoided_nodes(now, ids)
     requests = [request for request in _requests(waiting) if request is not None]
-    queue = with_data([_kept_from(request, refusals.get(request.id, ())) for request in requests])
+    queue = with_data(
+        [_kept_from(request, refusals.get(request.id, ()), avoided.get(request.id, ())) for request in requests]
+    )
     queue = with_secrets(with_storages(queue))
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, times_of(queue), now)
@@ -88,32 +96,33 @@ def _count(bound: _Bound) -> int:
 
 
 _JOBS = "federation_job AS job JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id"
+_MAY_START = "job.state = 'queued' AND (job.retry_at IS NULL OR job.retry_at <= %s)"
 _READ = "job.tenant_id, tenant.path, job.shape, job.created_at, job.spec"
 """All that a request is made from, beside the job's id."""
 FIRST = f"""
 SELECT job.id, hash_record_extended(ROW({_READ}), 0) FROM {_JOBS}
- WHERE job.state = 'queued' ORDER BY job.priority DESC, job.id LIMIT %s
+ WHERE {_MAY_START} ORDER BY job.priority DESC, job.id LIMIT %s
 """
-COUNTS = """
-SELECT tenant_id, shape, count(*) FROM federation_job WHERE state = 'queued' GROUP BY tenant_id, shape
+COUNTS = f"""
+SELECT tenant_id, shape, count(*) FROM federation_job AS job WHERE {_MAY_START} GROUP BY tenant_id, shape
 """
 HEADS = f"""
 SELECT head.id, head.digest FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
        LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest FROM {_JOBS}
-                 WHERE job.state = 'queued' AND job.tenant_id = wanted.tenant_id AND job.shape = wanted.shape
+                 WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id AND job.shape = wanted.shape
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
  ORDER BY head.priority DESC, head.id
 """
 REQUESTS = f"SELECT job.id, {_READ}::text FROM {_JOBS} WHERE job.id = ANY(%s)"
 
 
-def _first(depth: int) -> list[_Waiting]:
+def _first(now: datetime, depth: int) -> list[_Waiting]:
     """All waiting jobs by priority and age, or the heads of every tenant's queue if there are too many."""
     with connection.cursor() as cursor:
-        cursor.execute(FIRST, [depth + 1])
+        cursor.execute(FIRST, [now, depth + 1])
         rows = cursor.fetchall()
         if len(rows) > depth:
-            cursor.execute(COUNTS)
+            cursor.execute(COUNTS, [now])
             waiting: dict[UUID, dict[str, int]] = defaultdict(dict)
             for tenant_id, shape, count in cursor.fetchall():
                 waiting[tenant_id][shape] = count
@@ -121,7 +130,7 @@ def _first(depth: int) -> list[_Waiting]:
             wanted = [
                 (tenant, shape, most) for tenant, shapes in chosen.items() for shape, most in shapes.items() if most
             ]
-            cursor.execute(HEADS, [[row[column] for row in wanted] for column in range(3)])
+            cursor.execute(HEADS, [*([row[column] for row in wanted] for column in range(3)), now])
             rows = cursor.fetchall()
     return [_Waiting(*row) for row in rows]
 
@@ -153,6 +162,9 @@ NEVER_BEGUN = frozenset(
     {ReasonCode.DID_NOT_START, ReasonCode.CANNOT_START, ReasonCode.CREATE_FAILED, ReasonCode.SERVICES_CLOSED}
 )
 """Ends of attempts after which their job tries other clusters first."""
+OURS = Q(diagnosis__isnull=True) | Q(diagnosis__rule__startswith=f"{OWNER}: ")
+"""Of ends that a rule of the job or a tenant judged, the rule says what the job avoids."""
+TOO_MUCH_FAILS = "too many of the latest attempts failed because of the infrastructure"
 
 
 def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefusal]]:
@@ -160,6 +172,7 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
     found: dict[UUID, dict[UUID, ClusterRefusal]] = defaultdict(dict)
     times: Counter[tuple[UUID, UUID]] = Counter()
     recent = Attempt.objects.filter(
+        OURS,
         job_id__any_of=ids,
         end_reason__in=[ReasonCode.REFUSED_BY_CLUSTER, *NEVER_BEGUN, *INTERRUPTIONS],
         finished_at__gt=now - REFUSED_FOR,
@@ -175,11 +188,40 @@ def _refusals(now: datetime, ids: list[UUID]) -> Mapping[UUID, list[ClusterRefus
         if now - finished_at < timedelta(seconds=pause_seconds(times[job_id, cluster_id])):
             code = ReasonCode.LATELY_FAILED if reason in NEVER_BEGUN else ReasonCode.LATELY_INTERRUPTED
             found[job_id].setdefault(cluster_id, ClusterRefusal(cluster_id, said, code))
+    _avoid_clusters(now, ids, found)
     return {job_id: list(by_cluster.values()) for job_id, by_cluster in found.items()}
 
 
-def _kept_from(request: JobRequest, refusals: Sequence[ClusterRefusal]) -> JobRequest:
-    if not refusals:
+def _avoid_clusters(
+    now: datetime, ids: Sequence[UUID], found: MutableMapping[UUID, dict[UUID, ClusterRefusal]]
+) -> None:
+    """Adds the clusters that failure rules make jobs avoid, and those on which retries wait."""
+    rules = Diagnosis.objects.filter(attempt__job_id__any_of=ids, avoid="cluster", avoid_until__gt=now)
+    for job_id, cluster_id, text in rules.values_list("attempt__job_id", "attempt__cluster_id", "text"):
+        found[job_id].setdefault(cluster_id, ClusterRefusal(cluster_id, text, ReasonCode.AVOIDED_BY_RULE))
+    braked = RetryBrake.objects.filter(ended_at=None).values_list("cluster_id", flat=True)
+    if not braked:
+        return
+    waiting = set(Cluster.objects.values_list("id", flat=True)) if None in braked else {one for one in braked if one}
+    for job_id in Job.objects.filter(id__any_of=ids, attempts_made__gt=0).values_list("id", flat=True):
+        for cluster_id in waiting:
+            found[job_id][cluster_id] = ClusterRefusal(cluster_id, TOO_MUCH_FAILS, ReasonCode.RETRIES_WAIT)
+
+
+def avoided_nodes(now: datetime, ids: Sequence[UUID]) -> Mapping[UUID, tuple[tuple[UUID, str], ...]]:
+    """By job, the nodes (each with its cluster) that failure rules make it avoid."""
+    found: dict[UUID, set[tuple[UUID, str]]] = defaultdict(set)
+    rows = Diagnosis.objects.filter(attempt__job_id__any_of=ids, avoid="node", avoid_until__gt=now).exclude(node="")
+    for job_id, cluster_id, node in rows.values_list("attempt__job_id", "attempt__cluster_id", "node"):
+        found[job_id].add((cluster_id, node))
+    return {job_id: tuple(sorted(nodes, key=str)) for job_id, nodes in found.items()}
+
+
+def _kept_from(
+    request: JobRequest, refusals: Sequence[ClusterRefusal], avoided: tuple[tuple[UUID, str], ...] = ()
+) -> JobRequest:
+    if not refusals and not avoided:
         return request
-    constraints = replace(request.constraints, refusals=tuple(refusals))
-    return replace(request, constraints=constraints, shape=f"{request.shape} refused {refusals}")
+    constraints = replace(request.constraints, refusals=tuple(refusals), avoid_nodes=avoided)
+    shape = f"{request.shape} refused {refusals}" if refusals else request.shape
+    return replace(request, constraints=constraints, shape=f"{shape} avoids {avoided}" if avoided else shape)

@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from billing.queries.pages import Spend, spend_this_month
 from clusters.queries.pages import Fleet, fleet_view
 from federation.queries.books import Books, books
+from federation.queries.failure_rates import BrakeView, brakes
 from federation.queries.overview import Workload, workload
 from foundation.pages import show
 from tenancy.queries import Actor
@@ -22,13 +23,21 @@ class HomePage:
     spend: Spend
     books: Books | None
     """The result of the last proof, only for operators."""
+    brakes: tuple[BrakeView, ...]
+    """Where retries wait, only for operators."""
     live_states: str = LIVE
 
 
 @page
 def home(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Everything at a glance, kept fresh."""
-    shown = HomePage(fleet=fleet_view(actor), work=workload(actor), spend=spend_this_month(actor), books=_books(actor))
+    shown = HomePage(
+        fleet=fleet_view(actor),
+        work=workload(actor),
+        spend=spend_this_month(actor),
+        books=_books(actor),
+        brakes=brakes() if actor.is_operator else (),
+    )
     return show(request, "federation/home.html", shown, live="federation/home_live.html")
 
 

@@ -136,9 +136,12 @@ class Cycle:
     def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:
         """Keeps room for a job that has waited too long, while few jobs have room kept. Returns the job's wait.
 
-        It never keeps nodes that are reserved for later, because they might be closed to the job when they come free.
+        It never keeps nodes that are reserved for later, because they might be closed to the job when they come free;
+        and none for a job that avoids some, because it soon avoids fewer.
         """
         if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM or self._kept >= MOST_AT_ONCE:
+            return None
+        if job.constraints.avoid_nodes:
             return None
         now = self._snapshot.now
         waited = now - (job.submitted_at or now)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from placement.fleet.eligibility import ELSEWHERE, OUTSIDE, as_of
 from placement.fleet.fleet import Fleet
@@ -40,12 +41,14 @@ class Gate(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What a job sees: the reservations whose nodes are `closed` to it, or, if it names one, the
-    one it is `inside` of.
+    one it is `inside` of; less the nodes that it avoids.
     """
 
     closed: tuple[AdvanceReservation, ...] = ()
     inside: AdvanceReservation | None = None
     gate: Gate | None = None
+    avoided: tuple[tuple[UUID, str], ...] = ()
+    """Nodes, each with its cluster, that the job avoids."""
 
 
 def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
@@ -53,12 +56,13 @@ def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
     same.
     """
     reservations, now = snapshot.reservations, snapshot.now
+    avoided = job.constraints.avoid_nodes
     if not job.constraints.reservation:
-        return Sight(closed_to(reservations, latest_end(now, job.deadline_seconds), now))
+        return Sight(closed_to(reservations, latest_end(now, job.deadline_seconds), now), avoided=avoided)
     inside = named_by(job.constraints.reservation, job.tenant_path, reservations)
     if inside is None or inside.until_at <= now:
         return Sight(gate=Gate(ReasonCode.RESERVATION_OVER, "the reservation that it names has ended or was cancelled"))
-    return Sight(inside=inside, gate=_gate(job, inside, now))
+    return Sight(inside=inside, gate=_gate(job, inside, now), avoided=avoided)
 
 
 def seen_through(sight: Sight, job: JobRequest, now: datetime) -> JobRequest:
@@ -112,6 +116,10 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
         for number in own:
             everything = range(len(fleet.pools[number].node_names))
             state.close(number, set(everything) - set(own[number]))
+    for number, pool in enumerate(fleet.pools) if sight.avoided else ():
+        names = {node for cluster_id, node in sight.avoided if cluster_id == pool.cluster.id}
+        if positions := [position for position, name in enumerate(pool.node_names) if name in names]:
+            state.close(number, positions)
     return state
 
 
@@ -169,6 +177,7 @@ def gate_reason(sight: Sight, fleet: Fleet, number: int) -> Reason:
 
 
 Change: TypeAlias = Callable[[FleetState], None]
+_Kind: TypeAlias = tuple[str, str, int | None, tuple[tuple[UUID, str], ...]]
 
 
 class Visibility:
@@ -177,17 +186,18 @@ class Visibility:
     def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook) -> None:
         self._snapshot, self._fleet, self._book = snapshot, fleet, book
         self._fleets: dict[Sight, VisibleFleet] = {}
-        self._fleets_by_kind: dict[tuple[str, str, int | None], VisibleFleet] = {}
+        self._fleets_by_kind: dict[_Kind, VisibleFleet] = {}
+        self._are_several = bool(snapshot.reservations) or any(job.constraints.avoid_nodes for job in snapshot.queue)
         self._changes: list[Change] = []
         """What has been taken and kept so far, for visible fleets that are made later."""
 
     def of(self, job: JobRequest) -> tuple[JobRequest, VisibleFleet]:
         """The job with its constraints as they are now, and the fleet that it sees."""
-        named = job.constraints.reservation
-        if not self._snapshot.reservations and not named:
+        named, avoided = job.constraints.reservation, job.constraints.avoid_nodes
+        if not self._snapshot.reservations and not named and not avoided:
             seen = self.strictest
         else:
-            kind = (named, job.tenant_path if named else "", job.deadline_seconds)
+            kind = (named, job.tenant_path if named else "", job.deadline_seconds, avoided)
             found = self._fleets_by_kind.get(kind)
             seen = self._fleets_by_kind[kind] = found or self._fleet_of(sight_of(job, self._snapshot))
         return seen_through(seen.sight, job, self._snapshot.now), seen
@@ -217,5 +227,5 @@ class Visibility:
     def _change(self, change: Change) -> None:
         for seen in self._fleets.values():
             change(seen.state)
-        if self._snapshot.reservations:
+        if self._are_several:
             self._changes.append(change)

@@ -45,6 +45,8 @@ _LEFT_OUT: Mapping[str, str] = {
     ReasonCode.REFUSED_BY_CLUSTER: "refused the job's object",
     ReasonCode.LATELY_INTERRUPTED: "interrupted the job",
     ReasonCode.LATELY_FAILED: "could not start the job",
+    ReasonCode.AVOIDED_BY_RULE: "failed the job",
+    ReasonCode.RETRIES_WAIT: "gets no retries now",
 }
 
 

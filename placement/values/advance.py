@@ -71,6 +71,15 @@ class Bounds:
     only: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
 
+    def without(self, nodes: Iterable[str]) -> "Bounds":
+        """Less these nodes, unless that leaves none."""
+        avoided = set(nodes)
+        if not avoided:
+            return self
+        if self.only:
+            return Bounds(only=tuple(node for node in self.only if node not in avoided) or self.only)
+        return Bounds(never=tuple(sorted(avoided.union(self.never))))
+
 
 def bounds_of(
     named: str, tenant_path: str, end: datetime | None, reservations: Sequence[AdvanceReservation], now: datetime

@@ -93,6 +93,8 @@ class Constraints:
     """Name and kind of each secret that the job uses."""
     lacks_secret: str = ""
     """One of them that its tenant does not have now; empty if it has all."""
+    avoid_nodes: tuple[tuple[UUID, str], ...] = ()
+    """Nodes, each with its cluster, that the job avoids for a while because it failed there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class ReasonCode(StrEnum):
     TOPOLOGY_NOT_MET = "topology_not_met", "There is no room inside one domain of the required level."
     QUOTA_REACHED = "quota_reached", "It would fit, but a quota limit does not leave enough."
     LATELY_FAILED = "lately_failed", "It recently could not start the job."
+    AVOIDED_BY_RULE = "avoided_by_rule", "A failure rule makes the job avoid it for a while."
+    RETRIES_WAIT = "retries_wait", "Too many attempts failed there because of the infrastructure: retries wait."
     LATELY_INTERRUPTED = "lately_interrupted", "It recently interrupted the job."
     OUTSIDE_RESERVATION = "outside_reservation", "The reservation that the job names is on another cluster."
     CORDONED = "cordoned", "An administrator has closed it to new work."

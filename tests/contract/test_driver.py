@@ -191,7 +191,21 @@ def test_a_failing_pod_fails_its_job_and_says_its_code(world: World):
     assert ended.reason == "BackoffLimitExceeded"
     assert ended.finished_at is not None
     assert ended.ended_pods == 1
-    assert [pod.exit_code for pod in pods] == [3]
+    assert [(pod.exit_code, pod.ending, pod.signal, pod.message) for pod in pods] == [(3, "Error", None, "")]
+
+
+def test_a_pod_says_why_its_container_ended_and_nothing_while_it_runs(world: World):
+    async def use(driver, namespace):
+        killed = await driver.create_job(job(namespace, "killed", exit_code=137, ending="OOMKilled"))
+        running = await driver.create_job(job(namespace, "running", exit_code=137, ending="OOMKilled", seconds="600"))
+        await driver.release_job(namespace, "running", running, {})
+        await driver.release_job(namespace, "killed", killed, {})
+        await _finish(driver, namespace, "killed")
+        return await driver.list_pods(namespace, "killed"), await driver.list_pods(namespace, "running")
+
+    killed, running = in_namespace(world, use)
+    assert [(pod.exit_code, pod.ending) for pod in killed] == [(137, "OOMKilled")]
+    assert [(pod.exit_code, pod.ending) for pod in running] == [(None, "")]
 
 
 def test_a_job_past_its_deadline_is_failed(world: World):

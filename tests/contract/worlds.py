@@ -255,6 +255,7 @@ def job(  # every fact of a Job that some test turns
     install: str | None = INSTALL,
     seconds: str = "1",
     exit_code: int = 0,
+    ending: str = "",
     count: int = 1,
     gpus: int = 0,
     suspend: bool = True,
@@ -267,6 +268,7 @@ def job(  # every fact of a Job that some test turns
     amounts = {"cpu": "500m", "memory": "64Mi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     profile = {"seccompProfile": {"type": "RuntimeDefault"}}
     annotations = {"sim.switchyard.dev/run-seconds": seconds, "sim.switchyard.dev/exit-code": str(exit_code)}
+    annotations |= {"sim.switchyard.dev/ending": ending} if ending else {}
     security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, **profile}
     return {
         "apiVersion": "batch/v1",

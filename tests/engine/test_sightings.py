@@ -55,6 +55,9 @@ class SeenPod:
     exit_code: int | None = None
     owner: str = "owner"
     disruption: str = ""
+    ending: str = ""
+    signal: int | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True)

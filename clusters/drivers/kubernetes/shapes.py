@@ -8,7 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -35,6 +35,8 @@ Quantities = Annotated[dict[Key, Quantity], msgspec.Meta(max_length=256)]
 Many = msgspec.Meta(max_length=1000)
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 LONGEST_REASON = 300
+LONGEST_ENDING = 60
+MOST_SIGNAL = 64
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
@@ -133,6 +135,9 @@ class _PodSpec(Struct):
 
 class _Terminated(Struct):
     exit_code: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] = 0
+    signal: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] = 0
+    reason: Word = ""
+    message: str = ""
     finished_at: Instant | None = None
 
 
@@ -153,6 +158,7 @@ class _ContainerStatus(Struct):
 class _PodStatus(Struct):
     phase: Value = ""
     reason: Word = ""
+    message: str = ""
     start_time: Instant | None = None
     container_statuses: Annotated[list[_ContainerStatus], Many] | None = None
     conditions: Annotated[list[Condition], Many] | None = None
@@ -257,6 +263,7 @@ def pod_seen(pod: Pod) -> PodSeen:
         owner=_controlling_job(pod.metadata) if is_known else "",
         index=_index(pod.metadata) if is_known else None,
         disruption=_disruption(pod.status) if is_known else "",
+        **(_end(pod.status) if is_known else {}),
     )
 
 
@@ -297,6 +304,26 @@ def _disruption(status: _PodStatus) -> str:
     """What removes the pod from its node; empty if nothing does."""
     told = (c for c in status.conditions or () if (c.type, c.status) == ("DisruptionTarget", "True"))
     return next((_line(condition.reason, 60) or "Unknown" for condition in told), "")
+
+
+class _End(TypedDict, total=False):
+    ending: str
+    signal: int | None
+    message: str
+
+
+def _end(status: _PodStatus) -> _End:
+    """Why the pod's container ended, of several the first that failed, and what was said of it; nothing while it runs."""
+    states = [container.state.terminated for container in status.container_statuses or () if container.state]
+    ended = [state for state in states if state is not None]
+    if not ended and not status.message:
+        return {}
+    first = next((state for state in ended if state.exit_code), ended[0] if ended else _Terminated())
+    return {
+        "ending": _line(first.reason, LONGEST_ENDING),
+        "signal": first.signal if 0 < first.signal <= MOST_SIGNAL else None,
+        "message": _line(first.message or status.message, LONGEST_REASON),
+    }
 
 
 def _line(text: str, longest: int) -> str:

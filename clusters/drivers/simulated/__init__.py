@@ -16,6 +16,7 @@ from clusters.drivers.address import ClusterAddress
 from clusters.drivers.kubernetes import device_shapes
 from clusters.drivers.port import Unreachable
 
+from . import life
 from .driver import SimulatedDriver, Trouble
 from .objects import Claim, Node, Pod, Slice
 from .store import Store
@@ -30,6 +31,7 @@ __all__ = [
     "add_foreign_claim",
     "add_foreign_pod",
     "begin_trouble",
+    "disrupt_pod",
     "driver_at",
     "end_trouble",
     "found_cluster",
@@ -41,6 +43,7 @@ __all__ = [
     "remove_node",
     "remove_slice",
     "secrets",
+    "write_log",
 ]
 
 
@@ -158,6 +161,29 @@ def begin_trouble(path: Path, kind: Trouble, since: datetime) -> None:
 def end_trouble(path: Path) -> None:
     """Ends the cluster's trouble."""
     _set_facts(path, {"trouble": ""})
+
+
+def disrupt_pod(path: Path, namespace: str, name: str, disruption: str, *, at: datetime, reason: str = "") -> None:
+    """Takes a running pod from its node, as the named component of Kubernetes would."""
+    store = Store(path)
+    with store.write():
+        pod = store.pod(namespace, name)
+        if pod is not None:
+            life.disrupt(store, pod, at.timestamp(), disruption, reason)
+    store.close()
+
+
+def write_log(
+    path: Path, namespace: str, name: str, text: str, *, message: str = "", signal: int | None = None
+) -> None:
+    """Makes a pod write this text at the end of its log, end with this termination message, and by this signal."""
+    store = Store(path)
+    with store.write():
+        pod = store.pod(namespace, name)
+        if pod is not None:
+            pod.log, pod.message, pod.signal = text, message or pod.message, signal
+            store.put(pod)
+    store.close()
 
 
 def _set_facts(path: Path, facts: Mapping[str, str]) -> None:

@@ -232,6 +232,7 @@ class SimulatedDriver:
         lines = [f"{found.seen().started_at} started on {found.node}"]
         if found.is_ended:
             lines.append(f"{found.seen().finished_at} ended with exit code {found.exit_code}")
+        lines += found.log.splitlines()
         return "".join(f"{line}\n" for line in lines[-tail_lines:])[:limit_bytes] if tail_lines > 0 else ""
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:

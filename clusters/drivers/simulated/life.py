@@ -17,6 +17,9 @@ from .store import Store
 
 RUN_SECONDS = "sim.switchyard.dev/run-seconds"
 EXIT_CODE = "sim.switchyard.dev/exit-code"
+ENDING = "sim.switchyard.dev/ending"
+WAITING = "sim.switchyard.dev/waiting"
+KILLED = 137
 _DEFAULT_SECONDS = 1.0
 Amounts = dict[str, Fraction]
 
@@ -65,7 +68,7 @@ def remove_job(store: Store, job: Job, at: float) -> None:
 
 def bind(store: Store, at: float) -> None:
     """The scheduler's step: assigns pending pods, oldest first, to the fitting node with the least spare capacity."""
-    pending = [pod for pod in store.pods_in("Pending") if not pod.gates]
+    pending = [pod for pod in store.pods_in("Pending") if not pod.gates and not pod.reason]
     if not pending:
         return
     free = _free(store)
@@ -127,6 +130,8 @@ def _pod_of(job: Job, index: int, at: float) -> Pod:
         index=index,
         run_seconds=None if seconds == "never" else _number(seconds, _DEFAULT_SECONDS),
         exit_code=int(_number(annotations.get(EXIT_CODE, ""), 0)),
+        ending=annotations.get(ENDING, ""),
+        reason=annotations.get(WAITING, ""),
         made_at=at,
     )
 
@@ -145,12 +150,20 @@ def _remove_pod(store: Store, pod: Pod) -> None:
 
 def _end_pod(store: Store, pod: Pod, at: float) -> None:
     allocation.free(store, pod)
-    pod.phase = "Failed" if pod.exit_code else "Succeeded"
+    pod.phase = "Failed" if pod.exit_code or pod.disruption else "Succeeded"
+    pod.ending = pod.ending or ("Error" if pod.exit_code else "" if pod.disruption else "Completed")
     pod.finished_at, pod.ends_at = at, None
     store.put(pod)
     job = store.job_by_uid(pod.job_uid) if pod.job_uid else None
     if job is not None:
         run_job(store, job, at)
+
+
+def disrupt(store: Store, pod: Pod, at: float, disruption: str, reason: str = "") -> None:
+    """Takes the pod from its node: the cluster's components do so, and name themselves. Its Job fails."""
+    pod.disruption, pod.reason = disruption, reason
+    pod.exit_code = pod.exit_code or KILLED
+    _end_pod(store, pod, at)
 
 
 def _end_job(store: Store, job: Job, at: float, outcome: str, reason: str, message: str) -> None:

@@ -48,6 +48,11 @@ class Pod(msgspec.Struct):
     started_at: float | None = None
     ends_at: float | None = None
     finished_at: float | None = None
+    disruption: str = ""
+    ending: str = ""
+    signal: int | None = None
+    message: str = ""
+    log: str = ""
 
     @property
     def is_ended(self) -> bool:
@@ -72,6 +77,10 @@ class Pod(msgspec.Struct):
             gates=self.gates,
             owner=self.job_uid,
             index=self.index if self.job_uid else None,
+            disruption=self.disruption,
+            ending=self.ending if self.is_ended else "",
+            signal=self.signal if self.is_ended else None,
+            message=self.message if self.is_ended else "",
         )
 
     @property

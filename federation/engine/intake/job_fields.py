@@ -13,6 +13,7 @@ from federation.engine import names
 from federation.engine.retries import retries_json
 from placement.values.strategies import STRATEGY_NAMES
 
+from .failure_rules import read_rules, rules_json
 from .labels import read_labels
 from .places import constraints_json, read_constraints, read_topology, topology_json
 from .pods import pod_sets_json, read_pod_sets
@@ -168,6 +169,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("data", Part(read_data, data_json), steers_placement=True),
     JobField("throughput", Part(read_throughput, throughput_json), steers_placement=True),
     JobField("retries", Part(read_retries, retries_json)),
+    JobField("failure_rules", Part(read_rules, rules_json)),
 )
 JOB_FIELD_NAMES = frozenset(field.name for field in JOB_FIELDS)
 BESIDE_MANIFEST = tuple(field.name for field in JOB_FIELDS if field.is_beside_manifest)

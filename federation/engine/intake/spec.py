@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from federation.engine.failures.rules import Rule
 from federation.engine.retries import NO_WISHES, Retries
 from placement.values.datasets import DataNeed
 from placement.values.model import Constraints, GpuRequest, ModelSpeed, Topology
@@ -129,6 +130,7 @@ class JobSpec:
     data: tuple[DataNeed, ...] = ()
     throughput: tuple[ModelSpeed, ...] = ()
     retries: Retries = NO_WISHES
+    failure_rules: tuple[Rule, ...] = ()
 
     @property
     def priority(self) -> int:

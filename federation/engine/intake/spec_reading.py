@@ -6,6 +6,8 @@ fields at fault. `read_spec(spec_json(spec), rules) == spec`.
 
 from typing import Any
 
+from federation.engine.failures.rules import Rule
+
 from .job_fields import JOB_FIELD_NAMES, JOB_FIELDS
 from .normal_form import encode, spec_json
 from .reading import Faults, Fields
@@ -59,6 +61,14 @@ def _rough_size(spec: JobSpec) -> int:
         texts += LONGEST_BOUNDED_PART
     texts += sum(len(need.name) + LONGEST_ITEM for need in spec.data)
     texts += sum(len(one.model) + LONGEST_ITEM for one in spec.throughput)
+    texts += sum(LONGEST_BOUNDED_PART + 2 * _letters(rule) for rule in spec.failure_rules)
     texts += sum(map(len, named)) + sum(len(key) + len(value) for key, value in spec.labels)
     texts += 4 * (len(named) + len(spec.labels)) + 2 * LONGEST_BOUNDED_PART
     return texts * LONGEST_ESCAPE
+
+
+def _letters(rule: Rule) -> int:
+    """The characters of its text and patterns, with quotation marks and commas."""
+    when = rule.when
+    texts = (rule.text, *when.pod_sets, *when.node_taints, *when.messages, *when.log)
+    return sum(len(text) + 3 for text in texts) + 12 * (len(when.exit_codes) + len(when.signals))

@@ -173,7 +173,7 @@ def render_job(
 
 
 def _simulation(labels: Mapping[str, str]) -> dict[str, str]:
-    return {key: labels[key] for key in (names.SIMULATED_SECONDS, names.SIMULATED_EXIT_CODE) if key in labels}
+    return {key: labels[key] for key in names.SIMULATED if key in labels}
 
 
 def _pod_spec(

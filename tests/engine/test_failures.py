@@ -1,0 +1,283 @@
+"""Failure rules: what they match, what follows, and the laws that hold whatever rules and facts there are."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federation.engine.failures import patterns
+from federation.engine.failures.brake import LEAST_FAILURES, WINDOW, is_pulled
+from federation.engine.failures.defaults import DEFAULTS
+from federation.engine.failures.diagnoses import (
+    MOST_RETRIES_OF_JOB,
+    Diagnosis,
+    History,
+    NeedsLog,
+    judge,
+    judge_without_logs,
+    next_step_text,
+)
+from federation.engine.failures.facts import Facts, PodFacts, Seen
+from federation.engine.failures.rules import FailureClass, Rule, RuleSet, Step, When
+from federation.engine.retries import Cause
+
+GI = 2**30
+ONCE = History(allowed=1)
+
+
+def crashed(code: int = 1, **more: Any) -> PodFacts:
+    return replace(PodFacts(name="p0", pod_set="main", node="n1", exit_code=code), **more)
+
+
+def facts(*pods: PodFacts, cause: str = Cause.PROGRAM, **more) -> Facts:
+    return Facts(cause, pods or (crashed(),), **more)
+
+
+def decided(found: Facts, *rules: Rule, history: History = ONCE) -> Diagnosis:
+    diagnosis = judge([RuleSet("job", rules)], found, history)
+    assert isinstance(diagnosis, Diagnosis)
+    return diagnosis
+
+
+@pytest.mark.parametrize(
+    ("found", "failure_class", "rule"),
+    [
+        (facts(crashed(3)), "program", "program"),
+        (facts(crashed(137, ending="OOMKilled", memory="8Gi")), "out_of_memory", "out_of_memory"),
+        (facts(crashed(143, disruption="PreemptionByScheduler"), cause=Cause.PREEMPTED), "preempted", "preempted"),
+        (facts(crashed(143, disruption="EvictionByEvictionAPI"), cause=Cause.SPOT), "preempted", "spot"),
+        (facts(crashed(143, disruption="DeletionByPodGC"), cause=Cause.NODE_LOST), "node", "node_lost"),
+        (
+            facts(crashed(143, reason="Evicted", disruption="TerminationByKubelet"), cause=Cause.INFRASTRUCTURE),
+            "node",
+            "evicted",
+        ),
+        (
+            facts(
+                crashed(143, reason="Evicted", disruption="TerminationByKubelet",
+                        message="The node was low on resource: ephemeral-storage."),
+                cause=Cause.INFRASTRUCTURE,
+            ),
+            "storage",
+            "storage",
+        ),
+        (facts(cause=Cause.INFRASTRUCTURE, told=["DisruptionTarget"]), "infrastructure", "infrastructure"),
+        (facts(crashed(taints=("nvidia.com/gpu-xid=79:NoSchedule",))), "device", "device"),
+        (facts(PodFacts("p0", reason="ErrImagePull: no"), cause="", cannot_start=True), "image", "image"),
+        (
+            facts(PodFacts("p0", reason="CreateContainerError: volume is not mounted"), cause="", cannot_start=True),
+            "storage",
+            "storage",
+        ),
+        (facts(crashed(), is_late=True), "deadline", "deadline"),
+        (Facts(Cause.PROGRAM), "unknown", "unknown"),
+    ],
+)  # fmt: skip
+def test_each_failure_has_its_class_by_our_own_rules(found: Facts, failure_class: str, rule: str):
+    diagnosis = decided(found)
+    assert (diagnosis.failure_class, diagnosis.rule) == (failure_class, f"default: {rule}")
+
+
+def test_the_first_rule_that_matches_decides_the_jobs_before_its_tenants_and_the_nearest_tenants_first():
+    stop = Rule("x", When(exit_codes=((3, 3),)))
+    again = Rule("x", When(exit_codes=((1, 9),)), step=Step.AGAIN, retries=2)
+    sets = [RuleSet("job", [stop]), RuleSet("acme/team", [again]), RuleSet("acme", [Rule("all")])]
+    assert judge_without_logs(sets, facts(crashed(3)), ONCE).rule == "job: x"
+    assert judge_without_logs(sets, facts(crashed(4)), ONCE).rule == "acme/team: x"
+    assert judge_without_logs(sets, facts(crashed(77)), ONCE).rule == "acme: all"
+    assert judge_without_logs(sets[:2], facts(crashed(77)), ONCE).rule == "default: program"
+
+
+def test_all_conditions_must_hold_of_the_same_pod():
+    rule = Rule("x", When(exit_codes=((3, 3),), pod_sets=("worker-*",)))
+    one = crashed(3, pod_set="driver")
+    other = crashed(4, name="p1", pod_set="worker-a")
+    assert decided(facts(one, other), rule).rule == "default: program"
+    assert decided(facts(one, crashed(3, name="p1", pod_set="worker-a")), rule).pod == "p1"
+
+
+def test_a_signal_counts_whether_the_runtime_reports_it_or_only_its_exit_code():
+    rule = Rule("x", When(signals=(11,)))
+    for pod in (crashed(139), crashed(1, signal=11)):
+        assert decided(facts(pod), rule).rule == "job: x"
+    assert decided(facts(crashed(11)), rule).rule == "default: program"
+
+
+def test_the_peers_of_a_disrupted_pod_match_no_rule():
+    rule = Rule("x", When(exit_codes=((1, 1),)))
+    pods = crashed(1, name="peer"), crashed(143, name="gone", disruption="DeletionByPodGC")
+    assert decided(facts(*pods, cause=Cause.NODE_LOST), rule).pod == "gone"
+
+
+def test_a_rule_over_the_log_waits_for_it_only_if_nothing_before_it_matches_and_all_else_of_it_does():
+    log = Rule(
+        "nccl", When(exit_codes=((1, 1),), log=("@nccl_timeout",)), FailureClass.NETWORK, step=Step.AGAIN, retries=2
+    )
+    first = Rule("first", When(exit_codes=((5, 5),)))
+    assert judge([RuleSet("job", [first, log])], facts(crashed(1)), ONCE) == NeedsLog(("p0",))
+    assert decided(facts(crashed(5)), first, log).rule == "job: first"
+    assert decided(facts(crashed(6)), first, log).rule == "default: program"
+    told = facts(crashed(1), logs={"p0": "ok\n[E] NCCL operation timed out after 1800000 ms\n"})
+    assert (decided(told, log).failure_class, decided(told, log).step) == ("network", "again")
+    assert judge_without_logs([RuleSet("job", [log])], facts(crashed(1)), ONCE).rule == "default: program"
+
+
+def test_retries_end_with_the_rules_own_number_and_waits_double_up_to_their_bound():
+    rule = Rule("x", step=Step.AGAIN, retries=3, backoff_seconds=30, most_backoff_seconds=70)
+    found = [decided(facts(), rule, history=History({"job: x": used})) for used in range(5)]
+    assert [(one.step, one.retry, one.wait_seconds) for one in found] == [
+        ("again", 1, 30), ("again", 2, 60), ("again", 3, 70), ("stop", 3, 0), ("stop", 4, 0),
+    ]  # fmt: skip
+    assert next_step_text(found[1]) == "The job starts again, retry 2 of 3, after 1 min."
+    assert next_step_text(found[3]) == "The job is not retried: 3 of 3 retries are used."
+
+
+def test_a_job_that_reaches_its_deadline_is_not_retried_whatever_a_rule_says():
+    rule = Rule("x", When(seen=(Seen.DEADLINE,)), text="Too slow", step=Step.AGAIN, retries=9)
+    assert decided(facts(is_late=True), rule).step == Step.STOP
+
+
+def test_the_text_says_what_was_seen_and_the_next_step_where_it_starts_again():
+    rule = Rule("x", text="Bad GPU.", step=Step.AGAIN_ELSEWHERE, retries=3, avoid="node", avoid_seconds=60)
+    diagnosis = decided(facts(crashed(134, message="SIGABRT")), rule, history=History({"job: x": 1}))
+    assert diagnosis.text == "Bad GPU (pod p0, exit code 134, signal 6, SIGABRT)."
+    assert next_step_text(diagnosis) == "The job starts again on another node, retry 2 of 3."
+    assert (diagnosis.avoid, diagnosis.node) == ("node", "n1")
+
+
+def test_memory_grows_by_its_factor_up_to_its_most_in_whole_mebibytes():
+    rule = Rule("x", step=Step.MORE_MEMORY, memory_milli=1500, most_memory_bytes=10 * GI)
+    assert rule.grown(4 * GI) == 6 * GI
+    assert rule.grown(8 * GI) == 10 * GI
+    assert rule.grown(10 * GI) == 10 * GI
+    assert rule.grown(11 * GI) == 11 * GI
+    assert rule.grown(3 * 2**20 + 1) % 2**20 == 0
+
+
+# -- laws -------------------------------------------------------------------------------------------------------------
+
+codes = st.integers(1, 255)
+whens = st.builds(
+    When,
+    exit_codes=st.lists(codes.map(lambda code: (code, min(code + 9, 255))), max_size=2).map(tuple),
+    signals=st.lists(st.integers(1, 64), max_size=2).map(tuple),
+    seen=st.lists(st.sampled_from(list(Seen)), max_size=2).map(tuple),
+    pod_sets=st.sampled_from([(), ("main",), ("w*",)]),
+    log=st.sampled_from([(), ("@gpu_xid",), ("fatal*error",)]),
+)
+rules = st.builds(
+    Rule,
+    name=st.sampled_from(["a", "b", "c"]),
+    when=whens,
+    failure_class=st.sampled_from([None, *FailureClass]),
+    step=st.sampled_from(list(Step)),
+    retries=st.integers(1, 100),
+    backoff_seconds=st.integers(0, 86_400),
+    most_backoff_seconds=st.integers(0, 86_400),
+    memory_milli=st.integers(1100, 8000),
+)
+sets = st.lists(st.builds(RuleSet, st.sampled_from(["job", "acme", "acme/t"]), st.lists(rules, max_size=4)), max_size=3)
+pods = st.builds(
+    PodFacts,
+    name=st.sampled_from(["p0", "p1"]),
+    pod_set=st.sampled_from(["main", "worker"]),
+    node=st.sampled_from(["n1", ""]),
+    exit_code=st.none() | codes,
+    ending=st.sampled_from(["", "OOMKilled", "Error"]),
+    reason=st.sampled_from(["", "Evicted"]),
+    disruption=st.sampled_from(["", "DeletionByPodGC"]),
+    message=st.text(max_size=400),
+)
+found = st.builds(
+    Facts,
+    cause=st.sampled_from([*Cause, ""]),
+    pods=st.lists(pods, max_size=3),
+    told=st.lists(st.text(max_size=300), max_size=2),
+    is_late=st.booleans(),
+    cannot_start=st.booleans(),
+    logs=st.none() | st.dictionaries(st.sampled_from(["p0", "p1"]), st.sampled_from(["", "Fatal: an ERROR", "x"])),
+)
+histories = st.builds(
+    History,
+    st.dictionaries(st.sampled_from(["job: a", "acme: b", "acme/t: c"]), st.integers(0, 120)),
+    st.integers(0, 100),
+    st.integers(0, 120),
+)
+
+
+@given(sets, found, histories)
+def test_a_failure_always_has_one_diagnosis_within_its_caps(rule_sets, seen, history):
+    diagnosis = judge_without_logs(rule_sets, seen, history)
+    assert diagnosis == judge_without_logs(rule_sets, seen, history)
+    assert len(diagnosis.text) <= 500
+    if diagnosis.goes_on:
+        assert 1 <= diagnosis.retry <= diagnosis.most
+        assert not seen.is_late
+        used = history.by_rule.get(diagnosis.rule, 0)
+        assert diagnosis.rule.startswith("default: ") or used + 1 == diagnosis.retry
+        assert diagnosis.rule.startswith("default: ") or sum(history.by_rule.values()) < MOST_RETRIES_OF_JOB
+    assert 0 <= diagnosis.wait_seconds <= 86_400
+
+
+@given(sets, rules, found, histories)
+def test_a_rule_behind_the_one_that_decides_changes_nothing(rule_sets, more, seen, history):
+    diagnosis = judge_without_logs(rule_sets, seen, history)
+    behind = judge_without_logs([*rule_sets, RuleSet("last", [more])], seen, history)
+    if diagnosis.rule.startswith("default: "):
+        assert behind.rule in {diagnosis.rule, f"last: {more.name}"}
+    else:
+        assert behind == diagnosis
+
+
+@given(found, histories)
+def test_without_own_rules_the_defaults_decide(seen, history):
+    names = {f"default: {rule.name}" for rule in DEFAULTS.rules}
+    assert judge_without_logs([], seen, history).rule in names
+    assert not isinstance(judge([], seen, history), NeedsLog)
+
+
+@given(st.lists(st.booleans(), max_size=80), st.booleans())
+def test_the_brake_needs_many_failures_and_is_released_without_any(failed, was_pulled):
+    pulled = is_pulled(failed, was_pulled=was_pulled)
+    if not any(failed[:WINDOW]):
+        assert not pulled
+    if pulled and not was_pulled:
+        assert sum(failed[:WINDOW]) >= LEAST_FAILURES
+
+
+# -- patterns ---------------------------------------------------------------------------------------------------------
+
+
+def test_stars_stand_for_anything_in_order_and_case_does_not_matter():
+    lines = patterns.lines_of("first\nNCCL WARN something: Timeout(ms)=1800\nlast")
+    assert patterns.first_found(["nccl*TIMEOUT"], lines)
+    assert not patterns.first_found(["timeout*nccl"], lines)
+    assert not patterns.first_found(["first*last"], lines)
+    assert patterns.first_found(["a.b"], ["xa.bx"])
+    assert not patterns.first_found(["a.b"], ["xacbx"])
+
+
+@pytest.mark.parametrize("name", patterns.PRESETS)
+def test_each_preset_finds_a_text_that_it_has(name: str):
+    text = patterns.PRESETS[name][0].replace("*", " ... ")
+    assert patterns.first_found([name], patterns.lines_of(f"[rank3] {text.upper()} at line 3"))
+    assert not patterns.first_found([name], patterns.lines_of("all is well"))
+
+
+@pytest.mark.parametrize("pattern", ["", "*", "**a", "ab", "@none", "x" * 201, "a\nb\x1b[2Jc"])
+def test_what_matches_too_much_or_is_no_text_is_no_pattern(pattern: str):
+    assert patterns.fault_of(pattern)
+
+
+def test_no_log_and_no_pattern_can_stall_us():
+    lines = patterns.lines_of("\n".join(["a" * 2000] * 33))
+    began = time.process_time()
+    assert not patterns.first_found(["*".join(["a" * 20] * 9) + "*b"] * 20, lines)
+    assert time.process_time() - began < 1
+
+
+def test_lines_are_cut():
+    assert [len(line) for line in patterns.lines_of("x" * 10_000)] == [patterns.LONGEST_LINE]
