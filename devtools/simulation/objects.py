@@ -87,7 +87,7 @@ class Pod:
     is_terminating: bool = False
     disruption: str = ""
     ending: str = ""
-    """Why its container ends, if it ends by itself."""
+    """Why its container ends, if its program ends."""
     gates: set[str] = field(default_factory=set)
     """Its scheduling gates: with one, it gets no node."""
 

@@ -1,4 +1,4 @@
-"""Weighs how attempts ended lately: nodes that make jobs fail are avoided, and retries wait while too much fails."""
+"""Weighs how attempts ended recently: nodes that make jobs fail are avoided, and retries wait while too much fails."""
 
 import logging
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def _avoid(lemon: Lemon, nodes: int) -> bool:
 
 
 def _set_brake(cluster_id: UUID | None, failed: Sequence[bool], brake: RetryBrake | None) -> None:
-    """Pulls or releases the brake, if what happened lately says so."""
+    """Pulls or releases the brake, if what happened recently says so."""
     if is_pulled(failed, was_pulled=brake is not None) == (brake is not None):
         return
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""How attempts ended lately, per node and per cluster: the input for finding nodes that make jobs fail, and for the brake
+"""How attempts ended recently, per node and per cluster: the input for finding nodes that make jobs fail, and for the brake
 on retries.
 """
 

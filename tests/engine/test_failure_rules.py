@@ -107,6 +107,7 @@ more: dict[Step, st.SearchStrategy[dict[str, Any]]] = {
 whole = given_rules.flatmap(lambda rule: more[Step(str(rule["then"]))].map(lambda extra: {**rule, **extra}))
 
 
+@pytest.mark.law
 @given(st.lists(whole, max_size=5))
 def test_what_is_stored_is_read_as_it_was_meant(said):
     rules = read_tenants_rules({"rules": [{"name": f"r{number}", **rule} for number, rule in enumerate(said)]})

@@ -208,6 +208,7 @@ histories = st.builds(
 )
 
 
+@pytest.mark.law
 @given(sets, found, histories)
 def test_a_failure_always_has_one_diagnosis_within_its_caps(rule_sets, seen, history):
     diagnosis = judge_without_logs(rule_sets, seen, history)
@@ -222,6 +223,7 @@ def test_a_failure_always_has_one_diagnosis_within_its_caps(rule_sets, seen, his
     assert 0 <= diagnosis.wait_seconds <= 86_400
 
 
+@pytest.mark.law
 @given(sets, rules, found, histories)
 def test_a_rule_behind_the_one_that_decides_changes_nothing(rule_sets, more, seen, history):
     diagnosis = judge_without_logs(rule_sets, seen, history)
@@ -232,6 +234,7 @@ def test_a_rule_behind_the_one_that_decides_changes_nothing(rule_sets, more, see
         assert behind == diagnosis
 
 
+@pytest.mark.law
 @given(found, histories)
 def test_without_own_rules_the_defaults_decide(seen, history):
     names = {f"default: {rule.name}" for rule in DEFAULTS.rules}
@@ -239,6 +242,7 @@ def test_without_own_rules_the_defaults_decide(seen, history):
     assert not isinstance(judge([], seen, history), NeedsLog)
 
 
+@pytest.mark.law
 @given(st.lists(st.booleans(), max_size=80), st.booleans())
 def test_the_brake_needs_many_failures_and_is_released_without_any(failed, was_pulled):
     pulled = is_pulled(failed, was_pulled=was_pulled)

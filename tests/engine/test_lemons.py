@@ -73,6 +73,7 @@ def test_a_bad_cluster_is_not_emptied():
     assert len(found) <= NODES * MOST_PERCENT // 100
 
 
+@pytest.mark.law
 @given(
     st.lists(
         st.builds(

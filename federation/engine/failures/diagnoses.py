@@ -10,7 +10,7 @@ from .facts import Facts, PodFacts, with_seen
 from .rules import NOT_OURS, FailureClass, Rule, RuleSet, Step
 
 MOST_RETRIES_OF_JOB = 100
-"""The most retries of one job by all rules of its own and of its tenants together, whatever they say."""
+"""The most retries of one job by the rules of itself and its tenants together, whatever they say."""
 LONGEST_TEXT = 500
 LONGEST_DETAIL = 200
 

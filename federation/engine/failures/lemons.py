@@ -24,7 +24,7 @@ LEAST_RATE = 0.002
 LEAST_FAILURES = 4
 LEAST_JOBS = 4
 LEAST_GROUPS = 2
-FALSE_ALARM = 0.001
+FALSE_ALARM = 0.01
 PRECISION = 1e-12
 MOST_PERCENT = 10
 """The most nodes of a cluster that are avoided for this: if more look bad, the cluster is, and the brake is for that."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from clusters.drivers.simulated import disrupt_pod, write_log
+from clusters.drivers.simulated.store import Store
 from clusters.models import Node
 from federation import operations
 from federation.models import Attempt, Diagnosis, Job, PodRun
@@ -75,10 +76,16 @@ def test_a_rule_over_the_log_reads_it_from_the_cluster(home, cluster, submitter)
     assert "its log has @gpu_xid" in found.text
 
 
-def test_a_tainted_node_says_that_its_device_failed(cluster, submitter):
-    job = submit(submitter, wanted([], seconds="2", exit_code=1))
+def test_a_tainted_node_says_that_its_device_failed(home, cluster, submitter):
+    job = submit(submitter, wanted([], seconds="3", exit_code=1))
     pod = running(job)
-    Node.objects.filter(name=pod.node).update(taints=[{"key": "gpu-ecc", "value": "1", "effect": "PreferNoSchedule"}])
+    store = Store(path(home))
+    with store.write():
+        node = next(node for node in store.nodes() if node.name == pod.node)
+        node.taints = [{"key": "gpu-ecc", "value": "1", "effect": "PreferNoSchedule"}]
+        store.put(node)
+    store.close()
+    observe_until(lambda: Node.objects.filter(name=pod.node).exclude(taints=[]).exists())
     assert diagnosed(job).failure_class == "device"
 
 
