@@ -92,7 +92,7 @@ class Migration(migrations.Migration):
                 (
                     "rule",
                     models.CharField(
-                        blank=True, help_text="The owner of the rule that decided, and its name.", max_length=600
+                        blank=True, help_text="The owner of the rule that decided, and its name.", max_length=1200
                     ),
                 ),
                 ("step", models.CharField(blank=True, max_length=20)),

@@ -23,7 +23,7 @@ class Diagnosis(models.Model):
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.CASCADE, related_name="diagnosis")
     failure_class = models.CharField(max_length=20, blank=True)
     text = models.CharField(max_length=LONGEST_TEXT, blank=True)
-    rule = models.CharField(max_length=600, blank=True, help_text="The owner of the rule that decided, and its name.")
+    rule = models.CharField(max_length=1200, blank=True, help_text="The owner of the rule that decided, and its name.")
     step = models.CharField(max_length=20, blank=True)
     next_step = models.CharField(max_length=LONGEST_TEXT, blank=True, help_text="The next step, for people.")
     retry = models.PositiveIntegerField(default=0, help_text="The number of retries by this rule, with the next one.")

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from federation.engine.failures import diagnoses as engine
 from federation.engine.intake.normal_form import shape_of
+from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Diagnosis, Job
 from federation.queries.failures import cases_of
 from foundation.clock import database_now
@@ -70,7 +71,9 @@ def conclude(endings: Sequence[tuple[Attempt, Ending]]) -> Mapping[UUID, Diagnos
         if ending.diagnosis is not None:
             store(attempt.id, ending.diagnosis)
     _judge_those_that_could_not_start(endings)
-    ids = [attempt.id for attempt, _ in endings]
+    ids = [attempt.id for attempt, ending in endings if ending.state != AttemptState.SUCCEEDED]
+    if not ids:
+        return {}
     Diagnosis.objects.filter(attempt_id__in=ids, judged_at=None).delete()
     return {row.attempt_id: row for row in Diagnosis.objects.filter(attempt_id__in=ids)}
 

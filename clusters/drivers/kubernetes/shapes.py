@@ -8,7 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Annotated, Generic, Literal, TypedDict, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from clusters.drivers.port import JobSeen, NodeSeen, PodSeen
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.quantities import Implausible, parse, written
 
+from .endings import end_of, line
 from .wire import decode
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
@@ -35,8 +36,6 @@ Quantities = Annotated[dict[Key, Quantity], msgspec.Meta(max_length=256)]
 Many = msgspec.Meta(max_length=1000)
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 LONGEST_REASON = 300
-LONGEST_ENDING = 60
-MOST_SIGNAL = 64
 
 
 class Struct(msgspec.Struct, rename="camel", gc=False):
@@ -232,8 +231,8 @@ def job_seen(job: Job) -> JobSeen:
         labels=job.metadata.labels or {},
         suspended=bool(job.spec.suspend),
         outcome=outcome,
-        reason=_line(ended.reason, 100) if ended else "",
-        message=_line(ended.message, 1000) if ended else "",
+        reason=line(ended.reason, 100) if ended else "",
+        message=line(ended.message, 1000) if ended else "",
         finished_at=(job.status.completion_time or ended.last_transition_time) if ended else None,
         is_terminating=job.metadata.deletion_timestamp is not None,
         started_at=job.status.start_time,
@@ -263,7 +262,7 @@ def pod_seen(pod: Pod) -> PodSeen:
         owner=_controlling_job(pod.metadata) if is_known else "",
         index=_index(pod.metadata) if is_known else None,
         disruption=_disruption(pod.status) if is_known else "",
-        **(_end(pod.status) if is_known else {}),
+        **(end_of(_terminated(pod.status), pod.status.message) if is_known else {}),
     )
 
 
@@ -289,7 +288,7 @@ def _reason(status: _PodStatus) -> str:
     scheduler waits for.
     """
     if status.reason or status.phase != "Pending":
-        return _line(status.reason, 100)
+        return line(status.reason, 100)
     states = [container.state for container in status.container_statuses or () if container.state]
     waiting = next((state.waiting for state in states if state.waiting and state.waiting.reason), None)
     if waiting is None:
@@ -297,48 +296,22 @@ def _reason(status: _PodStatus) -> str:
         waiting = next((_Waiting(condition.reason, condition.message) for condition in told), None)
     if waiting is None:
         return ""
-    return _line(f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason, LONGEST_REASON)
+    return line(f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason, LONGEST_REASON)
 
 
 def _disruption(status: _PodStatus) -> str:
     """What removes the pod from its node; empty if nothing does."""
     told = (c for c in status.conditions or () if (c.type, c.status) == ("DisruptionTarget", "True"))
-    return next((_line(condition.reason, 60) or "Unknown" for condition in told), "")
+    return next((line(condition.reason, 60) or "Unknown" for condition in told), "")
 
 
-class _End(TypedDict, total=False):
-    ending: str
-    signal: int | None
-    message: str
-
-
-def _end(status: _PodStatus) -> _End:
-    """Why the pod's container ended, of several the first that failed, and what was said of it; nothing while it runs."""
-    states = [container.state.terminated for container in status.container_statuses or () if container.state]
-    ended = [state for state in states if state is not None]
-    if not ended and not status.message:
-        return {}
-    first = next((state for state in ended if state.exit_code), ended[0] if ended else _Terminated())
-    return {
-        "ending": _line(first.reason, LONGEST_ENDING),
-        "signal": first.signal if 0 < first.signal <= MOST_SIGNAL else None,
-        "message": _line(first.message or status.message, LONGEST_REASON),
-    }
-
-
-def _line(text: str, longest: int) -> str:
-    """Text from a cluster as one printable line; programs may write anything into it."""
-    cut = text[:longest]
-    return cut if cut.isprintable() else "".join(letter if letter.isprintable() else " " for letter in cut)
+def _terminated(status: _PodStatus) -> list[_Terminated | None]:
+    return [container.state.terminated if container.state else None for container in status.container_statuses or ()]
 
 
 def _ending(status: _PodStatus) -> tuple[datetime | None, int | None]:
-    """When the pod's last container ended, and its exit code; a pod that ended without container states (evicted) has
-    none.
-    """
-    terminated = [
-        container.state.terminated if container.state else None for container in status.container_statuses or ()
-    ]
+    """When the pod's last container ended, and its exit code; a pod that ended without container states has none."""
+    terminated = _terminated(status)
     if terminated and None not in terminated:
         ends = [state for state in terminated if state is not None]
         instants = [state.finished_at for state in ends if state.finished_at]

@@ -81,3 +81,7 @@ def test_a_job_its_attempt_and_its_page_say_why_it_failed_and_what_follows(call,
     }
     assert call(viewer, "get", f"/jobs/{attempt.job_id}/attempts")[1]["items"][0]["failure"] == wanted
     assert Diagnosis.objects.count() == 1
+    client.force_login(viewer)
+    page = client.get(f"/jobs/{attempt.job_id}/").content.decode()
+    assert "Seven again (pod p0, exit code 7). The job starts again, retry 1 of 3." in page
+    assert "Rule: job: seven" in page

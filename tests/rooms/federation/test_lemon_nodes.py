@@ -170,6 +170,28 @@ def test_an_administrator_makes_jobs_use_it_again_with_an_audit_entry_and_it_nee
     assert operations.weigh_failures() == 1
 
 
+def test_the_page_of_the_cluster_shows_them_and_the_administrator_clears_them_there(fleet_of_ten, client):
+    usual(fleet_of_ten)
+    spoil(fleet_of_ten)
+    operations.weigh_failures()
+    admin, viewer = make_user(), make_user()
+    bind(admin, "acme", "admin")
+    bind(viewer, "acme/red", "viewer")
+    found, page = AvoidedNode.objects.get(), f"/clusters/{fleet_of_ten.id}/"
+    clear = f"{page}avoided/{found.id}/clear/"
+    client.force_login(viewer)
+    shown = client.get(page).content.decode()
+    assert found.reason in shown
+    assert clear not in shown
+    assert client.post(clear).status_code == 403
+    client.force_login(admin)
+    assert clear in client.get(page).content.decode()
+    assert client.post(clear).status_code == 302
+    shown = client.get(page).content.decode()
+    assert clear not in shown
+    assert f"by {admin.email}" in shown
+
+
 def test_no_more_nodes_are_avoided_than_may_be(fleet_of_ten):
     def avoid(node: str) -> bool:
         return clusters.operations.avoid_node(fleet_of_ten.id, node, "r", {}, timedelta(hours=1), most=1)
