@@ -35,6 +35,8 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_reservednode": KEPT,
     "federation_standstill": KEPT,
     "federation_comparedcluster": KEPT,
+    "federation_retrybrake": KEPT,
+    "clusters_avoidednode": KEPT,
 }
 # Triggers that write tables which the processes may only read. They run as their owner, the only role that may change
 # them.

@@ -186,6 +186,7 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
     }
     found = []
     still = {str(row[0]) for row in world.watch.rows(UNSETTLED)}
+    known = {str(row[0]) for row in world.watch.rows("SELECT id FROM federation_attempt")}
     for job_id in sorted((ran.keys() | metered.keys()) - still):
         runs = ran.get(job_id, [])
         if any(run.is_residue or run.attempt_id in taken_away(world) for run in runs):
@@ -195,8 +196,13 @@ def promise_15_what_ran_is_metered(world: "World") -> list[str]:
         )
         slack = sum(2_000 * run.gpus for run in runs)
         said, is_estimated = metered.get(job_id, (0, False))
-        # Runs that were metered only in lost commits, and removed from the cluster before these were lost, have no trace.
-        is_forgotten = any(world.lost_commits.overlap(run.from_us, run.to_us) for run in runs)
+        # Runs that were metered only in lost commits, and removed from the cluster before these were lost, have no trace;
+        # nor have those that were released in lost commits, and started later.
+        is_forgotten = any(
+            world.lost_commits.overlap(run.from_us, run.to_us)
+            or (world.lost_commits.spans and run.attempt_id not in known)
+            for run in runs
+        )
         if not is_estimated and (said - real > slack or (real - said > slack and not is_forgotten)):
             found.append(f"job {job_id} ran {real} GPU-ms and is metered {said} GPU-ms")
     return found

@@ -49,6 +49,7 @@ def plant(world: "World") -> None:
     world.tell("stranger", f"plants {namespace}/{name} on {cluster.name}")
     cluster.create_job(_manifest(namespace, name, labels, str(world.faults.choose(range(60)) + 1)))
     cluster.strangers.append((namespace, name))
+    cluster.names_taken.add((namespace, name))
 
 
 def copy_ours(world: "World") -> None:

@@ -22,6 +22,11 @@ class Diagnosis(models.Model):
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.CASCADE, related_name="diagnosis")
     failure_class = models.CharField(max_length=20, blank=True)
+    own_class = models.CharField(
+        max_length=20,
+        blank=True,
+        help_text="The class by the gateway's own rules: the only one that counts for others.",
+    )
     text = models.CharField(max_length=LONGEST_TEXT, blank=True)
     rule = models.CharField(max_length=1200, blank=True, help_text="The owner of the rule that decided, and its name.")
     step = models.CharField(max_length=20, blank=True)
@@ -39,8 +44,8 @@ class Diagnosis(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(judged_at__isnull=True, failure_class="", step="")
-                | Q(judged_at__isnull=False, failure_class__in=CLASSES, step__in=STEPS),
+                condition=Q(judged_at__isnull=True, failure_class="", own_class="", step="")
+                | Q(judged_at__isnull=False, failure_class__in=CLASSES, own_class__in=CLASSES, step__in=STEPS),
                 name="a_diagnosis_is_judged_as_a_whole",
             ),
             models.CheckConstraint(

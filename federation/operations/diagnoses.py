@@ -47,6 +47,7 @@ def store(attempt_id: UUID, diagnosis: engine.Diagnosis, memory: Mapping[str, in
     row = Diagnosis(
         attempt_id=attempt_id,
         failure_class=diagnosis.failure_class,
+        own_class=diagnosis.own_class,
         text=diagnosis.text,
         rule=diagnosis.rule,
         step=diagnosis.step,

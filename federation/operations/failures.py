@@ -133,7 +133,7 @@ UPDATE federation_attempt AS attempt
  WHERE attempt.id = ran.attempt_id AND job.id = attempt.job_id
    AND (attempt.end_reason = ANY(%s)
         OR EXISTS (SELECT FROM federation_diagnosis AS diagnosis
-                    WHERE diagnosis.attempt_id = attempt.id AND diagnosis.failure_class = ANY(%s)))
+                    WHERE diagnosis.attempt_id = attempt.id AND diagnosis.own_class = ANY(%s)))
 RETURNING attempt.id, CASE WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN ran.began
                            ELSE ran.ended - attempt.lost_seconds * interval '1 second' END
 """

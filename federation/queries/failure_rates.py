@@ -40,8 +40,8 @@ WITH ended AS (
      WHERE settled_at > %(since)s AND started_at IS NOT NULL ORDER BY settled_at DESC LIMIT %(most)s
 )
 SELECT DISTINCT ended.cluster_id, pod.node, ended.job_id, tenant.path, owner.path, ended.finished_at,
-       coalesce(diagnosis.node = pod.node AND (diagnosis.failure_class = ANY(%(blamed)s)
-                OR diagnosis.failure_class = ANY(%(if_fast)s) AND ended.finished_at - ended.started_at < %(fast)s), false)
+       coalesce(diagnosis.node = pod.node AND (diagnosis.failure_class = ANY(%(blamed)s) OR diagnosis.own_class = ANY(%(blamed)s)
+                OR diagnosis.own_class = ANY(%(if_fast)s) AND ended.finished_at - ended.started_at < %(fast)s), false)
   FROM ended
   JOIN federation_podrun AS pod ON pod.attempt_id = ended.id AND pod.node <> ''
   JOIN federation_job AS job ON job.id = ended.job_id
@@ -59,7 +59,7 @@ WITH ended AS (
      WHERE settled_at IS NULL AND finished_at > %(since)s
 ), numbered AS (
     SELECT ended.cluster_id, ended.finished_at,
-           ended.end_reason = ANY(%(infrastructure)s) OR coalesce(diagnosis.failure_class = ANY(%(ours)s), false) AS failed,
+           ended.end_reason = ANY(%(infrastructure)s) OR coalesce(diagnosis.own_class = ANY(%(ours)s), false) AS failed,
            row_number() OVER (PARTITION BY ended.cluster_id ORDER BY ended.finished_at DESC, ended.id) AS number
       FROM ended
       LEFT JOIN federation_diagnosis AS diagnosis ON diagnosis.attempt_id = ended.id AND diagnosis.judged_at IS NOT NULL

@@ -21,7 +21,7 @@ from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, permissions_at, tenant_by_id
 
-JOBS_OWN = "job"
+JOBS_OWN = "Job"
 LATE = "DeadlineExceeded"
 MOST_PODS = 1000
 """The pods of an attempt that its diagnosis considers, those that ended first."""
@@ -162,6 +162,7 @@ class DiagnosisView:
     """A diagnosis as users see it; `retry_at` only while the job waits for it."""
 
     failure_class: str
+    own_class: str
     text: str
     rule: str
     step: str
@@ -173,8 +174,8 @@ class DiagnosisView:
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether the job did not cause it."""
-        return self.failure_class in NOT_OURS
+        """Whether the job did not cause it, as far as its cluster shows."""
+        return self.own_class in NOT_OURS
 
 
 def diagnosis_of(attempt: Attempt) -> DiagnosisView | None:
@@ -186,6 +187,7 @@ def diagnosis_of(attempt: Attempt) -> DiagnosisView | None:
     waits = row.wait_seconds > 0 and row.step != Step.STOP and ended_at is not None
     return DiagnosisView(
         failure_class=row.failure_class,
+        own_class=row.own_class,
         text=row.text,
         rule=row.rule,
         step=row.step,

@@ -37,7 +37,7 @@ def facts(*pods: PodFacts, cause: str = Cause.PROGRAM, **more) -> Facts:
 
 
 def decided(found: Facts, *rules: Rule, history: History = ONCE) -> Diagnosis:
-    diagnosis = judge([RuleSet("job", rules)], found, history)
+    diagnosis = judge([RuleSet("Job", rules)], found, history)
     assert isinstance(diagnosis, Diagnosis)
     return diagnosis
 
@@ -78,32 +78,32 @@ def decided(found: Facts, *rules: Rule, history: History = ONCE) -> Diagnosis:
 )  # fmt: skip
 def test_each_failure_has_its_class_by_our_own_rules(found: Facts, failure_class: str, rule: str):
     diagnosis = decided(found)
-    assert (diagnosis.failure_class, diagnosis.rule) == (failure_class, f"default: {rule}")
+    assert (diagnosis.failure_class, diagnosis.rule) == (failure_class, f"Default: {rule}")
 
 
 def test_the_first_rule_that_matches_decides_the_jobs_before_its_tenants_and_the_nearest_tenants_first():
     stop = Rule("x", When(exit_codes=((3, 3),)))
     again = Rule("x", When(exit_codes=((1, 9),)), step=Step.AGAIN, retries=2)
-    sets = [RuleSet("job", [stop]), RuleSet("acme/team", [again]), RuleSet("acme", [Rule("all")])]
-    assert judge_without_logs(sets, facts(crashed(3)), ONCE).rule == "job: x"
+    sets = [RuleSet("Job", [stop]), RuleSet("acme/team", [again]), RuleSet("acme", [Rule("all")])]
+    assert judge_without_logs(sets, facts(crashed(3)), ONCE).rule == "Job: x"
     assert judge_without_logs(sets, facts(crashed(4)), ONCE).rule == "acme/team: x"
     assert judge_without_logs(sets, facts(crashed(77)), ONCE).rule == "acme: all"
-    assert judge_without_logs(sets[:2], facts(crashed(77)), ONCE).rule == "default: program"
+    assert judge_without_logs(sets[:2], facts(crashed(77)), ONCE).rule == "Default: program"
 
 
 def test_all_conditions_must_hold_of_the_same_pod():
     rule = Rule("x", When(exit_codes=((3, 3),), pod_sets=("worker-*",)))
     one = crashed(3, pod_set="driver")
     other = crashed(4, name="p1", pod_set="worker-a")
-    assert decided(facts(one, other), rule).rule == "default: program"
+    assert decided(facts(one, other), rule).rule == "Default: program"
     assert decided(facts(one, crashed(3, name="p1", pod_set="worker-a")), rule).pod == "p1"
 
 
 def test_a_signal_counts_whether_the_runtime_reports_it_or_only_its_exit_code():
     rule = Rule("x", When(signals=(11,)))
     for pod in (crashed(139), crashed(1, signal=11)):
-        assert decided(facts(pod), rule).rule == "job: x"
-    assert decided(facts(crashed(11)), rule).rule == "default: program"
+        assert decided(facts(pod), rule).rule == "Job: x"
+    assert decided(facts(crashed(11)), rule).rule == "Default: program"
 
 
 def test_the_peers_of_a_disrupted_pod_match_no_rule():
@@ -117,17 +117,17 @@ def test_a_rule_over_the_log_waits_for_it_only_if_nothing_before_it_matches_and_
         "nccl", When(exit_codes=((1, 1),), log=("@nccl_timeout",)), FailureClass.NETWORK, step=Step.AGAIN, retries=2
     )
     first = Rule("first", When(exit_codes=((5, 5),)))
-    assert judge([RuleSet("job", [first, log])], facts(crashed(1)), ONCE) == NeedsLog(("p0",))
-    assert decided(facts(crashed(5)), first, log).rule == "job: first"
-    assert decided(facts(crashed(6)), first, log).rule == "default: program"
+    assert judge([RuleSet("Job", [first, log])], facts(crashed(1)), ONCE) == NeedsLog(("p0",))
+    assert decided(facts(crashed(5)), first, log).rule == "Job: first"
+    assert decided(facts(crashed(6)), first, log).rule == "Default: program"
     told = facts(crashed(1), logs={"p0": "ok\n[E] NCCL operation timed out after 1800000 ms\n"})
     assert (decided(told, log).failure_class, decided(told, log).step) == ("network", "again")
-    assert judge_without_logs([RuleSet("job", [log])], facts(crashed(1)), ONCE).rule == "default: program"
+    assert judge_without_logs([RuleSet("Job", [log])], facts(crashed(1)), ONCE).rule == "Default: program"
 
 
 def test_retries_end_with_the_rules_own_number_and_waits_double_up_to_their_bound():
     rule = Rule("x", step=Step.AGAIN, retries=3, backoff_seconds=30, most_backoff_seconds=70)
-    found = [decided(facts(), rule, history=History({"job: x": used})) for used in range(5)]
+    found = [decided(facts(), rule, history=History({"Job: x": used})) for used in range(5)]
     assert [(one.step, one.retry, one.wait_seconds) for one in found] == [
         ("again", 1, 30), ("again", 2, 60), ("again", 3, 70), ("stop", 3, 0), ("stop", 4, 0),
     ]  # fmt: skip
@@ -142,7 +142,7 @@ def test_a_job_that_reaches_its_deadline_is_not_retried_whatever_a_rule_says():
 
 def test_the_text_says_what_was_seen_and_the_next_step_where_it_starts_again():
     rule = Rule("x", text="Bad GPU.", step=Step.AGAIN_ELSEWHERE, retries=3, avoid="node", avoid_seconds=60)
-    diagnosis = decided(facts(crashed(134, message="SIGABRT")), rule, history=History({"job: x": 1}))
+    diagnosis = decided(facts(crashed(134, message="SIGABRT")), rule, history=History({"Job: x": 1}))
     assert diagnosis.text == "Bad GPU (pod p0, exit code 134, signal 6, SIGABRT)."
     assert next_step_text(diagnosis) == "The job starts again on another node, retry 2 of 3."
     assert (diagnosis.avoid, diagnosis.node) == ("node", "n1")
@@ -179,7 +179,7 @@ rules = st.builds(
     most_backoff_seconds=st.integers(0, 86_400),
     memory_milli=st.integers(1100, 8000),
 )
-sets = st.lists(st.builds(RuleSet, st.sampled_from(["job", "acme", "acme/t"]), st.lists(rules, max_size=4)), max_size=3)
+sets = st.lists(st.builds(RuleSet, st.sampled_from(["Job", "acme", "acme/t"]), st.lists(rules, max_size=4)), max_size=3)
 pods = st.builds(
     PodFacts,
     name=st.sampled_from(["p0", "p1"]),
@@ -202,7 +202,7 @@ found = st.builds(
 )
 histories = st.builds(
     History,
-    st.dictionaries(st.sampled_from(["job: a", "acme: b", "acme/t: c"]), st.integers(0, 120)),
+    st.dictionaries(st.sampled_from(["Job: a", "acme: b", "acme/t: c"]), st.integers(0, 120)),
     st.integers(0, 100),
     st.integers(0, 120),
 )
@@ -218,8 +218,8 @@ def test_a_failure_always_has_one_diagnosis_within_its_caps(rule_sets, seen, his
         assert 1 <= diagnosis.retry <= diagnosis.most
         assert not seen.is_late
         used = history.by_rule.get(diagnosis.rule, 0)
-        assert diagnosis.rule.startswith("default: ") or used + 1 == diagnosis.retry
-        assert diagnosis.rule.startswith("default: ") or sum(history.by_rule.values()) < MOST_RETRIES_OF_JOB
+        assert diagnosis.rule.startswith("Default: ") or used + 1 == diagnosis.retry
+        assert diagnosis.rule.startswith("Default: ") or sum(history.by_rule.values()) < MOST_RETRIES_OF_JOB
     assert 0 <= diagnosis.wait_seconds <= 86_400
 
 
@@ -228,7 +228,7 @@ def test_a_failure_always_has_one_diagnosis_within_its_caps(rule_sets, seen, his
 def test_a_rule_behind_the_one_that_decides_changes_nothing(rule_sets, more, seen, history):
     diagnosis = judge_without_logs(rule_sets, seen, history)
     behind = judge_without_logs([*rule_sets, RuleSet("last", [more])], seen, history)
-    if diagnosis.rule.startswith("default: "):
+    if diagnosis.rule.startswith("Default: "):
         assert behind.rule in {diagnosis.rule, f"last: {more.name}"}
     else:
         assert behind == diagnosis
@@ -237,7 +237,7 @@ def test_a_rule_behind_the_one_that_decides_changes_nothing(rule_sets, more, see
 @pytest.mark.law
 @given(found, histories)
 def test_without_own_rules_the_defaults_decide(seen, history):
-    names = {f"default: {rule.name}" for rule in DEFAULTS.rules}
+    names = {f"Default: {rule.name}" for rule in DEFAULTS.rules}
     assert judge_without_logs([], seen, history).rule in names
     assert not isinstance(judge([], seen, history), NeedsLog)
 

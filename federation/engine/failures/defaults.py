@@ -9,7 +9,8 @@ from .rules import FailureClass, Rule, RuleSet, Step, When
 
 MOST_STARTS = 2
 """The retries after an attempt whose containers could not start: further clusters are tried, and then the job fails."""
-OWNER = "default"
+OWNER = "Default"
+"""No tenant has this name: names of tenants are in lower case."""
 
 
 def _of(

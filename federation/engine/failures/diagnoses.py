@@ -38,6 +38,8 @@ class Diagnosis:
     """What failed, and what follows. `retry` is the number of the next retry by this rule, of at most `most`."""
 
     failure_class: FailureClass
+    own_class: FailureClass
+    """The class by our own rules: what a job or a tenant calls its failures counts only for itself."""
     text: str
     rule: str
     step: Step
@@ -56,8 +58,8 @@ class Diagnosis:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the job did not cause it."""
-        return self.failure_class in NOT_OURS
+        """Whether the job did not cause it, as far as the cluster shows."""
+        return self.own_class in NOT_OURS
 
     @property
     def goes_on(self) -> bool:
@@ -117,6 +119,7 @@ def _diagnosis(owner: RuleSet, rule: Rule, pod: PodFacts, facts: Facts, history:
     goes_on = rule.step != Step.STOP and used < most and not is_beyond and not facts.is_late
     found = Diagnosis(
         failure_class=failure_class,
+        own_class=ours.failure_class or failure_class,
         text=_text(rule.text or ours.text, pod, rule, facts),
         rule=key,
         step=rule.step if goes_on else Step.STOP,

@@ -10,7 +10,8 @@ FALSE_ALARM.
 
 No program and no tenant alone can make a healthy node a lemon. Each job counts once per node, and each group of tenants
 counts with at most half of a node's failures: a group is all that descends from one child of the cluster's owner, and only
-the owner can make another child.
+the owner can make another child. Without the group that has the most failures there, those of the others must be improbable
+as well (INDEPENDENT_CHANCE).
 """
 
 from collections import Counter, defaultdict
@@ -25,6 +26,8 @@ LEAST_FAILURES = 4
 LEAST_JOBS = 4
 LEAST_GROUPS = 2
 FALSE_ALARM = 0.01
+INDEPENDENT_CHANCE = 0.01
+"""The most that one group can do is to have this share of the healthy nodes avoided, by failing where others happened to."""
 PRECISION = 1e-12
 MOST_PERCENT = 10
 """The most nodes of a cluster that are avoided for this: if more look bad, the cluster is, and the brake is for that."""
@@ -95,17 +98,17 @@ class _Rates:
         self.all_runs = len(runs)
         self.all_failures = sum(self.failures.values())
 
-    def expected(self, own: Sequence[NodeRun]) -> float:
-        """The number of failures to expect of a node's runs, by what the same tenants see on the other nodes."""
+    def expected(self, own: Sequence[NodeRun]) -> Mapping[str, float]:
+        """The number of failures to expect of a node's runs, by group: what the same tenants see on the other nodes."""
         runs, failures = Counter(run.group for run in own), Counter(run.group for run in own if run.is_blamed)
         others = self.all_runs - len(own)
         usual = max(LEAST_RATE, (self.all_failures - sum(failures.values())) / others if others else LEAST_RATE)
-        return sum(
-            count
+        return {
+            group: count
             * (self.failures[group] - failures[group] + PRIOR_RUNS * usual)
             / (self.runs[group] - count + PRIOR_RUNS)
             for group, count in runs.items()
-        )
+        }
 
 
 def _weighed(place: tuple[str, str], own: Sequence[NodeRun], fleet: _Rates, nodes: int) -> Lemon | None:
@@ -114,11 +117,19 @@ def _weighed(place: tuple[str, str], own: Sequence[NodeRun], fleet: _Rates, node
     jobs = len({run.job for run in own if run.is_blamed})
     if failures < LEAST_FAILURES or jobs < LEAST_JOBS or len(by_group) < LEAST_GROUPS:
         return None
-    expected = fleet.expected(own)
-    chance = poisson_tail(failures, expected) * nodes if failures >= expected + 1 else 1.0
-    if chance >= FALSE_ALARM:
+    by_chance = fleet.expected(own)
+    expected = sum(by_chance.values())
+    worst = max(sorted(by_group), key=by_group.__getitem__)
+    others = _chance(by_group.total() - by_group[worst], expected - by_chance[worst])
+    chance = _chance(failures, expected) * nodes
+    if chance >= FALSE_ALARM or others >= INDEPENDENT_CHANCE:
         return None
     return Lemon(*place, sum(by_group.values()), len(own), expected, jobs, len(by_group), chance)
+
+
+def _chance(failures: int, expected: float) -> float:
+    """The probability of at least so many failures; the bound holds only beyond the mean."""
+    return poisson_tail(failures, expected) if failures >= expected + 1 else 1.0
 
 
 def _capped(by_group: Mapping[str, int]) -> int:

@@ -123,7 +123,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules of one owner: `job`, a tenant's path, or `default`."""
+    """The rules of one owner: `Job`, a tenant's path, or `Default`."""
 
     owner: str
     rules: Sequence[Rule]

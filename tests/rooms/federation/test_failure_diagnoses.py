@@ -72,10 +72,10 @@ def test_each_class_has_its_text_and_its_next_step(pod: dict, failure_class: str
 def test_a_job_that_reached_its_deadline_says_so():
     attempt = make_attempt(failure_rules=[{**RULE, "then": "again", "class": "program"}])
     fail(attempt, "DeadlineExceeded")
-    assert diagnosis(attempt) == ("program", "job: x", "stop")
+    assert diagnosis(attempt) == ("program", "Job: x", "stop")
     plain = make_attempt()
     fail(plain, "DeadlineExceeded")
-    assert diagnosis(plain) == ("deadline", "default: deadline", "stop")
+    assert diagnosis(plain) == ("deadline", "Default: deadline", "stop")
 
 
 def test_a_node_that_reports_a_failed_device_makes_the_job_start_again_on_another():
@@ -85,7 +85,7 @@ def test_a_node_that_reports_a_failed_device_makes_the_job_start_again_on_anothe
     make_node(attempt.cluster, "node", taints=[{"key": "gpu-xid", "value": "79", "effect": "NoSchedule"}])
     fail(attempt, exit_code=1)
     assert standing(attempt)[:2] == ("running", "program_failed")
-    assert diagnosis(attempt) == ("device", "default: device", "again_elsewhere")
+    assert diagnosis(attempt) == ("device", "Default: device", "again_elsewhere")
     cleared(attempt)
     assert standing(attempt)[3] == "queued"
     assert "on another node, retry 1 of 2, after 10 s" in attempt.job.reason_message
@@ -101,7 +101,7 @@ def test_the_jobs_rules_come_before_its_tenants_and_the_nearest_tenants_before_t
     for path, name in (("acme", "org"), ("acme/team", "team")):
         TenantFailureRules.objects.create(tenant=make_tenant(path), rules=[{**RULE, "name": name}])
     fail(attempt, exit_code=7)
-    assert diagnosis(attempt)[1] == "job: x"
+    assert diagnosis(attempt)[1] == "Job: x"
     other = make_attempt(failure_rules=[{**RULE, "when": {"exit_codes": [7]}}])
     fail(other, exit_code=8)
     assert diagnosis(other)[1] == "acme/team: team"
@@ -175,7 +175,7 @@ def oom(attempt: Attempt) -> None:
 def test_the_next_attempt_has_more_memory_and_its_spec_and_text_say_so():
     attempt = grower()
     oom(attempt)
-    assert diagnosis(attempt) == ("out_of_memory", "job: oom", "more_memory")
+    assert diagnosis(attempt) == ("out_of_memory", "Job: oom", "more_memory")
     shape = attempt.job.shape
     cleared(attempt)
     attempt.job.refresh_from_db()
@@ -233,7 +233,7 @@ def test_a_log_is_read_once_and_only_if_a_rule_needs_it(log):
     assert operations.examine_failures() == 1
     assert operations.examine_failures() == 0
     assert log["read"] == 1
-    assert diagnosis(attempt) == ("network", "job: nccl", "again")
+    assert diagnosis(attempt) == ("network", "Job: nccl", "again")
     assert "its log has @nccl_timeout" in Diagnosis.objects.get(attempt=attempt).text
 
 
@@ -242,7 +242,7 @@ def test_a_log_without_the_text_leaves_the_failure_to_the_other_rules(log):
     log["is"] = "all well\n"
     fail(attempt, exit_code=1)
     operations.examine_failures()
-    assert diagnosis(attempt) == ("program", "default: program", "stop")
+    assert diagnosis(attempt) == ("program", "Default: program", "stop")
 
 
 @pytest.mark.parametrize("error", [NotThere("pods not found", status=404), Refused("forbidden", status=403)])
@@ -251,7 +251,7 @@ def test_a_log_that_is_not_there_decides_at_once(log, error):
     log["is"] = error
     fail(attempt, exit_code=1)
     assert operations.examine_failures() == 1
-    assert diagnosis(attempt)[1] == "default: program"
+    assert diagnosis(attempt)[1] == "Default: program"
 
 
 def test_a_silent_cluster_leaves_the_failure_to_the_other_rules_after_a_bound(log):
@@ -364,8 +364,8 @@ def test_what_is_judged_stands_and_no_diagnosis_breaks_its_rules():
     attack("DELETE FROM federation_diagnosis")
     other = make_attempt()
     insert = (
-        "INSERT INTO federation_diagnosis (attempt_id, failure_class, text, rule, step, next_step, retry, most, wait_seconds,"
-        " avoid, node, memory, judged_at) VALUES (%s, %s, '', 'r', %s, '', %s, 3, %s, %s, '', %s, {})"
+        "INSERT INTO federation_diagnosis (attempt_id, failure_class, own_class, text, rule, step, next_step, retry, most, wait_seconds,"
+        " avoid, node, memory, judged_at) VALUES (%s, %s, 'program', '', 'r', %s, '', %s, 3, %s, %s, '', %s, {})"
     )
     for values, judged in [
         (("bad_luck", "stop", 0, 0, "", "{}"), "now()"),

@@ -70,7 +70,7 @@ def test_a_job_its_attempt_and_its_page_say_why_it_failed_and_what_follows(call,
     wanted = {
         "class": "program",
         "text": "Seven again (pod p0, exit code 7).",
-        "rule": "job: seven",
+        "rule": "Job: seven",
         "next_step": "again",
         "next_step_text": "The job starts again, retry 1 of 3.",
         "retry": 1,
@@ -84,4 +84,4 @@ def test_a_job_its_attempt_and_its_page_say_why_it_failed_and_what_follows(call,
     client.force_login(viewer)
     page = client.get(f"/jobs/{attempt.job_id}/").content.decode()
     assert "Seven again (pod p0, exit code 7). The job starts again, retry 1 of 3." in page
-    assert "Rule: job: seven" in page
+    assert "Rule: Job: seven" in page

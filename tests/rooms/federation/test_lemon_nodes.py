@@ -58,8 +58,9 @@ def ran(cluster: Cluster, node: str, tenant: str, failure_class: str = "", minut
         Diagnosis.objects.create(
             attempt=attempt,
             failure_class=failure_class,
+            own_class=failure_class,
             text="t",
-            rule="default: x",
+            rule="Default: x",
             step="stop",
             node=node,
             judged_at=at,

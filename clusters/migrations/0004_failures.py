@@ -1,4 +1,4 @@
-"""Nodes that jobs avoid for a while; `0002_rules.sql` has what the table refuses."""
+"""Nodes that jobs avoid for a while; `0004_failures.sql` has what the table refuses."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ DROP FUNCTION clusters_keep_avoided();
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("clusters", "0001_initial"),
+        ("clusters", "0003_secrets"),
     ]
 
     operations = [
@@ -74,5 +74,5 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunSQL(Path(__file__).with_name("0002_rules.sql").read_text(encoding="utf-8"), UNDO),
+        migrations.RunSQL(Path(__file__).with_name("0004_failures.sql").read_text(encoding="utf-8"), UNDO),
     ]

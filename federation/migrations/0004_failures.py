@@ -1,4 +1,4 @@
-"""Diagnoses on failures, tenants' failure rules and the brake on retries; `0002_rules.sql` has what the tables refuse."""
+"""Diagnoses on failures, tenants' failure rules and the brake on retries; `0004_failures.sql` has what the tables refuse."""
 
 from pathlib import Path
 
@@ -18,8 +18,8 @@ ALTER TABLE federation_tenantfailurerules DROP CONSTRAINT tenants_failure_rules_
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("clusters", "0002_failures"),
-        ("federation", "0001_initial"),
+        ("clusters", "0004_failures"),
+        ("federation", "0003_secrets"),
         ("tenancy", "0001_initial"),
     ]
 
@@ -88,6 +88,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("failure_class", models.CharField(blank=True, max_length=20)),
+                (
+                    "own_class",
+                    models.CharField(
+                        blank=True,
+                        help_text="The class by the gateway's own rules: the only one that counts for others.",
+                        max_length=20,
+                    ),
+                ),
                 ("text", models.CharField(blank=True, max_length=500)),
                 (
                     "rule",
@@ -141,7 +149,9 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("failure_class", ""), ("judged_at__isnull", True), ("step", "")),
+                            models.Q(
+                                ("failure_class", ""), ("judged_at__isnull", True), ("own_class", ""), ("step", "")
+                            ),
                             models.Q(
                                 (
                                     "failure_class__in",
@@ -160,6 +170,22 @@ class Migration(migrations.Migration):
                                     ],
                                 ),
                                 ("judged_at__isnull", False),
+                                (
+                                    "own_class__in",
+                                    [
+                                        "program",
+                                        "out_of_memory",
+                                        "node",
+                                        "device",
+                                        "network",
+                                        "image",
+                                        "storage",
+                                        "preempted",
+                                        "infrastructure",
+                                        "deadline",
+                                        "unknown",
+                                    ],
+                                ),
                                 ("step__in", ["stop", "again", "again_elsewhere", "more_memory"]),
                             ),
                             _connector="OR",
@@ -235,5 +261,5 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
-        migrations.RunSQL(Path(__file__).with_name("0002_rules.sql").read_text(encoding="utf-8"), UNDO),
+        migrations.RunSQL(Path(__file__).with_name("0004_failures.sql").read_text(encoding="utf-8"), UNDO),
     ]
