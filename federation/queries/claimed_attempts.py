@@ -17,7 +17,7 @@ from clusters.queries import avoided_names
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
 from federation.models import LIVE_ATTEMPT_STATES
-from federation.queries.queue import avoided_nodes
+from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.reservations import load_reservations
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
 from placement.values.reason_codes import ReasonCode

@@ -21,6 +21,7 @@ from federation.engine.intake.normal_form import request_of
 from federation.engine.lifecycle import JobState
 from federation.engine.retries import INTERRUPTIONS, pause_seconds
 from federation.models import Attempt, Diagnosis, Job, RetryBrake
+from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.datasets import with_data
 from federation.queries.kinds import kind_of, runtimes_of_kinds
 from federation.queries.secrets import with_secrets
@@ -206,15 +207,6 @@ def _avoid_clusters(
     for job_id in Job.objects.filter(id__any_of=ids, attempts_made__gt=0).values_list("id", flat=True):
         for cluster_id in waiting:
             found[job_id][cluster_id] = ClusterRefusal(cluster_id, TOO_MUCH_FAILS, ReasonCode.RETRIES_WAIT)
-
-
-def avoided_nodes(now: datetime, ids: Sequence[UUID]) -> Mapping[UUID, tuple[tuple[UUID, str], ...]]:
-    """By job, the nodes (each with its cluster) that failure rules make it avoid."""
-    found: dict[UUID, set[tuple[UUID, str]]] = defaultdict(set)
-    rows = Diagnosis.objects.filter(attempt__job_id__any_of=ids, avoid="node", avoid_until__gt=now).exclude(node="")
-    for job_id, cluster_id, node in rows.values_list("attempt__job_id", "attempt__cluster_id", "node"):
-        found[job_id].add((cluster_id, node))
-    return {job_id: tuple(sorted(nodes, key=str)) for job_id, nodes in found.items()}
 
 
 def _kept_from(

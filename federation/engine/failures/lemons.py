@@ -128,7 +128,7 @@ def _weighed(place: tuple[str, str], own: Sequence[NodeRun], fleet: _Rates, node
 
 
 def _chance(failures: int, expected: float) -> float:
-    """The probability of at least so many failures; the bound holds only beyond the mean."""
+    """The probability of at least this number of failures; the bound holds only beyond the mean."""
     return poisson_tail(failures, expected) if failures >= expected + 1 else 1.0
 
 

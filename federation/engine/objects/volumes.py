@@ -41,7 +41,7 @@ def shm_text(pod_set: Mapping[str, Any]) -> str:
     """The size of /dev/shm in a stored pod set's pods; empty for the container runtime's own, which has 64 MiB.
 
     Pods with GPUs have half of their memory by default, as hosts have: data loaders and NCCL hand over their data there.
-    What is written there counts as memory of the container, so it needs no request of its own.
+    What is written there counts as memory of the container, so it needs no separate request.
     """
     asked: str = pod_set.get("shm", "")
     if asked or not pod_set.get("gpu"):

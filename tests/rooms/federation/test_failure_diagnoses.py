@@ -14,7 +14,8 @@ from federation.models import Attempt, Diagnosis, Job, TenantFailureRules
 from federation.operations import Observations, record_observations
 from federation.operations.endings import end_attempts
 from federation.operations.transitions import Ending
-from federation.queries.queue import _refusals, avoided_nodes, load_queue
+from federation.queries.avoided_nodes import avoided_nodes
+from federation.queries.queue import _refusals, load_queue
 from foundation.clock import now
 from tests.builders import actor_for, bind, make_flavor, make_node, make_tenant, stored_spec
 from tests.rooms.federation.test_retries import TAKEN, failed, make_attempt, pod_of, standing
