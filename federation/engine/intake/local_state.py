@@ -1,4 +1,4 @@
-"""What a pod has of its own beside its program, in a spec: its ports, its shared memory and its local disk. Read from
+"""What a pod has beside its program, in a spec: its ports, its shared memory and its local disk. Read from
 untrusted JSON, and written in the normal form.
 """
 
