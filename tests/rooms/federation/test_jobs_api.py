@@ -13,11 +13,11 @@ pytestmark = pytest.mark.django_db
 TENANT = "acme/research"
 JOB_MEMBERS = {
     "id", "tenant", "name", "state", "reason", "labels", "spec", "created_by", "created_at", "started_at", "finished_at",
-    "exit_code", "attempt", "cost", "links",
+    "exit_code", "failure", "attempt", "cost", "links",
 }  # fmt: skip
 ATTEMPT_MEMBERS = {
     "id", "number", "job", "cluster", "state", "object", "objects", "placement", "unit_price", "estimate", "reserved_at",
-    "created_at", "started_at", "finished_at", "end_reason", "end_message", "lost_seconds",
+    "created_at", "started_at", "finished_at", "end_reason", "end_message", "lost_seconds", "failure",
 }  # fmt: skip
 
 
