@@ -129,9 +129,9 @@ def test_each_escape_and_each_duty_is_one_write_of_one_object():
         *(("create", "jobs", where, "swy-probe-x") for where in ("kube-system", "default", *["swy-probe"] * 3)),
         ("apply", "networkpolicies", "kube-system", "swy-probe-x"),
         ("apply", "networkpolicies", "swy-probe", "switchyard"),
+        *(("create", "services", where, "swy-probe-x") for where in ("kube-system", "swy-probe", "swy-probe")),
         ("create", "secrets", "kube-system", "swy-s-x"),
         ("create", "secrets", "swy-probe", "swy-s-x"),
-        *(("create", "services", where, "swy-probe-x") for where in ("kube-system", "swy-probe", "swy-probe")),
         ("change", "pods", "default", "theirs"),
         ("apply", "resourceclaimtemplates", "swy-probe", "swy-claim-x"),
     ]
