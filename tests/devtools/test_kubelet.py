@@ -3,7 +3,7 @@
 import asyncio
 import json
 import ssl
-from contextlib import closing, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -16,6 +16,7 @@ from devtools.localfleet.kubelet.environment import Facts, Unresolvable, expand,
 from devtools.localfleet.kubelet.logs import MOST_BYTES, Log, Question
 from devtools.localfleet.kubelet.names import Addresses, Named, hosts_text, rewrite
 from devtools.localfleet.kubelet.probes import Verdict
+from devtools.localfleet.kubelet.reports import Report
 from devtools.localfleet.kubelet.status import Conditions, lost, phase_of, running, terminated, waiting
 from devtools.localfleet.kubelet.volumes import Unmountable, mounts_of
 
@@ -260,6 +261,82 @@ def event(kind, uid):
     return {"type": kind, "object": {"metadata": {"uid": uid}}}
 
 
+@asynccontextmanager
+async def serving(answer):
+    """A client of an API server that answers so."""
+    app, port = web.Application(), free_port()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    api = Api(f"http://127.0.0.1:{port}", "token", ssl.create_default_context())
+    try:
+        yield api
+    finally:
+        await api.close()
+        await runner.cleanup()
+
+
+LOST = 0
+POD = {"metadata": {"namespace": "n", "name": "p", "uid": "u"}}
+
+
+@pytest.mark.parametrize(
+    ("deletes", "replies"),
+    [
+        (False, [500, 429, LOST, 503, 401, 200]),
+        (False, [409, 200]),
+        (False, [404]),
+        (False, [422]),
+        (True, [500, 429, LOST, 200]),
+        (True, [404]),
+        (True, [409]),
+    ],
+)
+def test_a_status_is_written_and_a_pod_deleted_until_that_is_done_or_refused_for_good(monkeypatch, deletes, replies):
+    monkeypatch.setattr("devtools.localfleet.kubelet.reports.RETRY_SECONDS", 0)
+    left, bodies = list(replies), []
+
+    async def answer(request):
+        bodies.append(await request.json())
+        if (status := left.pop(0)) == LOST:
+            request.transport.abort()
+        return web.json_response({}, status=status or 200)
+
+    async def use():
+        async with asyncio.timeout(5), serving(answer) as api:
+            report = Report(POD, api, lambda: {"phase": "Failed"})
+            if deletes:
+                await report.delete()
+            else:
+                report.changed()
+                await report.flush()
+
+    asyncio.run(use())
+    assert left == []
+    expected = (
+        {"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}}
+        if deletes
+        else {"metadata": {"uid": "u"}, "status": {"phase": "Failed"}}
+    )
+    assert bodies == [expected] * len(replies)
+
+
+def test_nothing_is_written_once_the_object_is_gone():
+    async def answer(_request):
+        raise AssertionError
+
+    async def use():
+        async with asyncio.timeout(5), serving(answer) as api:
+            report = Report(POD, api, dict)
+            report.is_gone = True
+            report.changed()
+            await report.flush()
+            await report.delete()
+
+    asyncio.run(use())
+
+
 GONE = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
 
 
@@ -273,23 +350,15 @@ def test_a_list_is_followed_through_410s_errors_and_lost_watches(monkeypatch):
     )
 
     async def use():
-        app, port = web.Application(), free_port()
-        app.router.add_get("/list", lists.answer)
-        runner = web.AppRunner(app, shutdown_timeout=0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        api = Api(f"http://127.0.0.1:{port}", "token", ssl.create_default_context())
         seen = []
         with suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(5), serving(lists.answer) as api:
                 async for found in api.follow("/list"):
                     seen.append(
                         "." if found is None else f"{'-' if found.is_gone else '+'}{found.seen['metadata']['uid']}"
                     )
                     if seen.count(".") == 3:
                         break
-        await api.close()
-        await runner.cleanup()
         return " ".join(seen)
 
     assert asyncio.run(use()) == "+a . +b -a +b +c . -b +c ."
