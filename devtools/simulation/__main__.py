@@ -10,10 +10,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devtools.embedded import servers
-
 from .crew import Crew, serve
-from .database import Watch, configure, database
+from .database import Watch, configure, database, server
 from .kept import KEPT
 from .lines import ROOT, Lines, figures_of
 from .outcomes import SHRINK_SECONDS, Finished, Outcome, Tally, Wanted, plain, run_seed
@@ -166,8 +164,7 @@ def _runner(stack: ExitStack) -> "Runner":
     home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="switchyard-simulation-", dir=folder)))
     home.chmod(0o755)
     os.environ.setdefault("REDIS_URL", "redis://:none@127.0.0.1:1/0")  # no seed ever asks it
-    server = stack.enter_context(servers(home, durable=False))["DATABASE_URL"]
-    url = stack.enter_context(database(server, f"simulation_{os.getpid()}"))
+    url = stack.enter_context(database(stack.enter_context(server(home)), "simulation"))
     configure(url)
     from .run import Runner  # noqa: PLC0415 - it needs Django
 

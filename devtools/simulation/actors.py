@@ -1,9 +1,11 @@
 """Actors, and what the scheduler needs of their processes, their sessions and the database."""
 
-import threading
 from dataclasses import dataclass, field
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any, Protocol
+
+from greenlet import greenlet
 
 
 class Died(BaseException):
@@ -35,25 +37,18 @@ class Backend(Protocol):
         """Ends the session as the death of its client does."""
 
 
-def closed_lock() -> Any:
-    """A lock that somebody else opens: cheaper than a semaphore, which is written in Python."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 @dataclass(eq=False, slots=True)
 class Actor:
-    """One thread of one simulated process."""
+    """What would be one thread of one process."""
 
     name: str
     process: "Process"
     number: int
     state: State = State.READY
-    baton: Any = field(default_factory=closed_lock)
-    """A lock that opens when it is the actor's turn."""
-    back: Any = field(default_factory=closed_lock)
-    """A lock that opens when a statement that waited has ended."""
+    thread: greenlet | None = None
+    """What runs it; None until its process begins it."""
+    settler: greenlet | None = None
+    """Who waits for the end of its statement, which waited for a lock."""
     may_release: bool = False
     """Whether that statement may have released locks."""
     wakes: int = 0
@@ -62,6 +57,12 @@ class Actor:
     in_statement: bool = False
     statement_at: float = 0.0
     backend: Backend | None = None
+    connections: SimpleNamespace = field(default_factory=SimpleNamespace)
+    """What Django would keep in its thread."""
+    loop: Any = None
+    """The event loop that runs in it, while others run."""
+    loop_hooks: tuple[Any, ...] = (None, None)
+    """What that loop wants to know of asynchronous generators."""
     priority: float = 0.0
 
 

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import random
-import threading
-import time
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from foundation.host import Host
 from foundation.threads import Pools, Threads
 
 from . import loop
-from .actors import Actor, Died, closed_lock
+from .actors import Actor, Died
 from .backend.base import DatabaseWrapper
 from .memories import Memory
 from .scheduler import MICROSECONDS, Scheduler
@@ -46,53 +46,26 @@ class Process:
 
 
 class Slots:
-    """Threads of the operating system with their sessions, which serve one actor after the other."""
+    """Sessions in the database, as Django keeps them for a thread, which serve one actor after the other."""
 
     def __init__(self) -> None:
-        self._free: list[_Slot] = []
-        self._all: list[_Slot] = []
+        self._free: list[SimpleNamespace] = []
+        self._all: list[SimpleNamespace] = []
 
-    def take(self) -> "_Slot":
-        """A thread without work."""
-        if self._free:
-            return self._free.pop()
-        slot = _Slot(self)
-        self._all.append(slot)
-        return slot
+    def take(self) -> SimpleNamespace:
+        """One without an actor."""
+        if not self._free:
+            self._all.append(SimpleNamespace())
+            return self._all[-1]
+        return self._free.pop()
 
-    def give_back(self, slot: "_Slot") -> None:
-        """It has no work any more. The order in which threads serve does not depend on real time."""
+    def give_back(self, slot: SimpleNamespace) -> None:
+        """It has no actor any more."""
         self._free.append(slot)
 
     def sort(self) -> None:
-        """Between runs: the same threads serve first again."""
-        self._free.sort(key=lambda slot: -self._all.index(slot))
-
-    def await_all(self) -> None:
-        """Waits until the actors of a run that has ended are gone."""
-        deadline = time.monotonic() + 10
-        while len(self._free) < len(self._all) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        for slot in [slot for slot in self._all if slot not in self._free]:
-            self._all.remove(slot)  # it hangs, and is left behind with its session
-
-
-class _Slot:
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
-        self._work: Callable[[], None] = lambda: None
-        self._go = closed_lock()
-        threading.Thread(target=self._serve, name="slot", daemon=True).start()
-
-    def run(self, work: Callable[[], None]) -> None:
-        """Runs the work in this thread."""
-        self._work = work
-        self._go.release()
-
-    def _serve(self) -> None:
-        while True:
-            self._go.acquire()
-            self._work()
+        """Between runs: the same ones serve first again."""
+        self._free = self._all[::-1]
 
 
 class Machine:
@@ -106,36 +79,54 @@ class Machine:
         self.unexpected: list[str] = []
         """Errors that ended an actor."""
         self._count = 0
+        self._shown: Actor | None = None
+        """The actor whose process and thread the gateway's modules see."""
         self._running: Process | None = None
-        scheduler.on_switch = self._switch_memory
+        self._connections = connections._connections  # noqa: SLF001 - what Django keeps in the thread
+        scheduler.on_switch = self._show
 
-    def _switch_memory(self, actor: Actor) -> None:
-        """The modules of the gateway see the memory of the process that runs."""
-        if actor.process is self._running:
+    def _show(self, actor: Actor) -> None:
+        """The modules of the gateway see what belongs to the actor's thread, and to its process."""
+        was, self._shown = self._shown, actor
+        if was is actor:
             return
-        if self._running is not None:
-            self._running.memory.take_away()
-        assert isinstance(actor.process, Process)
-        self._running = actor.process
-        self._running.memory.put_in_place()
+        connections._connections = actor.connections  # type: ignore[assignment]  # noqa: SLF001 - as above
+        if was is not None:
+            was.loop = asyncio._get_running_loop()  # noqa: SLF001 - for loops, and this switches them
+        if actor.loop is not None or (was is not None and was.loop is not None):
+            if was is not None:
+                was.loop_hooks = sys.get_asyncgen_hooks()
+            asyncio._set_running_loop(actor.loop)  # noqa: SLF001 - as above
+            sys.set_asyncgen_hooks(*actor.loop_hooks)
+        if actor.process is not self._running:
+            if self._running is not None:
+                self._running.memory.take_away()
+            assert isinstance(actor.process, Process)
+            self._running = actor.process
+            self._running.memory.put_in_place()
+
+    def leave(self) -> None:
+        """After the run: the modules see the real thread again."""
+        connections._connections = self._connections  # noqa: SLF001 - as above
+        asyncio._set_running_loop(None)  # noqa: SLF001 - as above
+        sys.set_asyncgen_hooks(None, None)
 
     def start(self, process: Process, name: str, work: Callable[[], object]) -> Actor:
         """A new actor of the process, which does the work and ends."""
         self._count += 1
-        actor = self.scheduler.add(f"{process.name}/{name}.{self._count}", process)
-        slot = self._slots.take()
-        slot.run(lambda: self._live(actor, slot, work))
+        actor = self.scheduler.add(f"{process.name}/{name}.{self._count}", process, lambda: self._live(actor, work))
+        actor.connections = self._slots.take()
         return actor
 
-    def _live(self, actor: Actor, slot: _Slot, work: Callable[[], object]) -> None:
+    def _live(self, actor: Actor, work: Callable[[], object]) -> None:
         scheduler = self.scheduler
         own = connections["default"]
         assert isinstance(own, DatabaseWrapper)
         own.ensure_is_fresh()
         actor.backend = own
         try:
-            scheduler.enter(actor)
-            work()
+            if not actor.is_dead:
+                work()
         except Died:
             pass
         except BaseException as error:  # noqa: BLE001 - the judges decide what it means
@@ -144,7 +135,7 @@ class Machine:
         if not actor.is_dead:
             own.abandon()
         actor.backend = None
-        self._slots.give_back(slot)
+        self._slots.give_back(actor.connections)
         scheduler.leave(actor)
 
     def kill(self, process: Process) -> None:

@@ -1,25 +1,23 @@
 """Decides which actor runs, and what time it is.
 
-Actors are threads that hand one baton to each other, so one of them runs at a time. An actor hands over before each
-statement, each commit and each answer of a cluster; then one of those that can run is chosen. An actor that waits for a
-lock of the database keeps its thread in PostgreSQL and others go on, until PostgreSQL grants the lock.
+Actors are greenlets of one thread, so one of them runs at a time. An actor hands over before each statement, each commit
+and each answer of a cluster; then one of those that can run is chosen. An actor that waits for a lock of the database is
+left in the middle of its statement and others go on, until PostgreSQL grants the lock.
 """
 
 import heapq
 import itertools
 import random
-import threading
 import time
 from collections.abc import Callable
 from hashlib import blake2b
-from queue import SimpleQueue
+
+from greenlet import getcurrent, greenlet
 
 from .actors import Actor, Died, Policy, Process, Stalled, State, Watch
 
 MICROSECONDS = 1_000_000
-STUCK_SECONDS = 10.0
-LOOK_SECONDS = 0.001
-"""How often it looks whether a session that goes on waits again."""
+STUCK_SECONDS = 60.0
 
 
 class Scheduler:
@@ -30,7 +28,7 @@ class Scheduler:
         self.steps = 0
         self.most_steps = 200_000
         self.actors: list[Actor] = []
-        self.local = threading.local()
+        self._current: Actor | None = None
         self.switches = 0
         self.lock_waits = 0
         self.on_step: Callable[[Actor, str], None] | None = None
@@ -48,8 +46,8 @@ class Scheduler:
         self._clock_us = -1
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._to_main: SimpleQueue[Actor | None] = SimpleQueue()
-        """For the main thread: an actor that waits for a lock of the database, or None at the end of the run."""
+        self._main = getcurrent()
+        """It begins the run, and goes on at its end, and at the end of each actor."""
         self._blocked: list[Actor] = []
         self._may_be_granted = False
         """Whether a session may have released a lock since the blocked ones were last checked."""
@@ -59,9 +57,9 @@ class Scheduler:
 
     @property
     def current(self) -> Actor:
-        """The actor of the calling thread."""
-        actor: Actor = self.local.actor
-        return actor
+        """The actor that runs."""
+        assert self._current is not None
+        return self._current
 
     def note(self, text: str) -> None:
         """Adds to the digest of the run."""
@@ -128,16 +126,18 @@ class Scheduler:
         actor.in_statement = True
 
     def bide(self) -> None:
-        """Called again and again while the database does not answer the calling thread. If it waits for a lock, others run."""
-        actor: Actor | None = getattr(self.local, "actor", None)
-        if actor is None or not actor.in_statement or actor.state is State.BLOCKED:
+        """Called again and again while the database does not answer an actor. If it waits for a lock, others run."""
+        actor = self._current
+        if actor is None or not actor.in_statement:
             return
         assert actor.backend is not None
         if self._watch.is_waiting(actor.backend.pid):
-            actor.state = State.BLOCKED
-            self._to_main.put(actor)
+            if actor.state is State.BLOCKED:
+                self._report(actor, has_returned=False)
+            else:
+                self._leave_in_database(actor)
         elif time.monotonic() - actor.statement_at > STUCK_SECONDS:
-            self._end(Stalled(f"{actor.name} is stuck in the database"))
+            raise self._end(Stalled(f"{actor.name} is stuck in the database"))
 
     def end_statement(self, *, may_release: bool) -> None:
         """The caller is back; if others went on meanwhile, it waits for its turn. `may_release`: whether the statement may
@@ -148,8 +148,7 @@ class Scheduler:
         if actor.state is State.BLOCKED:
             actor.may_release = may_release
             actor.state = State.READY
-            actor.back.release()
-            actor.baton.acquire()
+            self._report(actor, has_returned=True)
             if actor.is_dead:
                 raise Died
         elif may_release:
@@ -159,37 +158,29 @@ class Scheduler:
         """Locks of the database may have been released: those that wait may have been granted theirs."""
         self._may_be_granted = True
 
-    def sync_clock(self, put: Callable[[int], object] | None = None) -> None:
-        """Before a statement: sets the database's clock, by `put` if it is given, unless it has this time already."""
+    def sync_clock(self) -> None:
+        """Before a statement that may read it: sets the database's clock, unless it has this time already."""
         if self._clock_us != self.now_us:
             self._clock_us = self.now_us
-            (put or self._watch.set_clock)(self.now_us)
+            self._watch.set_clock(self.now_us)
 
     # -- actors -----------------------------------------------------------------------------------------------------
 
-    def add(self, name: str, process: Process) -> Actor:
-        """A new actor, which begins to run when it is chosen; its thread must first call `enter`."""
+    def add(self, name: str, process: Process, live: Callable[[], object]) -> Actor:
+        """A new actor, which begins to live when it is chosen."""
         actor = Actor(name, process, next(self._numbers))
         actor.priority = self._chance.random()
+        actor.thread = greenlet(live, self._main)
         self.actors.append(actor)
         return actor
 
-    def enter(self, actor: Actor) -> None:
-        """Called by the actor's thread: waits for its first turn. Raises Died if it was killed before."""
-        self.local.actor = actor
-        actor.baton.acquire()
-        if actor.is_dead:
-            raise Died
-
     def leave(self, actor: Actor) -> None:
-        """Called by the actor's thread at its end: others run."""
+        """Called by the actor at its end: others run."""
         actor.state = State.DONE
         self.actors.remove(actor)
-        if not self.is_finished:
-            self._pass_on(self._choose())
 
     def kill(self, actor: Actor) -> None:
-        """The actor has no effect any more. Its thread unwinds when it is chosen next; the caller holds the baton."""
+        """The actor has no effect any more. It unwinds when it is chosen next."""
         if actor.is_dead:
             return
         actor.is_dead = True
@@ -201,39 +192,58 @@ class Scheduler:
         actor.wakes += 1
         actor.state = State.READY
 
-    # -- the loop of the main thread --------------------------------------------------------------------------------
+    # -- the main greenlet --------------------------------------------------------------------------------------------
 
     def run(self, until: Callable[[], bool]) -> None:
         """Runs the actors until `until` returns true (asked between steps) or something fails."""
         self._until = until
-        self._pass_on(self._choose())
-        while (actor := self._to_main.get()) is not None:
-            self._leave_in_database(actor)
+        while (actor := self._choose()) is not None:
+            self._go_on_with(actor)
         if self.ended is not None:
             raise self.ended
 
     def finish(self) -> None:
-        """Ends all actors that are left; call it from the main thread when no actor runs."""
+        """Ends all actors that are left."""
         self.is_finished = True
         while self.actors:
             actor = self.actors[0]
             self.kill(actor)
-            actor.baton.release()
-            deadline = time.monotonic() + 5
-            while actor in self.actors and time.monotonic() < deadline:
-                time.sleep(0.0002)
-            if actor in self.actors:
-                self.actors.remove(actor)
+            self._go_on_with(actor)
+        self._current = None
+
+    def _go_on_with(self, actor: Actor) -> None:
+        """Lets it run; returns when the caller runs again."""
+        self._current = actor
+        self.on_switch(actor)
+        assert actor.thread is not None
+        actor.thread.switch()
+
+    # -- locks of the database ----------------------------------------------------------------------------------------
 
     def _leave_in_database(self, actor: Actor) -> None:
-        """Lets others run while the actor waits for a lock."""
+        """Lets others run while the actor waits for a lock. Returns when its statement goes on."""
         assert actor.backend is not None
+        actor.state = State.BLOCKED
         self._watch.pause(actor.backend.pid)
         self._blocked.append(actor)
         self.lock_waits += 1
         self.note(f"{actor.name} waits\n")
         self.tell(actor.name, "waits for a lock")
-        self._pass_on(self._choose())
+        self._hand_over(self._choose())
+
+    def _let_return(self, actor: Actor) -> bool:
+        """Lets its statement go on. True if it ends; False if it waits for another lock."""
+        current, self._current = self._current, actor
+        actor.settler, actor.statement_at = getcurrent(), time.monotonic()
+        assert actor.thread is not None
+        has_returned: bool = actor.thread.switch()
+        self._current = current
+        return has_returned
+
+    def _report(self, actor: Actor, *, has_returned: bool) -> None:
+        """Tells the one who let it go on what became of its statement; returns when it is its turn again."""
+        assert actor.settler is not None
+        actor.settler.switch(has_returned)
 
     def _settle(self) -> None:
         """Lets those go on that were granted their locks, one after the other, in the order in which they began to wait."""
@@ -245,48 +255,37 @@ class Scheduler:
             if not self._watch.is_granted(pid):
                 continue
             self._watch.resume(pid)
-            if self._returns(actor, pid):
+            if self._let_return(actor):
                 self._blocked.remove(actor)
                 self._may_be_granted |= actor.may_release
                 self.note(f"{actor.name} goes on\n")
             else:
                 self._watch.pause(pid)
 
-    def _returns(self, actor: Actor, pid: int) -> bool:
-        """Whether its statement ends; False if it waits for another lock."""
-        deadline = time.monotonic() + STUCK_SECONDS
-        while not actor.back.acquire(timeout=LOOK_SECONDS):
-            if time.monotonic() > deadline:
-                self._end(Stalled(f"{actor.name} neither waits nor returns"))
-                return True
-            if self._watch.is_waiting(pid):
-                return False
-        return True
-
     def _await_return(self, actor: Actor) -> None:
         assert actor.backend is not None
         self._blocked.remove(actor)
         self._watch.resume(actor.backend.pid)
         actor.backend.cancel()
-        actor.back.acquire(timeout=STUCK_SECONDS)
+        while not self._let_return(actor):
+            pass
 
     # -- choices ----------------------------------------------------------------------------------------------------
 
     def _switch(self, actor: Actor) -> None:
         chosen = self._choose()
         if chosen is not actor:
-            self._pass_on(chosen)
-            actor.baton.acquire()
+            self._hand_over(chosen)
         if actor.is_dead:
             raise Died
 
-    def _pass_on(self, chosen: Actor | None) -> None:
+    def _hand_over(self, chosen: Actor | None) -> None:
+        """Lets the chosen actor run, or the main greenlet at the end of the run; returns when the caller runs again."""
         if chosen is None:
-            self._to_main.put(None)
+            self._main.switch()
             return
         self.switches += 1
-        self.on_switch(chosen)
-        chosen.baton.release()
+        self._go_on_with(chosen)
 
     def _choose(self) -> Actor | None:
         """The next actor. Time passes while none can run. None at the end of the run."""
@@ -318,5 +317,4 @@ class Scheduler:
     def _end(self, error: BaseException) -> BaseException:
         if self.ended is None:
             self.ended = error
-        self._to_main.put(None)
         return error

@@ -146,7 +146,7 @@ class World:
             self.scheduler.run(lambda: self.is_done)
         finally:
             self.scheduler.finish()
-            self.slots.await_all()
+            self.machine.leave()
             self.slots.sort()
             DatabaseWrapper.stage = None
             hosts.use_host(hosts.Host())

@@ -7,8 +7,8 @@ of a client ends (the transaction, session locks, settings) is ended here.
 import contextlib
 import re
 from collections.abc import Callable, Generator
-from functools import partial
-from typing import Any, ClassVar
+from functools import lru_cache, partial
+from typing import Any, ClassVar, NamedTuple
 
 import psycopg
 from django.db import OperationalError
@@ -25,6 +25,8 @@ BEGAN = "SELECT set_config('simulation.began_us', %s, true)"
 LONGEST_BEGINNING = 400
 """More characters of a statement than it takes to name it."""
 CLEAN = "SELECT pg_advisory_unlock_all()"
+FORGET = "DISCARD PLANS"
+"""A plan follows from the state of the tables when it was made: in each run of a seed it must be made at the same step."""
 
 
 class ConnectionLost(psycopg.OperationalError):
@@ -47,11 +49,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
     """Named by Django's convention."""
 
     stage: ClassVar[Stage | None] = None
+    closed: ClassVar[psycopg.Connection[Any] | None] = None
+    """What every client has whose connection is lost."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.execute_wrappers.append(self._step)
         self._spare: psycopg.Connection[Any] | None = None
+        self._stage: Stage | None = None
+        """The last run in which the session forgot its plans."""
         self._announced: list[str] = []
         self.pid = 0
 
@@ -64,7 +70,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def abandon(self) -> None:
         """Ends the session's transaction, locks and settings, as the death of its client does."""
-        raw = self.connection or self._spare
+        raw = self._session()
         self._announced = []
         if raw is None or raw.closed:
             return
@@ -78,9 +84,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def ensure_is_fresh(self) -> None:
         """Makes this wrapper as good as new for the next actor, with the same session."""
-        raw = self.connection or self._spare
+        raw = self._session()
         self.connection = None
-        self._spare = None if raw is None or raw.closed else raw
+        self._spare = raw = None if raw is None or raw.closed else raw
+        if raw is not None and self._stage is not self.stage:
+            raw.execute(FORGET, prepare=False)
+        self._stage = self.stage
         self._announced = []
         self.in_atomic_block = False
         self.savepoint_ids = []
@@ -91,6 +100,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self.run_on_commit = []
         self.run_commit_hooks_on_set_autocommit_on = False
         self.rollback_exc = None
+
+    def _session(self) -> Any:
+        return self._spare if self.connection is None or self.connection is self.closed else self.connection
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
@@ -103,7 +115,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if scheduler.current.is_dead:
                 raise Died
             return self._executed(execute, sql, params, many, context)
-        scheduler.give_way(_shortly(sql))
+        scheduler.give_way(_about(sql).name)
         if stage.fault_at_statement():
             self._lose(scheduler, "at a statement")
         scheduler.begin_statement()
@@ -124,7 +136,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         raw, scheduler = self.connection, self.stage.scheduler
         if not raw.autocommit and raw.pgconn.transaction_status == TransactionStatus.IDLE:
             self._begin(scheduler)
-        scheduler.sync_clock()
+        if _about(sql).reads_clock:
+            scheduler.sync_clock()
         done = execute(sql, params, many, context)
         if "pg_notify" in sql:
             self._announced += [str(topic) for topic in params[0]]
@@ -133,15 +146,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return done
 
     def _begin(self, scheduler: Scheduler) -> None:
-        """Begins the transaction and keeps its time, and sets the clock, in one round trip."""
+        """Begins the transaction and keeps its time in one round trip."""
         raw = self.connection
         if raw.pgconn.pipeline_status == PipelineStatus.ON:
             raw.execute(BEGAN, [str(scheduler.now_us)])
             return
-        words = [raw._get_tx_start_command().decode(), f"SET LOCAL simulation.began_us = {scheduler.now_us}"]  # noqa: SLF001
-        scheduler.sync_clock(lambda now_us: words.append(f"SELECT setval('simulation.clock', {now_us})"))
+        begin = raw._get_tx_start_command().decode()  # noqa: SLF001
         with raw.lock:
-            raw.wait(_sent(raw.pgconn, "; ".join(words)))
+            raw.wait(_sent(raw.pgconn, f"{begin}; SET LOCAL simulation.began_us = {scheduler.now_us}"))
 
     def _commit(self) -> None:
         stage = self.stage
@@ -152,7 +164,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
         fault = stage.fault_at_commit()
         if fault == "not_done":
             self._lose(stage.scheduler, "at COMMIT, which is not done")
-        stage.scheduler.sync_clock()
         stage.scheduler.begin_statement()
         try:
             super()._commit()  # type: ignore[misc]
@@ -179,7 +190,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
         scheduler.note(f"{scheduler.current.name} loses its connection {when}\n")
         scheduler.tell(scheduler.current.name, f"loses its connection {when}")
         self.abandon()
-        self.connection.close()
+        # The session serves on: nothing is left of what it did. Its client sees a connection that is closed.
+        if self.closed is None:
+            DatabaseWrapper.closed = super().get_new_connection(self.get_connection_params())
+            DatabaseWrapper.closed.close()
+        self._spare, self.connection = self.connection, self.closed
         raise OperationalError("the connection is lost") from ConnectionLost(
             "server closed the connection unexpectedly"
         )
@@ -194,6 +209,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if raw is None or raw.closed:
             raw = super().get_new_connection(conn_params)
             raw.autocommit = True
+            if self.stage is not None:
+                raw.prepare_threshold, raw.prepared_max = 0, None
             raw.wait = partial(Patience(raw.fileno(), self._bide).await_, raw)
         self.pid = raw.info.backend_pid
         return raw
@@ -203,6 +220,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.stage.scheduler.bide()
 
     def _close(self) -> None:
+        if self.connection is None or self.connection is self.closed:
+            return
         if self.stage is not None and not self.stage.scheduler.current.is_dead:
             self.abandon()
         self._spare = self.connection
@@ -221,5 +240,24 @@ _SAVEPOINT = re.compile(r"s\d+_x\d+")
 """Its name contains the thread's number, which differs between runs."""
 
 
-def _shortly(sql: str) -> str:
-    return _SAVEPOINT.sub("savepoint", " ".join(str(sql)[:LONGEST_BEGINNING].split())[:70])
+_CLOCK = re.compile(r"timestamp|now\(|current_date|current_time|localtime", re.IGNORECASE)
+
+
+class _About(NamedTuple):
+    """A statement: what it is called in the digest, and whether it may read the clock. A write may, in a trigger; what a read
+    calls does not (`Watch.rules` makes sure).
+    """
+
+    name: str
+    reads_clock: bool
+
+
+@lru_cache(maxsize=8192)
+def _about_text(sql: str) -> _About:
+    name = _SAVEPOINT.sub("savepoint", " ".join(sql[:LONGEST_BEGINNING].split())[:70])
+    is_read = name.startswith(("SELECT", "SAVEPOINT", "RELEASE", "ROLLBACK", "SET"))
+    return _About(name, not is_read or bool(_CLOCK.search(sql)))
+
+
+def _about(sql: Any) -> _About:
+    return _about_text(sql if type(sql) is str else str(sql))
