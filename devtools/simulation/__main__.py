@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from .crew import Crew, serve
 from .database import Watch, configure, database, server
 from .kept import KEPT
 from .lines import ROOT, Lines, figures_of
-from .outcomes import SHRINK_SECONDS, Finished, Outcome, Tally, Wanted, plain, run_seed
+from .outcomes import REPEATED_ONE_IN, SHRINK_SECONDS, Finished, Outcome, Tally, Wanted, plain, run_seed
 from .size import add_arguments, size_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MEMORY = "/dev/shm"  # noqa: S108 - as below
 """A file system in memory: each run truncates every table, and so makes hundreds of files."""
+FRESH, FRESH_RANGES = 1_000_000, 1_000_000
+"""From which seed on the range begins that follows from the state of the code, and among how many beginnings it chooses."""
 ROOMS = (
     "federation",
     "placement",
@@ -42,6 +45,8 @@ def main(arguments: list[str]) -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "devtools.simulation", *arguments])  # noqa: S606 - ourselves
     asked = _parser().parse_args(arguments)
+    if asked.fresh:
+        asked.first = FRESH + REPEATED_ONE_IN * (int(_state_of_the_code()[:8], 16) % FRESH_RANGES)
     if asked.processes > 1:
         return _side_by_side(asked)
     with ExitStack() as stack:
@@ -64,19 +69,23 @@ def main(arguments: list[str]) -> int:
 def _in_this_process(runner: "Runner", asked: argparse.Namespace, lines: Lines | None) -> int:
     tally, finished = _begun(asked)
     for seed, size in KEPT if asked.kept else ():
-        tally.add(run_seed(runner, seed, Wanted(size)))
+        tally.add(run_seed(runner, seed, Wanted(size)), is_kept=True)
     for seed in _seeds(asked, tally):
         _note(run_seed(runner, seed, _wanted(asked)), tally, finished)
     return _end(tally, None if lines is None else figures_of([lines.reached()]))
 
 
 def _side_by_side(asked: argparse.Namespace) -> int:
-    if asked.mutant or asked.kept:
-        sys.exit("--mutant and --kept run in one process")
+    if asked.mutant:
+        sys.exit("--mutant runs in one process")
     tally, finished = _begun(asked)
     crew = Crew(asked.processes, _passed_on(asked))
-    for outcome in crew.run(_seeds(asked, tally)):
-        _note(outcome, tally, finished)
+    kept = dict(KEPT) if asked.kept else {}
+    for outcome in crew.run(chain(kept.items(), ((seed, None) for seed in _seeds(asked, tally)))):
+        if outcome.seed in kept:
+            tally.add(outcome, is_kept=True)
+        else:
+            _note(outcome, tally, finished)
     return _end(tally, figures_of(crew.reached) if asked.coverage else None)
 
 
@@ -138,6 +147,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--from", type=int, default=1, dest="first", help="the first seed")
+    parser.add_argument(
+        "--fresh", action="store_true", help="instead of --from: seeds that only this state of the code runs"
+    )
     parser.add_argument("--processes", type=int, default=1, help="how many processes run seeds side by side")
     parser.add_argument("--resume", type=Path, help="a file of the seeds that ran: they do not run again")
     parser.add_argument("--kept", action="store_true", help="first the seeds of mended defects")

@@ -15,6 +15,7 @@ from billing.operations.egress import NewEgressPrice, create_egress_price, end_e
 from clusters.models import Cluster
 from federation import operations
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, PlacementPolicy, Reservation
+from federation.operations.restoration import close_on_request, open_on_request
 from foundation import clock
 from foundation.problems import Conflict, NotFound
 from quotas.models import QuotaLimit
@@ -144,6 +145,13 @@ def destroy_cluster(world: "World") -> None:
     world.scheduler.after(30, lambda: give_up_destroyed(world))
 
 
+def close_dispatch(world: "World") -> None:
+    """An operator begins a standstill while processes are in the middle of their work, and opens dispatch later."""
+    body = {"reason": "maintenance"}
+    world.wish("closes dispatch", lambda: close_on_request(SYSTEM, body))
+    world.scheduler.after(world.faults.between(5, 60), lambda: world.wish("opens dispatch", open_dispatch))
+
+
 def give_up_destroyed(world: "World") -> None:
     """The destroyed cluster, if there is one, is attested and removed, also if the database has forgotten that."""
     name = world.lost_cluster
@@ -251,6 +259,12 @@ def _later_after_a_conflict() -> Iterator[None]:
         raise NotYet(str(conflict)) from conflict
 
 
+def open_dispatch() -> None:
+    """Ends the standstill. Raises NotYet while something is left."""
+    with _later_after_a_conflict():
+        open_on_request(SYSTEM, {})
+
+
 def _remove(name: str) -> None:
     with _later_after_a_conflict():
         clusters.operations.remove_cluster(SYSTEM, cluster_id(name))
@@ -280,5 +294,6 @@ EVENTS: dict[str, Callable[["World"], None]] = {
     "proved": prove,
     "cluster_removed": remove_cluster,
     "cluster_destroyed": destroy_cluster,
+    "dispatch_closed": close_dispatch,
 }
 """By the kind of fault."""

@@ -153,7 +153,7 @@ class Client:
             one.body["tenant"] = self._path(one.body["tenant"])
             asked = self._ask("submit", one.key)
             try:
-                job_id = self._submit_many() if one.is_bulk else self._submit_one()
+                job_id = self._submit_many(asked) if one.is_bulk else self._submit_one(asked)
                 self._told(asked, "ok", job_id)
                 one.job_id = job_id
             except Problem as problem:
@@ -168,14 +168,15 @@ class Client:
         rows = self._world.watch.rows("SELECT path FROM tenancy_tenant WHERE name = %s", path.rpartition("/")[2])
         return str(rows[0][0]) if rows else path
 
-    def _submit_one(self) -> str:
+    def _submit_one(self, asked: Asked) -> str:
         one = self._one
         answer = operations.submit_job(self._actor, one.body, show=_shown, key=one.key, raw=one.key.encode())
+        asked.replayed = answer.replayed
         return str(answer.body["id"])
 
-    def _submit_many(self) -> str:
+    def _submit_many(self, asked: Asked) -> str:
         """In one request with itself and a job that cannot be. Raises the problem that its item was answered."""
-        one = self._one
+        one, asked.replayed = self._one, None
         spec = {name: value for name, value in one.body.items() if name != "tenant"}
         item = spec | {"idempotency_key": one.key}
         problems: list[Problem] = []
@@ -199,6 +200,7 @@ class Client:
                 self._told(asked, "ok", job.state)
             except Problem as problem:
                 one.cancel_after = None
+                asked.state = self._world.state_of(one.job_id)
                 self._told(asked, "refused", f"{problem.code}: {problem}")
             except Error as error:
                 self._told(asked, "unknown", type(error).__name__)

@@ -368,13 +368,6 @@ class Cluster:
             return
         self._remove(pod)
 
-    def _note_lost(self, pod: Pod) -> None:
-        """The control plane gives a pod on a dead node up."""
-        if self.pods.get(pod.uid) is pod and not pod.is_ended:
-            pod.disruption, pod.is_terminating = "DeletionByTaintManager", True
-            self._finish(pod, None, "")
-            self._after((0.0, 2.0), lambda: self._remove_if_terminating(pod.uid))
-
     def _remove(self, pod: Pod) -> None:
         if self.pods.pop(pod.uid, None) is not None:
             self._stop_run(pod, None)

@@ -8,24 +8,30 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
 from .outcomes import Outcome, Wanted, run_seed
+from .size import Size
 
 if TYPE_CHECKING:
     from .lines import Lines
     from .run import Runner
 
+OWN = "own "
+"""Before the arguments of a seed that has its own size."""
 LINES = "lines "
 """Before the lines of code that a process reached, at its end."""
 
 
 def serve(runner: "Runner", wanted: Wanted, lines: "Lines | None") -> None:
     """A process of the crew: runs the seeds of its input, and writes an outcome for each."""
-    for word in sys.stdin:
-        print(run_seed(runner, int(word), wanted).written(), flush=True)
+    for line in sys.stdin:
+        seed, _, arguments = line.rstrip("\n").partition(" ")
+        of_its_own = replace(wanted, size=Size.read(arguments.removeprefix(OWN)))
+        print(run_seed(runner, int(seed), of_its_own if OWN in arguments else wanted).written(), flush=True)
     if lines is not None:
         print(LINES + json.dumps(lines.reached()), flush=True)
 
@@ -39,8 +45,10 @@ class Crew:
         self.reached: list[dict[str, list[int]]] = []
         """The lines of code that each process reached, after the end."""
 
-    def run(self, seeds: Iterable[int]) -> Iterator[Outcome]:
-        """The outcomes of the seeds, as they come. Each process gets the next seed when it has finished one."""
+    def run(self, seeds: Iterable[tuple[int, Size | None]]) -> Iterator[Outcome]:
+        """The outcomes of the seeds, as they come; some have their own sizes. Each process gets the next seed when it has
+        finished one.
+        """
         left, answers = iter(seeds), SimpleQueue[tuple[_Member, str]]()
         for member in self._members:
             Thread(target=member.listen, args=(answers,), daemon=True).start()
@@ -75,13 +83,14 @@ class _Member:
             answers.put((self, line))
         answers.put((self, ""))
 
-    def give(self, seed: int | None) -> None:
-        """The next seed; None ends it."""
+    def give(self, work: tuple[int, Size | None] | None) -> None:
+        """The next seed and its size; None ends it."""
         assert self._process.stdin is not None
-        if seed is None:
+        if work is None:
             self._process.stdin.close()
         elif self._process.poll() is None:
-            self._process.stdin.write(f"{seed}\n")
+            seed, size = work
+            self._process.stdin.write(f"{seed}\n" if size is None else f"{seed} {OWN}{size.arguments()}\n")
             self._process.stdin.flush()
 
     def ended(self) -> int:

@@ -41,7 +41,8 @@ CREATE FUNCTION simulation.transaction_timestamp() RETURNS timestamptz LANGUAGE 
 
 -- Every committed change of a state, in the order of the statements, for the judges.
 CREATE TABLE simulation.changes (
-    number bigserial PRIMARY KEY, at timestamptz NOT NULL, what text NOT NULL, id text NOT NULL, before text, after text
+    number bigserial PRIMARY KEY, at timestamptz NOT NULL, what text NOT NULL, id text NOT NULL, before text, after text,
+    actor text DEFAULT current_setting('simulation.actor', true)
 );
 
 CREATE FUNCTION simulation.note_state() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -6,6 +6,15 @@ CREATE TRIGGER simulation_notes AFTER INSERT OR UPDATE OF state ON federation_at
 CREATE TRIGGER simulation_notes AFTER INSERT OR UPDATE OF state ON quotas_hold
     FOR EACH ROW EXECUTE FUNCTION simulation.note_state('hold', 'holder_id');
 
+CREATE FUNCTION simulation.note_claim() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO simulation.changes (at, what, id, before, after)
+    VALUES (simulation.clock_timestamp(), 'claim', NEW.id::text, OLD.claim_token::text, NEW.claim_token::text);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER simulation_claims AFTER UPDATE OF claim_token ON federation_attempt
+    FOR EACH ROW WHEN (OLD.claim_token <> NEW.claim_token) EXECUTE FUNCTION simulation.note_claim();
+
 CREATE SCHEMA kept;
 -- What a backup of the gateway's database contains.
 CREATE SCHEMA backup;

@@ -22,10 +22,11 @@ from clusters.engine.escapes import Answered, Rehearsal
 from clusters.engine.permissions import ROLE, Right
 
 from .cluster import Kind
-from .faults import CALLS, Faults
+from .faults import CALLS
 from .frail_cluster import FrailCluster
+from .link import Link
 from .objects import Key, is_ours, seen
-from .scheduler import MICROSECONDS, Scheduler
+from .scheduler import MICROSECONDS
 
 Result = TypeVar("Result")
 TIMEOUT_SECONDS = 10.0
@@ -37,25 +38,6 @@ LISTED = 0.5
 """The share of objects in a list that lacks some."""
 OUT_OF_DATE = 4
 """How many of the last events a watch may repeat."""
-
-
-class Link:
-    """The network between the gateway and one cluster, and who answers at its address."""
-
-    def __init__(self, cluster: FrailCluster, faults: Faults, scheduler: Scheduler) -> None:
-        self.cluster = cluster
-        self.faults = faults
-        self.scheduler = scheduler
-        self.is_cut = False
-        self.are_watches_dead = False
-        self.is_revoked = False
-        self.is_destroyed = False
-        self.on_write: Callable[[str, str], None] = lambda _what, _uid: None
-        """Called with each request that changes a Job, when it is sent: what it does, and the uid."""
-
-    def happens(self, kind: str) -> bool:
-        """Whether the fault happens now, and says so."""
-        return self.faults.happens(kind)
 
 
 class SimulatedClusterDriver:
@@ -76,7 +58,7 @@ class SimulatedClusterDriver:
             link.on_write(what, uid)
         await asyncio.sleep(faults.between(0.001, 0.05))
         await self._reach()
-        fault = faults.first(CALLS)
+        fault = self._fault_of(what)
         if fault:
             link.scheduler.note(f"{self._cluster.name} {what} {fault}\n")
             link.scheduler.tell(self._cluster.name, f"{what}: {fault}")
@@ -98,6 +80,10 @@ class SimulatedClusterDriver:
         await asyncio.sleep(faults.between(0.001, 0.05))
         await self._reach()
         return answer
+
+    def _fault_of(self, what: str) -> str:
+        is_refused = what == "release_job" and self._link.refuses_releases
+        return "refused" if is_refused else self._link.faults.first(CALLS)
 
     async def _write(self, what: str, key: Key, uid: str, apply: Callable[[], Result]) -> Result:
         """Sends a request that changes a Job. A stranger may have taken its name when it arrives."""

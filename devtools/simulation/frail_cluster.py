@@ -10,9 +10,17 @@ from federation.engine.names import LABEL_ATTEMPT
 from .cluster import Cluster
 from .objects import Job, Pod
 
+LONGEST_SECONDS = 600.0
+"""A program that runs longer runs until somebody stops it."""
+SOON_SECONDS = (2.0, 15.0)
+"""How long programs still run when they are in a hurry."""
+
 
 class FrailCluster(Cluster):
     """What nature, operators of the cluster and other controllers do to it."""
+
+    is_in_a_hurry = False
+    """Whether programs soon end: nothing new happens while they run."""
 
     def take_name(self, namespace: str, name: str) -> None:
         """A stranger makes a suspended Job of this name, in place of one of ours that has not run."""
@@ -55,6 +63,26 @@ class FrailCluster(Cluster):
         run = self.running.get(pod.uid)
         if run is not None:
             run.is_disrupted = True
+
+    def hurry(self) -> None:
+        """Programs end soon from now on, except those that run until somebody stops them."""
+        self.is_in_a_hurry = True
+        for uid in self.running:
+            pod = self.pods.get(uid)
+            if pod is not None and pod.run_seconds < LONGEST_SECONDS:
+                self._after(SOON_SECONDS, lambda pod=pod: self._end_of_program(pod.uid, pod.exit_code))  # type: ignore[misc]
+
+    def _start(self, pod: Pod) -> None:
+        if self.is_in_a_hurry and pod.run_seconds < LONGEST_SECONDS:
+            pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
+        super()._start(pod)
+
+    def _note_lost(self, pod: Pod) -> None:
+        """The control plane gives a pod on a dead node up."""
+        if self.pods.get(pod.uid) is pod and not pod.is_ended:
+            pod.disruption, pod.is_terminating = "DeletionByTaintManager", True
+            self._finish(pod, None, "")
+            self._after((0.0, 2.0), lambda: self._remove_if_terminating(pod.uid))
 
     def evict(self, pod: Pod, reason: str) -> None:
         """Something removes the pod from its node."""

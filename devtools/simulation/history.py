@@ -22,6 +22,10 @@ class Asked:
     to_us: int = 0
     answer: str = "unknown"
     told: Any = None
+    replayed: bool | None = False
+    """Whether the answer was that of an earlier request; None if the client could not see that."""
+    state: str = ""
+    """In which state the job was, if it was too late to cancel it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from .lost_commits import REASON
 from .objects import Run
 
 if TYPE_CHECKING:
@@ -305,10 +306,12 @@ SELECT action, object_id, count(*) FROM (
 
 @judging
 def promise_26_nothing_is_done_blindly_on_a_restored_database(world: "World") -> list[str]:
-    """While dispatch is closed, nothing is created or released, and nothing is deleted that ran already."""
+    """While dispatch is closed on a database that was put back, nothing is created or released, and nothing is deleted that
+    ran already.
+    """
     found = []
     began = {run.job_uid: run.from_us for run in sorted(runs_on(world), key=lambda run: -run.from_us)}
-    for from_us, to_us in _standstills(world):
+    for from_us, to_us in _standstills(world, REASON):
         for sent in world.history.sent:
             if not from_us < sent.at_us < to_us:
                 continue
@@ -319,14 +322,16 @@ def promise_26_nothing_is_done_blindly_on_a_restored_database(world: "World") ->
     return found
 
 
-def _standstills(world: "World") -> list[tuple[int, int]]:
-    """When each began and ended."""
+def _standstills(world: "World", reason: str = "") -> list[tuple[int, int]]:
+    """When each began and ended; only those for this reason if there is one."""
     forever = 1 << 62
-    return [(from_us, to_us or forever) for from_us, to_us in world.watch.rows(STANDSTILLS)]
+    return [
+        (from_us, to_us or forever) for from_us, to_us, said in world.watch.rows(STANDSTILLS) if reason in ("", said)
+    ]
 
 
 STANDSTILLS = """
-SELECT (extract(epoch FROM began_at) * 1000000)::bigint, (extract(epoch FROM ended_at) * 1000000)::bigint
+SELECT (extract(epoch FROM began_at) * 1000000)::bigint, (extract(epoch FROM ended_at) * 1000000)::bigint, reason
   FROM federation_standstill
 """
 

@@ -159,6 +159,29 @@ def promise_15_settlement_knows_what_ran(world: "World") -> list[str]:
 
 
 @judging
+def promise_10_a_late_worker_writes_nothing(world: "World") -> list[str]:
+    """Nobody commits to an attempt, or takes it back, after another has claimed the visit that it was on."""
+    return [
+        f"{actor} made attempt {id_} {state} after {other} had claimed it"
+        for id_, state, actor, other in world.watch.rows(LATE)
+    ]
+
+
+LATE = """
+SELECT change.id, change.after, change.actor, last.actor
+  FROM simulation.changes AS change
+ CROSS JOIN LATERAL (SELECT claim.actor FROM simulation.changes AS claim
+                      WHERE claim.what = 'claim' AND claim.id = change.id AND claim.number < change.number
+                      ORDER BY claim.number DESC LIMIT 1) AS last
+ WHERE change.what = 'attempt' AND change.before IS DISTINCT FROM change.after AND change.actor <> last.actor
+   AND change.after IN ('created', 'starting', 'cancelled', 'preempted', 'abandoned')
+   AND EXISTS (SELECT FROM simulation.changes AS own
+                WHERE own.what = 'claim' AND own.id = change.id AND own.actor = change.actor AND own.number < change.number)
+ ORDER BY change.number
+"""
+
+
+@judging
 def promise_18_names_that_strangers_took_stay_theirs(world: "World") -> list[str]:
     """What strangers made on the clusters is still there, as they made it."""
     found = []
@@ -200,6 +223,7 @@ ALWAYS = (
     promise_8_what_runs_is_not_recalled,
     promise_3_an_attempt_has_time_to_start,
     promise_8_an_end_has_a_true_reason,
+    promise_10_a_late_worker_writes_nothing,
     promise_13_a_hold_covers_its_run,
     promise_15_settlement_knows_what_ran,
     promise_18_names_that_strangers_took_stay_theirs,

@@ -6,16 +6,16 @@ open dispatch when every cluster was compared and nothing is left.
 
 from typing import TYPE_CHECKING
 
-from federation.operations.restoration import close_on_request, open_on_request
-from foundation.problems import Conflict
+from federation.operations.restoration import close_on_request
 from tenancy.queries import SYSTEM
 
 from . import administration
-from .operators import NotYet, Wish
+from .operators import Wish
 
 if TYPE_CHECKING:
     from .world import World
 
+REASON = "the database was put back"
 OPEN_AFTER = (15.0, 90.0)
 """Operators first try to open dispatch after this many seconds."""
 
@@ -54,14 +54,14 @@ class LostCommits:
         world.launch("operator")
 
     def _close(self) -> None:
-        close_on_request(SYSTEM, {"reason": "the database was put back"})
+        close_on_request(SYSTEM, {"reason": REASON})
         world = self._world
         self.is_closed = False
         for name in [name for name, process in world.processes.items() if process.is_dead]:
             world.launch(name)
         administration.give_up_destroyed(world)
         delay = world.faults.between(*OPEN_AFTER)
-        world.scheduler.after(delay, lambda: world.wish("opens dispatch", _open))
+        world.scheduler.after(delay, lambda: world.wish("opens dispatch", administration.open_dispatch))
 
     def _forget(self) -> None:
         """What clients were answered since the backup does not bind the gateway; they notice, and ask again."""
@@ -82,10 +82,3 @@ class LostCommits:
     def overlap(self, from_us: int, to_us: int | None) -> bool:
         """Whether the time contains some of which commits were lost."""
         return any(from_us <= end and (to_us is None or to_us >= start) for start, end in self.spans)
-
-
-def _open() -> None:
-    try:
-        open_on_request(SYSTEM, {})
-    except Conflict as conflict:
-        raise NotYet(str(conflict)) from conflict

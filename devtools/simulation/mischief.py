@@ -194,6 +194,18 @@ class Mischief:
 
         self._world.scheduler.after(seconds, heal)
 
+    def _releases_refused(self) -> None:
+        """An admission webhook of the cluster denies every release for a while."""
+        cluster = self._cluster()
+        link, seconds = self._world.links[cluster.name], self._faults.between(30, 200)
+        link.refuses_releases = True
+        self._world.tell(cluster.name, f"refuses releases for {seconds:.0f} s")
+
+        def heal() -> None:
+            link.refuses_releases = False
+
+        self._world.scheduler.after(seconds, heal)
+
     def _price_changed(self) -> None:
         name, price = CLUSTERS[self._faults.choose(CLUSTERS)], Decimal(round(self._faults.between(1, 5)))
         self._world.wish(f"prices {name} at {price}", lambda: _price(name, price), "price.create")

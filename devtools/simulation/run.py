@@ -23,6 +23,7 @@ from .processes import Slots, StageHost
 from .size import Size
 from .stage import BEGAN_US, set_up
 from .swarm import ANY, Swarm
+from .told import write_told
 from .world import World
 
 CHANGES = """
@@ -126,6 +127,7 @@ class Runner:
         runs = [run for cluster in [*world.clusters.values(), *world.removed] for run in cluster.runs]
         changes = self.watch.rows("SELECT at, what, id, before, after FROM simulation.changes ORDER BY number")
         world.history.write(folder / f"seed-{world.seed}.jsonl", runs, changes)
+        write_told(world, folder / f"told-{world.seed}.jsonl")
 
     def _prove(self) -> list[str]:
         found = [*billing.queries.discrepancies(), *disagreements()]

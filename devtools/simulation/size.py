@@ -38,6 +38,13 @@ class Size:
             words.append(f"--until {self.until:g}")
         return " ".join(words)
 
+    @classmethod
+    def read(cls, arguments: str) -> "Size":
+        """From what `arguments` gave."""
+        parser = argparse.ArgumentParser()
+        add_arguments(parser)
+        return size_of(parser.parse_args(arguments.split()))
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that make a world smaller."""

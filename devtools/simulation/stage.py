@@ -51,9 +51,11 @@ def identity_of(cluster: str) -> str:
     return f"00000000-0000-4000-8000-{CLUSTERS.index(cluster):012d}"
 
 
-def schedules() -> list[Schedule]:
-    """The routines that the bell rings."""
-    return [Schedule(name, **{**settings.ROUTINES[name], "every_seconds": every}) for name, every in ROUTINES.items()]
+def schedules(pace: float = 1.0) -> list[Schedule]:
+    """The routines that the bell rings. `pace`: by how much longer their silences are."""
+    return [
+        Schedule(name, **{**settings.ROUTINES[name], "every_seconds": every * pace}) for name, every in ROUTINES.items()
+    ]
 
 
 def set_up() -> None:

@@ -28,12 +28,13 @@ from .broker import Broker, Stop
 from .clients import Client, Submission, plan
 from .cluster import Cluster
 from .database import Watch
-from .driver import Link, SimulatedClusterDriver
+from .driver import SimulatedClusterDriver
 from .faults import Faults
 from .frail_cluster import FrailCluster
-from .history import History, Sent
+from .history import Asked, History, Sent
 from .hooks import hooks_of
 from .judges_of_ends import broken_for_good
+from .link import Link
 from .lost_commits import LostCommits
 from .mischief import Mischief
 from .operators import Wish, operate
@@ -54,6 +55,14 @@ from .swarm import ANY, Swarm
 HEAL_SECONDS = 1800.0
 """What should end ends within this time after the world has healed."""
 LOOK_SECONDS = 5.0
+READ_SECONDS = 7.0
+PACES = (1.0, 2.0, 3.0)
+LONGEST_ROUND_SECONDS = 9.0
+"""An observer's leases last fifteen seconds."""
+HEALED_POLL_SECONDS = 10.0
+"""How often bells poll when nothing is lost any more: announcements wake them."""
+LATE_SECONDS = (25.0, 90.0)
+"""How long a process freezes in the middle of a dispatch: most claims expire meanwhile, and others take them over."""
 RESTART_SECONDS = (0.5, 20.0)
 RACKS = 0.3
 """The share of the worlds whose nodes are in racks, so that gangs over several have an order."""
@@ -106,9 +115,12 @@ class World:
     is_broken: bool = False
     """Whether the run ended early, because it had broken a promise."""
     chance: random.Random = field(init=False)
+    pace: float = field(init=False)
+    """How seldom the routines run by themselves; announcements come at once in every world."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}/world")
+        self.pace = random.Random(f"{self.seed}/pace").choice(PACES)
         is_pct = self.chance.random() < 0.4
         policy = Policy(
             is_pct, change_one_in=self.chance.choice((50, 200, 1000)), tick_one_in=self.chance.choice((4, 16))
@@ -133,6 +145,18 @@ class World:
     def wish(self, what: str, act: Callable[[], object], action: str = "") -> None:
         """Operators want this from now on. `action` is its entry in the audit trail."""
         self.wishes.append(Wish(what, act, action))
+
+    def state_of(self, job_id: str) -> str:
+        """The committed state of the job; empty if there is none."""
+        rows = self.watch.rows("SELECT state FROM federation_job WHERE id = %s", job_id)
+        return str(rows[0][0]) if rows else ""
+
+    def _read_states(self) -> None:
+        """Somebody looks at all jobs, again and again: what is committed, they see."""
+        now_us = self.scheduler.now_us
+        for job_id, state in self.watch.rows("SELECT id, state FROM federation_job ORDER BY id"):
+            self.history.asked.append(Asked("reader", "read", str(job_id), now_us, now_us, "ok", state))
+        self.scheduler.after(READ_SECONDS, self._read_states)
 
     def _note_write(self, cluster: str, what: str, uid: str) -> None:
         self.history.sent.append(Sent(self.scheduler.now_us, cluster, what, uid))
@@ -169,8 +193,8 @@ class World:
         hooks = hooks_of(self.faults, self.scheduler)
         policy_hooks._hooks_on = lambda _path: hooks  # type: ignore[assignment, return-value]  # noqa: SLF001
         bells._listening = self.broker.listening  # noqa: SLF001
-        bells.POLL_SECONDS = BELL_POLL_SECONDS
-        observers.ROUND_SECONDS = OBSERVER_ROUND_SECONDS
+        bells.POLL_SECONDS = BELL_POLL_SECONDS * self.pace
+        observers.ROUND_SECONDS = min(OBSERVER_ROUND_SECONDS * self.pace, LONGEST_ROUND_SECONDS)
         self.scheduler.on_step = self._on_step
 
     def _driver(self, address: ClusterAddress) -> Any:
@@ -208,6 +232,7 @@ class World:
         chaos = chance.uniform(*self.swarm.chaos_seconds)
         for event in self.faults.events():
             self.scheduler.after(self.faults.between(0, chaos), lambda event=event: Mischief(self).befall(event))  # type: ignore[misc]
+        self.scheduler.after(READ_SECONDS, self._read_states)
         self.scheduler.after(min(chaos, self.size.until or chaos), self._heal)
 
     def launch(self, name: str) -> None:
@@ -236,6 +261,8 @@ class World:
 
     def _replace(self, process: Process) -> None:
         """Starts a process in place of a dead one, unless another was started meanwhile or none may start yet."""
+        if self.faults.is_healed and _is_second(process.name):
+            return
         may_start = process.name == "operator" or not self.lost_commits.is_closed
         if self.processes[process.name] is process and may_start:
             self.launch(process.name)
@@ -243,6 +270,9 @@ class World:
     def _on_step(self, actor: Actor, what: str) -> None:
         if "/dispatch" in actor.name:
             self.dispatch.update(f"{actor.process.name} {what}\n".encode())
+            if not actor.is_dead and not actor.process.is_frozen and self.faults.happens("late"):
+                assert isinstance(actor.process, Process)
+                self.machine.freeze(actor.process, self.faults.between(*LATE_SECONDS))
         if not actor.is_dead and self.faults.happens("death"):
             assert isinstance(actor.process, Process)
             self._die(actor.process)
@@ -253,7 +283,7 @@ class World:
         return "not_done" if self.faults.happens("commit_lost_not_done") else ""
 
     def _ring(self) -> None:
-        bell = bells.Bell(schedules(), self.broker, stopping=Stop(self.scheduler))  # type: ignore[arg-type]
+        bell = bells.Bell(schedules(self.pace), self.broker, stopping=Stop(self.scheduler))  # type: ignore[arg-type]
         bell.run()
 
     def _work(self, queues: tuple[str, ...]) -> None:
@@ -279,16 +309,21 @@ class World:
         self.faults.is_healed = True
         self.healed_us = self.scheduler.now_us
         for link in self.links.values():
-            link.is_cut = link.are_watches_dead = link.is_revoked = False
+            link.is_cut = link.are_watches_dead = link.is_revoked = link.refuses_releases = False
         for cluster in self.clusters.values():
             if self.links[cluster.name].is_destroyed:
                 continue
             cluster.image_fails = 0.0
+            cluster.hurry()
             for node in cluster.nodes.values():
                 if not node.is_ready:
                     cluster.repair_node(node.name)
         for process in self.processes.values():
             process.is_frozen = False
+            if _is_second(process.name):
+                self.machine.kill(process)  # one of each is enough to end everything
+        observers.ROUND_SECONDS = LONGEST_ROUND_SECONDS
+        bells.POLL_SECONDS = max(bells.POLL_SECONDS, HEALED_POLL_SECONDS)
         administration.heal(self)
         self.scheduler.after(LOOK_SECONDS, self._look)
 
@@ -311,3 +346,8 @@ class World:
         if any(cluster.running for cluster in self.clusters.values()):
             return False
         return self.watch.rows(STILL) == [(0, 0, 0)]
+
+
+def _is_second(name: str) -> bool:
+    """Whether it names the second process of its kind."""
+    return name.endswith("-2")

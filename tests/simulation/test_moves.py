@@ -11,6 +11,7 @@ ELSEWHERE = {
     "watch_broken", "watch_skips_delete", "watch_repeats", "watch_goes_back", "watch_stalls", "commit_lost_done",
     "commit_lost_not_done", "statement_lost", "death", "bell_lost", "bell_tripled", "bell_late", "image_missing",
     "clocks_differ", "list_lacks", "name_taken", "uid_lies", "hook_changes", "hook_refuses", "hook_fails",
+    "late", "service_name_taken",
 }  # fmt: skip
 """Kinds that are asked for where they happen."""
 

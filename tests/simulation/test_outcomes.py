@@ -23,6 +23,15 @@ def test_a_tally_adds_up_what_ran_now_and_before():
     assert (figures["dispatch_interleavings"], figures["repeated"]) == (2, 1)
 
 
+def test_kept_seeds_are_none_of_the_range():
+    tally = Tally(lambda _line: None)
+    tally.add(outcome(8), is_kept=True)
+    tally.add(outcome(300))
+    tally.add(outcome(301))
+    figures = tally.figures()
+    assert (figures["seeds"], figures["first"], figures["last"]) == (3, 300, 301)
+
+
 def test_seeds_that_ran_are_read_again_also_if_the_last_line_was_cut_off(tmp_path):
     file = tmp_path / "seeds.jsonl"
     finished = Finished(file, "this code")

@@ -21,7 +21,7 @@ from devtools.simulation.patience import Patience
 from devtools.simulation.scheduler import Scheduler
 from foundation.postgres import base
 
-BEGAN = "SELECT set_config('simulation.began_us', %s, true)"
+BEGAN = "SELECT set_config('simulation.began_us', %s, true), set_config('simulation.actor', %s, true)"
 LONGEST_BEGINNING = 400
 """More characters of a statement than it takes to name it."""
 CLEAN = "SELECT pg_advisory_unlock_all()"
@@ -146,14 +146,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return done
 
     def _begin(self, scheduler: Scheduler) -> None:
-        """Begins the transaction and keeps its time in one round trip."""
+        """Begins the transaction, and keeps its time and whose it is, in one round trip."""
         raw = self.connection
         if raw.pgconn.pipeline_status == PipelineStatus.ON:
-            raw.execute(BEGAN, [str(scheduler.now_us)])
+            raw.execute(BEGAN, [str(scheduler.now_us), scheduler.current.name])
             return
         begin = raw._get_tx_start_command().decode()  # noqa: SLF001
         with raw.lock:
-            raw.wait(_sent(raw.pgconn, f"{begin}; SET LOCAL simulation.began_us = {scheduler.now_us}"))
+            raw.wait(_sent(raw.pgconn, f"{begin}; {_beginning(scheduler)}"))
 
     def _commit(self) -> None:
         stage = self.stage
@@ -225,6 +225,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if self.stage is not None and not self.stage.scheduler.current.is_dead:
             self.abandon()
         self._spare = self.connection
+
+
+def _beginning(scheduler: Scheduler) -> str:
+    return (
+        f"SET LOCAL simulation.began_us = {scheduler.now_us}; SET LOCAL simulation.actor = '{scheduler.current.name}'"
+    )
 
 
 def _sent(session: Any, statements: str) -> Generator[Any, Any, None]:

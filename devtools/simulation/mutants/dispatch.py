@@ -63,7 +63,7 @@ def _half_a_gang_is_gone(change: Change) -> None:
     change.put(calls, "_vanished", vanished)
 
 
-@mutant(only({"refused": 0.3, "reply_lost": 0.4}, run_seconds=(200,)))
+@mutant(only({"releases_refused": 4, "reply_lost": 0.5}, run_seconds=LONG))
 def _a_refused_release_is_not_looked_after(change: Change) -> None:
     """A repeated release that is refused is taken for an object that never ran."""
     original = standing_of
@@ -146,13 +146,13 @@ def _an_existing_object_is_a_refusal(change: Change) -> None:
     change.put(calls, "_create_or_adopt", create)
 
 
-@mutant(only({"freeze": 8, "slow": 0.5, "watch_stalls": 0.1}, cancels=0.7, cancelled_within=20))
+@mutant(only({"late": 0.04, "slow": 0.4, "dispatch_closed": 3}, gangs=0.5, chaos_seconds=(100.0, 200.0)))
 def _a_late_worker_commits(change: Change) -> None:
     """A worker whose claim has expired still commits and releases."""
     change.put(transitions, "COMMIT_TO_START", transitions.COMMIT_TO_START.replace("AND claim_token = %(token)s", ""))
 
 
-@mutant(only({"freeze": 8, "slow": 0.5, "unavailable": 0.2}, gangs=0.5))
+@mutant(only({"late": 0.03, "name_taken": 0.2}, cancels=0.7, cancelled_within=20))
 def _a_late_worker_ends(change: Change) -> None:
     """The end that a worker reports after its claim has expired counts."""
 
