@@ -88,7 +88,10 @@ def promise_18_too_many_unknown_objects_are_left_alone(world: "World") -> list[s
     ]
 
 
-TAKE_ORPHANS_AWAY = ("list_lacks", "restored", "emptied", "stranger_deletes", "stranger_edits", "database_restored")
+TAKE_ORPHANS_AWAY = (
+    "list_lacks", "restored", "emptied", "stranger_deletes", "stranger_edits", "database_restored", "dispatch_closed",
+)  # fmt: skip
+"""In a standstill, which the last two begin, the gateway deletes every suspended object of an unknown attempt."""
 
 
 LOST = """

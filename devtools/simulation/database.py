@@ -40,7 +40,7 @@ QUICK = (
 
 @contextmanager
 def server(home: Path) -> Iterator[str]:
-    """The URL of a server of our own. It listens on a socket in the file system: half the price of one on loopback."""
+    """The URL of a separate server. It listens on a socket in the file system, which costs half as much as loopback."""
     service = postgres(home, durable=False)
     sockets = home / "sockets"
     sockets.mkdir()

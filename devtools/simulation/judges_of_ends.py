@@ -160,7 +160,7 @@ def promise_15_settlement_knows_what_ran(world: "World") -> list[str]:
 
 @judging
 def promise_10_a_late_worker_writes_nothing(world: "World") -> list[str]:
-    """Nobody commits to an attempt, or takes it back, after another has claimed the visit that it was on."""
+    """No actor commits to an attempt, or takes it back, after another has claimed the visit that it was on."""
     return [
         f"{actor} made attempt {id_} {state} after {other} had claimed it"
         for id_, state, actor, other in world.watch.rows(LATE)

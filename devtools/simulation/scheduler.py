@@ -241,7 +241,7 @@ class Scheduler:
         return has_returned
 
     def _report(self, actor: Actor, *, has_returned: bool) -> None:
-        """Tells the one who let it go on what became of its statement; returns when it is its turn again."""
+        """Reports what became of its statement to the one who resumed it; returns when it is its turn again."""
         assert actor.settler is not None
         actor.settler.switch(has_returned)
 

@@ -1,4 +1,4 @@
-"""What clients were told in a run, as a history for Porcupine: `devtools/porcupine` judges it without the code of the judges here."""
+"""The answers that clients got in a run, as a history for Porcupine: `devtools/porcupine` judges it without the code of the judges here."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -116,7 +116,7 @@ class World:
     """Whether the run ended early, because it had broken a promise."""
     chance: random.Random = field(init=False)
     pace: float = field(init=False)
-    """How seldom the routines run by themselves; announcements come at once in every world."""
+    """How rarely the routines run without an announcement; announcements come immediately in every world."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}/world")
@@ -152,7 +152,7 @@ class World:
         return str(rows[0][0]) if rows else ""
 
     def _read_states(self) -> None:
-        """Somebody looks at all jobs, again and again: what is committed, they see."""
+        """An observer reads all jobs again and again, and sees what is committed."""
         now_us = self.scheduler.now_us
         for job_id, state in self.watch.rows("SELECT id, state FROM federation_job ORDER BY id"):
             self.history.asked.append(Asked("reader", "read", str(job_id), now_us, now_us, "ok", state))

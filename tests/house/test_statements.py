@@ -67,7 +67,6 @@ KEPT: Mapping[str, set[str]] = {
     "federation/operations/unseen.py:WRITE_DOWN": {
         *("attempt_id", "remote_object_id", "position", "index", "place", "name"),
         *("node", "phase", "disruption", "is_gone", "last_seen_at"),  # as far as an observer saw them
-        *("ending", "signal", "message"),
     },
 }
 """What an upsert leaves as it was first written, besides the columns that it meets the old row by."""

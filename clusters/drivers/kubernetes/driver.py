@@ -33,7 +33,7 @@ from .device_api import DeviceApi
 from .dry_runs import DryRuns
 from .ensured import Ensured
 from .reflector import Kind, Reflector, list_all
-from .services import Service, service_seen
+from .service_shapes import Service, service_seen
 from .shapes import Bare, Job, Node, Page, Pod, WhoItIs, job_seen, node_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
 

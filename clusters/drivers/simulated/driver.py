@@ -26,7 +26,7 @@ from clusters.engine.permissions import ROLE, Right
 from clusters.engine.quantities import Implausible
 from foundation import clock
 
-from . import allocation, confinement, life, services
+from . import allocation, confinement, gang_services, life
 from .objects import Job, Pod, merged
 from .store import Glance, KindName, Object, Store
 
@@ -134,11 +134,11 @@ class SimulatedDriver:
         """Stores the Service."""
         store = self._store()
         with store.write():
-            services.create_service(store, manifest)
+            gang_services.create_service(store, manifest)
 
     async def get_service(self, namespace: str, name: str) -> ServiceSeen:
         """The Service as it is now."""
-        return services.service_seen(self._store(), namespace, name)
+        return gang_services.service_seen(self._store(), namespace, name)
 
     async def create_secret(self, manifest: Mapping[str, Any]) -> None:
         """Stores the Secret without its values. If its owners are gone, it is gone as well."""
