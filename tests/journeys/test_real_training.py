@@ -1,4 +1,6 @@
-"""Jobs that the gateway places on nodes which run them: a gang that trains, a program that fails, one that is cancelled."""
+"""Jobs that the gateway places on nodes which run them: a gang that trains, a program that fails, one that is cancelled, and
+jobs that write and read data.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +10,7 @@ import pytest
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
 from devtools.trial import Gateway
-from tests.journeys.workload import Run, alone, job, wait_for
+from tests.journeys.workload import TEAM, Run, alone, job, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(300)]
 FLEET = """
@@ -22,7 +24,12 @@ TRAIN = """
 import os, socket, struct, time
 import numpy
 
-rank, port = int(os.environ["JOB_COMPLETION_INDEX"]), int(os.environ["MASTER_PORT"])
+rank, port = int(os.environ["NODE_RANK"]), int(os.environ["MASTER_PORT"])
+hosts = open(os.environ["SWITCHYARD_HOSTS_FILE"]).read().split()
+assert (len(hosts), hosts[0]) == (int(os.environ["WORLD_SIZE"]), os.environ["MASTER_ADDR"])
+assert hosts[rank].split(".")[0] == socket.gethostname()
+shared = os.statvfs("/dev/shm")
+assert shared.f_blocks * shared.f_frsize > 64 * 2**20
 if rank == 0:
     peer, _ = socket.create_server((socket.gethostbyname(socket.gethostname()), port)).accept()
 else:
@@ -50,6 +57,23 @@ for step in range(300):
 print("rank", rank, "weights", weights.round(3).tolist(), flush=True)
 assert numpy.allclose(weights, truth, atol=1e-6)
 """
+WRITE = """
+import hashlib, os, pathlib
+assert os.environ["KEY"] == pathlib.Path("/run/secrets/key").read_text() == "s3cret"
+checkpoint = os.urandom(1 << 20)
+pathlib.Path("/out/checkpoint").write_bytes(checkpoint)
+print(hashlib.sha256(checkpoint).hexdigest(), flush=True)
+"""
+READ = """
+import hashlib, pathlib
+print(hashlib.sha256(pathlib.Path("/data/checkpoint").read_bytes()).hexdigest(), flush=True)
+try:
+    pathlib.Path("/data/checkpoint").write_bytes(b"")
+except OSError:
+    pass
+else:
+    raise SystemExit("a read-only mount could be written")
+"""
 FAIL = "import sys; print('about to fail', flush=True); sys.exit(41)"
 WAIT = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('ready', flush=True); time.sleep(3600)"
 
@@ -71,21 +95,10 @@ def log_of(gateway: Gateway, job_id: str) -> str:
     return "".join(pod["text"] or "" for pod in gateway.get(f"/jobs/{job_id}/logs")["items"])
 
 
-def lead(plane: ControlPlane, namespace: str) -> None:
-    """A name for the first pod of the gang, in its namespace."""
-    selector = {"batch.kubernetes.io/job-completion-index": "0"}
-    with client(plane) as http:
-        made = {"metadata": {"name": "lead"}, "spec": {"clusterIP": "None", "selector": selector}}
-        http.post(f"/api/v1/namespaces/{namespace}/services", json=made).raise_for_status()
-
-
 def test_a_gang_trains_and_a_failure_and_a_cancel_end_as_they_really_ended(installation):
-    gateway, plane = installation
+    gateway, _ = installation
     run = Run(gateway)
-    gang = run.submit(program("gang", TRAIN, count=2, MASTER_ADDR="lead", MASTER_PORT="29500"))
-    wait_for(lambda: (gateway.get(f"/jobs/{gang}").get("attempt") or {}).get("object"), "it has a place")
-    wait_for(lambda: gateway.get(f"/jobs/{gang}")["state"] == "running", "it runs")
-    lead(plane, gateway.get(f"/jobs/{gang}")["attempt"]["object"]["namespace"])
+    gang = run.submit(program("gang", TRAIN, count=2))
     wait_for(lambda: gateway.get(f"/jobs/{gang}")["state"] in {"succeeded", "failed"}, "the gang ends")
     text = log_of(gateway, gang)
     assert gateway.get(f"/jobs/{gang}")["state"] == "succeeded", text
@@ -102,3 +115,35 @@ def test_a_gang_trains_and_a_failure_and_a_cancel_end_as_they_really_ended(insta
     report = gateway.get("/usage", group_by="job", **{"from": "2026-01-01", "to": "2030-01-01"})
     used = {row["job"]: row["gpu_milliseconds"] for row in report["items"]}
     assert used[long] > 0
+
+
+def test_a_job_writes_to_a_storage_with_a_secret_and_the_next_one_reads_what_it_wrote(installation):
+    gateway, plane = installation
+    [cluster] = gateway.items("/clusters")
+    [team] = gateway.request("GET", "/tenants", params={"path": TEAM}).json()["items"]
+    declared = {"name": "runs", "claim": "runs", "tenant": TEAM, "mode": "read_write", "prefix": "tenants/{tenant}"}
+    gateway.create(f"/clusters/{cluster['id']}/storages", declared)
+    gateway.request("PUT", f"/tenants/{team['id']}/secrets/key", json={"value": "s3cret"}).raise_for_status()
+    run = Run(gateway)
+    writer = program("writer", WRITE)
+    writer["pod_sets"][0] |= {
+        "mounts": [{"storage": "runs", "path": "/out", "sub_path": "first", "read_only": False}],
+        "secrets": [{"secret": "key", "env": "KEY"}, {"secret": "key", "file": "/run/secrets/key"}],
+    }
+    wrote = run.submit(writer)
+    wait_for(lambda: (gateway.get(f"/jobs/{wrote}")["attempt"] or {}).get("object"), "it is on the cluster")
+    namespace = gateway.get(f"/jobs/{wrote}")["attempt"]["object"]["namespace"]
+    claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+    with client(plane) as http:
+        made = {"metadata": {"name": "runs"}, "spec": claim}
+        http.post(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", json=made).raise_for_status()
+    wait_for(lambda: gateway.get(f"/jobs/{wrote}")["state"] in {"succeeded", "failed"}, "it ends")
+    assert gateway.get(f"/jobs/{wrote}")["state"] == "succeeded", log_of(gateway, wrote)
+    reader = program("reader", READ)
+    reader["pod_sets"][0]["mounts"] = [{"storage": "runs", "path": "/data", "sub_path": "first"}]
+    read = run.submit(reader)
+    run.wait_until_all_ended()
+    assert run.states() == {wrote: "succeeded", read: "succeeded"}, log_of(gateway, read)
+    assert log_of(gateway, read) == log_of(gateway, wrote) != ""
+    folder = plane.layout.claims / namespace / "runs" / "tenants" / team["id"] / "first"
+    assert [file.name for file in folder.iterdir()] == ["checkpoint"], "in the tenant's own part of the claim"
