@@ -14,7 +14,7 @@ from federation.engine.objects.rendering import Devices, Identity, render_job
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/howto/train-on-several-nodes.md").read_text()
 RECIPES = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
-SCRIPT = re.search(r"```sh\n(.*?)```", PAGE, re.DOTALL)[1]
+SCRIPT = re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)[1]
 WHOSE = Identity("main", UUID(int=1), "acme/research", UUID(int=2), UUID(int=3), 1, "0" * 32)
 BY_KUBERNETES = {"JOB_COMPLETION_INDEX"}
 VARIABLE = re.compile(r"\$\(?\(?([A-Z][A-Z_]+)")

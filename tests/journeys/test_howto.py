@@ -1,7 +1,7 @@
 """The pages of docs/howto as an operator follows them: their blocks as written, on a gateway of real processes.
 
 Filled in are only what the pages leave to the reader: addresses, the file of a secret, keys. README's test follows the
-pages on replays and on registering a cluster.
+pages on replays, on registering a cluster and on real jobs on a local cluster, and the test of real training the page on data.
 """
 
 import json
@@ -30,7 +30,8 @@ from .workload import wait_for
 PROJECT = Path(__file__).resolve().parents[2]
 HOWTO = PROJECT / "docs" / "howto"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FOLLOWED_BY_README = {"replay.md"}
+FOLLOWED_BY_README = {"replay.md", "run-real-jobs-locally.md"}
+FOLLOWED_BY_TRAINING = {"read-and-write-data.md"}
 FOLLOWED_HERE = {"a-cluster-is-gone.md", "policy-hook.md", "register-a-cluster.md"}
 OLD_KEY = "b2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xkb28="
 READ_CREDENTIAL = """
@@ -175,7 +176,7 @@ def submitted(stand: Stand, name: str, image: str = "registry.example.com/train:
 def test_every_page_with_commands_is_followed():
     assert {
         page.name for page in HOWTO.glob("*.md") if "```sh" in page.read_text()
-    } == FOLLOWED_BY_README | FOLLOWED_HERE
+    } == FOLLOWED_BY_README | FOLLOWED_BY_TRAINING | FOLLOWED_HERE
 
 
 def test_the_page_on_policy_hooks_gives_a_function_and_a_service_that_work_as_it_says(stand: Stand):
@@ -218,7 +219,7 @@ def test_the_section_on_the_key_ring_moves_credentials_to_a_new_key_and_the_old_
     with pytest.raises(AssertionError, match="2026"):
         run(read, **reading)
     said = run(f"{begin}\n{rekey}", **home)
-    assert "1 credentials moved to the current key, 0 already used it." in said
+    assert "1 credentials and secrets moved to the current key, 0 already used it." in said
     assert run(read, **reading)
     probed = stand.gateway.request("POST", f"/clusters/{stand.cluster_id}/probe")
     assert probed.is_success, probed.text

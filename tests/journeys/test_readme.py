@@ -1,4 +1,5 @@
-"""README and the page on replays as a new user follows them: a copy that stands alone, and the commands as written.
+"""README, the page on replays and the one on real jobs as a new user follows them: a copy that stands alone, and the
+commands as written.
 
 Only the ports differ: another gateway may use 8000 on the host that runs the tests.
 """
@@ -153,6 +154,14 @@ def test_readmes_commands_lead_to_a_job_that_ran_on_a_real_cluster_and_to_a_sign
     states = re.findall(r'"state": ?"([a-z]+)"', said)
     assert states[-1] == "succeeded", said
     assert re.search(r"swy-acme\S* +swy-\S+ +Complete", said), said
+
+
+def test_the_page_on_real_jobs_leads_to_a_pod_that_ran_on_this_host(copy, shell):
+    [block] = BLOCK.findall((copy / "docs/howto/run-real-jobs-locally.md").read_text())
+    fleet, _, rest = block.partition("\n")
+    with foreground(fleet, copy, shell, "\nkubectl "):
+        said = run(rest, copy, shell)
+    assert said.splitlines()[-1].endswith(" hello"), said
 
 
 def test_the_page_on_registering_a_cluster_gives_the_commands_of_readme():

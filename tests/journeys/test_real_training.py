@@ -2,6 +2,10 @@
 jobs that write and read data.
 """
 
+import json
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +13,7 @@ import pytest
 
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
+from devtools.programs import unpack
 from devtools.trial import Gateway
 from tests.journeys.workload import TEAM, Run, alone, job, wait_for
 
@@ -91,6 +96,12 @@ def program(name: str, source: str, *, count: int = 1, **env: str):
     return spec
 
 
+def commands(page: str) -> list[str]:
+    """The blocks of commands of a page."""
+    text = (Path(__file__).parents[2] / "docs" / "howto" / page).read_text()
+    return re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
 def log_of(gateway: Gateway, job_id: str) -> str:
     return "".join(pod["text"] or "" for pod in gateway.get(f"/jobs/{job_id}/logs")["items"])
 
@@ -121,29 +132,40 @@ def test_a_job_writes_to_a_storage_with_a_secret_and_the_next_one_reads_what_it_
     gateway, plane = installation
     [cluster] = gateway.items("/clusters")
     [team] = gateway.request("GET", "/tenants", params={"path": TEAM}).json()["items"]
-    declared = {"name": "runs", "claim": "runs", "tenant": TEAM, "mode": "read_write", "prefix": "tenants/{tenant}"}
-    gateway.create(f"/clusters/{cluster['id']}/storages", declared)
+    names, declare = (block.replace("0193f3a2-…", team["id"]) for block in commands("read-and-write-data.md"))
+    declare = declare.replace("https://gateway.example", gateway.url).replace("acme/vision", TEAM)
+    said = subprocess.run(
+        ["/bin/sh", "-ec", declare], env=os.environ | {"CLUSTER": cluster["id"], "TOKEN": gateway.token},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert json.loads(said)["claim"] == "shared-data"
     gateway.request("PUT", f"/tenants/{team['id']}/secrets/key", json={"value": "s3cret"}).raise_for_status()
     run = Run(gateway)
     writer = program("writer", WRITE)
     writer["pod_sets"][0] |= {
-        "mounts": [{"storage": "runs", "path": "/out", "sub_path": "first", "read_only": False}],
+        "mounts": [{"storage": "shared", "path": "/out", "sub_path": "first", "read_only": False}],
         "secrets": [{"secret": "key", "env": "KEY"}, {"secret": "key", "file": "/run/secrets/key"}],
     }
     wrote = run.submit(writer)
     wait_for(lambda: (gateway.get(f"/jobs/{wrote}")["attempt"] or {}).get("object"), "it is on the cluster")
+    kubectl = unpack("kubectl", plane.layout.root)
+    found = subprocess.run(
+        ["/bin/sh", "-ec", names.replace("kubectl", str(kubectl))], env={"KUBECONFIG": str(plane.kubeconfig)},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
     namespace = gateway.get(f"/jobs/{wrote}")["attempt"]["object"]["namespace"]
+    assert namespace in found
     claim = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     with client(plane) as http:
-        made = {"metadata": {"name": "runs"}, "spec": claim}
+        made = {"metadata": {"name": "shared-data"}, "spec": claim}
         http.post(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", json=made).raise_for_status()
     wait_for(lambda: gateway.get(f"/jobs/{wrote}")["state"] in {"succeeded", "failed"}, "it ends")
     assert gateway.get(f"/jobs/{wrote}")["state"] == "succeeded", log_of(gateway, wrote)
     reader = program("reader", READ)
-    reader["pod_sets"][0]["mounts"] = [{"storage": "runs", "path": "/data", "sub_path": "first"}]
+    reader["pod_sets"][0]["mounts"] = [{"storage": "shared", "path": "/data", "sub_path": "first"}]
     read = run.submit(reader)
     run.wait_until_all_ended()
     assert run.states() == {wrote: "succeeded", read: "succeeded"}, log_of(gateway, read)
     assert log_of(gateway, read) == log_of(gateway, wrote) != ""
-    folder = plane.layout.claims / namespace / "runs" / "tenants" / team["id"] / "first"
+    folder = plane.layout.claims / namespace / "shared-data" / "tenants" / team["id"] / "first"
     assert [file.name for file in folder.iterdir()] == ["checkpoint"], "in the tenant's own part of the claim"
