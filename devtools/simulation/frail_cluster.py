@@ -14,6 +14,8 @@ LONGEST_SECONDS = 600.0
 """A program that runs longer runs until somebody stops it."""
 SOON_SECONDS = (2.0, 15.0)
 """How long programs still run when they are in a hurry."""
+PULLED_AGAIN_SECONDS = (60.0, 300.0)
+"""When a kubelet tries a pod's image again: its back-off grows to five minutes. By then, lost nodes' pods are given up."""
 
 
 class FrailCluster(Cluster):
@@ -76,6 +78,13 @@ class FrailCluster(Cluster):
         if self.is_in_a_hurry and pod.run_seconds < LONGEST_SECONDS:
             pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
         super()._start(pod)
+
+    def mend_images(self) -> None:
+        """Images can be pulled from now on: kubelets start the pods that wait for theirs."""
+        self.image_fails = 0.0
+        for pod in self.pods.values():
+            if pod.node and pod.phase == "Pending":
+                self._after(PULLED_AGAIN_SECONDS, lambda pod=pod: self._start(pod))  # type: ignore[misc]
 
     def _note_lost(self, pod: Pod) -> None:
         """The control plane gives a pod on a dead node up."""

@@ -313,7 +313,7 @@ class World:
         for cluster in self.clusters.values():
             if self.links[cluster.name].is_destroyed:
                 continue
-            cluster.image_fails = 0.0
+            cluster.mend_images()
             cluster.hurry()
             for node in cluster.nodes.values():
                 if not node.is_ready:

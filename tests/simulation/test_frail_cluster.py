@@ -1,0 +1,80 @@
+"""In a healed world, no pod keeps a node's devices for ever because its image could not be pulled once."""
+
+import heapq
+import random
+from itertools import count
+
+from devtools.simulation.objects import GPU, Node
+from devtools.simulation.scheduler import MICROSECONDS
+
+ANNOTATIONS = {"sim.switchyard.dev/run-seconds": "9", "sim.switchyard.dev/exit-code": "0"}
+
+
+class Timer:
+    """Simulated time without actors."""
+
+    def __init__(self):
+        self.now_us = 0
+        self._order = count()
+        self._due = []
+
+    def at(self, when_us, act):
+        heapq.heappush(self._due, (when_us, next(self._order), act))
+
+    def run_for(self, seconds):
+        until_us = self.now_us + round(seconds * MICROSECONDS)
+        while self._due and self._due[0][0] <= until_us:
+            self.now_us, _, act = heapq.heappop(self._due)
+            act()
+        self.now_us = until_us
+
+
+def job(name, gpus):
+    container = {"name": "main", "resources": {"requests": {GPU: str(gpus)}}}
+    template = {"metadata": {"annotations": ANNOTATIONS}, "spec": {"containers": [container]}}
+    return {"metadata": {"namespace": "default", "name": name}, "spec": {"template": template}}
+
+
+def cluster_without_images(timer):
+    # Django must be set up before the gateway's names are imported, so this is not at the top.
+    from devtools.simulation.frail_cluster import FrailCluster  # noqa: PLC0415
+
+    cluster = FrailCluster("east", "identity", [Node("east-0", "uid-0", gpus=4)], timer, random.Random(1))  # noqa: S311
+    cluster.image_fails = 1.0
+    return cluster
+
+
+def phases(cluster):
+    return {pod.name.rpartition("-0-")[0]: pod.phase for pod in cluster.pods.values()}
+
+
+def test_a_pod_whose_image_is_missing_keeps_its_devices_and_runs_when_images_are_mended():
+    timer = Timer()
+    cluster = cluster_without_images(timer)
+    cluster.create_job(job("stranger", gpus=1))
+    timer.run_for(60)
+    cluster.create_job(job("whole-node", gpus=4))
+    timer.run_for(600)
+    assert phases(cluster) == {"stranger": "Pending", "whole-node": "Pending"}
+    assert [pod.node for pod in cluster.pods.values()] == ["east-0", ""]
+
+    cluster.hurry()
+    cluster.mend_images()
+    timer.run_for(600)
+
+    assert phases(cluster) == {"stranger": "Succeeded", "whole-node": "Succeeded"}
+    assert len(cluster.runs) == 2
+
+
+def test_a_pod_that_was_given_up_before_its_image_is_tried_again_never_runs():
+    timer = Timer()
+    cluster = cluster_without_images(timer)
+    uid = cluster.create_job(job("stranger", gpus=1))
+    timer.run_for(60)
+
+    cluster.mend_images()
+    cluster.delete_job("default", "stranger", uid)
+    timer.run_for(600)
+
+    assert cluster.runs == []
+    assert cluster.jobs == {}
