@@ -15,7 +15,7 @@ LONGEST_SECONDS = 600.0
 SOON_SECONDS = (2.0, 15.0)
 """How long programs still run when they are in a hurry."""
 PULLED_AGAIN_SECONDS = (60.0, 300.0)
-"""When a kubelet tries a pod's image again: its back-off grows to five minutes. By then, lost nodes' pods are given up."""
+"""When a kubelet tries a pod's image again: its back-off grows to five minutes. All pods of dead nodes are given up before."""
 
 
 class FrailCluster(Cluster):

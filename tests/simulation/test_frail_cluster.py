@@ -39,7 +39,7 @@ def cluster_without_images(timer):
     # Django must be set up before the gateway's names are imported, so this is not at the top.
     from devtools.simulation.frail_cluster import FrailCluster  # noqa: PLC0415
 
-    cluster = FrailCluster("east", "identity", [Node("east-0", "uid-0", gpus=4)], timer, random.Random(1))  # noqa: S311
+    cluster = FrailCluster("east", "identity", [Node("east-0", "uid-0", gpus=4)], timer, random.Random(1))
     cluster.image_fails = 1.0
     return cluster
 
