@@ -529,7 +529,7 @@ def test_attack_71_after_rekeying_the_old_key_is_dead(register, api, settings, c
     old_only, both = settings.KEY_RING, f"{new},{settings.KEY_RING}"
     settings.KEY_RING = both
     call_command("rekey_credentials")
-    assert capsys.readouterr().out == "1 credentials moved to the current key, 0 already used it.\n"
+    assert capsys.readouterr().out == "1 credentials and secrets moved to the current key, 0 already used it.\n"
     assert ClusterCredential.objects.get().key_id == "new"
     settings.KEY_RING = new
     assert driver_of(cluster_id)
