@@ -277,8 +277,9 @@ def test_the_earlier_manifest_is_named_as_too_powerful(with_the_earlier_manifest
     plane = with_the_earlier_manifest
     answer = post(plane, mint_token(plane, *ACCOUNT))
     problem = answer.json()
-    assert (answer.status_code, problem["code"]) == (422, "excess_permission")
-    assert {error["detail"] for error in problem["errors"]} >= {"excess: list events", "excess: get pods"}
+    assert (answer.status_code, problem["code"]) == (422, "missing_permission")
+    told = {"missing: create services", "missing: get services", "excess: list events", "excess: get pods"}
+    assert {error["detail"] for error in problem["errors"]} >= told
     with cluster_client(plane) as admin:
         role = next(
             found for found in yaml.safe_load_all(ACCESS_MANIFEST.read_text()) if found["kind"] == "ClusterRole"
@@ -296,6 +297,9 @@ def test_the_earlier_manifest_is_named_as_too_powerful(with_the_earlier_manifest
         "a stolen credential could: create a Job on control-plane nodes",
         "a stolen credential could: open a tenant's namespace with a NetworkPolicy",
         "a stolen credential could: claim all devices of a class",
+        "a stolen credential could: open a Service to the outside",
+        "a stolen credential could: send a Service's clients to other pods",
+        "a stolen credential could: make a ServiceAccount's token",
     }
     assert not Cluster.everything.exists()
 
@@ -308,9 +312,10 @@ def test_a_registered_cluster_shows_that_its_manifest_is_an_earlier_one_and_goes
     request.getfixturevalue("with_the_earlier_manifest")
 
     def is_held_against_it(shown):
-        [reason] = shown["reasons"]
-        assert "create a namespace of privileged pods" in reason["message"]
-        return (shown["state"], reason["code"]) == ("degraded", "excess_permission")
+        messages = {reason["code"]: reason["message"] for reason in shown["reasons"]}
+        assert "create a namespace of privileged pods" in messages["excess_permission"]
+        assert "no job of several pods" in messages["missing_permission"]
+        return shown["state"] == "degraded"
 
     assert is_held_against_it(client.post(f"{URL}/{cluster_id}/probe", headers=headers).json())
     body = {"token": mint_token(plane, *ACCOUNT)}

@@ -90,7 +90,7 @@ def test_secrets_are_created_after_their_job_and_before_its_release(cluster, sub
     pod = job["spec"]["template"]["spec"]
     assert pod["imagePullSecrets"] == [{"name": access["metadata"]["name"]}]
     assert pod["containers"][0]["env"][-1]["valueFrom"]["secretKeyRef"]["name"] == value["metadata"]["name"]
-    assert pod["volumes"][0]["secret"]["secretName"] == value["metadata"]["name"]
+    assert next(one["secret"] for one in pod["volumes"] if "secret" in one)["secretName"] == value["metadata"]["name"]
     uid = RemoteObject.objects.get().uid
     assert {one["metadata"]["ownerReferences"][0]["uid"] for one in (value, access)} == {uid}
 

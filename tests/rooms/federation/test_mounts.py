@@ -57,6 +57,16 @@ def declare(cluster, **fields):
     return create_storage(SYSTEM, cluster.id, WantedStorage(**given))
 
 
+def claims(pod):
+    """The volumes of storages, beside those that every pod with GPUs has."""
+    return [volume for volume in pod.get("volumes", ()) if "persistentVolumeClaim" in volume]
+
+
+def mounts(pod):
+    names = {volume["name"] for volume in claims(pod)}
+    return [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] in names]
+
+
 def wanted(*mounts):
     body = gpu_job()
     body["pod_sets"][0]["mounts"] = list(mounts)
@@ -75,8 +85,8 @@ def test_a_job_gets_its_tenants_part_of_the_volume(cluster, submitter, vision, s
     assert job.state == "dispatching"
     operations.dispatch_attempts()
     [pod] = sent
-    assert pod["volumes"] == [{"name": "storage-0", "persistentVolumeClaim": {"claimName": "shared"}}]
-    assert pod["containers"][0]["volumeMounts"] == [
+    assert claims(pod) == [{"name": "storage-0", "persistentVolumeClaim": {"claimName": "shared"}}]
+    assert mounts(pod) == [
         {"name": "storage-0", "mountPath": "/data", "subPath": f"t/{vision.id}/imagenet", "readOnly": True},
         {"name": "storage-0", "mountPath": "/out", "subPath": f"t/{vision.id}/runs"},
     ]
@@ -89,7 +99,7 @@ def test_each_pod_set_mounts_its_own(cluster, submitter, sent):
     submit(submitter, body)
     operations.run_scheduling_cycle()
     operations.dispatch_attempts()
-    assert ["volumes" in pod for pod in sent] == [True, False]
+    assert [bool(claims(pod)) for pod in sent] == [True, False]
 
 
 def test_a_job_runs_only_where_all_its_storages_are(home, submitter):
@@ -188,8 +198,8 @@ def test_what_was_promised_when_the_job_was_placed_is_what_is_sent(cluster, subm
     change(cluster, storage)
     operations.dispatch_attempts()
     [pod] = sent
-    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "shared", "readOnly": True}
-    assert pod["containers"][0]["volumeMounts"][0]["subPath"] == f"t/{vision.id}/imagenet"
+    assert claims(pod)[0]["persistentVolumeClaim"] == {"claimName": "shared", "readOnly": True}
+    assert mounts(pod)[0]["subPath"] == f"t/{vision.id}/imagenet"
 
 
 def test_nobody_rewrites_what_an_object_mounts(cluster, submitter):
@@ -212,7 +222,7 @@ def test_two_tenants_of_one_storage_get_different_parts(cluster, submitter, sent
     submit(submitter, wanted(READS) | {"tenant": other.path})
     operations.run_scheduling_cycle()
     operations.dispatch_attempts()
-    parts = {pod["containers"][0]["volumeMounts"][0]["subPath"] for pod in sent}
+    parts = {mounts(pod)[0]["subPath"] for pod in sent}
     assert len(parts) == 2
     assert f"t/{other.id}/imagenet" in parts
 
@@ -222,5 +232,5 @@ def test_a_job_without_mounts_asks_nothing_of_storages(cluster, submitter, sent)
     submit(submitter, gpu_job())
     operations.run_scheduling_cycle()
     operations.dispatch_attempts()
-    assert "volumes" not in sent[0]
+    assert not claims(sent[0])
     assert RemoteObject.objects.get().mounts == []
