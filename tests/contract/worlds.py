@@ -288,7 +288,8 @@ def job(  # every fact of a Job that some test turns
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": False,
                     "enableServiceLinks": False,
-                    "terminationGracePeriodSeconds": 30,
+                    # a real first process ignores SIGTERM until it handles it: then its grace is what a deletion takes
+                    "terminationGracePeriodSeconds": 5,
                     **({"resourceClaims": [{"name": "d", "resourceClaimTemplateName": template}]} if template else {}),
                     "securityContext": {
                         "runAsNonRoot": True,
