@@ -12,7 +12,7 @@ was requested earlier wins. No transaction is open during calls to a cluster.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -48,9 +48,11 @@ from .observation import Observations, record_observations
 from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
 from .rounds import Brought, Rounds
 from .transitions import Ending
-from .visits import Visit
+from .visits import Visit, without_a_call
 
 BATCH = 48
+PROBES = 4
+"""The number of attempts at a slow cluster whose calls show whether it answers."""
 MAX_BACKOFF_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 1.0
 ORDER_SECONDS = 0.25
@@ -79,18 +81,22 @@ ROUNDS = Rounds("dispatch", due_clusters, _dispatch_to_cluster, is_being_visited
 def _visit(cluster: DueCluster, claim: Claim) -> bool:
     """Whether the cluster answered at all; if not, the rest of its queue waits."""
     cluster_id = cluster.id
-    attempts = with_opened_secrets(claimed_attempts(claim.attempt_ids))
-    if cluster.is_slow:  # its first calls are probes, which should not always be the same
-        host().chance().shuffle(attempts)
-    stops = [attempt for attempt in attempts if attempt.must_stop]
-    starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
-    ordered = [attempt for attempt in attempts if not attempt.must_stop and attempt.is_released]
+    attempts: list[ClaimedAttempt] = []
     try:
-        visit = Visit(clusters.queries.driver_of(cluster_id), is_slow=cluster.is_slow)
-        if cluster.is_slow:
-            connection.close()
-        outcomes = visit.stop_all(stops) + visit.order_all(ordered)
-        outcomes += visit.create_all([attempt for attempt in starts if attempt.state == AttemptState.RESERVED])
+        visit = Visit(clusters.queries.driver_of(cluster_id))
+
+        def begin(ids: Sequence[UUID]) -> list[Outcome]:
+            loaded = with_opened_secrets(claimed_attempts(ids))
+            if cluster.is_slow:
+                connection.close()
+            attempts.extend(loaded)
+            return visit.begin_all(loaded)
+
+        def release(ids: Sequence[UUID]) -> list[Outcome]:
+            return visit.release_all([known[id_].with_uids(committed[id_]) for id_ in ids])
+
+        outcomes = _probing(cluster, visit, claim.attempt_ids, begin)
+        starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
         crash_point("created")
         # Before they continue: a sweep that has not seen these pods would recall them again.
         if pods := [pod for outcome in outcomes if isinstance(outcome, Underway | Stopping) for pod in outcome.pods]:
@@ -99,17 +105,33 @@ def _visit(cluster: DueCluster, claim: Claim) -> bool:
         committed = _commit(cluster_id, claim, outcomes, starts)
         crash_point("starting")
         known = {attempt.id: attempt for attempt in starts}
-        released = visit.release_all([known[i].with_uids(uids) for i, uids in committed.items() if i in known])
+        released = _probing(cluster, visit, [id_ for id_ in committed if id_ in known], release)
         crash_point("released")
         _record_alone(claim, released)
     except DriverError as error:
-        failed = [Failed(attempt.id, error) for attempt in attempts]
+        failed = [Failed(attempt_id, error) for attempt_id in claim.attempt_ids]
         _record_alone(claim, failed)
         _note_refused_credentials(cluster_id, failed)
         return False
     failed = [outcome for outcome in outcomes + released if isinstance(outcome, Failed)]
     _note_refused_credentials(cluster_id, failed)
     return all(isinstance(outcome.error, Throttled) for outcome in failed)
+
+
+def _probing(
+    cluster: DueCluster, visit: Visit, attempt_ids: Sequence[UUID], ask: Callable[[Sequence[UUID]], list[Outcome]]
+) -> list[Outcome]:
+    """The outcomes of asking the cluster about these attempts. At a slow one the first are probes, chosen at random: if it
+    answers none of their calls, the others cost no call and are not even loaded.
+    """
+    if not cluster.is_slow:
+        return ask(attempt_ids)
+    ids = list(attempt_ids)
+    host().chance().shuffle(ids)
+    outcomes, others = ask(ids[:PROBES]), ids[PROBES:]
+    if others:
+        outcomes += ask(others) if visit.silence is None else without_a_call(others, visit.silence)
+    return outcomes
 
 
 def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: Sequence[Outcome]) -> None:

@@ -2,7 +2,8 @@
 whether a job could ever get more memory.
 
 Meanwhile the attempt remains live, so nothing else starts. Logs are read once, within bounds. Every wait ends: if a
-cluster does not answer within `PATIENCE`, the other rules decide.
+cluster does not answer within `PATIENCE`, the other rules decide; if these rules cannot be applied within `TRIES_FOR`, our
+own rules decide.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError, models, transaction
+from django.db.models.functions import Random
 
 import clusters.queries
 from clusters.drivers import ClusterDriver, DriverError, Refused
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 BATCH = 200
 PATIENCE = timedelta(seconds=60)
 """From the failure on. Afterwards, rules that need a log do not match."""
+TRIES_FOR = timedelta(minutes=5)
+"""From the failure on. Afterwards, a failure that the rules of its job and tenants cannot judge is left to our own."""
 READ_SECONDS = 5.0
 """The time limit per cluster for all logs of a round."""
 AT_ONCE = 8
@@ -58,7 +62,15 @@ class _Open:
 
     case: Case
     needs: tuple[str, ...]
-    is_overdue: bool
+    waited: timedelta
+
+    @property
+    def reads_no_more(self) -> bool:
+        return self.waited > PATIENCE
+
+    @property
+    def is_given_up(self) -> bool:
+        return self.waited > TRIES_FOR
 
 
 def examine_failures() -> int:
@@ -67,28 +79,45 @@ def examine_failures() -> int:
     logs = _read([one for one in waiting if one.needs])
     judged = 0
     for one in waiting:
-        if one.needs and one.case.attempt.id not in logs and not one.is_overdue:
+        if one.needs and one.case.attempt.id not in logs and not one.reads_no_more:
             continue
-        try:
-            judged += _judge(one.case, logs.get(one.case.attempt.id))
-        except OperationalError:
-            raise
-        except Exception:
-            # One failure that cannot be judged must not hold up the others.
-            log.exception("attempt %s: its failure could not be judged", one.case.attempt.id)
+        judged += _judged_alone(one, logs.get(one.case.attempt.id))
     return judged
 
 
+def _judged_alone(one: _Open, logs: Logs | None) -> int:
+    """1 if it is judged now. One failure that cannot be judged must not hold up the others."""
+    try:
+        return _judge(one.case, logs)
+    except OperationalError:
+        raise
+    except Exception:
+        log.exception("attempt %s: its failure could not be judged", one.case.attempt.id)
+    return _judge_by_ours(one.case) if one.is_given_up else 0
+
+
+def _judge_by_ours(case: Case) -> int:
+    try:
+        return _apply(case, judge_without_logs((), case.facts, case.history), {})
+    except OperationalError:
+        raise
+    except Exception:
+        log.exception("attempt %s: its failure could not be judged by our own rules", case.attempt.id)
+        return 0
+
+
 def _waiting() -> list[_Open]:
-    rows = DiagnosisRow.objects.filter(judged_at=None).select_related("attempt__job__tenant").order_by("asked_at")
-    found = {row.attempt_id: row for row in rows[:BATCH]}
-    told = {row.attempt_id: row.text.splitlines() for row in found.values()}
     now = clock.database_now()
+    # Those that could not be judged take turns, so that any number of them holds up neither the others nor each other.
+    turn = models.Case(models.When(asked_at__lt=now - TRIES_FOR, then=Random()), default=models.Value(-1.0))
+    rows = DiagnosisRow.objects.filter(judged_at=None).select_related("attempt__job__tenant")
+    found = {row.attempt_id: row for row in rows.order_by(turn, "asked_at")[:BATCH]}
+    told = {row.attempt_id: row.text.splitlines() for row in found.values()}
     opened = []
     for case in cases_of([row.attempt for row in found.values()], told):
         wanted = judge(case.rule_sets, case.facts, case.history)
         needs = wanted.pods[:MOST_LOGS] if isinstance(wanted, NeedsLog) else ()
-        opened.append(_Open(case, needs, now - found[case.attempt.id].asked_at > PATIENCE))
+        opened.append(_Open(case, needs, now - found[case.attempt.id].asked_at))
     return opened
 
 

@@ -1,22 +1,24 @@
 """Visits to a cluster: the calls for many attempts side by side, within the visit's time (`calls`).
 
-Each method of a visit returns one outcome per attempt. Only `create_all` raises, if another cluster answered.
+Each method of a visit returns one outcome per attempt. Only `begin_all` raises, if another cluster answered.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from uuid import UUID
 
 from clusters.drivers import Ambiguous, ClusterDriver, DriverError, Throttled, Unreachable
 from clusters.drivers.connections import run
-from federation.queries.claimed_attempts import ClaimedAttempt
+from federation.engine.lifecycle import AttemptState
+from federation.queries.claimed_attempts import ClaimedAttempt, creations_tried
 from foundation.clock import monotonic
 from placement.values.reason_codes import ReasonCode
 
 from . import calls
 from .evidence import require_same_cluster
-from .outcomes import Created, Failed, Outcome
+from .outcomes import Created, Failed, Outcome, Stopped
 
 Result = TypeVar("Result")
 Call = Callable[[ClusterDriver, ClaimedAttempt], Awaitable[Outcome]]
@@ -26,8 +28,6 @@ RELEASE_SECONDS = 6.0
 """The last part of a visit is left for releases, so that a call that hangs does not delay the release of other attempts."""
 SPARE_SECONDS = 1.0
 """The additional time in which a visit's results are collected."""
-PROBES = 4
-"""The number of calls at a slow cluster that show whether it answers."""
 MOST_TIMES_FAILED = 8
 MOST_TIMES_THROTTLED = 16
 """For a cluster that asks the gateway to wait, this is about six minutes."""
@@ -35,51 +35,43 @@ MOST_TIMES_THROTTLED = 16
 
 @dataclass(slots=True)
 class Visit:
-    """The calls of one visit. No call lasts longer than the visit's time.
-
-    At a slow cluster the first calls are probes: if none is answered, the other attempts fail without a call.
-    """
+    """The calls of one visit. No call lasts longer than the visit's time."""
 
     driver: ClusterDriver
-    is_slow: bool = False
-    _until: float = field(init=False, default_factory=lambda: monotonic() + VISIT_SECONDS - RELEASE_SECONDS)
-    _silence: DriverError | None = field(init=False, default=None)
+    silence: DriverError | None = field(init=False, default=None)
+    """The error of a cluster that answered none of the calls made last."""
+    _ends: float = field(init=False, default_factory=lambda: monotonic() + VISIT_SECONDS)
+    _is_releasing: bool = field(init=False, default=False)
 
-    def create_all(self, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-        """Creates every object of every attempt, suspended. After repeated failures an attempt is given up: nothing of
-        it can run. Raises DriverError if another cluster answers: what it created must not be started there.
+    def begin_all(self, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
+        """All calls but releases: deletes the objects of attempts that must stop, opens the gates of pods whose order is
+        known, and creates every object of the others, suspended. After repeated failures an attempt is given up: nothing
+        of it can run. Raises DriverError if another cluster answers: what it created must not be started there.
         """
-        outcomes = self._each(attempts, calls.create)
-        if any(isinstance(outcome, Created) for outcome in outcomes):
-            self._run(require_same_cluster(self.driver, attempts[0].cluster_identity))
-        return [_unless_given_up(attempt, outcome) for attempt, outcome in zip(attempts, outcomes, strict=True)]
+        stops = [attempt for attempt in attempts if attempt.must_stop]
+        ordered = [attempt for attempt in attempts if not attempt.must_stop and attempt.is_released]
+        reserved = [attempt for attempt in attempts if not attempt.must_stop and attempt.state == AttemptState.RESERVED]
+        others = self._each(stops, calls.stop) + self._each(ordered, calls.order)
+        created = self._each(reserved, calls.create)
+        if any(isinstance(outcome, Created) for outcome in created):
+            self._run(require_same_cluster(self.driver, reserved[0].cluster_identity))
+        self.silence = _silence_in([*others, *created])
+        return [*others, *(_unless_given_up(attempt, one) for attempt, one in zip(reserved, created, strict=True))]
 
     def release_all(self, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
         """Unsuspends every object of every attempt. The last calls of a visit."""
-        self._until += RELEASE_SECONDS
-        return self._each(attempts, calls.release)
-
-    def order_all(self, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-        """Gives every existing pod of every attempt the preference for its index's node, and opens its gate."""
-        return self._each(attempts, calls.order)
-
-    def stop_all(self, attempts: Sequence[ClaimedAttempt]) -> list[Outcome]:
-        """Deletes all existing objects of the attempts."""
-        return self._each(attempts, calls.stop)
+        self._is_releasing = True
+        outcomes = self._each(attempts, calls.release)
+        self.silence = _silence_in(outcomes)
+        return outcomes
 
     def _each(self, attempts: Sequence[ClaimedAttempt], call: Call) -> list[Outcome]:
         return self._run(self._gather(attempts, call)) if attempts else []
 
     async def _gather(self, attempts: Sequence[ClaimedAttempt], call: Call) -> list[Outcome]:
-        probed = PROBES if self.is_slow else len(attempts)
-        outcomes = await asyncio.gather(*(self._outcome(attempt, call) for attempt in attempts[:probed]))
-        if self.is_slow and all(_is_silence(outcome) for outcome in outcomes):
-            self._silence = next(outcome.error for outcome in outcomes if isinstance(outcome, Failed))
-        return outcomes + await asyncio.gather(*(self._outcome(attempt, call) for attempt in attempts[probed:]))
+        return await asyncio.gather(*(self._outcome(attempt, call) for attempt in attempts))
 
     async def _outcome(self, attempt: ClaimedAttempt, call: Call) -> Outcome:
-        if self._silence is not None:
-            return Failed(attempt.id, self._silence)
         try:
             async with asyncio.timeout(self._left()):
                 return await call(self.driver, attempt)
@@ -92,18 +84,29 @@ class Visit:
         return run(coroutine, timeout_seconds=self._left() + SPARE_SECONDS)
 
     def _left(self) -> float:
-        return max(0.0, self._until - monotonic())
+        reserved = 0.0 if self._is_releasing else RELEASE_SECONDS
+        return max(0.0, self._ends - reserved - monotonic())
 
 
-def _is_silence(outcome: Outcome) -> bool:
-    """Whether there was no answer at all: an answer with an error has a status."""
-    return (
-        isinstance(outcome, Failed) and isinstance(outcome.error, Unreachable | Ambiguous) and not outcome.error.status
-    )
+def _silence_in(outcomes: Sequence[Outcome]) -> DriverError | None:
+    """An error without an answer, if no call was answered. An answer with an error has a status."""
+    errors = [outcome.error for outcome in outcomes if isinstance(outcome, Failed)]
+    silent = [error for error in errors if isinstance(error, Unreachable | Ambiguous) and not error.status]
+    return silent[0] if silent and len(silent) == len(outcomes) else None
+
+
+def without_a_call(attempt_ids: Collection[UUID], error: DriverError) -> list[Outcome]:
+    """The outcomes of attempts that a silent cluster was not asked about. The failure counts for them like for the others."""
+    given_up = creations_tried(attempt_ids, MOST_TIMES_FAILED)
+    return [_given_up(id_, error) if id_ in given_up else Failed(id_, error) for id_ in attempt_ids]
 
 
 def _unless_given_up(attempt: ClaimedAttempt, outcome: Outcome) -> Outcome:
     if not isinstance(outcome, Failed):
         return outcome
     most = MOST_TIMES_THROTTLED if isinstance(outcome.error, Throttled) else MOST_TIMES_FAILED
-    return outcome if attempt.tries < most else calls.abandoned(attempt, ReasonCode.CREATE_FAILED, outcome.error.reason)
+    return outcome if attempt.tries < most else _given_up(attempt.id, outcome.error)
+
+
+def _given_up(attempt_id: UUID, error: DriverError) -> Stopped:
+    return Stopped(attempt_id, AttemptState.ABANDONED, ReasonCode.CREATE_FAILED, error.reason)

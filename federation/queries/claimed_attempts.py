@@ -16,7 +16,7 @@ from clusters.models import Cluster
 from clusters.queries import avoided_names
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
-from federation.models import LIVE_ATTEMPT_STATES
+from federation.models import LIVE_ATTEMPT_STATES, Attempt
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.reservations import load_reservations
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
@@ -281,6 +281,12 @@ def is_being_visited(cluster_id: UUID) -> bool:
     """Whether attempts there have a valid claim."""
     asked = {"cluster": cluster_id, "live": list(LIVE_ATTEMPT_STATES)}
     return bool(_rows(_IS_BEING_VISITED, asked)[0][0])
+
+
+def creations_tried(attempt_ids: Collection[UUID], times: int) -> set[UUID]:
+    """Those of these attempts that are still to be created after this number of tries."""
+    rows = Attempt.objects.filter(id__any_of=list(attempt_ids), state=AttemptState.RESERVED, stop_requested_at=None)
+    return set(rows.filter(tries__gte=times).values_list("id", flat=True))
 
 
 @lru_cache(maxsize=4096)

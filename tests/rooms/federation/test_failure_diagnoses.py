@@ -11,7 +11,7 @@ from clusters.drivers.simulated import SimulatedDriver
 from federation import operations
 from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Diagnosis, Job, TenantFailureRules
-from federation.operations import Observations, record_observations
+from federation.operations import Observations, examination, record_observations
 from federation.operations.endings import end_attempts
 from federation.operations.transitions import Ending
 from federation.queries.avoided_nodes import avoided_nodes
@@ -317,6 +317,36 @@ def test_what_is_asked_survives_a_worker_that_dies_before_it_judges(log, monkeyp
     assert standing(attempt)[0] == "running"
     assert operations.examine_failures() == 1
     assert standing(attempt)[1] == "program_failed"
+
+
+def test_a_failure_that_its_rules_cannot_judge_is_left_to_ours_after_a_bound(log, monkeypatch):
+    attempt = grower()
+    fail(attempt, exit_code=137, ending="OOMKilled")
+    monkeypatch.setattr("federation.operations.examination._grown", lambda *_: 1 / 0)
+    assert operations.examine_failures() == 0
+    assert standing(attempt)[0] == "running"
+    Diagnosis.objects.update(asked_at=now() - timedelta(minutes=6))
+    assert operations.examine_failures() == 1
+    assert diagnosis(attempt) == ("out_of_memory", "Default: out_of_memory", "stop")
+    assert standing(attempt)[3] == "failed"
+
+
+def test_failures_that_no_rule_can_judge_hold_up_no_other(log, monkeypatch):
+    monkeypatch.setattr("federation.operations.examination.BATCH", 2)
+    apply, broken = examination._apply, {reader().id for _ in range(2)}
+
+    def fails_for_some(case, *rest):
+        return 1 / 0 if case.attempt.id in broken else apply(case, *rest)
+
+    monkeypatch.setattr(examination, "_apply", fails_for_some)
+    for attempt in Attempt.objects.filter(id__in=broken):
+        fail(attempt, exit_code=1)
+    Diagnosis.objects.update(asked_at=now() - timedelta(minutes=6))
+    assert operations.examine_failures() == 0
+    later = reader()
+    fail(later, exit_code=1)
+    assert operations.examine_failures() == 1
+    assert standing(later)[3] == "failed"
 
 
 def test_between_the_diagnosis_and_the_queue_nothing_else_can_start():

@@ -9,8 +9,9 @@ from clusters.drivers.simulated import SimulatedDriver
 from federation import operations
 from federation.models import Attempt
 from federation.operations import visits
-from federation.operations.dispatch import ROUNDS
-from federation.operations.visits import MOST_TIMES_FAILED, PROBES
+from federation.operations.dispatch import PROBES, ROUNDS
+from federation.operations.outcomes import Failed, Stopped
+from federation.operations.visits import MOST_TIMES_FAILED
 from foundation.clock import now
 from foundation.threads import close_kept_threads
 from foundation.turns import Turn
@@ -66,6 +67,44 @@ def test_a_slow_cluster_that_does_not_answer_gets_a_few_calls_and_all_attempts_c
         due_again()
         operations.dispatch_attempts()
     assert len(set(asked)) > PROBES, "the probes are not always the same"
+
+
+def test_attempts_that_a_silent_cluster_was_not_asked_about_are_given_up_like_the_others(cluster, submitter, asked):
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], ATTEMPTS - 1)
+    ROUNDS.mark(cluster.id, 60)
+    Attempt.objects.update(tries=MOST_TIMES_FAILED - 1)
+    operations.dispatch_attempts()
+    assert len(asked) == PROBES
+    assert set(Attempt.objects.values_list("state", "end_reason")) == {("abandoned", "create_failed")}
+
+
+def test_only_a_creation_is_given_up_without_a_call(cluster, submitter):
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], 3)
+    fresh, cancelled, committed, worn_out = Attempt.objects.order_by("id")
+    Attempt.objects.exclude(id=fresh.id).update(tries=MOST_TIMES_FAILED)
+    Attempt.objects.filter(id=cancelled.id).update(stop_requested_at=now(), stop_reason="cancelled", stop_message="x")
+    Attempt.objects.filter(id=committed.id).update(state="starting", starting_at=now())
+    outcomes = visits.without_a_call([one.id for one in (fresh, cancelled, committed, worn_out)], Ambiguous("silence"))
+    assert [type(outcome) for outcome in outcomes] == [Failed, Failed, Failed, Stopped]
+
+
+def test_a_slow_cluster_that_hangs_on_releases_gets_a_few_of_them(cluster, submitter, monkeypatch):
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], ATTEMPTS - 1)
+    released = []
+
+    async def hang(_, namespace, name, *rest):
+        released.append(name)
+        await asyncio.Event().wait()
+
+    short(monkeypatch)
+    monkeypatch.setattr(SimulatedDriver, "release_job", hang)
+    ROUNDS.mark(cluster.id, 60)
+    operations.dispatch_attempts()
+    assert len(released) == PROBES
+    assert set(Attempt.objects.values_list("state", "released_at", "tries")) == {("starting", None, 1)}
 
 
 def test_a_slow_cluster_that_answers_gets_all_calls_of_the_visit(cluster, submitter):

@@ -308,7 +308,9 @@ def test_whoever_asks_by_an_invitation_whether_an_email_has_an_account_is_in_the
     assert 1 <= entries.count() < MISSES_OF_AN_ADDRESS, "refusals of the same minute are one entry"
     assert {entry.outcome for entry in entries} == {"refused"}
     first = entries.exclude(detail__has_key="further")
-    assert {entry.detail["why"] for entry in first} == {"email_has_account"}, "a next minute tells the count of the last"
+    assert {entry.detail["why"] for entry in first} == {"email_has_account"}, (
+        "a next minute tells the count of the last"
+    )
 
 
 def test_nobody_invites_to_more_than_they_hold_or_where_they_may_not(people):
