@@ -1,5 +1,7 @@
 """Jobs, their attempts, the attempts' objects on clusters, the pods seen there, and the jobs' timelines."""
 
+from datetime import datetime
+
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField, RangeOperators
 from django.contrib.postgres.indexes import BrinIndex
@@ -285,6 +287,9 @@ def _held() -> Func:
     return Func(F("started_at"), over_at, function="tstzrange", output_field=DateTimeRangeField())
 
 
+GONE = "Gone"
+
+
 class PodRun(models.Model):
     """A pod of an attempt as observed and counted (`engine.sightings`). Times are the cluster's on our clock, clamped
     to [released, observed]; `is_estimated` if clamping changed them. Its identity, its owner and known times never
@@ -372,6 +377,18 @@ class PodRun(models.Model):
     def meter_uid(self) -> str:
         """The id of the meter that counts it now."""
         return f"{self.uid}~{self.part}" if self.part else self.uid
+
+    @property
+    def shown_phase(self) -> str:
+        """Its phase for people: `Gone` if it was deleted before an end of it was seen."""
+        return GONE if self.is_gone and self.finished_at is None else self.phase
+
+    @property
+    def over_at(self) -> datetime | None:
+        """When it ended; when it was last seen, if it was deleted before an end of it was seen; None while it exists."""
+        if self.finished_at is not None or not self.is_gone:
+            return self.finished_at
+        return max(self.started_at or self.observed_at, self.observed_at)
 
 
 class JobEvent(models.Model):

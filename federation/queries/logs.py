@@ -93,7 +93,7 @@ def _log(item: PodRun, text: str, *, trouble: str = "") -> PodLog:
         pod=item.name,
         position=item.position,
         node=item.node,
-        phase=item.phase,
+        phase=item.shown_phase,
         text=harmless(text[-MOST_BYTES_PER_POD:]),
         is_cut=len(text.encode()) >= MOST_BYTES_PER_POD,
         trouble=trouble,

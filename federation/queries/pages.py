@@ -317,7 +317,7 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
         objects[remote.attempt_id].append(ObjectLine(remote.name, remote.uid, remote.flavor, remote.outcome))
     for pod in PodRun.objects.filter(attempt__in=attempts).order_by("attempt_id", "position", "name")[:PODS_SHOWN]:
         pods[pod.attempt_id].append(
-            PodLine(pod.name, pod.node, pod.phase, pod.reason, pod.started_at, pod.finished_at, pod.exit_code)
+            PodLine(pod.name, pod.node, pod.shown_phase, pod.reason, pod.started_at, pod.over_at, pod.exit_code)
         )
     return tuple(
         AttemptLine(

@@ -1,12 +1,13 @@
 """What the pages about jobs read, and that the number of questions does not grow with the number of rows."""
 
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
 from clusters.models import Cluster
 from clusters.queries.pages import fleet_view
-from federation.models import Attempt, Job
+from federation.models import Attempt, Job, PodRun, RemoteObject
 from federation.queries.overview import workload
 from federation.queries.pages import job_list, job_view
 from federation.web.jobs import LIVE
@@ -36,6 +37,26 @@ def attempt_at(job, cluster, number=1):
         job=job, number=number, cluster=cluster, state="lost", flavor="h100", namespace="swy-x", spec_hash="0" * 32,
         finished_at=now(), next_action_at=None,
     )  # fmt: skip
+
+
+def test_a_pod_that_was_deleted_before_its_end_was_seen_does_not_seem_to_run(user):
+    [job] = jobs_of(user, 1)
+    attempt = attempt_at(job, Cluster.objects.get(name="north"))
+    held = RemoteObject.objects.create(
+        attempt=attempt, cluster_id=attempt.cluster_id, position=0, name="swy-x", flavor="h100", pods=2, gpu_units=0, cpu_millicores=1,
+        memory_mib=1,
+    )  # fmt: skip
+    began = now() - timedelta(seconds=100)
+    for name, is_gone in (("gone", True), ("there", False)):
+        PodRun.objects.create(
+            attempt=attempt, cluster_id=attempt.cluster_id, remote_object=held, place=int(is_gone), uid=name, name=name, node="n1",
+            phase="Running", started_at=began, observed_at=began + timedelta(seconds=40), is_gone=is_gone,
+        )  # fmt: skip
+    [line] = job_view(actor_for(user), job.id).attempts
+    assert [(pod.name, pod.phase, pod.finished_at) for pod in line.pods] == [
+        ("gone", "Gone", began + timedelta(seconds=40)),
+        ("there", "Running", None),
+    ]
 
 
 def test_a_list_asks_the_same_number_of_questions_for_one_job_and_for_many(user, django_assert_num_queries):
