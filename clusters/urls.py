@@ -6,7 +6,7 @@ from .api import datasets as datasets_api
 from .api import secrets as secrets_api
 from .api import storages as storages_api
 from .api import views
-from .web import datasets, pages, register, storages
+from .web import datasets, pages, register, secrets, storages
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters", views.ClustersView.as_view(), name="api-clusters"),
@@ -42,6 +42,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/storages/<uuid:storage_id>/remove/", storages.remove, name="storage-remove"),
     path("clusters/<uuid:cluster_id>/avoided/<uuid:avoided_id>/clear/", pages.clear, name="avoided-node-clear"),
     path("clusters/<uuid:cluster_id>/<slug:verb>/", pages.act, name="cluster-act"),
+    path("tenants/<uuid:tenant_id>/secrets/", secrets.secrets, name="secrets"),
+    path("tenants/<uuid:tenant_id>/secrets/<slug:name>/delete/", secrets.delete, name="secret-delete"),
     path("datasets/", datasets.datasets, name="datasets"),
     path("datasets/<uuid:dataset_id>/", datasets.dataset, name="dataset"),
     path("datasets/<uuid:dataset_id>/remove/", datasets.remove, name="dataset-remove"),

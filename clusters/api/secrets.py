@@ -10,7 +10,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from clusters.engine.secrets import MOST_BYTES, REGISTRY, REGISTRY_PATTERN, Kind, pull_config
+from clusters.engine.secrets import REGISTRY, REGISTRY_PATTERN, BadValue, Kind, pull_config, value_of
 from clusters.models import TenantSecret
 from clusters.operations.secrets import NewValue, delete_secret, put_secret
 from clusters.queries.secrets import secrets_of
@@ -34,16 +34,12 @@ class Hidden(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
-        try:
-            size = len(data.encode())
-        except UnicodeEncodeError:
-            raise serializers.ValidationError("contains half a surrogate pair", "bad_characters") from None
         if not data:
             self.fail("blank")
-        if "\x00" in data:
-            raise serializers.ValidationError("contains a NUL character", "bad_characters")
-        if size > MOST_BYTES:
-            raise serializers.ValidationError(f"must be at most {MOST_BYTES} bytes", "too_long")
+        try:
+            value_of(data)
+        except BadValue as error:
+            raise serializers.ValidationError(str(error), error.code) from None
         return data
 
 

@@ -25,6 +25,29 @@ class Kind(StrEnum):
     """A name and a password, by which images are pulled from one registry."""
 
 
+class BadValue(ValueError):
+    """A text that cannot be a secret; the message does not contain it. `code` is a code of field errors."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def value_of(text: str) -> bytes:
+    """The text as a secret contains it. Raises BadValue."""
+    try:
+        value = text.encode()
+    except UnicodeEncodeError:
+        raise BadValue("bad_characters", "contains half a surrogate pair") from None
+    if not value:
+        raise BadValue("required", "may not be blank")
+    if b"\x00" in value:
+        raise BadValue("bad_characters", "contains a NUL character")
+    if len(value) > MOST_BYTES:
+        raise BadValue("too_long", f"must be at most {MOST_BYTES} bytes")
+    return value
+
+
 def is_registry(text: str) -> bool:
     """Whether this is the name of a registry."""
     return re.match(REGISTRY_PATTERN, text) is not None

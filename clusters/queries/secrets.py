@@ -1,6 +1,8 @@
 """Queries on secrets: their names for users and placement, and their values for dispatch alone."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
@@ -10,6 +12,7 @@ from clusters.drivers.resolve import key_ring
 from clusters.engine.sealing import CannotUnseal, Sealed, unseal_bound
 from clusters.engine.secrets import Keyring, KnownSecret, binding_of, keyring_of
 from clusters.models import TenantSecret
+from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_id
 
 SecretVersion: TypeAlias = tuple[UUID, int]
@@ -23,6 +26,36 @@ def secrets_of(actor: Actor, tenant_id: UUID) -> QuerySet[TenantSecret]:
     tenant = tenant_by_id(actor, tenant_id)
     found = TenantSecret.objects.filter(tenant__path__in=tenant.path_prefixes)
     return found.select_related("tenant").defer("sealed")
+
+
+@dataclass(frozen=True, slots=True)
+class SecretLine:
+    """A secret as a tenant's page shows it."""
+
+    name: str
+    kind: str
+    registry: str
+    version: int
+    changed_at: datetime
+    tenant: str
+    is_own: bool
+    is_hidden: bool
+    """Whether a nearer secret of the same name is used instead."""
+
+
+def secret_lines(actor: Actor, tenant: Tenant) -> tuple[SecretLine, ...]:
+    """The secrets that the tenant's jobs can name, by name and then the nearest first."""
+    rows = sorted(secrets_of(actor, tenant.id), key=lambda row: (row.name, -len(row.tenant.path)))
+    lines, seen = [], set()
+    for row in rows:
+        is_own = row.tenant_id == tenant.id
+        lines.append(
+            SecretLine(
+                row.name, row.kind, row.registry, row.version, row.changed_at, row.tenant.path, is_own, row.name in seen
+            )
+        )
+        seen.add(row.name)
+    return tuple(lines)
 
 
 def known_secrets(names: Collection[str]) -> Keyring:

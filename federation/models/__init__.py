@@ -12,8 +12,8 @@ from .jobs import TERMINAL_JOB_STATES as TERMINAL_JOB_STATES
 from .jobs import Attempt as Attempt
 from .jobs import Job as Job
 from .jobs import JobEvent as JobEvent
-from .jobs import PodRun as PodRun
 from .jobs import RemoteObject as RemoteObject
+from .pods import PodRun as PodRun
 from .policies import PlacementPolicy as PlacementPolicy
 from .policies import PolicyWeight as PolicyWeight
 from .proofs import BookProof as BookProof

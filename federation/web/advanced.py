@@ -1,5 +1,5 @@
-"""The advanced part of the submit form: each pod's shared memory, local disk and ports, places that open later, data, and
-the throughput on GPU models.
+"""The advanced part of the submit form: each pod's secrets, storages, shared memory, local disk and ports, places that open
+later, data, and the throughput on GPU models.
 """
 
 import re
@@ -33,10 +33,20 @@ def _tier(row: int) -> Tier:
 
 
 TIERS = tuple(_tier(row) for row in range(len(LEGENDS)))
-LOCAL_STATE = {"shm": "shm", "scratch.size": "scratch", "scratch.path": "scratch_path", "ports": "ports"}
+POD_SET = {
+    "secrets": "secrets",
+    "pull_secret": "pull_secret",
+    "mounts": "mounts",
+    "shm": "shm",
+    "scratch.size": "scratch",
+    "scratch.path": "scratch_path",
+    "ports": "ports",
+}
 """The control of each field of a pod set."""
+WRITES = "write"
+"""The word behind a storage that makes its mount writable."""
 NAMES = (
-    *LOCAL_STATE.values(),
+    *POD_SET.values(),
     "data",
     "throughput",
     *(name for tier in TIERS for name in (tier.minutes, tier.clusters, tier.regions) if name),
@@ -93,6 +103,28 @@ def local_state_of(values: Mapping[str, str], path: str, errors: list[FieldError
         **({"shm": shm} if shm else {}),
         **({"scratch": scratch} if size or where else {}),
     }
+
+
+def borrowed_of(values: Mapping[str, str], path: str, errors: list[FieldError]) -> dict[str, Any]:
+    """The secrets and the storages of the pod set at `path` in the form's values, if any."""
+    uses = pairs(values.get("secrets", ""), f"{path}.secrets", errors)
+    secrets = [{"secret": name, "file" if where.startswith("/") else "env": where} for where, name in uses.items()]
+    mounted = pairs(values.get("mounts", ""), f"{path}.mounts", errors)
+    mounts = [_mount(where, text) for where, text in mounted.items()]
+    pull_secret = values.get("pull_secret", "").strip()
+    return {
+        **({"secrets": secrets} if secrets else {}),
+        **({"pull_secret": pull_secret} if pull_secret else {}),
+        **({"mounts": mounts} if mounts else {}),
+    }
+
+
+def _mount(where: str, text: str) -> dict[str, Any]:
+    """`datasets`, `datasets/imagenet` for a part of it, or either with ` write` behind it."""
+    storage, _, mode = text.partition(" ")
+    name, _, sub_path = storage.partition("/")
+    read_only = False if mode.strip() == WRITES else mode.strip() or True
+    return {"storage": name, "path": where, "read_only": read_only, **({"sub_path": sub_path} if sub_path else {})}
 
 
 def advanced_of(values: Mapping[str, str], errors: list[FieldError]) -> dict[str, Any]:

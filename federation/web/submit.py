@@ -29,10 +29,11 @@ from tenancy.queries import Actor, first_choice, tenant_choices, visible_tenants
 from tenancy.web import page
 
 from .advanced import (
-    LOCAL_STATE,
+    POD_SET,
     TIERS,
     Tier,
     advanced_of,
+    borrowed_of,
     is_advanced,
     local_state_of,
     overflow_controls,
@@ -58,8 +59,10 @@ CONTROL_OF = {
     f"{POD}.gpu.fraction": "gpus",
     f"{POD}.gpu.models": "models",
     f"{POD}.gpu.mig": "mig",
-    **{f"{POD}.{field}": control for field, control in LOCAL_STATE.items()},
+    **{f"{POD}.{field}": control for field, control in POD_SET.items()},
     f"{POD}.scratch": "scratch",
+    "secrets": "secrets",
+    "storages": "mounts",
     "constraints.clusters": "clusters",
     "constraints.regions": "regions",
     "constraints.capacity_types": "capacity_type",
@@ -160,7 +163,7 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
     gpu = _gpu(values)
     if gpu is not None:
         pod_set["gpu"] = gpu
-    pod_set |= local_state_of(values, POD, errors)
+    pod_set |= borrowed_of(values, POD, errors) | local_state_of(values, POD, errors)
     spec: dict[str, Any] = {
         "tenant": values.get("tenant", ""),
         "name": values.get("name", "").strip(),

@@ -32,7 +32,7 @@ def test_a_dataset_is_recorded_priced_named_and_forgotten(window, admin):
     w.page.get_by_role("button", name="Set the price").click()
     w.page.get_by_role("status").filter(has_text="costs 0.02 USD").wait_for()
     w.open("/jobs/new/")
-    w.page.get_by_text("Advanced: shared memory, disk, ports, data, throughput, overflow").click()
+    w.page.get_by_text("Advanced: secrets, storages, disk, ports, data, overflow").click()
     fill(w)
     w.page.get_by_label("Tenant").select_option("acme/research")
     w.page.get_by_label("Data it reads").fill("imagenet")
@@ -56,6 +56,36 @@ def test_a_dataset_is_recorded_priced_named_and_forgotten(window, admin):
     w.page.get_by_role("button", name="End price").click()
     w.page.get_by_role("status").filter(has_text="is ended").wait_for()
     assert EgressPrice.objects.get().valid.upper is not None
+
+
+def test_a_secret_is_stored_used_by_a_job_and_deleted(window, admin):
+    w = window(width=390).sign_in(admin)
+    w.open("/tenants/")
+    w.page.get_by_role("link", name="research").first.click()
+    w.page.get_by_role("link", name="Secrets").click()
+    w.page.get_by_label("Name", exact=True).fill("hf-token")
+    w.page.get_by_label("Value").fill("canary")
+    w.page.get_by_role("button", name="Store secret").click()
+    w.page.get_by_role("status").filter(has_text="hf-token is stored").wait_for()
+    assert "canary" not in w.page.content()
+    place = w.page.url
+    w.open("/jobs/new/")
+    w.page.locator(".advanced > summary").click()
+    fill(w)
+    w.page.get_by_label("Tenant").select_option("acme/research")
+    w.page.get_by_label("Secrets", exact=True).fill("HF_TOKEN=no-such-secret")
+    w.page.get_by_role("button", name="Submit the job").click()
+    w.page.locator("#e-secrets").filter(has_text="no secret of that name").wait_for()
+    w.page.get_by_label("Secrets", exact=True).fill("HF_TOKEN=hf-token")
+    assert w.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    w.page.get_by_role("button", name="Submit the job").click()
+    w.page.get_by_role("status").filter(has_text="is queued").wait_for()
+    assert Job.objects.get().spec["pod_sets"][0]["secrets"] == [{"secret": "hf-token", "env": "HF_TOKEN"}]
+    w.page.goto(place)
+    w.page.get_by_text("Delete hf-token").click()
+    w.page.get_by_role("button", name="Delete secret").click()
+    w.page.get_by_role("status").filter(has_text="hf-token is deleted").wait_for()
+    w.page.get_by_text("No secrets yet").wait_for()
 
 
 def test_the_advanced_part_opens_by_keyboard_and_where_something_is_wrong_in_it(window, admin):

@@ -204,3 +204,77 @@ def test_rekeying_moves_secrets_too_and_names_one_that_cannot_be_opened(call, te
     row = TenantSecret.objects.get(name="a")
     assert opened_secrets([(row.id, 1)])[0] == {(row.id, 1): b"canary"}
     assert rekey_credentials().already_current == 1
+
+
+# -- pages --------------------------------------------------------------------------------------------------------------
+
+
+def page_of(path="acme/team"):
+    return f"/tenants/{Tenant.objects.get(path=path).id}/secrets/"
+
+
+def test_a_page_stores_replaces_and_deletes_secrets_and_never_shows_a_value(client, team):
+    client.force_login(person())
+    typed = {"name": "ssh-key", "kind": "value", "value": "canary-1\r\nline\r\n"}
+    assert "is stored" in client.post(page_of(), typed, follow=True).content.decode()
+    row = TenantSecret.objects.get()
+    assert opened_secrets([(row.id, 1)])[0] == {(row.id, 1): b"canary-1\nline\n"}, "browsers send CR LF"
+    assert "replaced by version 2" in client.post(page_of(), typed, follow=True).content.decode()
+    text = client.get(page_of()).content.decode()
+    assert "ssh-key" in text
+    assert "canary" not in text
+    assert "is deleted" in client.post(f"{page_of()}ssh-key/delete/", follow=True).content.decode()
+    assert client.post(f"{page_of()}ssh-key/delete/").status_code == 404
+    assert not TenantSecret.objects.exists()
+
+
+def test_a_page_stores_the_access_to_a_registry(client, team):
+    client.force_login(person())
+    typed = {"name": "ghcr", "kind": "registry", "server": "ghcr.io", "username": "ada", "password": " canary "}
+    assert client.post(page_of(), typed).status_code == 302
+    row = TenantSecret.objects.get()
+    [value] = opened_secrets([(row.id, 1)])[0].values()
+    assert json.loads(value)["auths"]["ghcr.io"]["password"] == " canary "
+    assert client.post(page_of(), typed | {"kind": "value", "value": "x"}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("typed", "field"),
+    [
+        ({"name": "No", "kind": "value", "value": "canary"}, "name"),
+        ({"name": "a", "kind": "value", "value": "canary\x00"}, "value"),
+        ({"name": "a", "kind": "value", "value": ""}, "value"),
+        ({"name": "a", "kind": "value", "value": "canary" * MOST_BYTES}, "value"),
+        ({"name": "a", "kind": "registry", "server": "http://x", "username": "u", "password": "canary"}, "server"),
+        ({"name": "a", "kind": "registry", "server": "x", "username": "", "password": "canary"}, "username"),
+        ({"name": "a", "kind": "registry", "server": "x", "username": "u", "password": ""}, "password"),
+    ],
+)
+def test_a_page_refuses_what_is_no_secret_and_repeats_no_value(client, team, typed, field):
+    client.force_login(person())
+    answer = client.post(page_of(), typed)
+    assert answer.status_code == 422
+    assert f'id="e-{field}"' in answer.content.decode()
+    assert "canary" not in answer.content.decode()
+    assert not TenantSecret.objects.exists()
+
+
+def test_a_page_shows_inherited_secrets_and_which_is_used(client, call, team):
+    admin = person("admin", "acme")
+    for path in ("acme", "acme/team"):
+        call(admin, "put", f"{folder(path)}/token", {"value": "x"})
+    client.force_login(person("viewer"))
+    text = client.get(page_of()).content.decode()
+    assert text.count("a nearer one is used") == 1
+    assert "Store a secret" not in text
+    assert "Delete secret" not in text
+
+
+def test_those_who_do_not_manage_the_tenant_store_and_delete_nothing_on_its_page(client, call, team):
+    call(person(), "put", f"{folder()}/token", {"value": "x"})
+    typed = {"name": "token", "kind": "value", "value": "y"}
+    for who, expected in ((person("submitter"), 403), (person("admin", "acme/other"), 404)):
+        client.force_login(who)
+        assert client.post(page_of(), typed).status_code == expected
+        assert client.post(f"{page_of()}token/delete/").status_code == expected
+    assert TenantSecret.objects.get().version == 1

@@ -1,4 +1,4 @@
-"""Shared memory, local disk and ports in the submit form and on the page of a job."""
+"""Secrets, storages, shared memory, local disk and ports in the submit form and on the page of a job."""
 
 import pytest
 
@@ -38,6 +38,32 @@ def test_a_line_that_is_no_port_is_refused_at_its_control():
     with pytest.raises(Invalid) as refusal:
         pod_set_of(ports="8080")
     assert [error.field for error in refusal.value.errors] == ["pod_sets[0].ports"]
+
+
+def test_secrets_and_storages_are_read_line_by_line():
+    pod_set = pod_set_of(
+        secrets="HF_TOKEN=hf-token\n/run/secrets/key = ssh-key",
+        pull_secret=" ghcr ",
+        mounts="/data=datasets/imagenet/train\n/out=team write\n/in=team read",
+    )
+    assert pod_set["secrets"] == [
+        {"secret": "hf-token", "env": "HF_TOKEN"},
+        {"secret": "ssh-key", "file": "/run/secrets/key"},
+    ]
+    assert pod_set["pull_secret"] == "ghcr"
+    assert pod_set["mounts"] == [
+        {"storage": "datasets", "path": "/data", "sub_path": "imagenet/train", "read_only": True},
+        {"storage": "team", "path": "/out", "read_only": False},
+        {"storage": "team", "path": "/in", "read_only": "read"},
+    ], "a word that means nothing is left to the spec's reader, which refuses it"
+    assert {"secrets", "mounts", "pull_secret"}.isdisjoint(pod_set_of(secrets="", mounts=" ", pull_secret=""))
+
+
+@pytest.mark.parametrize("control", ["secrets", "mounts"])
+def test_a_line_that_is_no_pair_is_refused_at_its_control(control):
+    with pytest.raises(Invalid) as refusal:
+        pod_set_of(**{control: "hf-token"})
+    assert [error.field for error in refusal.value.errors] == [f"pod_sets[0].{control}"]
 
 
 def test_a_pod_set_says_what_it_has():
