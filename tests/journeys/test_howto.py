@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -203,6 +204,31 @@ def test_the_page_on_policy_hooks_gives_a_function_and_a_service_that_work_as_it
     assert refused.is_client_error
     assert json.loads(refusing)["message"] in refused.text
     stand.hook.answer = plain
+
+
+def test_the_script_for_pipelines_submits_once_and_exits_by_the_end(stand: Stand, root: Path):
+    [script] = blocks("submit-from-a-pipeline.md", "python")
+    (root / "submit.py").write_text(script)
+    pod_set = {"name": "main", "count": 1, "image": "registry.example.com/train:1", "cpu": "1", "memory": "1Gi"}
+    (root / "job.json").write_text(json.dumps({"tenant": "acme", "name": "from-ci", "pod_sets": [pod_set]}))
+    (root / "refused.json").write_text("{}")
+    given = {"SWITCHYARD": stand.gateway.url, "TOKEN": stand.gateway.token}
+
+    def started(file: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, str(root / "submit.py"), str(root / file), f"run 7, {file}"]
+        return subprocess.Popen(argv, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def those_from_ci() -> list[dict[str, Any]]:
+        return [job for job in stand.gateway.items("/jobs") if job["name"] == "from-ci"]
+
+    first, again, refused = started("job.json"), started("job.json"), started("refused.json")
+    wait_for(those_from_ci, "the script submits", 60)
+    time.sleep(1)
+    [job] = those_from_ci()
+    assert stand.gateway.request("POST", f"/jobs/{job['id']}/cancel").is_success
+    for process, status, said in ((first, 1, "cancelled"), (again, 1, job["id"]), (refused, 2, "validation_failed")):
+        assert said in process.communicate(timeout=120)[0]
+        assert process.returncode == status
 
 
 def test_the_section_on_the_key_ring_moves_credentials_to_a_new_key_and_the_old_one_can_go(stand: Stand):
