@@ -63,6 +63,9 @@ class Cluster(models.Model):
         help_text="How far its clock was ahead of the database's, and since when (`engine.clocks`).",
     )
     inventory_version = models.BigIntegerField(default=0, help_text="Grows with every change to nodes or flavors.")
+    credential_expires_at = models.DateTimeField(
+        null=True, help_text="When its credential expires, as the credential itself states; null if it does not."
+    )
     last_seen_at = models.DateTimeField(null=True)
     observed_at = models.DateTimeField(
         null=True, help_text="When the watches of nodes and pods last both returned data."

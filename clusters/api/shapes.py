@@ -132,6 +132,9 @@ class ClusterShown(serializers.Serializer[Any]):
     identity = serializers.CharField(help_text="uid of its kube-system namespace, pinned at registration.")
     kubernetes_version = serializers.CharField()
     capabilities = serializers.ListField(child=serializers.CharField(), help_text="Other software found there: kueue.")
+    credential_expires_at = Instant(
+        allow_null=True, help_text="When its token or certificate expires, as it states; null if it does not."
+    )
     last_seen_at = Instant(allow_null=True)
     observed_at = Instant(allow_null=True)
     is_stale = serializers.BooleanField(help_text="Observed too long ago to get new work; `reasons` says how long.")
@@ -227,6 +230,7 @@ def _cluster(cluster: Cluster, flavors: Sequence[FlavorSummary], at: datetime) -
         "identity": cluster.identity,
         "kubernetes_version": cluster.kubernetes_version,
         "capabilities": ["kueue"] if cluster.has_kueue else [],
+        "credential_expires_at": instant(cluster.credential_expires_at),
         "last_seen_at": instant(cluster.last_seen_at),
         "observed_at": instant(cluster.observed_at),
         "is_stale": freshness_of(cluster, at).is_stale,

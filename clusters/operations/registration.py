@@ -15,6 +15,7 @@ from clusters.drivers.resolve import address_for, key_ring
 from clusters.drivers.simulated import SCHEME, found_cluster, path_of
 from clusters.drivers.simulated.objects import Node as SimulatedNode
 from clusters.engine.connection import Connection, ConnectionFields, Secret, read_connection
+from clusters.engine.expiry import expiry_of
 from clusters.engine.kubeconfig import read_kubeconfig
 from clusters.engine.sealing import seal
 from clusters.models import Cluster, ClusterCredential
@@ -96,6 +97,7 @@ def register_cluster(actor: Actor, examined: Examined) -> Cluster:
             )
         )
         store_credential(cluster.id, examined.connection.secret)
+        cluster.refresh_from_db(fields=["credential_expires_at"])
         _tell_registered(actor, cluster)
     return cluster
 
@@ -172,6 +174,7 @@ def store_credential(cluster_id: UUID, secret: Secret) -> None:
     ClusterCredential.objects.update_or_create(
         cluster_id=cluster_id, defaults={"kind": secret.kind, "key_id": sealed.key_id, "sealed": sealed.box}
     )
+    Cluster.objects.filter(id=cluster_id).update(credential_expires_at=expiry_of(secret))
 
 
 def _require_free_name(owner: Tenant, name: str) -> None:

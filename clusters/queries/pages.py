@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +20,7 @@ from .capacity import FlavorSummary, flavor_summary, freshness_of, node_standing
 from .visible import visible_clusters
 
 EVENTS_SHOWN = 30
+EXPIRES_SOON = timedelta(days=3)
 NODES_A_PAGE = "50"
 
 
@@ -134,6 +135,9 @@ class ClusterView:
     clock_skew_ms: int
     created_at: datetime
     silent_since: datetime | None
+    credential_expires_at: datetime | None
+    expires_soon: bool
+    """Whether its credential expires within days, or has expired."""
     nodes: tuple[NodeLine, ...]
     avoided: tuple[AvoidedView, ...]
     """The nodes that jobs avoid, and those that they avoided, the newest first."""
@@ -175,12 +179,19 @@ def cluster_view(actor: Actor, cluster: Cluster, query: Mapping[str, str]) -> Cl
         clock_skew_ms=cluster.clock_skew_ms,
         created_at=cluster.created_at,
         silent_since=cluster.silent_since,
+        credential_expires_at=cluster.credential_expires_at,
+        expires_soon=_expires_soon(cluster),
         nodes=tuple(nodes["items"]),
         avoided=history_of(cluster),
         next_nodes=nodes["next"],
         events=tuple(EventLine(event.at, event.kind, event.message) for event in events),
         may_manage=managed.exists(),
     )
+
+
+def _expires_soon(cluster: Cluster) -> bool:
+    expires_at = cluster.credential_expires_at
+    return expires_at is not None and expires_at < now() + EXPIRES_SOON
 
 
 def _cards(clusters: Sequence[Cluster]) -> list[ClusterCard]:

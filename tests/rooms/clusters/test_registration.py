@@ -25,7 +25,7 @@ def test_a_cluster_is_registered_and_shown_without_its_credential(api, register)
     shown = answer.json()
     assert set(shown) == {
         "id", "name", "tenant", "server", "region", "provider", "labels", "state", "reasons", "identity",
-        "kubernetes_version", "capabilities", "last_seen_at", "observed_at", "is_stale", "created_at", "flavors",
+        "kubernetes_version", "capabilities", "credential_expires_at", "last_seen_at", "observed_at", "is_stale", "created_at", "flavors",
     }  # fmt: skip
     assert shown["name"] == "east"
     assert shown["tenant"] == "acme"

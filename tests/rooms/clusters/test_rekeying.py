@@ -1,6 +1,7 @@
 """Rekeying moves every credential to the current key, whatever happens meanwhile."""
 
 import base64
+from datetime import UTC, datetime
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -88,3 +89,10 @@ def test_a_credential_that_cannot_be_opened_is_named_and_the_rest_move(three, se
     assert "c0: it cannot be decrypted with key old" in str(caught.value)
     assert "2 credentials and secrets moved" in capsys.readouterr().out
     assert key_ring().current == "new"
+
+
+def test_a_cluster_knows_when_its_credential_expires_and_a_new_one_replaces_that(three):
+    claims = base64.urlsafe_b64encode(b'{"exp": 1900000000}').decode().rstrip("=")
+    for value, expected in ((f"h.{claims}.s", datetime.fromtimestamp(1900000000, UTC)), ("opaque", None)):
+        store_credential(three[0].id, Secret("token", value.encode()))
+        assert Cluster.objects.get(id=three[0].id).credential_expires_at == expected
