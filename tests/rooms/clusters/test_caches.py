@@ -38,6 +38,7 @@ CLUSTER: dict[str, dict[str, Any]] = {
     "clock_skew_ms": {"clock_skew_ms": 7},
     "clock_eras": {"clock_eras": [[1, 2]]},
     "inventory_version": {"inventory_version": 99},
+    "credential_expires_at": {"credential_expires_at": AT},
     "last_seen_at": {"last_seen_at": AT},
     "observed_at": {"observed_at": AT},
     "created_at": {"created_at": AT},
