@@ -1,8 +1,9 @@
 """Changes one token of an engine at a time and runs the tests that should notice: `make mutants COUNT=200 SEED=1`.
 
 Mutants are drawn evenly over the engines' statements and tried on a copy of the tree. Each meets the tests of
-tests/engine that run the mutated statement, the cheapest first, until one fails; survivors meet the laws, then those of
-their room. A mutant that exceeds its time or memory counts as caught. Exit status: 0 if at least 95 % are caught.
+tests/engine that run the mutated statement, the cheapest first, until one fails; survivors meet the laws, the oracles, then the
+tests of their room and of the room that uses all others. A mutant that exceeds its time or memory counts as caught. A run that
+was interrupted continues where it stopped. Exit status: 0 if at least 95 % are caught.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import unified_diff
 from hashlib import sha256
 from operator import itemgetter
@@ -26,6 +27,7 @@ import pytest
 
 from devtools.embedded import servers
 
+from .fates import Fate, Fates
 from .forked import copied, preload, run
 from .mutations import Mutation, mutations
 from .watchers import Selected, Suite, Watchers, watchers
@@ -36,10 +38,12 @@ LEAST_SHARE_CAUGHT = 0.95
 MOST_CHARACTERS_NAMED = 40
 ENGINES = ("placement", "simulator", "*/engine")
 ENGINE_TESTS = Suite("tests/engine", ("-m", "not law and not oracle"))
-# The oracles are left out: they judge averages over many fleets, and take longer than all other tests of engines together.
 LAWS = Suite("tests/engine", ("-m", "law"))
-# Engines outside rooms are tried by the room that runs them.
-ROOM_OF = {"placement": "federation", "simulator": "federation"}
+# Last of all: they take longer than all other tests of engines together.
+ORACLES = Suite("tests/engine", ("-m", "oracle"))
+# The room that uses the engines of all others. Engines outside rooms are tried by it.
+TOP_ROOM = "federation"
+PURE_ROOMS = {"placement", "simulator"}
 START_CPU_SECONDS = 60
 """For the import and collection of the tests."""
 LEAST_CPU_SECONDS, TIMES_AS_LONG = 2, 5
@@ -55,6 +59,17 @@ class Mutant:
     def __str__(self) -> str:
         change = f"{_short(self.mutation.before)} → {_short(self.mutation.after or '(nothing)')}"
         return f"{self.file}:{self.mutation.line}  {change}"
+
+    def identity(self) -> str:
+        change = self.mutation
+        return f"{self.file}:{change.start}-{change.end} {change.after}"
+
+    def module(self) -> str:
+        return self.file.removesuffix(".py").replace("/", ".")
+
+    def room(self) -> str:
+        folder, *_ = self.file.split("/")
+        return TOP_ROOM if folder in PURE_ROOMS else folder
 
     def statement(self) -> tuple[int, bytes]:
         """The statement's own lines: the offset of the first one, and their text."""
@@ -162,33 +177,62 @@ class Bench:
         return done.reported.split("\n")[0] or limit_or_import
 
 
-def survivors(tree: Path, sources: Mapping[str, bytes], suite: Suite, mutants: Sequence[Mutant]) -> list[Mutant]:
-    """Those that no test of the suite catches."""
-    if not mutants:
-        return []
-    bench, left = Bench(tree, suite, watchers(tree, sources, suite)), []
-    for number, mutant in enumerate(mutants, start=1):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        catcher = bench.catcher(mutant)
-        fate = f"caught by {catcher}" if catcher else "SURVIVES"
-        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-        print(f"[{bench.suite} {number}/{len(mutants)} {seconds:.1f} s] {mutant}  {fate}", flush=True)
-        if not catcher:
-            left.append(mutant)
-    return left
+@dataclass(slots=True)
+class Trial:
+    """All suites in turn: what a suite does not catch is tried by the next."""
+
+    tree: Path
+    sources: Mapping[str, bytes]
+    fates: Fates
+    caught_by: Counter[str] = field(default_factory=Counter)
+    cpu_seconds: float = 0.0
+
+    def survivors(self, suite: Suite, mutants: Sequence[Mutant]) -> list[Mutant]:
+        """Those that no test of the suite catches."""
+        known = {mutant: self.fates.of(str(suite), mutant.identity()) for mutant in mutants}
+        # The lines that tests run are recorded only if some mutant has still to be tried.
+        bench = Bench(self.tree, suite, watchers(self.tree, self.sources, suite)) if None in known.values() else None
+        left = []
+        for number, (mutant, before) in enumerate(known.items(), start=1):
+            fate = before or _tried(bench, mutant)
+            if not before:
+                self.fates.keep(str(suite), mutant.identity(), fate)
+            self.cpu_seconds += fate.cpu_seconds
+            shown = f"caught by {fate.catcher}" if fate.catcher else "SURVIVES"
+            took = f"{fate.cpu_seconds:.1f} s{' before' * bool(before)}"
+            print(f"[{suite} {number}/{len(known)} {took}] {mutant}  {shown}", flush=True)
+            if fate.catcher:
+                self.caught_by[suite.short()] += 1
+            else:
+                left.append(mutant)
+        return left
+
+    def survivors_of_rooms(self, mutants: Sequence[Mutant]) -> list[Mutant]:
+        """Those that no test of their own room catches, nor of the top one. The tests that name the mutated module come first."""
+        by_module: dict[tuple[str, str], list[Mutant]] = defaultdict(list)
+        for mutant in mutants:
+            by_module[mutant.room(), mutant.module()].append(mutant)
+        by_room: dict[str, list[Mutant]] = defaultdict(list)
+        for (room, module), own in sorted(by_module.items()):
+            by_room[room] += self.survivors(_of_room(room, module), own)
+        left = []
+        for room, own in by_room.items():
+            left += self.survivors(_of_room(room), own)
+        strangers = [mutant for mutant in left if mutant.room() != TOP_ROOM]
+        caught = {*strangers} - {*self.survivors(_of_room(TOP_ROOM), strangers)}
+        return [mutant for mutant in left if mutant not in caught]
 
 
-def survivors_of_rooms(tree: Path, sources: Mapping[str, bytes], mutants: Sequence[Mutant]) -> list[Mutant]:
-    """Those that no test of their own room catches. The tests that name the mutated module come first."""
-    by_module: dict[tuple[str, str], list[Mutant]] = defaultdict(list)
-    for mutant in mutants:
-        folder = mutant.file.split("/")[0]
-        module = mutant.file.removesuffix(".py").replace("/", ".")
-        by_module[ROOM_OF.get(folder, folder), module].append(mutant)
-    by_room: dict[str, list[Mutant]] = defaultdict(list)
-    for (room, module), own in sorted(by_module.items()):
-        by_room[room] += survivors(tree, sources, _of_room(room, module), own)
-    return [left for room, own in by_room.items() for left in survivors(tree, sources, _of_room(room), own)]
+def _tried(bench: Bench | None, mutant: Mutant) -> Fate:
+    assert bench is not None
+    before = _children_seconds()
+    catcher = bench.catcher(mutant)
+    return Fate(catcher, round(_children_seconds() - before, 2))
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _of_room(room: str, module: str = "") -> Suite:
@@ -217,25 +261,33 @@ def main() -> int:
     with ExitStack() as stack:
         tree = stack.enter_context(copied(PROJECT))
         sources, excluded = engines(tree), equivalents()
+        trial = Trial(tree, sources, Fates(tree))
         possible = [one for one in all_mutants(sources) if not any(entry.is_of(one) for entry in excluded)]
         mutants = draw(possible, options.count, options.seed)
         if options.at:
             mutants = [one for one in possible if f"{one.file}:{one.mutation.line}" in options.at]
         left = mutants
-        for suite in (ENGINE_TESTS, LAWS):
-            left = survivors(tree, sources, suite, left)
+        for suite in (ENGINE_TESTS, LAWS, ORACLES):
+            left = trial.survivors(suite, left)
         if left and not options.engine_tests_only:
             os.environ.update(stack.enter_context(_servers()))
-            left = survivors_of_rooms(tree, sources, left)
-    return report(mutants, left, seed=options.seed)
+            left = trial.survivors_of_rooms(left)
+    return report(mutants, left, trial, seed=options.seed)
 
 
-def report(mutants: Sequence[Mutant], left: Sequence[Mutant], *, seed: int) -> int:
+def report(mutants: Sequence[Mutant], left: Sequence[Mutant], trial: Trial, *, seed: int) -> int:
     for mutant in left:
         print(f"\nsurvives: {mutant}\n{mutant.diff()}")
     caught = len(mutants) - len(left)
-    names = [str(mutant) for mutant in left]
-    print(json.dumps({"mutants": len(mutants), "mutants_caught": caught, "seed": seed, "survivors": names}))
+    figures = {
+        "mutants": len(mutants),
+        "mutants_caught": caught,
+        "caught_by": trial.caught_by,
+        "cpu_seconds": round(trial.cpu_seconds),
+        "seed": seed,
+        "survivors": [str(mutant) for mutant in left],
+    }
+    print(json.dumps(figures))
     return int(caught < LEAST_SHARE_CAUGHT * len(mutants))
 
 

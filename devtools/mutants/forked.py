@@ -39,6 +39,7 @@ PRELOADED = (
     "yaml",
 )
 MOST_MEMORY_BYTES = 6 * 1024**3
+MOST_FILE_BYTES = 1024**3
 WALL_SECONDS_FOR_EACH_OF_CPU = 15
 """How long a run may take on a busy host before it is taken for one that waits forever."""
 PYTEST_OPTIONS = ("-q", "-p", "no:cacheprovider", "--timeout=0", "--hypothesis-profile=mutants", "-W")
@@ -92,14 +93,14 @@ class Plugin:
 def run(tree: Path, arguments: Sequence[str], plugin: Plugin, *, cpu_seconds: int, keeps_bytecode: bool = False) -> Run:
     """Raises nothing whatever the tests do: a run beyond its limits is killed with all its processes."""
     reader, writer = os.pipe()
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(prefix="switchyard-mutant-") as scratch:
         sys.stdout.flush()
         child = os.fork()
         if child == 0:
             status = 70
             try:
                 plugin._pipe = writer  # noqa: SLF001 - the fork's own end
-                _become_pytest(output.fileno(), cpu_seconds, keeps_bytecode=keeps_bytecode)
+                _become_pytest(output.fileno(), scratch, cpu_seconds, keeps_bytecode=keeps_bytecode)
                 status = _pytest_in(tree, arguments, plugin)
             except BaseException:  # noqa: BLE001 - whatever it is, a fork must not return as a second parent
                 traceback.print_exc()
@@ -131,7 +132,7 @@ def _read_all(reader: int, deadline: float) -> str:
     return read.decode()
 
 
-def _become_pytest(output: int, cpu_seconds: int, *, keeps_bytecode: bool) -> None:
+def _become_pytest(output: int, scratch: str, cpu_seconds: int, *, keeps_bytecode: bool) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for stream in (1, 2):
@@ -139,6 +140,9 @@ def _become_pytest(output: int, cpu_seconds: int, *, keeps_bytecode: bool) -> No
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_FILE_BYTES, MOST_FILE_BYTES))
+    # What tests write beside the tree is cleared away with the run, whatever a mutant makes of it.
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
     # Two mutants of one module may have the same size and second: what one leaves compiled must not be taken for the other.
     sys.dont_write_bytecode = not keeps_bytecode
 

@@ -18,10 +18,12 @@ from coverage import Coverage
 
 from devtools.wheels import cache_root
 
-from .forked import Plugin, run
+from .forked import WALL_SECONDS_FOR_EACH_OF_CPU, Plugin, run
 from .mutations import Mutation
 
 MOST_CPU_SECONDS = 3600
+LEAST_WALL_SECONDS = 120
+"""How long a test with a mutant may wait, however little it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,10 @@ class Suite:
 
     def __str__(self) -> str:
         return " ".join((self.folder, *self.needs, *filter(None, [self.module])))
+
+    def short(self) -> str:
+        """What it is, for a count: folder and mark, whatever module it is about."""
+        return " ".join((self.folder, *self.needs[1:]))
 
     def files(self, tree: Path) -> list[str]:
         found = (tree / self.folder).rglob("test_*.py")
@@ -191,11 +197,13 @@ class Selected(Plugin):
     """Runs these tests only, in this order; reports the first that fails or exceeds its CPU seconds, which ends the run."""
 
     def __init__(self, limits: Mapping[str, float]) -> None:
+        """`limits` are of CPU seconds; the time on the wall has its own, far larger one, for a test that only waits."""
         self._limits = limits
         self._places = {test: place for place, test in enumerate(limits)}
 
     def pytest_sessionstart(self) -> None:
-        signal.signal(signal.SIGVTALRM, self._stop)
+        for number in (signal.SIGVTALRM, signal.SIGALRM):
+            signal.signal(number, self._stop)
 
     def _stop(self, *_: object) -> None:
         # Not an exception, which the mutant or the test might catch.
@@ -205,11 +213,14 @@ class Selected(Plugin):
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self._running = item.nodeid
-        signal.setitimer(signal.ITIMER_VIRTUAL, self._limits[item.nodeid])
+        limit = self._limits[item.nodeid]
+        signal.setitimer(signal.ITIMER_VIRTUAL, limit)
+        signal.setitimer(signal.ITIMER_REAL, max(LEAST_WALL_SECONDS, WALL_SECONDS_FOR_EACH_OF_CPU * limit))
         try:
             return (yield)
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:

@@ -1,12 +1,15 @@
 """`make mutants`: which mutants there are, which are drawn, and what counts as caught."""
 
+import re
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 
 import pytest
 
-from devtools.mutants.__main__ import LEAST_SHARE_CAUGHT, all_mutants, draw, engines, equivalents, report
+from devtools.mutants.__main__ import LEAST_SHARE_CAUGHT, Trial, all_mutants, draw, engines, equivalents, report
+from devtools.mutants.fates import Fate, Fates
 from devtools.mutants.mutations import mutations
 from devtools.serve import PROJECT
 
@@ -106,20 +109,44 @@ def test_a_change_of_one_statement_leaves_the_rest_of_a_draw_as_it_was():
     )
 
 
-def test_survivors_are_named_with_their_change_and_too_many_fail(capsys):
+def test_survivors_are_named_with_their_change_and_too_many_fail(capsys, tmp_path):
     found = list(all_mutants({"a.py": b"x = a < b\n"})) * 20
-    assert report(found, found[:1], seed=3) == 0
-    assert report(found, found[:2], seed=3) == 1
+    trial = Trial(tmp_path, {}, Fates(tmp_path), Counter({"tests/engine": 17, "tests/rooms/federation": 1}), 61.6)
+    assert report(found, found[:1], trial, seed=3) == 0
+    assert report(found, found[:2], trial, seed=3) == 1
     told = capsys.readouterr().out
     assert "survives: a.py:1  < → <=" in told
     assert "-x = a < b\n+x = a <= b\n" in told
-    assert '{"mutants": 20, "mutants_caught": 18, "seed": 3, "survivors": ["a.py:1  < ' in told
+    counts = '"caught_by": {"tests/engine": 17, "tests/rooms/federation": 1}, "cpu_seconds": 62'
+    assert f'{{"mutants": 20, "mutants_caught": 18, {counts}, "seed": 3, "survivors": ["a.py:1  < ' in told
     assert LEAST_SHARE_CAUGHT == 0.95
+
+
+def test_the_fate_of_a_mutant_is_kept_for_exactly_its_tree_and_suite(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "a.py").write_text("x = 1\n")
+    fates = Fates(tree)
+    fates.keep("laws", "a.py:4-5 2", Fate("", 1.5))
+    (kept,) = (tmp_path / "cache").rglob("fates-*")
+    with kept.open("a") as file:
+        file.write('\n{"of": "laws a.py:4-5 0", "catc')  # its writer was killed
+    fates.keep("laws", "a.py:4-5 3", Fate("test_x", 0.5))
+    found = Fates(tree)
+    assert found.of("laws", "a.py:4-5 2") == Fate("", 1.5)
+    assert found.of("laws", "a.py:4-5 3") == Fate("test_x", 0.5)
+    assert found.of("laws", "a.py:4-5 0") is None
+    assert found.of("rooms", "a.py:4-5 2") is None
+    (tree / "a.py").write_text("x = 2\n")
+    assert Fates(tree).of("laws", "a.py:4-5 2") is None
 
 
 TRIAL = """
 from pathlib import Path
-from devtools.mutants.__main__ import Bench, all_mutants, engines
+from devtools.mutants import watchers as watching
+from devtools.mutants.__main__ import Bench, Trial, all_mutants, engines
+from devtools.mutants.fates import Fates
 from devtools.mutants.forked import Plugin, run
 from devtools.mutants.watchers import Suite, watchers
 
@@ -128,6 +155,16 @@ sources = engines(tree)
 bench = Bench(tree, suite, watchers(tree, sources, suite))
 for mutant in all_mutants(sources):
     print(mutant, "|", bench.catcher(mutant))
+fates, mutants = Fates(tree), list(all_mutants(sources))
+left = Trial(tree, sources, fates).survivors(suite, mutants[4:7])
+again = Trial(tree, sources, fates)
+assert again.survivors(suite, mutants[4:7]) == left
+print("left |", *left, again.caught_by)
+watching.LEAST_WALL_SECONDS, watching.WALL_SECONDS_FOR_EACH_OF_CPU = 1, 0
+waits = tree / "tests/engine/test_waits.py"
+waits.write_text("import time\\ndef test_waits(): time.sleep(600)\\n")
+name = "tests/engine/test_waits.py::test_waits"
+print("waits |", run(tree, [str(waits)], watching.Selected({name: 2}), cpu_seconds=20).reported.strip())
 endless = tree / "tests" / "endless.py"
 endless.write_text("def test_it():\\n    while True: pass\\n")
 print("endless |", run(tree, [str(endless)], Plugin(), cpu_seconds=2).status)
@@ -170,7 +207,7 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         text=True,
         check=False,
     )
-    assert done.stdout.splitlines() == [
+    assert re.sub(r" [0-9.]+ s", " T s", done.stdout).splitlines() == [
         "recording which lines 3 files of tests/engine run",
         "placement/codes.py:1  'full' → 'fullXX' | tests/engine/test_codes.py::test_the_code_stays",
         "placement/kept.py:3  3 → 2 | tests/engine/test_kept.py::test_a_kept_size",
@@ -185,6 +222,14 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "placement/room.py:8  -= → += | tests/engine/test_room.py::test_counting_ends, which does not end",
         "placement/room.py:8  1 → 0 | tests/engine/test_room.py::test_counting_ends, which does not end",
         "placement/room.py:8  1 → 2 | ",
+        "[tests/engine 1/3 T s] placement/room.py:1  5 → 6  caught by tests/engine/test_room.py::test_the_limit_itself_fits",
+        "[tests/engine 2/3 T s] placement/room.py:3  <= → <  caught by tests/engine/test_room.py::test_the_limit_itself_fits",
+        "[tests/engine 3/3 T s] placement/room.py:5  < → <=  SURVIVES",
+        "[tests/engine 1/3 T s before] placement/room.py:1  5 → 6  caught by tests/engine/test_room.py::test_the_limit_itself_fits",
+        "[tests/engine 2/3 T s before] placement/room.py:3  <= → <  caught by tests/engine/test_room.py::test_the_limit_itself_fits",
+        "[tests/engine 3/3 T s before] placement/room.py:5  < → <=  SURVIVES",
+        "left | placement/room.py:5  < → <= Counter({'tests/engine': 2})",
+        "waits | tests/engine/test_waits.py::test_waits, which does not end",
         "endless | None",
     ], done.stderr
     assert (tmp_path / "placement/room.py").read_text() == engine
