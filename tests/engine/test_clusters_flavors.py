@@ -84,6 +84,7 @@ def test_a_whole_gpu():
     )
     assert (offer.sharing, offer.capacity_type, offer.units) == ("whole", "on_demand", 8)
     assert offer.resource_name == "nvidia.com/gpu"
+    assert (offer.device_class, offer.cel, offer.unplaceable) == ("", "", "")
     assert offer.node_selector == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 
 

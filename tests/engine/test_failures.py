@@ -285,3 +285,8 @@ def test_no_log_and_no_pattern_can_stall_us():
 
 def test_lines_are_cut():
     assert [len(line) for line in patterns.lines_of("x" * 10_000)] == [patterns.LONGEST_LINE]
+
+
+def test_a_failure_without_any_pod_names_none():
+    diagnosis = decided(Facts(Cause.PROGRAM))
+    assert (diagnosis.pod, diagnosis.node, diagnosis.pod_set) == ("", "", "")

@@ -46,3 +46,12 @@ def test_the_free_share_of_a_pool_is_of_its_units_or_of_its_cores():
     fleet = FleetIndex().fleet([cluster(1, nodes, [gpus, cores])])
     assert by_flavor(fleet, fleet.free_share) == {"gpus": 0.25, "cores": 0.75}
     assert by_flavor(fleet, fleet.size) == {"gpus": 8, "cores": 64_000}
+
+
+@pytest.mark.parametrize(
+    ("fills", "is_spread"), [(("hinted", "hinted"), False), (("spread", "hinted"), True), (("hinted", "spread"), True)]
+)
+def test_one_cluster_that_spreads_makes_a_fleet_that_has_spreading(fills, is_spread):
+    of = flavor()
+    clusters = [cluster(n, [node("n", of)], [of], fills=one) for n, one in enumerate(fills, start=1)]
+    assert FleetIndex().fleet(clusters).has_spreading is is_spread

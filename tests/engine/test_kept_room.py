@@ -183,3 +183,12 @@ def test_of_a_job_of_two_flavors_both_have_nodes_kept():
     )
     assert len(decisions.placements) == 1
     assert "kept for it" in outcome(decisions, both).message
+
+
+def test_a_job_that_no_node_can_hold_is_not_told_that_room_is_kept_though_one_with_the_same_gpus_is():
+    small, wide = job(pods(1, 1), shape="small"), job(pods(1, 1, cpu=200_000), shape="wide")
+    decisions = decide(snapshot(fleet(8, 8, 8, 3), [gang(), small, wide]))
+    assert [outcome(decisions, one).per_cluster[0].code for one in (small, wide)] == [
+        "reserved_for_gang",
+        "not_enough_free",
+    ]

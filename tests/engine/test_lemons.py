@@ -105,3 +105,9 @@ def test_the_tail_of_poissons_distribution_is_exact():
     assert poisson_tail(20, 1.0) == pytest.approx(1.64e-19, rel=0.05)
     assert poisson_tail(3, 500.0) == pytest.approx(1.0)
     assert poisson_tail(3, 0.0) == 0.0
+
+
+def test_one_node_of_a_small_cluster_may_be_avoided():
+    bad = [NodeRun("c", "n5", f"bad{number}", f"g{number % 4}", True) for number in range(40)]
+    assert named(find_lemons([*runs(5, {}, usual=0.0), *bad], {"c": 2})) == ["n5"]
+    assert named(find_lemons([*runs(5, {}, usual=0.0), *bad], {})) == ["n5"]

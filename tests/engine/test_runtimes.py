@@ -193,3 +193,13 @@ def test_groups_are_a_tenants_own_and_tell_pods_and_names_apart():
 )
 def test_people_read_it_in_words(runtime, words):
     assert runtime_text(runtime) == words
+
+
+def test_groups_are_named_as_they_are_stored():
+    """Another name would forget what is known of all past runs."""
+    stored = {"name": "train-v2", "pod_sets": [{"name": "main", "count": 2, "cpu": "1"}], "throughput": {"H100": 2}}
+    assert groups_of(UUID(int=7), stored) == (
+        "8781e402dac010008e1876de19aee7ac",
+        "81c06f03b19053dd0758d39284a5e84b",
+        "24b8736bfbe3b697e9af69fdcc1bc2f5",
+    )

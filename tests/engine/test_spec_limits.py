@@ -5,7 +5,7 @@ import pytest
 from federation.engine.intake.normal_form import encode, spec_json
 from federation.engine.intake.reading import Refused
 from federation.engine.intake.spec import Rules
-from federation.engine.intake.spec_reading import read_spec
+from federation.engine.intake.spec_reading import _rough_size, read_spec
 from tests.builders import make_spec
 
 MONTH = 30 * 24 * 3600
@@ -125,3 +125,29 @@ def test_what_is_not_said_has_its_default():
     assert (spec.priority_class, spec.strategy, spec.on_cluster_lost) == ("normal", "balanced", "hold")
     assert (spec.labels, spec.data, spec.throughput, spec.constraints.reservation) == ((), (), (), "")
     assert read_spec(constraints(reservation="nightly"), Rules()).constraints.reservation == "nightly"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"pod": {"command": ["é" * 100] * 9}},
+        {"pod": {"args": [""] * 90}},
+        {"pod": {"env": {f"K{n}": "\x01" * 100 for n in range(9)}}},
+        {"pod": {"ports": [{"name": f"port-{n}-abcdefg", "number": 3000 + n} for n in range(8)]}},
+        {"pod": {"scratch": {"path": "/s" + "c" * 200, "size": "1Gi"}}},
+        {"pod": {"mounts": [{"storage": f"s{n}", "path": f"/p{n}", "sub_path": "a" * 90} for n in range(4)]}},
+        {"pod": {"secrets": [{"secret": f"s{n}", "env": f"E{n}"} for n in range(4)]}},
+        {"constraints": {"clusters": [f"{n}" for n in range(99)], "regions": ["eu-*"]}},
+        {"constraints": {"overflow": [{"after_seconds": 0, "clusters": [f"{n}" for n in range(99)]}] }},
+        {"data": [{"name": f"d{n}", "read": "1Gi"} for n in range(9)]},
+        {"throughput": {f"M{n}": 1 for n in range(32)}},
+        {"labels": {f"k{n}": "v" * 60 for n in range(64)}},
+        {"failure_rules": [{"name": "r", "when": {"exit_codes": [f"{n}-200" for n in range(100, 116)], "log": ["*lost*"]},
+                            "text": "ü" * 90, "then": "stop"}]},
+    ],
+)  # fmt: skip
+def test_the_rough_size_of_a_spec_grows_by_at_least_what_a_field_adds_to_it(more):
+    """So that no spec beyond the limit passes for a small one."""
+    without, given = (read_spec(make_spec(**changes), Rules()) for changes in ({}, more))
+    bytes_added = len(encode(spec_json(given))) - len(encode(spec_json(without)))
+    assert _rough_size(given) - _rough_size(without) >= bytes_added > 100

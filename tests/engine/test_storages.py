@@ -25,8 +25,10 @@ from federation.engine.intake.spec import MAX_MOUNTS, Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.mounts import lay_mounts, promised_mount
 from federation.engine.objects.rendering import Devices, render_job
+from placement.cycle.cycle import decide
 from placement.values.storages import StorageNeed
 from tests.builders import make_spec
+from tests.engine.fleets import cluster, flavor, job, node, snapshot
 from tests.engine.test_rendering import identity
 from tests.pod_security import violations
 
@@ -208,3 +210,23 @@ def test_a_pod_gets_one_volume_for_each_storage_and_no_more_than_was_promised():
 def test_a_storage_that_may_only_be_read_is_only_read_whatever_the_stored_spec_says():
     promised = promised_mount({**MOUNTS[1], "storage": "data"}, storage(), TENANT)
     assert promised["read_only"] is True
+
+
+def test_a_job_runs_only_where_all_its_storages_are_and_is_told_which_one_a_cluster_lacks():
+    of = flavor()
+    clusters = [cluster(n, [node(f"n{n}", of)], [of]) for n in (1, 2)]
+    here, there = StorageNeed("data", clusters=(UUID(int=2),)), StorageNeed("out", clusters=(UUID(int=1), UUID(int=2)))
+    (placement,) = decide(snapshot(clusters, [job(storages=(there, here))])).placements
+    assert placement.cluster == "c2"
+    (wait,) = decide(snapshot(clusters[:1], [job(storages=(there, here))])).waits
+    (reason,) = wait.per_cluster
+    assert reason.code == "storage_missing"
+    assert "data" in reason.message
+
+
+def test_a_job_whose_tenant_lacks_its_secret_waits_everywhere():
+    of = flavor()
+    (wait,) = decide(snapshot([cluster(1, [node("n", of)], [of])], [job(lacks_secret="token")])).waits
+    (reason,) = wait.per_cluster
+    assert reason.code == "secret_missing"
+    assert "token" in reason.message
