@@ -179,6 +179,13 @@ def test_an_implausible_count_is_told_and_left_out(claim):
     assert problems[0].startswith("nvidia.com/gpu: ")
 
 
+def test_an_implausible_count_of_renamed_shares_makes_no_shared_gpu_whole():
+    labels = gfd("NVIDIA-L4-SHARED", 23034, gpu__replicas="4")
+    offers, problems = flavors_of(labels, {"nvidia.com/gpu": "4", "nvidia.com/gpu.shared": "many"})
+    assert [(offer.sharing, offer.units) for offer in offers] == [("timeslice:4", 4)]
+    assert len(problems) == 1
+
+
 @pytest.mark.parametrize("junk", ["", "x" * 500, "-1", "\uff19", "1e9", "A100-MIG-" + "9" * 200])
 def test_junk_in_labels_does_no_harm(junk):
     labels = gfd(junk, 0, gpu__memory=junk, gpu__replicas=junk)

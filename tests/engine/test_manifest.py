@@ -128,6 +128,19 @@ def test_a_fault_is_named_in_the_manifests_own_terms(path, value, code):
     assert faults_of(changed(path, value)) == {shown: code}
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["kind"], "Pod", "must be Job"),
+        (["spec", "suspend"], False, "must be true: each attempt runs once; leave this out"),
+    ],
+)
+def test_a_fault_says_what_must_be_and_why_if_there_is_a_reason(path, value, message):
+    with pytest.raises(Refused) as caught:
+        read_manifest(changed(path, value), {}, Rules())
+    assert [fault.detail for fault in caught.value.faults] == [message]
+
+
 METADATA_WITHOUT = ["namespace", "annotations", "generateName", "ownerReferences", "finalizers"]
 JOB_WITHOUT = [
     "backoffLimitPerIndex", "maxFailedIndexes", "podFailurePolicy", "successPolicy", "ttlSecondsAfterFinished",
