@@ -33,6 +33,20 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("owner", "from_region", "to_region"), name="one_egress_route_per_pair"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("from_region__regex", "^[A-Za-z0-9*]([A-Za-z0-9*._-]{0,62})\\Z"),
+                            ("to_region__regex", "^[A-Za-z0-9*]([A-Za-z0-9*._-]{0,62})\\Z"),
+                        ),
+                        name="egress_regions_are_plain",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="EgressPrice",
@@ -52,6 +66,42 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("price_per_gib__gte", 0), ("price_per_gib__lte", 1000000)),
+                        name="egress_price_is_within_bounds",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("currency__regex", "^[A-Z]{3}$")), name="egress_currency_is_three_letters"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("valid__isempty", False),
+                            ("valid__lower_inc", True),
+                            ("valid__lower_inf", False),
+                            ("valid__upper_inc", False),
+                        ),
+                        name="egress_price_period_is_half_open",
+                    ),
+                    django.contrib.postgres.constraints.ExclusionConstraint(
+                        expressions=[
+                            (
+                                models.Func(
+                                    models.F("route_id"),
+                                    models.F("route_id"),
+                                    models.Value("[]"),
+                                    function="int8range",
+                                    output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
+                                ),
+                                "&&",
+                            ),
+                            ("valid", "&&"),
+                        ],
+                        name="one_egress_price_at_a_time",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Meter",
@@ -144,6 +194,51 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster", "source_uid"), name="one_meter_per_pod"),
+                    models.CheckConstraint(
+                        condition=models.Q(("metered_until__gte", models.F("metered_from"))),
+                        name="meter_never_runs_backwards",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("unit", "gpu"), models.Q(("gpu_units", 0), ("unit", "core")), _connector="OR"
+                        ),
+                        name="gpus_are_priced_as_gpus",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("gpu_numerator__gte", 1), ("gpu_numerator__lte", models.F("gpu_denominator"))
+                        ),
+                        name="a_unit_is_a_part_of_a_gpu",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("redone_from__isnull", True),
+                            models.Q(
+                                ("is_closed", True),
+                                ("redone_from__gte", models.F("metered_from")),
+                                ("redone_from__lt", models.F("metered_until")),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="redone_work_is_of_a_closed_meters_time",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("cpu_flavor", ""), models.Q(("gpu_units", 0), ("unit", "gpu")), _connector="OR"
+                        ),
+                        name="only_guests_pay_another_flavors_price",
+                    ),
+                ],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("is_closed", False)), fields=["tenant"], name="open_meters_by_tenant"
+                    ),
+                    models.Index(fields=["tenant_path", "tenant"], name="meters_by_tenant_path"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Rate",
@@ -158,6 +253,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster", "flavor", "capacity_type"), name="one_rate_per_flavor"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Price",
@@ -199,6 +299,54 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("unit_price__gte", 0)), name="price_is_not_negative"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("cpu_price__isnull", True), ("cpu_price__gte", 0), _connector="OR"),
+                            models.Q(("memory_price__isnull", True), ("memory_price__gte", 0), _connector="OR"),
+                        ),
+                        name="prices_of_cpu_and_memory_are_not_negative",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("interruptions_per_hour__isnull", True),
+                            models.Q(("interruptions_per_hour__gte", 0), ("interruptions_per_hour__lte", 100)),
+                            _connector="OR",
+                        ),
+                        name="interruptions_are_within_bounds",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("currency__regex", "^[A-Z]{3}$")), name="price_currency_is_three_letters"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("valid__isempty", False),
+                            ("valid__lower_inc", True),
+                            ("valid__lower_inf", False),
+                            ("valid__upper_inc", False),
+                        ),
+                        name="price_period_is_half_open",
+                    ),
+                    django.contrib.postgres.constraints.ExclusionConstraint(
+                        expressions=[
+                            (
+                                models.Func(
+                                    models.F("rate_id"),
+                                    models.F("rate_id"),
+                                    models.Value("[]"),
+                                    function="int8range",
+                                    output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
+                                ),
+                                "&&",
+                            ),
+                            ("valid", "&&"),
+                        ],
+                        name="one_price_at_a_time",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="TenantMonth",
@@ -217,6 +365,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "month", "currency", "gpu_numerator", "gpu_denominator"),
+                        name="one_sum_a_tenant_month_and_kind",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="UsageSegment",
@@ -256,247 +412,52 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-        ),
-        migrations.AddConstraint(
-            model_name="egressroute",
-            constraint=models.UniqueConstraint(
-                fields=("owner", "from_region", "to_region"), name="one_egress_route_per_pair"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="egressroute",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("from_region__regex", "^[A-Za-z0-9*]([A-Za-z0-9*._-]{0,62})\\Z"),
-                    ("to_region__regex", "^[A-Za-z0-9*]([A-Za-z0-9*._-]{0,62})\\Z"),
-                ),
-                name="egress_regions_are_plain",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="egressprice",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("price_per_gib__gte", 0), ("price_per_gib__lte", 1000000)),
-                name="egress_price_is_within_bounds",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="egressprice",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("currency__regex", "^[A-Z]{3}$")), name="egress_currency_is_three_letters"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="egressprice",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("valid__isempty", False),
-                    ("valid__lower_inc", True),
-                    ("valid__lower_inf", False),
-                    ("valid__upper_inc", False),
-                ),
-                name="egress_price_period_is_half_open",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="egressprice",
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
-                expressions=[
-                    (
-                        models.Func(
-                            models.F("route_id"),
-                            models.F("route_id"),
-                            models.Value("[]"),
-                            function="int8range",
-                            output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("period__isempty", False),
+                            ("period__lower_inc", True),
+                            ("period__lower_inf", False),
+                            ("period__upper_inc", False),
+                            ("period__upper_inf", False),
                         ),
-                        "&&",
+                        name="segment_period_is_half_open",
                     ),
-                    ("valid", "&&"),
-                ],
-                name="one_egress_price_at_a_time",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="meter",
-            index=models.Index(
-                condition=models.Q(("is_closed", False)), fields=["tenant"], name="open_meters_by_tenant"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="meter",
-            index=models.Index(fields=["tenant_path", "tenant"], name="meters_by_tenant_path"),
-        ),
-        migrations.AddConstraint(
-            model_name="meter",
-            constraint=models.UniqueConstraint(fields=("cluster", "source_uid"), name="one_meter_per_pod"),
-        ),
-        migrations.AddConstraint(
-            model_name="meter",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("metered_until__gte", models.F("metered_from"))), name="meter_never_runs_backwards"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="meter",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("unit", "gpu"), models.Q(("gpu_units", 0), ("unit", "core")), _connector="OR"),
-                name="gpus_are_priced_as_gpus",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="meter",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("gpu_numerator__gte", 1), ("gpu_numerator__lte", models.F("gpu_denominator"))),
-                name="a_unit_is_a_part_of_a_gpu",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="meter",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("redone_from__isnull", True),
-                    models.Q(
-                        ("is_closed", True),
-                        ("redone_from__gte", models.F("metered_from")),
-                        ("redone_from__lt", models.F("metered_until")),
-                    ),
-                    _connector="OR",
-                ),
-                name="redone_work_is_of_a_closed_meters_time",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="meter",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("cpu_flavor", ""), models.Q(("gpu_units", 0), ("unit", "gpu")), _connector="OR"),
-                name="only_guests_pay_another_flavors_price",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="rate",
-            constraint=models.UniqueConstraint(
-                fields=("cluster", "flavor", "capacity_type"), name="one_rate_per_flavor"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="price",
-            constraint=models.CheckConstraint(condition=models.Q(("unit_price__gte", 0)), name="price_is_not_negative"),
-        ),
-        migrations.AddConstraint(
-            model_name="price",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("cpu_price__isnull", True), ("cpu_price__gte", 0), _connector="OR"),
-                    models.Q(("memory_price__isnull", True), ("memory_price__gte", 0), _connector="OR"),
-                ),
-                name="prices_of_cpu_and_memory_are_not_negative",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="price",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("interruptions_per_hour__isnull", True),
-                    models.Q(("interruptions_per_hour__gte", 0), ("interruptions_per_hour__lte", 100)),
-                    _connector="OR",
-                ),
-                name="interruptions_are_within_bounds",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="price",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("currency__regex", "^[A-Z]{3}$")), name="price_currency_is_three_letters"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="price",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("valid__isempty", False),
-                    ("valid__lower_inc", True),
-                    ("valid__lower_inf", False),
-                    ("valid__upper_inc", False),
-                ),
-                name="price_period_is_half_open",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="price",
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
-                expressions=[
-                    (
-                        models.Func(
-                            models.F("rate_id"),
-                            models.F("rate_id"),
-                            models.Value("[]"),
-                            function="int8range",
-                            output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("cost", 0), ("currency", ""), ("price__isnull", True)),
+                            models.Q(
+                                ("cost__gte", 0), ("price__isnull", False), models.Q(("currency", ""), _negated=True)
+                            ),
+                            _connector="OR",
                         ),
-                        "&&",
+                        name="segment_costs_only_with_a_price",
                     ),
-                    ("valid", "&&"),
-                ],
-                name="one_price_at_a_time",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tenantmonth",
-            constraint=models.UniqueConstraint(
-                fields=("tenant", "month", "currency", "gpu_numerator", "gpu_denominator"),
-                name="one_sum_a_tenant_month_and_kind",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="usagesegment",
-            index=models.Index(
-                models.Func(models.F("period"), function="lower", output_field=models.DateTimeField()),
-                name="segments_by_start",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="usagesegment",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("period__isempty", False),
-                    ("period__lower_inc", True),
-                    ("period__lower_inf", False),
-                    ("period__upper_inc", False),
-                    ("period__upper_inf", False),
-                ),
-                name="segment_period_is_half_open",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="usagesegment",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("cost", 0), ("currency", ""), ("price__isnull", True)),
-                    models.Q(("cost__gte", 0), ("price__isnull", False), models.Q(("currency", ""), _negated=True)),
-                    _connector="OR",
-                ),
-                name="segment_costs_only_with_a_price",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="usagesegment",
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
-                expressions=[
-                    (
-                        models.Func(
-                            models.F("meter_id"),
-                            models.F("meter_id"),
-                            models.Value("[]"),
-                            function="int8range",
-                            output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
-                        ),
-                        "&&",
+                    django.contrib.postgres.constraints.ExclusionConstraint(
+                        expressions=[
+                            (
+                                models.Func(
+                                    models.F("meter_id"),
+                                    models.F("meter_id"),
+                                    models.Value("[]"),
+                                    function="int8range",
+                                    output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
+                                ),
+                                "&&",
+                            ),
+                            ("period", "&&"),
+                        ],
+                        name="each_moment_is_metered_once",
                     ),
-                    ("period", "&&"),
                 ],
-                name="each_moment_is_metered_once",
-            ),
+                "indexes": [
+                    models.Index(
+                        models.Func(models.F("period"), function="lower", output_field=models.DateTimeField()),
+                        name="segments_by_start",
+                    ),
+                ],
+            },
         ),
         migrations.RunSQL(
             Path(__file__).with_name("0001_rules.sql").read_text(encoding="utf-8"), migrations.RunSQL.noop

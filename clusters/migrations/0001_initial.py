@@ -103,6 +103,54 @@ class Migration(migrations.Migration):
             ],
             options={
                 "base_manager_name": "everything",
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("removed_at__isnull", True)),
+                        fields=("owner", "name"),
+                        name="cluster_name_is_unique_for_its_owner",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("removed_at__isnull", True)),
+                        fields=("identity",),
+                        name="a_cluster_is_registered_once",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("identity", ""), _negated=True), name="cluster_identity_is_known"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("driver", "kubernetes"), ("server__startswith", "https://")),
+                            models.Q(
+                                models.Q(("driver__in", ["", "kubernetes"]), _negated=True),
+                                (
+                                    "server__startswith",
+                                    django.db.models.functions.text.Concat(models.F("driver"), models.Value("://")),
+                                ),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="cluster_driver_is_that_of_its_server",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("health__in", ["ready", "degraded"]), ("silent_since__isnull", True)),
+                            models.Q(("health__in", ["unreachable", "auth_failed"]), ("silent_since__isnull", False)),
+                            _connector="OR",
+                        ),
+                        name="cluster_is_silent_exactly_when_it_does_not_answer",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("name__regex", "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z")),
+                        name="cluster_name_is_a_dns_label",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("health__in", ["ready", "degraded", "unreachable", "auth_failed"])),
+                        name="cluster_health_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("wish__in", ["open", "cordoned", "draining"])), name="cluster_wish_is_known"
+                    ),
+                ],
             },
             managers=[
                 ("objects", django.db.models.manager.Manager()),
@@ -123,6 +171,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [
+                    models.Index(fields=["cluster", "-id"], name="cluster_events_newest_first"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Dataset",
@@ -142,6 +195,19 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("tenant", "name"), name="dataset_name_is_unique_for_its_tenant"),
+                    models.CheckConstraint(
+                        condition=models.Q(("name__regex", "^[a-z0-9]([a-z0-9._-]{0,118}[a-z0-9])?\\Z")),
+                        name="dataset_name_is_plain",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("size_bytes__gte", 1), ("size_bytes__lte", 1152921504606846976)),
+                        name="dataset_size_is_within_bounds",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="DatasetLocation",
@@ -161,6 +227,23 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("cluster__isnull", True), models.Q(("region", ""), _negated=True)),
+                            models.Q(("cluster__isnull", False), ("region", "")),
+                            _connector="OR",
+                        ),
+                        name="dataset_lies_in_a_region_or_a_cluster",
+                    ),
+                    models.UniqueConstraint(
+                        fields=("dataset", "region", "cluster"),
+                        name="a_place_holds_a_dataset_once",
+                        nulls_distinct=False,
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Flavor",
@@ -206,7 +289,9 @@ class Migration(migrations.Migration):
                 (
                     "cel",
                     models.CharField(
-                        blank=True, help_text="CEL expression that selects its devices among those of the DeviceClass.", max_length=1000
+                        blank=True,
+                        help_text="CEL expression that selects its devices among those of the DeviceClass.",
+                        max_length=1000,
                     ),
                 ),
                 (
@@ -216,6 +301,29 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster", "name"), name="flavor_name_is_unique_in_its_cluster"),
+                    models.CheckConstraint(
+                        condition=models.Q(("capacity_type__in", ["on_demand", "spot", "reserved"])),
+                        name="capacity_type_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("sharing__regex", "^(whole|mig:[0-9a-z.+-]+|timeslice:[0-9]+)$")),
+                        name="sharing_is_known",
+                    ),
+                    models.CheckConstraint(condition=models.Q(("slice_hosts__gte", 1)), name="a_slice_has_a_host"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("device_class", ""),
+                            models.Q(("cel", ""), _negated=True),
+                            models.Q(("unplaceable", ""), _negated=True),
+                            _connector="OR",
+                        ),
+                        name="what_is_claimed_can_be_told_apart",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Node",
@@ -250,6 +358,24 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster", "name"), name="node_name_is_unique_in_its_cluster"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("cpu_millicores__gte", 0),
+                            ("cpu_millicores__lte", 1000000000),
+                            ("memory_mib__gte", 0),
+                            ("memory_mib__lte", 10000000000),
+                        ),
+                        name="node_capacity_is_plausible",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("foreign_cpu_millicores__gte", 0), ("foreign_memory_mib__gte", 0)),
+                        name="foreign_use_is_not_negative",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="ClusterCredential",
@@ -279,172 +405,6 @@ class Migration(migrations.Migration):
                     ),
                 ],
             },
-        ),
-        migrations.AddConstraint(
-            model_name="cluster",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("removed_at__isnull", True)),
-                fields=("owner", "name"),
-                name="cluster_name_is_unique_for_its_owner",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="cluster",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("removed_at__isnull", True)),
-                fields=("identity",),
-                name="a_cluster_is_registered_once",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="cluster",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("identity", ""), _negated=True), name="cluster_identity_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="cluster",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("driver", "kubernetes"), ("server__startswith", "https://")),
-                    models.Q(
-                        models.Q(("driver__in", ["", "kubernetes"]), _negated=True),
-                        (
-                            "server__startswith",
-                            django.db.models.functions.text.Concat(models.F("driver"), models.Value("://")),
-                        ),
-                    ),
-                    _connector="OR",
-                ),
-                name="cluster_driver_is_that_of_its_server",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="cluster",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("health__in", ["ready", "degraded"]), ("silent_since__isnull", True)),
-                    models.Q(("health__in", ["unreachable", "auth_failed"]), ("silent_since__isnull", False)),
-                    _connector="OR",
-                ),
-                name="cluster_is_silent_exactly_when_it_does_not_answer",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="cluster",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("name__regex", "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z")),
-                name="cluster_name_is_a_dns_label",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="cluster",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("health__in", ["ready", "degraded", "unreachable", "auth_failed"])),
-                name="cluster_health_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="cluster",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("wish__in", ["open", "cordoned", "draining"])), name="cluster_wish_is_known"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="clusterevent",
-            index=models.Index(fields=["cluster", "-id"], name="cluster_events_newest_first"),
-        ),
-        migrations.AddConstraint(
-            model_name="dataset",
-            constraint=models.UniqueConstraint(fields=("tenant", "name"), name="dataset_name_is_unique_for_its_tenant"),
-        ),
-        migrations.AddConstraint(
-            model_name="dataset",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("name__regex", "^[a-z0-9]([a-z0-9._-]{0,118}[a-z0-9])?\\Z")),
-                name="dataset_name_is_plain",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="dataset",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("size_bytes__gte", 1), ("size_bytes__lte", 1152921504606846976)),
-                name="dataset_size_is_within_bounds",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="datasetlocation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("cluster__isnull", True), models.Q(("region", ""), _negated=True)),
-                    models.Q(("cluster__isnull", False), ("region", "")),
-                    _connector="OR",
-                ),
-                name="dataset_lies_in_a_region_or_a_cluster",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="datasetlocation",
-            constraint=models.UniqueConstraint(
-                fields=("dataset", "region", "cluster"), name="a_place_holds_a_dataset_once", nulls_distinct=False
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="flavor",
-            constraint=models.UniqueConstraint(fields=("cluster", "name"), name="flavor_name_is_unique_in_its_cluster"),
-        ),
-        migrations.AddConstraint(
-            model_name="flavor",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("capacity_type__in", ["on_demand", "spot", "reserved"])),
-                name="capacity_type_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="flavor",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("sharing__regex", "^(whole|mig:[0-9a-z.+-]+|timeslice:[0-9]+)$")),
-                name="sharing_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="flavor",
-            constraint=models.CheckConstraint(condition=models.Q(("slice_hosts__gte", 1)), name="a_slice_has_a_host"),
-        ),
-        migrations.AddConstraint(
-            model_name="flavor",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("device_class", ""),
-                    models.Q(("cel", ""), _negated=True),
-                    models.Q(("unplaceable", ""), _negated=True),
-                    _connector="OR",
-                ),
-                name="what_is_claimed_can_be_told_apart",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="node",
-            constraint=models.UniqueConstraint(fields=("cluster", "name"), name="node_name_is_unique_in_its_cluster"),
-        ),
-        migrations.AddConstraint(
-            model_name="node",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("cpu_millicores__gte", 0),
-                    ("cpu_millicores__lte", 1000000000),
-                    ("memory_mib__gte", 0),
-                    ("memory_mib__lte", 10000000000),
-                ),
-                name="node_capacity_is_plausible",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="node",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("foreign_cpu_millicores__gte", 0), ("foreign_memory_mib__gte", 0)),
-                name="foreign_use_is_not_negative",
-            ),
         ),
         migrations.RunSQL(
             Path(__file__).with_name("0001_rules.sql").read_text(encoding="utf-8"), migrations.RunSQL.noop

@@ -36,7 +36,10 @@ class Migration(migrations.Migration):
                 ),
                 ("finished_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ("is_full", models.BooleanField()),
-                ("meter", models.BigIntegerField(help_text="The last meter when the proof began; the next fields likewise.")),
+                (
+                    "meter",
+                    models.BigIntegerField(help_text="The last meter when the proof began; the next fields likewise."),
+                ),
                 ("segment", models.BigIntegerField()),
                 ("movement", models.BigIntegerField()),
                 ("found", models.PositiveIntegerField(help_text="The number of findings.")),
@@ -67,17 +70,24 @@ class Migration(migrations.Migration):
                 (
                     "compare_claimed_until",
                     models.DateTimeField(
-                        help_text="The comparing process claims it until this time, or until its session ends.", null=True
+                        help_text="The comparing process claims it until this time, or until its session ends.",
+                        null=True,
                     ),
                 ),
                 ("compared_at", models.DateTimeField(help_text="When a comparison was last completed.", null=True)),
                 (
                     "slow_dispatch_until",
-                    models.DateTimeField(help_text="It counts as slow for dispatch until this time, because it recently delayed a dispatcher.", null=True),
+                    models.DateTimeField(
+                        help_text="It counts as slow for dispatch until this time, because it recently delayed a dispatcher.",
+                        null=True,
+                    ),
                 ),
                 (
                     "slow_compare_until",
-                    models.DateTimeField(help_text="It counts as slow for comparison until this time, because it recently delayed one.", null=True),
+                    models.DateTimeField(
+                        help_text="It counts as slow for comparison until this time, because it recently delayed one.",
+                        null=True,
+                    ),
                 ),
             ],
             options={
@@ -93,7 +103,10 @@ class Migration(migrations.Migration):
                 ),
                 ("name", models.CharField(max_length=63)),
                 ("spec", models.JSONField()),
-                ("shape", models.CharField(help_text="Hex digest of everything that placement considers.", max_length=32)),
+                (
+                    "shape",
+                    models.CharField(help_text="Hex digest of everything that placement considers.", max_length=32),
+                ),
                 ("labels", models.JSONField(default=dict)),
                 ("priority", models.IntegerField(default=0)),
                 (
@@ -139,6 +152,42 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "state__in",
+                                ["queued", "dispatching", "running", "cancelling", "succeeded", "failed", "cancelled"],
+                            )
+                        ),
+                        name="job_state_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("finished_at__isnull", False), ("state__in", ["cancelled", "failed", "succeeded"])
+                            ),
+                            models.Q(
+                                models.Q(("state__in", ["cancelled", "failed", "succeeded"]), _negated=True),
+                                ("finished_at__isnull", True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="job_is_finished_exactly_when_terminal",
+                    ),
+                ],
+                "indexes": [
+                    models.Index(condition=models.Q(("state", "queued")), fields=["-priority", "id"], name="job_queue"),
+                    models.Index(
+                        condition=models.Q(("state", "queued")),
+                        fields=["tenant", "shape", "-priority", "id"],
+                        name="job_queue_of_tenant",
+                    ),
+                    models.Index(fields=["tenant", "-id"], name="jobs_of_tenant"),
+                    models.Index(fields=["-id"], name="jobs_newest_first"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Attempt",
@@ -169,7 +218,12 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("state_before_unknown", models.CharField(blank=True, max_length=12)),
-                ("flavor", models.CharField(help_text="The flavor of the first pod set; each object has its own.", max_length=120)),
+                (
+                    "flavor",
+                    models.CharField(
+                        help_text="The flavor of the first pod set; each object has its own.", max_length=120
+                    ),
+                ),
                 (
                     "domain",
                     models.CharField(
@@ -188,7 +242,11 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "pace",
-                    models.FloatField(db_default=1, default=1, help_text="How long one hour of its work takes on the chosen GPU model."),
+                    models.FloatField(
+                        db_default=1,
+                        default=1,
+                        help_text="How long one hour of its work takes on the chosen GPU model.",
+                    ),
                 ),
                 ("namespace", models.CharField(max_length=63)),
                 ("spec_hash", models.CharField(max_length=32)),
@@ -229,13 +287,13 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "stop_message",
-                    models.TextField(
-                        blank=True, help_text="The cluster's message, if that is why it must stop there."
-                    ),
+                    models.TextField(blank=True, help_text="The cluster's message, if that is why it must stop there."),
                 ),
                 (
                     "lost_seconds",
-                    models.PositiveIntegerField(help_text="Seconds of work that the next attempt repeats; known once settled.", null=True),
+                    models.PositiveIntegerField(
+                        help_text="Seconds of work that the next attempt repeats; known once settled.", null=True
+                    ),
                 ),
                 ("settled_at", models.DateTimeField(help_text="When usage was posted and the hold ended.", null=True)),
                 (
@@ -282,6 +340,102 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("state__in", ["created", "reserved", "running", "starting", "unknown"])),
+                        fields=("job",),
+                        name="one_live_attempt_per_job",
+                    ),
+                    models.UniqueConstraint(fields=("job", "number"), name="attempt_numbers_are_unique_per_job"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "state__in",
+                                [
+                                    "reserved",
+                                    "created",
+                                    "starting",
+                                    "running",
+                                    "unknown",
+                                    "succeeded",
+                                    "failed",
+                                    "cancelled",
+                                    "preempted",
+                                    "abandoned",
+                                    "lost",
+                                ],
+                            )
+                        ),
+                        name="attempt_state_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("finished_at__isnull", True),
+                                ("state__in", ["created", "reserved", "running", "starting", "unknown"]),
+                            ),
+                            models.Q(
+                                models.Q(
+                                    ("state__in", ["created", "reserved", "running", "starting", "unknown"]),
+                                    _negated=True,
+                                ),
+                                ("finished_at__isnull", False),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="attempt_is_finished_exactly_when_terminal",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("released_at__isnull", True), ("starting_at__isnull", False), _connector="OR"
+                        ),
+                        name="nothing_is_released_before_the_gateway_commits_to_it",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("settled_at__isnull", True), ("finished_at__isnull", False), _connector="OR"
+                        ),
+                        name="only_finished_attempts_settle",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("estimate__contains", {})), name="attempt_estimate_is_an_object"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("pace__gt", 0), ("pace__lte", 1)), name="work_takes_its_time_or_less"
+                    ),
+                ],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("next_action_at__isnull", False)),
+                        fields=["cluster", "next_action_at"],
+                        name="attempts_due",
+                    ),
+                    models.Index(
+                        condition=models.Q(("state__in", ["created", "reserved", "running", "starting", "unknown"])),
+                        fields=["cluster", "state"],
+                        name="live_attempts_of_cluster",
+                    ),
+                    models.Index(
+                        condition=models.Q(("removed_at__isnull", True), ("settled_at__isnull", False)),
+                        fields=["cluster", "finished_at"],
+                        name="attempts_to_confirm",
+                    ),
+                    models.Index(
+                        condition=models.Q(("finished_at__isnull", False), ("settled_at__isnull", True)),
+                        fields=["finished_at"],
+                        name="attempts_to_settle",
+                    ),
+                    models.Index(
+                        condition=models.Q(("settle_error", ""), _negated=True),
+                        fields=["id"],
+                        name="attempts_in_trouble",
+                    ),
+                    django.contrib.postgres.indexes.BrinIndex(
+                        autosummarize=True, fields=["settled_at"], name="attempts_by_settlement", pages_per_range=32
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="JobEvent",
@@ -306,6 +460,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [
+                    models.Index(fields=["job", "id"], name="job_timeline"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="PlacementPolicy",
@@ -406,6 +565,27 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("policy", "strategy", "term"), name="one_weight_per_strategy_and_term"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("strategy__in", ("balanced", "cheapest", "soonest", "pack", "spread"))),
+                        name="weighed_strategy_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("term", "price"), ("value__gte", 0), ("value__lte", 1000)),
+                            models.Q(("term", "free"), ("value__gte", -10), ("value__lte", 10)),
+                            models.Q(("term", "cluster_free"), ("value__gte", -10), ("value__lte", 10)),
+                            models.Q(("term", "stranding"), ("value__gte", 0), ("value__lte", 10)),
+                            _connector="OR",
+                        ),
+                        name="weight_is_of_a_known_term_and_within_bounds",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="RemoteObject",
@@ -418,7 +598,9 @@ class Migration(migrations.Migration):
                 ("pods", models.PositiveIntegerField(help_text="The number of pods that run at the same time.")),
                 (
                     "completions",
-                    models.PositiveIntegerField(help_text="The total number of pods to complete; null if the spec does not set it.", null=True),
+                    models.PositiveIntegerField(
+                        help_text="The total number of pods to complete; null if the spec does not set it.", null=True
+                    ),
                 ),
                 ("gpu_units", models.PositiveIntegerField(help_text="Devices per pod, in units of the flavor.")),
                 ("cpu_millicores", models.PositiveBigIntegerField(help_text="Per pod.")),
@@ -426,7 +608,8 @@ class Migration(migrations.Migration):
                 (
                     "assumed_nodes",
                     models.JSONField(
-                        default=dict, help_text="{node name: number of pods}, deducted from the nodes' free capacity until the pods are seen bound."
+                        default=dict,
+                        help_text="{node name: number of pods}, deducted from the nodes' free capacity until the pods are seen bound.",
                     ),
                 ),
                 (
@@ -475,7 +658,9 @@ class Migration(migrations.Migration):
                 ("ended_at", models.DateTimeField(null=True)),
                 (
                     "began_at",
-                    models.DateTimeField(help_text="When its Job was unsuspended, on our clock; set when the Job has ended.", null=True),
+                    models.DateTimeField(
+                        help_text="When its Job was unsuspended, on our clock; set when the Job has ended.", null=True
+                    ),
                 ),
                 ("over_at", models.DateTimeField(help_text="When its Job ended, on our clock.", null=True)),
                 (
@@ -493,6 +678,28 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("attempt", "position"), name="one_object_per_pod_set_of_an_attempt"
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("uid", ""), _negated=True),
+                        fields=("cluster_id", "uid"),
+                        name="an_object_serves_one_attempt",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("uid", ""), ("cluster_id__isnull", False), _connector="OR"),
+                        name="a_uid_is_known_with_its_cluster",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("pods_over__isnull", True), ("over_at__gte", models.F("began_at")), _connector="OR"
+                        ),
+                        name="a_job_ends_after_it_began",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="PodRun",
@@ -500,7 +707,9 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 (
                     "cluster_id",
-                    models.UUIDField(help_text="The attempt's cluster (trigger): a uid is unique only within its cluster."),
+                    models.UUIDField(
+                        help_text="The attempt's cluster (trigger): a uid is unique only within its cluster."
+                    ),
                 ),
                 ("index", models.PositiveIntegerField(default=0, help_text="The pod's index in its Job.")),
                 (
@@ -524,7 +733,10 @@ class Migration(migrations.Migration):
                 (
                     "disruption",
                     models.CharField(
-                        blank=True, db_default="", help_text="The component that evicted it from its node; empty if none did.", max_length=60
+                        blank=True,
+                        db_default="",
+                        help_text="The component that evicted it from its node; empty if none did.",
+                        max_length=60,
                     ),
                 ),
                 ("started_at", models.DateTimeField(null=True)),
@@ -571,6 +783,71 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("cluster_id", "uid"), name="one_row_per_observed_pod"),
+                    django.contrib.postgres.constraints.ExclusionConstraint(
+                        condition=models.Q(("place__isnull", False), ("started_at__isnull", False)),
+                        expressions=[
+                            (
+                                models.Func(
+                                    models.F("remote_object_id"),
+                                    models.F("remote_object_id"),
+                                    models.Value("[]"),
+                                    function="int8range",
+                                    output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
+                                ),
+                                "&&",
+                            ),
+                            (
+                                models.Func(
+                                    models.F("place"),
+                                    models.F("place"),
+                                    models.Value("[]"),
+                                    function="int8range",
+                                    output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
+                                ),
+                                "&&",
+                            ),
+                            (
+                                models.Func(
+                                    models.F("started_at"),
+                                    models.Case(
+                                        models.When(
+                                            finished_at__isnull=False,
+                                            then=django.db.models.functions.comparison.Greatest(
+                                                "started_at", "finished_at", "observed_at"
+                                            ),
+                                        ),
+                                        models.When(
+                                            is_gone=True,
+                                            then=django.db.models.functions.comparison.Greatest(
+                                                "started_at", "observed_at"
+                                            ),
+                                        ),
+                                    ),
+                                    function="tstzrange",
+                                    output_field=django.contrib.postgres.fields.ranges.DateTimeRangeField(),
+                                ),
+                                "&&",
+                            ),
+                        ],
+                        name="one_pod_at_a_time_has_a_place",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("finished_at__isnull", True),
+                            ("started_at__isnull", True),
+                            ("finished_at__gte", models.F("started_at")),
+                            _connector="OR",
+                        ),
+                        name="pod_ends_after_it_starts",
+                    ),
+                ],
+                "indexes": [
+                    models.Index(fields=["attempt", "position", "index"], name="pods_of_attempts"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Reservation",
@@ -581,7 +858,12 @@ class Migration(migrations.Migration):
                 ),
                 ("name", models.CharField(max_length=63)),
                 ("shape", models.JSONField(help_text="Pod sets, topology and constraints, as in a job's spec.")),
-                ("count", models.PositiveIntegerField(help_text="The number of jobs of the shape that its nodes can run at the same time.")),
+                (
+                    "count",
+                    models.PositiveIntegerField(
+                        help_text="The number of jobs of the shape that its nodes can run at the same time."
+                    ),
+                ),
                 ("starts_at", models.DateTimeField()),
                 ("ends_at", models.DateTimeField(help_text="The requested end.")),
                 (
@@ -611,6 +893,42 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("name__regex", "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z")),
+                        name="reservation_name_is_a_dns_label",
+                    ),
+                    models.CheckConstraint(condition=models.Q(("count__gte", 1)), name="reservation_is_for_something"),
+                    models.CheckConstraint(
+                        condition=models.Q(("ends_at__gt", models.F("starts_at"))),
+                        name="reservation_ends_after_it_starts",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("until_at__gte", models.F("starts_at")), ("until_at__lte", models.F("ends_at"))
+                        ),
+                        name="reservation_is_kept_within_what_was_asked",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("cancelled_at__isnull", True),
+                            models.Q(("cancelled_at__lte", models.F("starts_at")), ("until_at", models.F("starts_at"))),
+                            ("until_at", models.F("cancelled_at")),
+                            _connector="OR",
+                        ),
+                        name="a_cancelled_reservation_ends_at_once",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("cancelled_at__isnull", True)),
+                        fields=("tenant", "name"),
+                        name="reservation_name_is_unique_in_its_tenant",
+                    ),
+                ],
+                "indexes": [
+                    models.Index(fields=["until_at"], name="reservations_by_end"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="ReservedNode",
@@ -634,6 +952,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("reservation", "node"), name="a_node_is_in_a_reservation_once"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="RunGroup",
@@ -641,14 +964,19 @@ class Migration(migrations.Migration):
                 (
                     "key",
                     models.CharField(
-                        help_text="A digest of what the runs have in common.", max_length=32, primary_key=True, serialize=False
+                        help_text="A digest of what the runs have in common.",
+                        max_length=32,
+                        primary_key=True,
+                        serialize=False,
                     ),
                 ),
                 ("level", models.CharField(choices=[("job", "job"), ("name", "name"), ("pods", "pods")], max_length=4)),
                 (
                     "recent_seconds",
                     django.contrib.postgres.fields.ArrayField(
-                        base_field=models.IntegerField(), help_text="Durations of the last runs, newest first.", size=None
+                        base_field=models.IntegerField(),
+                        help_text="Durations of the last runs, newest first.",
+                        size=None,
                     ),
                 ),
                 ("runs", models.PositiveBigIntegerField(help_text="The total number of runs.")),
@@ -660,6 +988,21 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("level__in", ["job", "name", "pods"])), name="run_group_level_is_known"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("recent_seconds__len__gte", 1), ("recent_seconds__len__lte", 50)),
+                        name="run_group_remembers_a_bounded_number_of_runs",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("runs__gte", models.F("recent_seconds__len"))),
+                        name="run_group_counts_what_it_remembers",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Standstill",
@@ -670,9 +1013,7 @@ class Migration(migrations.Migration):
                 ("ended_at", models.DateTimeField(null=True)),
                 (
                     "ended_by",
-                    models.TextField(
-                        blank=True, help_text="Who resumed dispatch, and their note."
-                    ),
+                    models.TextField(blank=True, help_text="Who resumed dispatch, and their note."),
                 ),
             ],
             options={
@@ -715,386 +1056,13 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(condition=models.Q(("state", "queued")), fields=["-priority", "id"], name="job_queue"),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("state", "queued")),
-                fields=["tenant", "shape", "-priority", "id"],
-                name="job_queue_of_tenant",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(fields=["tenant", "-id"], name="jobs_of_tenant"),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(fields=["-id"], name="jobs_newest_first"),
-        ),
-        migrations.AddConstraint(
-            model_name="job",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    (
-                        "state__in",
-                        ["queued", "dispatching", "running", "cancelling", "succeeded", "failed", "cancelled"],
-                    )
-                ),
-                name="job_state_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="job",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("finished_at__isnull", False), ("state__in", ["cancelled", "failed", "succeeded"])),
-                    models.Q(
-                        models.Q(("state__in", ["cancelled", "failed", "succeeded"]), _negated=True),
-                        ("finished_at__isnull", True),
-                    ),
-                    _connector="OR",
-                ),
-                name="job_is_finished_exactly_when_terminal",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="attempt",
-            index=models.Index(
-                condition=models.Q(("next_action_at__isnull", False)),
-                fields=["cluster", "next_action_at"],
-                name="attempts_due",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="attempt",
-            index=models.Index(
-                condition=models.Q(("state__in", ["created", "reserved", "running", "starting", "unknown"])),
-                fields=["cluster", "state"],
-                name="live_attempts_of_cluster",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="attempt",
-            index=models.Index(
-                condition=models.Q(("removed_at__isnull", True), ("settled_at__isnull", False)),
-                fields=["cluster", "finished_at"],
-                name="attempts_to_confirm",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="attempt",
-            index=models.Index(
-                condition=models.Q(("finished_at__isnull", False), ("settled_at__isnull", True)),
-                fields=["finished_at"],
-                name="attempts_to_settle",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="attempt",
-            index=models.Index(
-                condition=models.Q(("settle_error", ""), _negated=True), fields=["id"], name="attempts_in_trouble"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="attempt",
-            index=django.contrib.postgres.indexes.BrinIndex(
-                autosummarize=True, fields=["settled_at"], name="attempts_by_settlement", pages_per_range=32
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("state__in", ["created", "reserved", "running", "starting", "unknown"])),
-                fields=("job",),
-                name="one_live_attempt_per_job",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.UniqueConstraint(fields=("job", "number"), name="attempt_numbers_are_unique_per_job"),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    (
-                        "state__in",
-                        [
-                            "reserved",
-                            "created",
-                            "starting",
-                            "running",
-                            "unknown",
-                            "succeeded",
-                            "failed",
-                            "cancelled",
-                            "preempted",
-                            "abandoned",
-                            "lost",
-                        ],
-                    )
-                ),
-                name="attempt_state_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(
-                        ("finished_at__isnull", True),
-                        ("state__in", ["created", "reserved", "running", "starting", "unknown"]),
-                    ),
-                    models.Q(
-                        models.Q(
-                            ("state__in", ["created", "reserved", "running", "starting", "unknown"]), _negated=True
-                        ),
-                        ("finished_at__isnull", False),
-                    ),
-                    _connector="OR",
-                ),
-                name="attempt_is_finished_exactly_when_terminal",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("released_at__isnull", True), ("starting_at__isnull", False), _connector="OR"),
-                name="nothing_is_released_before_the_gateway_commits_to_it",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("settled_at__isnull", True), ("finished_at__isnull", False), _connector="OR"),
-                name="only_finished_attempts_settle",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("estimate__contains", {})), name="attempt_estimate_is_an_object"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="attempt",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("pace__gt", 0), ("pace__lte", 1)), name="work_takes_its_time_or_less"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="jobevent",
-            index=models.Index(fields=["job", "id"], name="job_timeline"),
-        ),
-        migrations.AddConstraint(
-            model_name="policyweight",
-            constraint=models.UniqueConstraint(
-                fields=("policy", "strategy", "term"), name="one_weight_per_strategy_and_term"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="policyweight",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("strategy__in", ("balanced", "cheapest", "soonest", "pack", "spread"))),
-                name="weighed_strategy_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="policyweight",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("term", "price"), ("value__gte", 0), ("value__lte", 1000)),
-                    models.Q(("term", "free"), ("value__gte", -10), ("value__lte", 10)),
-                    models.Q(("term", "cluster_free"), ("value__gte", -10), ("value__lte", 10)),
-                    models.Q(("term", "stranding"), ("value__gte", 0), ("value__lte", 10)),
-                    _connector="OR",
-                ),
-                name="weight_is_of_a_known_term_and_within_bounds",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="remoteobject",
-            constraint=models.UniqueConstraint(
-                fields=("attempt", "position"), name="one_object_per_pod_set_of_an_attempt"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="remoteobject",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("uid", ""), _negated=True),
-                fields=("cluster_id", "uid"),
-                name="an_object_serves_one_attempt",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="remoteobject",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("uid", ""), ("cluster_id__isnull", False), _connector="OR"),
-                name="a_uid_is_known_with_its_cluster",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="remoteobject",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("pods_over__isnull", True), ("over_at__gte", models.F("began_at")), _connector="OR"
-                ),
-                name="a_job_ends_after_it_began",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="podrun",
-            index=models.Index(fields=["attempt", "position", "index"], name="pods_of_attempts"),
-        ),
-        migrations.AddConstraint(
-            model_name="podrun",
-            constraint=models.UniqueConstraint(fields=("cluster_id", "uid"), name="one_row_per_observed_pod"),
-        ),
-        migrations.AddConstraint(
-            model_name="podrun",
-            constraint=django.contrib.postgres.constraints.ExclusionConstraint(
-                condition=models.Q(("place__isnull", False), ("started_at__isnull", False)),
-                expressions=[
-                    (
-                        models.Func(
-                            models.F("remote_object_id"),
-                            models.F("remote_object_id"),
-                            models.Value("[]"),
-                            function="int8range",
-                            output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
-                        ),
-                        "&&",
-                    ),
-                    (
-                        models.Func(
-                            models.F("place"),
-                            models.F("place"),
-                            models.Value("[]"),
-                            function="int8range",
-                            output_field=django.contrib.postgres.fields.ranges.BigIntegerRangeField(),
-                        ),
-                        "&&",
-                    ),
-                    (
-                        models.Func(
-                            models.F("started_at"),
-                            models.Case(
-                                models.When(
-                                    finished_at__isnull=False,
-                                    then=django.db.models.functions.comparison.Greatest(
-                                        "started_at", "finished_at", "observed_at"
-                                    ),
-                                ),
-                                models.When(
-                                    is_gone=True,
-                                    then=django.db.models.functions.comparison.Greatest("started_at", "observed_at"),
-                                ),
-                            ),
-                            function="tstzrange",
-                            output_field=django.contrib.postgres.fields.ranges.DateTimeRangeField(),
-                        ),
-                        "&&",
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("standstill", "cluster"), name="a_cluster_is_compared_once_in_a_standstill"
                     ),
                 ],
-                name="one_pod_at_a_time_has_a_place",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="podrun",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("finished_at__isnull", True),
-                    ("started_at__isnull", True),
-                    ("finished_at__gte", models.F("started_at")),
-                    _connector="OR",
-                ),
-                name="pod_ends_after_it_starts",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="reservation",
-            index=models.Index(fields=["until_at"], name="reservations_by_end"),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("name__regex", "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z")),
-                name="reservation_name_is_a_dns_label",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("count__gte", 1)), name="reservation_is_for_something"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("ends_at__gt", models.F("starts_at"))), name="reservation_ends_after_it_starts"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("until_at__gte", models.F("starts_at")), ("until_at__lte", models.F("ends_at"))),
-                name="reservation_is_kept_within_what_was_asked",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("cancelled_at__isnull", True),
-                    models.Q(("cancelled_at__lte", models.F("starts_at")), ("until_at", models.F("starts_at"))),
-                    ("until_at", models.F("cancelled_at")),
-                    _connector="OR",
-                ),
-                name="a_cancelled_reservation_ends_at_once",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservation",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("cancelled_at__isnull", True)),
-                fields=("tenant", "name"),
-                name="reservation_name_is_unique_in_its_tenant",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="reservednode",
-            constraint=models.UniqueConstraint(fields=("reservation", "node"), name="a_node_is_in_a_reservation_once"),
-        ),
-        migrations.AddConstraint(
-            model_name="rungroup",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("level__in", ["job", "name", "pods"])), name="run_group_level_is_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="rungroup",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("recent_seconds__len__gte", 1), ("recent_seconds__len__lte", 50)),
-                name="run_group_remembers_a_bounded_number_of_runs",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="rungroup",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("runs__gte", models.F("recent_seconds__len"))),
-                name="run_group_counts_what_it_remembers",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="comparedcluster",
-            constraint=models.UniqueConstraint(
-                fields=("standstill", "cluster"), name="a_cluster_is_compared_once_in_a_standstill"
-            ),
+            },
         ),
         migrations.RunSQL(
             Path(__file__).with_name("0001_rules.sql").read_text(encoding="utf-8"),

@@ -43,6 +43,48 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("ended_at__isnull", True), ("state", "pending")),
+                            models.Q(("ended_at__isnull", False), ("state__in", ["posted", "voided"])),
+                            _connector="OR",
+                        ),
+                        name="hold_ends_with_a_time",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("ended_at__gte", models.F("created_at"))), name="hold_ends_after_it_began"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            django.db.models.lookups.Exact(
+                                models.Func(
+                                    models.F("amounts"), function="jsonb_typeof", output_field=models.TextField()
+                                ),
+                                "object",
+                            ),
+                            models.Q(
+                                models.Func(
+                                    models.F("amounts"),
+                                    models.Value(
+                                        '$.keyvalue() ? (!(@.key like_regex "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$") || @.value.type() != "number" || @.value < 0 || @.value > 1000000000000000 || @.value != @.value.floor())'
+                                    ),
+                                    output_field=models.BooleanField(),
+                                    template="jsonb_path_exists(%(expressions)s::jsonpath)",
+                                ),
+                                _negated=True,
+                            ),
+                        ),
+                        name="hold_amounts_are_whole",
+                    ),
+                ],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("state", "pending")), fields=["tenant"], name="pending_holds_by_tenant"
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="QuotaLimit",
@@ -74,6 +116,36 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("removed_at__isnull", True)),
+                        fields=("tenant", "resource", "clusters"),
+                        name="one_limit_per_tenant_resource_and_scope",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("nominal__gte", 0), ("nominal__lte", 1000000000000000)),
+                        name="quota_nominal_is_in_range",
+                    ),
+                    models.CheckConstraint(condition=models.Q(("held__gte", 0)), name="quota_held_is_not_negative"),
+                    models.CheckConstraint(
+                        condition=models.Q(("held__lte", models.F("cap"))), name="quota_is_never_exceeded"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            (
+                                "cap",
+                                django.db.models.functions.comparison.Greatest(models.F("nominal"), models.F("held")),
+                            )
+                        ),
+                        name="quota_surplus_cap_is_what_is_held",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("resource__regex", "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$")),
+                        name="quota_resource_is_known",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="HoldMovement",
@@ -98,110 +170,21 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-        ),
-        migrations.AddIndex(
-            model_name="hold",
-            index=models.Index(
-                condition=models.Q(("state", "pending")), fields=["tenant"], name="pending_holds_by_tenant"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="hold",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("ended_at__isnull", True), ("state", "pending")),
-                    models.Q(("ended_at__isnull", False), ("state__in", ["posted", "voided"])),
-                    _connector="OR",
-                ),
-                name="hold_ends_with_a_time",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="hold",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("ended_at__gte", models.F("created_at"))), name="hold_ends_after_it_began"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="hold",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    django.db.models.lookups.Exact(
-                        models.Func(models.F("amounts"), function="jsonb_typeof", output_field=models.TextField()),
-                        "object",
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("hold", "limit", "kind"), name="each_hold_is_taken_and_ended_once_per_limit"
                     ),
-                    models.Q(
-                        models.Func(
-                            models.F("amounts"),
-                            models.Value(
-                                '$.keyvalue() ? (!(@.key like_regex "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$") || @.value.type() != "number" || @.value < 0 || @.value > 1000000000000000 || @.value != @.value.floor())'
-                            ),
-                            output_field=models.BooleanField(),
-                            template="jsonb_path_exists(%(expressions)s::jsonpath)",
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("amount__gt", 0), ("kind", "take")),
+                            models.Q(("amount__lt", 0), ("kind", "end")),
+                            _connector="OR",
                         ),
-                        _negated=True,
+                        name="takes_add_and_ends_subtract",
                     ),
-                ),
-                name="hold_amounts_are_whole",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotalimit",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("removed_at__isnull", True)),
-                fields=("tenant", "resource", "clusters"),
-                name="one_limit_per_tenant_resource_and_scope",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotalimit",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("nominal__gte", 0), ("nominal__lte", 1000000000000000)),
-                name="quota_nominal_is_in_range",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotalimit",
-            constraint=models.CheckConstraint(condition=models.Q(("held__gte", 0)), name="quota_held_is_not_negative"),
-        ),
-        migrations.AddConstraint(
-            model_name="quotalimit",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("held__lte", models.F("cap"))), name="quota_is_never_exceeded"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotalimit",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("cap", django.db.models.functions.comparison.Greatest(models.F("nominal"), models.F("held")))
-                ),
-                name="quota_surplus_cap_is_what_is_held",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="quotalimit",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("resource__regex", "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$")),
-                name="quota_resource_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="holdmovement",
-            constraint=models.UniqueConstraint(
-                fields=("hold", "limit", "kind"), name="each_hold_is_taken_and_ended_once_per_limit"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="holdmovement",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("amount__gt", 0), ("kind", "take")),
-                    models.Q(("amount__lt", 0), ("kind", "end")),
-                    _connector="OR",
-                ),
-                name="takes_add_and_ends_subtract",
-            ),
+                ],
+            },
         ),
         migrations.RunSQL(
             Path(__file__).with_name("0001_rules.sql").read_text(encoding="utf-8"),

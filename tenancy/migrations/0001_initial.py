@@ -73,6 +73,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("email", django.db.models.functions.text.Lower("email"))),
+                        name="email_is_in_lower_case",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="ApiToken",
@@ -101,6 +109,18 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("scopes__contained_by", ["read", "write", "admin"])),
+                        name="token_scopes_are_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=django.db.models.lookups.Exact(django.db.models.functions.text.Length("digest"), 32),
+                        name="token_digest_is_sha256",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="AuditEntry",
@@ -251,6 +271,37 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("name__regex", "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z")),
+                        name="tenant_name_is_a_dns_label",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("kind__in", ["organisation", "department", "team", "project"])),
+                        name="tenant_kind_is_known",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("depth__lt", 16)), name="tenant_tree_is_at_most_16_deep"
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("depth", 0), ("kind", "organisation"), ("parent__isnull", True)),
+                            models.Q(
+                                ("depth__gt", 0),
+                                ("parent__isnull", False),
+                                models.Q(("kind", "organisation"), _negated=True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="only_organisations_are_roots",
+                    ),
+                    models.UniqueConstraint(fields=("parent", "name"), name="tenant_name_is_unique_below_its_parent"),
+                ],
+                "indexes": [
+                    models.Index(fields=["path"], name="tenant_by_path_prefix", opclasses=["varchar_pattern_ops"]),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="RoleBinding",
@@ -311,6 +362,24 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("group__isnull", True), ("user__isnull", False)),
+                            models.Q(("group__isnull", False), ("user__isnull", True)),
+                            _connector="OR",
+                        ),
+                        name="role_binding_names_a_user_or_a_group",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("role__in", ["viewer", "submitter", "manager", "finance", "admin"])),
+                        name="role_is_known",
+                    ),
+                    models.UniqueConstraint(fields=("tenant", "user", "role"), name="one_binding_per_user_and_role"),
+                    models.UniqueConstraint(fields=("tenant", "group", "role"), name="one_binding_per_group_and_role"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="OneTimeLink",
@@ -380,6 +449,53 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("purpose", "invitation"),
+                                ("role__in", ["viewer", "submitter", "manager", "finance", "admin"]),
+                                ("tenant__isnull", False),
+                                ("user__isnull", True),
+                                models.Q(("email", ""), _negated=True),
+                            ),
+                            models.Q(
+                                ("purpose__in", ["first_sign_in", "reset_password"]),
+                                ("tenant__isnull", True),
+                                ("user__isnull", False),
+                                ("email", ""),
+                                ("role", ""),
+                                ("role_expires_at__isnull", True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="one_time_link_has_what_its_purpose_needs",
+                    ),
+                    models.CheckConstraint(
+                        condition=django.db.models.lookups.Exact(django.db.models.functions.text.Length("digest"), 32),
+                        name="one_time_link_digest_is_sha256",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("email", django.db.models.functions.text.Lower("email"))),
+                        name="invited_email_is_in_lower_case",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("used_at__isnull", True), ("ended_at__isnull", True), _connector="OR"),
+                        name="one_time_link_ends_one_way",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("ended_at__isnull", True), ("used_at__isnull", True)),
+                        fields=("user",),
+                        name="one_live_link_per_user",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("ended_at__isnull", True), ("used_at__isnull", True)),
+                        fields=("tenant", "email", "role"),
+                        name="one_live_invitation_per_email_and_role",
+                    ),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Membership",
@@ -407,6 +523,11 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(fields=("user", "organisation"), name="one_membership_per_organisation"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="IdempotencyRecord",
@@ -418,7 +539,9 @@ class Migration(migrations.Migration):
                 ("status", models.PositiveSmallIntegerField()),
                 (
                     "answer",
-                    models.TextField(help_text="The body as JSON text, so that a repeated request gets the same bytes."),
+                    models.TextField(
+                        help_text="The body as JSON text, so that a repeated request gets the same bytes."
+                    ),
                 ),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 (
@@ -434,172 +557,18 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-        ),
-        migrations.AddConstraint(
-            model_name="user",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("email", django.db.models.functions.text.Lower("email"))),
-                name="email_is_in_lower_case",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="apitoken",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("scopes__contained_by", ["read", "write", "admin"])), name="token_scopes_are_known"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="apitoken",
-            constraint=models.CheckConstraint(
-                condition=django.db.models.lookups.Exact(django.db.models.functions.text.Length("digest"), 32),
-                name="token_digest_is_sha256",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="tenant",
-            index=models.Index(fields=["path"], name="tenant_by_path_prefix", opclasses=["varchar_pattern_ops"]),
-        ),
-        migrations.AddConstraint(
-            model_name="tenant",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("name__regex", "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\\Z")),
-                name="tenant_name_is_a_dns_label",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tenant",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("kind__in", ["organisation", "department", "team", "project"])),
-                name="tenant_kind_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tenant",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("depth__lt", 16)), name="tenant_tree_is_at_most_16_deep"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tenant",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("depth", 0), ("kind", "organisation"), ("parent__isnull", True)),
-                    models.Q(
-                        ("depth__gt", 0), ("parent__isnull", False), models.Q(("kind", "organisation"), _negated=True)
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("user", "tenant", "route", "key"),
+                        name="one_answer_per_idempotency_key",
+                        nulls_distinct=False,
                     ),
-                    _connector="OR",
-                ),
-                name="only_organisations_are_roots",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="tenant",
-            constraint=models.UniqueConstraint(
-                fields=("parent", "name"), name="tenant_name_is_unique_below_its_parent"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="rolebinding",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(("group__isnull", True), ("user__isnull", False)),
-                    models.Q(("group__isnull", False), ("user__isnull", True)),
-                    _connector="OR",
-                ),
-                name="role_binding_names_a_user_or_a_group",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="rolebinding",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("role__in", ["viewer", "submitter", "manager", "finance", "admin"])),
-                name="role_is_known",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="rolebinding",
-            constraint=models.UniqueConstraint(fields=("tenant", "user", "role"), name="one_binding_per_user_and_role"),
-        ),
-        migrations.AddConstraint(
-            model_name="rolebinding",
-            constraint=models.UniqueConstraint(
-                fields=("tenant", "group", "role"), name="one_binding_per_group_and_role"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="onetimelink",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(
-                        ("purpose", "invitation"),
-                        ("role__in", ["viewer", "submitter", "manager", "finance", "admin"]),
-                        ("tenant__isnull", False),
-                        ("user__isnull", True),
-                        models.Q(("email", ""), _negated=True),
-                    ),
-                    models.Q(
-                        ("purpose__in", ["first_sign_in", "reset_password"]),
-                        ("tenant__isnull", True),
-                        ("user__isnull", False),
-                        ("email", ""),
-                        ("role", ""),
-                        ("role_expires_at__isnull", True),
-                    ),
-                    _connector="OR",
-                ),
-                name="one_time_link_has_what_its_purpose_needs",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="onetimelink",
-            constraint=models.CheckConstraint(
-                condition=django.db.models.lookups.Exact(django.db.models.functions.text.Length("digest"), 32),
-                name="one_time_link_digest_is_sha256",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="onetimelink",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("email", django.db.models.functions.text.Lower("email"))),
-                name="invited_email_is_in_lower_case",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="onetimelink",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("used_at__isnull", True), ("ended_at__isnull", True), _connector="OR"),
-                name="one_time_link_ends_one_way",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="onetimelink",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("ended_at__isnull", True), ("used_at__isnull", True)),
-                fields=("user",),
-                name="one_live_link_per_user",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="onetimelink",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("ended_at__isnull", True), ("used_at__isnull", True)),
-                fields=("tenant", "email", "role"),
-                name="one_live_invitation_per_email_and_role",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="membership",
-            constraint=models.UniqueConstraint(fields=("user", "organisation"), name="one_membership_per_organisation"),
-        ),
-        migrations.AddIndex(
-            model_name="idempotencyrecord",
-            index=models.Index(fields=["created_at"], name="answers_by_age"),
-        ),
-        migrations.AddConstraint(
-            model_name="idempotencyrecord",
-            constraint=models.UniqueConstraint(
-                fields=("user", "tenant", "route", "key"), name="one_answer_per_idempotency_key", nulls_distinct=False
-            ),
+                ],
+                "indexes": [
+                    models.Index(fields=["created_at"], name="answers_by_age"),
+                ],
+            },
         ),
         migrations.RunSQL(
             Path(__file__).with_name("0001_rules.sql").read_text(encoding="utf-8"), migrations.RunSQL.noop
