@@ -1,5 +1,7 @@
 """Forged POSTs to every address of the operators' admin, for every person, as everybody: nobody gains, nobody's account is taken."""
 
+from collections import defaultdict
+
 import pytest
 from django.contrib.auth.models import Group, Permission
 from django.contrib.contenttypes.models import ContentType
@@ -81,22 +83,31 @@ def forgeries(people):
 
 
 def state():
-    """What the attacks are after."""
-    users = {
-        user.email: (
-            user.id,
-            user.password,
-            user.is_active,
-            user.is_staff,
-            user.is_superuser,
-            sorted(user.groups.values_list("name", flat=True)),
-            sorted(user.user_permissions.values_list("codename", flat=True)),
+    """What the attacks are after. Read in a fixed number of statements: it is asked for after each address."""
+    their_groups, their_rights, rights_of_groups = (
+        names_by_owner(table, of, name)
+        for table, of, name in (
+            (User.groups.through, "user_id", "group__name"),
+            (User.user_permissions.through, "user_id", "permission__codename"),
+            (Group.permissions.through, "group_id", "permission__codename"),
         )
-        for user in User.objects.all()
+    )
+    powers = ("id", "password", "is_active", "is_staff", "is_superuser")
+    users = {
+        email: (pk, *values, their_groups[pk], their_rights[pk])
+        for email, pk, *values in User.objects.values_list("email", *powers)
     }
-    groups = {group.name: sorted(group.permissions.values_list("codename", flat=True)) for group in Group.objects.all()}
+    groups = {name: rights_of_groups[pk] for pk, name in Group.objects.values_list("id", "name")}
     rows = [sorted(map(str, m.objects.values_list())) for m in (RoleBinding, Membership, ApiToken, OneTimeLink, Tenant)]
     return users, groups, rows
+
+
+def names_by_owner(table, owner, name):
+    """Of a table between two: the sorted names by owner."""
+    found = defaultdict(list)
+    for pk, one in table.objects.values_list(owner, name).order_by(name):
+        found[pk].append(one)
+    return found
 
 
 def attack(people, name):
