@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from django.db import connections as django_connections
@@ -36,27 +38,37 @@ def simulated_cluster(name: str = "east", nodes: int = 2, owner: str = "acme", *
     spec = ClusterSpec(name, "us-east-1", "aws", (NodeGroup("h100", nodes, **H100, **place),))
     manifests = [node_from_manifest(manifest) for manifest in node_objects(spec)]
     cluster = register_simulated(make_tenant(owner), name, region="us-east-1", nodes=manifests)
-    observe_until(lambda: cluster.nodes.count() == len(manifests))
+    observe_until(lambda: cluster.nodes.count() == len(manifests), work=lambda: None)
     return cluster
 
 
-def in_own_thread(work: Callable[[], object]) -> object:
-    """What `work` returns, run off the event loop with a database connection that is closed again."""
-    try:
-        return work()
-    finally:
-        django_connections.close_all()
+def _turn() -> None:
+    operations.run_scheduling_cycle()
+    operations.dispatch_attempts()
+    operations.sweep()
+    operations.examine_failures()
+    operations.settle_attempts()
 
 
-def observe_until(condition: Callable[[], bool]) -> None:
+def observe_until(condition: Callable[[], bool], work: Callable[[], None] = _turn) -> None:
     """Runs the real observer, and between its rounds what the tasks would do, until the condition holds."""
+
+    def turn() -> bool:
+        work()
+        return condition()
 
     async def watch() -> None:
         observer = asyncio.create_task(Observer().run())
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while not await asyncio.to_thread(in_own_thread, lambda: _turn(condition)):
-            assert time.monotonic() < deadline, await asyncio.to_thread(in_own_thread, _standing)
-            await asyncio.sleep(0.05)
+        # One thread, so that all turns share a database connection: one that is new has all to learn about the tables.
+        with ThreadPoolExecutor(1) as thread:
+            in_thread = partial(asyncio.get_running_loop().run_in_executor, thread)
+            try:
+                while not await in_thread(turn):
+                    assert time.monotonic() < deadline, await in_thread(_standing)
+                    await asyncio.sleep(0.05)
+            finally:
+                await in_thread(django_connections.close_all)
         observer.cancel()
         await asyncio.gather(observer, return_exceptions=True)
 
@@ -69,15 +81,6 @@ def _standing() -> str:
         "state", "end_reason", "end_message", "next_action_at", "tries", "released_at", "settled_at"
     )
     return f"jobs {list(Job.objects.values('state', 'reason_message'))}, attempts {list(rows)}, pods {list(PodRun.objects.values())}"
-
-
-def _turn(condition: Callable[[], bool]) -> bool:
-    operations.run_scheduling_cycle()
-    operations.dispatch_attempts()
-    operations.sweep()
-    operations.examine_failures()
-    operations.settle_attempts()
-    return condition()
 
 
 def gpu_job(name: str = "train", *, count: int = 1, gpus: int = 8, seconds: int = 1, exit_code: int = 0) -> dict:
