@@ -29,12 +29,15 @@ KINDS = ["organisation", "department", "team", "project"]
 
 def make_tenant(path: str) -> Tenant:
     """The tenant at `path`, made with everything above it if need be."""
+    names = path.split("/")
+    paths = ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
+    found = {tenant.path: tenant for tenant in Tenant.objects.filter(path__in=paths)}
     parent: Tenant | None = None
-    for depth, name in enumerate(path.split("/")):
-        prefix = f"{parent.path}/{name}" if parent else name
+    for depth, (name, prefix) in enumerate(zip(names, paths, strict=True)):
         kind = KINDS[min(depth, len(KINDS) - 1)]
-        found = Tenant.objects.filter(path=prefix).first()
-        parent = found or Tenant.objects.create(parent=parent, kind=kind, name=name, path=prefix, depth=depth)
+        parent = found.get(prefix) or Tenant.objects.create(
+            parent=parent, kind=kind, name=name, path=prefix, depth=depth
+        )
     assert parent is not None
     return parent
 

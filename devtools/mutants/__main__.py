@@ -1,9 +1,10 @@
 """Changes one token of an engine at a time and runs the tests that should notice: `make mutants COUNT=200 SEED=1`.
 
 Mutants are drawn evenly over the engines' statements and tried on a copy of the tree. Each meets the tests of
-tests/engine that run the mutated statement, the cheapest first, until one fails; survivors meet the laws, the oracles, then the
-tests of their room and of the room that uses all others. A mutant that exceeds its time or memory counts as caught. A run that
-was interrupted continues where it stopped. Exit status: 0 if at least 95 % are caught.
+tests/engine that run the mutated statement, the cheapest first, until one fails. Survivors meet the files of their room's
+tests that name the module, the laws, the oracles, then all tests of their room and of the room that uses all others. A
+mutant that exceeds its time or memory counts as caught. A run that was interrupted continues where it stopped. Exit status:
+0 if at least 95 % are caught.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from hashlib import sha256
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
@@ -207,20 +209,22 @@ class Trial:
                 left.append(mutant)
         return left
 
-    def survivors_of_rooms(self, mutants: Sequence[Mutant]) -> list[Mutant]:
-        """Those that no test of their own room catches, nor of the top one. The tests that name the mutated module come first."""
+    def survivors_of_namesakes(self, mutants: Sequence[Mutant]) -> list[Mutant]:
+        """Those that no test of their own room catches in a file that names the mutated module."""
         by_module: dict[tuple[str, str], list[Mutant]] = defaultdict(list)
         for mutant in mutants:
             by_module[mutant.room(), mutant.module()].append(mutant)
+        left = [self.survivors(_of_room(*key), own) for key, own in sorted(by_module.items())]
+        return list(chain.from_iterable(left))
+
+    def survivors_of_rooms(self, mutants: Sequence[Mutant]) -> list[Mutant]:
+        """Those that no test of their own room catches, nor of the top one."""
         by_room: dict[str, list[Mutant]] = defaultdict(list)
-        for (room, module), own in sorted(by_module.items()):
-            by_room[room] += self.survivors(_of_room(room, module), own)
-        left = []
-        for room, own in by_room.items():
-            left += self.survivors(_of_room(room), own)
-        strangers = [mutant for mutant in left if mutant.room() != TOP_ROOM]
-        caught = {*strangers} - {*self.survivors(_of_room(TOP_ROOM), strangers)}
-        return [mutant for mutant in left if mutant not in caught]
+        for mutant in mutants:
+            by_room[mutant.room()].append(mutant)
+        own = by_room.pop(TOP_ROOM, [])
+        strangers = chain.from_iterable(self.survivors(_of_room(room), by_room[room]) for room in sorted(by_room))
+        return self.survivors(_of_room(TOP_ROOM), [*own, *strangers])
 
 
 def _tried(bench: Bench | None, mutant: Mutant) -> Fate:
@@ -266,11 +270,14 @@ def main() -> int:
         mutants = draw(possible, options.count, options.seed)
         if options.at:
             mutants = [one for one in possible if f"{one.file}:{one.mutation.line}" in options.at]
-        left = mutants
-        for suite in (ENGINE_TESTS, LAWS, ORACLES):
-            left = trial.survivors(suite, left)
-        if left and not options.engine_tests_only:
+        left = trial.survivors(ENGINE_TESTS, mutants)
+        has_rooms = bool(left) and not options.engine_tests_only
+        if has_rooms:
             os.environ.update(stack.enter_context(_servers()))
+            left = trial.survivors_of_namesakes(left)
+        for suite in (LAWS, ORACLES):
+            left = trial.survivors(suite, left)
+        if has_rooms:
             left = trial.survivors_of_rooms(left)
     return report(mutants, left, trial, seed=options.seed)
 

@@ -3,9 +3,11 @@
 import json
 import logging
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 
+from federation.drivers import policy_hooks
 from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
 from federation.operations import submit_job, submit_jobs
@@ -31,6 +33,7 @@ def actor():
 def install(tmp_path, monkeypatch):
     """Installs packages whose `review` has this body; the entry points are found in the order of their names."""
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(policy_hooks, "entry_points", entry_points)  # searches again for each of these tests
 
     def install(*bodies):
         for name, body in zip(NAMES, bodies, strict=False):
