@@ -70,9 +70,11 @@ def test_the_demos_books_are_right_and_three_months_of_past_are_priced():
     assert User.objects.get(email=told["email"]).check_password(told["password"])
 
 
-def test_one_cluster_is_stale_and_one_falls_silent_when_work_has_begun_there(settings):
+def test_every_flavor_has_a_price_and_one_cluster_is_stale_and_one_falls_silent_when_work_has_begun_there(settings):
     seed()
     at = now()
+    priced = set(Price.objects.values_list("rate__cluster__name", "rate__flavor"))
+    assert priced == set(Flavor.objects.values_list("cluster__name", "name"))
     fresh = {row.name: freshness_of(row, at) for row in Cluster.objects.all()}
     assert {name for name, found in fresh.items() if found.is_stale} == {STALE}
     silent = Cluster.objects.get(name=SICK)
@@ -81,9 +83,3 @@ def test_one_cluster_is_stale_and_one_falls_silent_when_work_has_begun_there(set
     later = SimulatedDriver(path, "mine", now=lambda: at + timedelta(minutes=5))
     with pytest.raises(Unreachable):
         asyncio.run(later.identity())
-
-
-def test_every_flavor_of_the_demos_fleet_has_a_price():
-    seed()
-    priced = set(Price.objects.values_list("rate__cluster__name", "rate__flavor"))
-    assert priced == set(Flavor.objects.values_list("cluster__name", "name"))
