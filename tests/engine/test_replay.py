@@ -287,6 +287,7 @@ def test_every_job_ends_once_and_no_device_is_given_twice(jobs, name, member, ag
     assert 0 <= figures.utilisation <= figures.allocation <= 1
 
 
+@pytest.mark.law
 def test_the_same_input_gives_the_same_figures():
     jobs = [job(float(n * 97 % 400), 300.0 + n, pods=1 + n % 3, gpus=1 + n % 8) for n in range(60)]
     plans = [plan("a", 3), plan("b", 3, price="1.5", member="bestfit", hints=False)]
