@@ -220,6 +220,13 @@ events = st.one_of(
 )
 
 
+def test_an_inventory_that_has_seen_nothing_asks_for_a_snapshot_and_not_for_a_change():
+    inventory = ClusterInventory(OURS)
+    assert inventory.changed_use() is None
+    inventory.snapshot()
+    assert inventory.changed_use() == {}
+
+
 @pytest.mark.law
 @settings(max_examples=200)
 @given(st.lists(events, max_size=25))

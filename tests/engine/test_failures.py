@@ -146,6 +146,11 @@ def test_the_text_says_what_was_seen_and_the_next_step_where_it_starts_again():
     assert diagnosis.text == "Bad GPU (pod p0, exit code 134, signal 6, SIGABRT)."
     assert next_step_text(diagnosis) == "The job starts again on another node, retry 2 of 3."
     assert (diagnosis.avoid, diagnosis.node) == ("node", "n1")
+    elsewhere = replace(diagnosis, avoid="cluster")
+    assert next_step_text(elsewhere) == "The job starts again on another cluster, or here later, retry 2 of 3."
+    larger = next_step_text(replace(diagnosis, step=Step.MORE_MEMORY), {"main": 3 * 2**30, "side": 2**29})
+    assert larger == "The job starts again with 3Gi of memory for main and 512Mi of memory for side, retry 2 of 3."
+    assert next_step_text(diagnosis.stopped("no node is larger")) == "The job is not retried: no node is larger."
 
 
 def test_memory_grows_by_its_factor_up_to_its_most_in_whole_mebibytes():

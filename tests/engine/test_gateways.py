@@ -127,6 +127,12 @@ def test_a_cluster_without_a_price_is_the_last_resort_of_the_cheapest_first():
     assert [choice.cluster for choice in choices] == [1, 0]
 
 
+def test_the_cheapest_first_goes_by_the_cheapest_flavor_of_a_cluster():
+    mixed = replace(plan("a"), prices={GPU: Decimal(5), "other": Decimal(1)})
+    (choice,) = plain_gateway("cheapest_first").choose([(1, job())], known(plan("b", price=2), mixed), 0.0)
+    assert choice.cluster == 1
+
+
 def test_the_engine_hints_where_clusters_listen():
     for hints in (True, False):
         (choice,) = EngineGateway().choose([(1, job())], known(plan("a", hints=hints)), 0.0)

@@ -72,6 +72,8 @@ BUSY = of(GPU, node("n", GPU, free_cpu_millicores=500))
          "needs 1953.125 GiB on one node; the largest has 1024 GiB"),
         (cores(1000), job(pods(1, 0, cpu=2000, memory=1536)), "not_enough_free",
          "needs 2 cores and 1.5 GiB on one node; at most 1 core and 1024 GiB are free there"),
+        (cores(1000), job(pods(1, 0, cpu=4000)), "not_enough_free",
+         "needs 4 cores and 1 GiB on one node; at most 1 core and 1024 GiB are free there"),
         (cores(1000), job(pods(3, 0, cpu=500)), "not_enough_free",
          "needs 3 pods of 0.5 cores and 1 GiB at the same time; there is room for 2"),
         (uniform(1, state="stale", minutes_unseen=7), job(), "stale",

@@ -82,6 +82,7 @@ def test_keys_and_secrets_do_not_show_in_repr():
         (f"a:{key('a')},", "entry 2 is not written as id:key"),
         (f"a b:{key('a')}", "entry 1 is not written as id:key"),
         ("a:not base64!", "the key of a is not base64"),
+        (f"a:{key('a')[:9]}!{key('a')[9:]}", "the key of a is not base64"),
         ("a:" + base64.b64encode(b"short").decode(), "the key of a has 5 bytes and must have 32"),
         (f"a:{key('a')},a:{key('b')}", "the id a appears twice"),
     ],

@@ -21,7 +21,7 @@ from clusters.engine.storages import (
 from federation.engine.intake.mounts import CLOSED, is_container_path, is_inside
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.reading import Refused
-from federation.engine.intake.spec import MAX_MOUNTS, Rules
+from federation.engine.intake.spec import MAX_MOUNTS, Mount, Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.engine.objects.mounts import lay_mounts, promised_mount
 from federation.engine.objects.rendering import Devices, render_job
@@ -148,6 +148,12 @@ def test_a_stored_spec_is_read_again_as_it_was_and_has_mounts_only_if_the_job_do
     assert read_spec(spec_json(spec), Rules()) == spec
     for nothing in ({}, {"mounts": []}, {"mounts": None}):
         assert "mounts" not in spec_json(read_spec(make_spec(pod=nothing), Rules()))["pod_sets"][0]
+
+
+def test_a_mount_is_only_read_unless_the_job_says_that_it_writes():
+    assert Mount("data", "/data").is_read_only
+    (mount,) = read_spec(make_spec(pod={"mounts": [{"storage": "data", "path": "/data"}]}), Rules()).pod_sets[0].mounts
+    assert mount.is_read_only
 
 
 def test_placement_sees_which_storages_a_job_names_and_whether_it_writes():
