@@ -319,6 +319,7 @@ def test_topology_and_policy_hold_for_what_is_booked():
 
 
 def test_more_nodes_than_an_object_can_name_are_not_booked():
+    assert MOST_NODES == 500, "as docs/reference/errors.md says"
     found = refused(job(pods(1, 8)), MOST_NODES + 1, [uniform(1, nodes=MOST_NODES + 1)])
     assert [reason.code for reason in found] == ["too_many_nodes"]
 
