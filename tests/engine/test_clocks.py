@@ -32,6 +32,12 @@ def test_a_cluster_that_was_never_measured_is_believed():
     assert on_our_clock((), NOON - HOUR, NOON) == (NOON - HOUR, False)
 
 
+def test_a_measurement_that_agrees_with_the_last_begins_no_era():
+    eras = measured(measured((), 0, NOON - 9 * HOUR), 300_000, NOON - 3 * HOUR)
+    assert len(eras) == 2
+    assert measured(eras, 300_000, NOON) == eras
+
+
 @pytest.mark.parametrize("before", [0, 300_000, -300_000, 2 * HOUR_MS, -2 * HOUR_MS])
 @pytest.mark.parametrize("after", [0, 300_000, -300_000, 2 * HOUR_MS, -2 * HOUR_MS])
 def test_an_instant_is_of_the_era_in_which_the_clock_showed_it(before, after):

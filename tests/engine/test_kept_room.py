@@ -81,6 +81,14 @@ def test_room_is_kept_in_the_domain_that_the_gang_must_keep_to():
     assert not any(nodes & kept for nodes in placed)
 
 
+def test_of_several_domains_the_one_is_kept_that_lacks_least():
+    of = flavor()
+    racks = [node(f"n{n}", of, 8, free, domain=("z", "b", f"r{n // 2}")) for n, free in enumerate((8, 7, 7, 6))]
+    large, small = job(pods(2, 8), level="rack", mode="required", submitted_at=LONG_AGO), job(pods(1, 6))
+    (placement,) = decide(snapshot([cluster(1, racks, [of])], [large, small])).placements
+    assert next(iter(placement.pod_sets[0].nodes)) in {"n2", "n3"}
+
+
 @pytest.mark.parametrize("clusters", [1, 2])
 def test_a_gang_starts_in_the_end_though_small_jobs_never_stop_coming(clusters):
     """Each round one small job ends somewhere and two more come; without patience the gang would wait for ever."""

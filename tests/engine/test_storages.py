@@ -226,13 +226,18 @@ def test_a_job_runs_only_where_all_its_storages_are_and_is_told_which_one_a_clus
     assert placement.cluster == "c2"
     (wait,) = decide(snapshot(clusters[:1], [job(storages=(there, here))])).waits
     (reason,) = wait.per_cluster
-    assert reason.code == "storage_missing"
+    assert wait.code == reason.code == "storage_missing"
     assert "data" in reason.message
+    assert wait.message == f"c1 {reason.message}"
+    full = cluster(2, [node("n2", of, free=0)], [of])
+    (wait,) = decide(snapshot([clusters[0], full], [job(storages=(there, here))])).waits
+    assert wait.code == "waiting_for_capacity"
 
 
 def test_a_job_whose_tenant_lacks_its_secret_waits_everywhere():
     of = flavor()
     (wait,) = decide(snapshot([cluster(1, [node("n", of)], [of])], [job(lacks_secret="token")])).waits
     (reason,) = wait.per_cluster
-    assert reason.code == "secret_missing"
+    assert wait.code == reason.code == "secret_missing"
     assert "token" in reason.message
+    assert wait.message == reason.message
