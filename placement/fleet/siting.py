@@ -181,7 +181,7 @@ def _site_of_many(pool: Pool, room: Ints, need: Need) -> Site | None:
 
 def domain_room(domains: Domains, room: Ints) -> Ints:
     """The number of pods that each domain has room for."""
-    held = np.bincount(domains.code_of_node + 1, weights=room, minlength=len(domains.paths) + 1)
+    held = np.bincount(domains.code_of_node + 1, weights=room)  # each domain is that of some node
     return held[1:].astype(np.int64)
 
 

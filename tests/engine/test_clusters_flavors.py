@@ -167,6 +167,7 @@ def test_a_gpu_nobody_labelled_is_still_offered():
 
 def test_a_node_without_devices_offers_cpu():
     assert only({}) == FlavorOffer("cpu", "", "", 0, "whole", "on_demand", "", {})
+    assert (only({}).device_class, only({}).cel, only({}).unplaceable) == ("", "", "")
     assert only({"karpenter.sh/capacity-type": "spot"}).name == "cpu-spot"
     assert only(gfd("NVIDIA-L4", 23034), nvidia__gpu="0").name == "cpu"
 

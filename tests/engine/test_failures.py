@@ -295,3 +295,9 @@ def test_lines_are_cut():
 def test_a_failure_without_any_pod_names_none():
     diagnosis = decided(Facts(Cause.PROGRAM))
     assert (diagnosis.pod, diagnosis.node, diagnosis.pod_set) == ("", "", "")
+
+
+def test_the_limit_of_memory_is_in_the_text_if_it_is_known():
+    without = decided(facts(crashed(137, ending="OOMKilled"))).text
+    assert without == "It used more memory than its limit (pod p0, exit code 137, signal 9)."
+    assert decided(facts(crashed(137, ending="OOMKilled", memory="8Gi"))).text == f"{without[:-2]}, limit 8Gi)."
