@@ -188,11 +188,8 @@ class Flavor(models.Model):
 
 
 class Node(models.Model):
-    """A node as last observed.
-
-    `devices` is `[{"flavor": name, "units": n}]`; a CPU-only node has one entry with units 0. `foreign_*` is the use by
-    foreign pods, with `foreign_devices` by the resource that a flavor is counted by. `used_devices` counts every pod
-    bound there and every device allocated there, foreign and ours.
+    """A node as last observed. `devices` is `[{"flavor": name, "units": n}]`, with 0 units of a CPU-only flavor. `foreign_*` is
+    the use by foreign pods, of devices by resource. `used_devices` counts every pod bound and device allocated there.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -213,6 +210,8 @@ class Node(models.Model):
     foreign_pods = models.PositiveIntegerField(default=0)
     foreign_devices = models.JSONField(default=dict)
     used_devices = models.JSONField(default=dict)
+    resources = models.JSONField(default=dict, db_default={}, blank=True, help_text="Other resources, by name.")
+    gpu_facts = models.JSONField(default=dict, db_default={}, blank=True, help_text="What is known of GPUs, by flavor.")
     is_ready = models.BooleanField(default=True)
     is_schedulable = models.BooleanField(default=True)
     observed_at = models.DateTimeField()

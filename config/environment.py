@@ -14,6 +14,8 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
+from clusters.engine.resources import MOST_NAMES, name_fault
+
 Network = IPv4Network | IPv6Network
 TRUE_WORDS = {"1", "true", "yes", "on"}
 FALSE_WORDS = {"0", "false", "no", "off", ""}
@@ -107,6 +109,17 @@ def decimal(name: str, default: str, *, most: int) -> Decimal:
 def words(name: str, default: str = "") -> list[str]:
     """A comma-separated list."""
     return [word.strip() for word in text(name, default).split(",") if word.strip()]
+
+
+def resources(name: str, default: str) -> tuple[str, ...]:
+    """A comma-separated list of resources besides CPU, memory and GPUs that jobs may request, sorted."""
+    found = tuple(sorted(set(words(name, default))))
+    for word in found:
+        if fault := name_fault(word):
+            raise ImproperlyConfigured(f"{name}: {word!r} {fault}")
+    if len(found) > MOST_NAMES:
+        raise ImproperlyConfigured(f"{name} must have at most {MOST_NAMES} names")
+    return found
 
 
 def networks(name: str, default: str = "", *, never: Sequence[Network] = ()) -> list[str]:

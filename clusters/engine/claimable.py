@@ -15,6 +15,7 @@ from hashlib import blake2s
 
 from . import gpu_models
 from .devices import AMD_CUTS, AMD_PARTITION, UNKNOWN_PARTS, UNKNOWN_PROFILE, Device, mig_profile
+from .gpu_facts import FACT_ATTRIBUTES, published
 from .quantities import MEBIBYTES, Implausible, offered
 from .topology import hosts_of, is_arrangement
 
@@ -24,7 +25,7 @@ _SELECTABLE = re.compile(r"[!-~ ]{1,64}")
 
 ATTRIBUTES = frozenset(
     {"type", "productName", "profile", "deviceID", "partitionProfile", "model", "accelerator", "tpuGen", "topology"}
-    | {"chipCount"}
+    | {"chipCount", *FACT_ATTRIBUTES}
 )
 """The attributes that are read, of any driver; a device's other attributes are not kept."""
 Attributes = Mapping[str, str]
@@ -77,6 +78,7 @@ def _read(driver: str, told: tuple[tuple[str, str], ...], memory: str, *, is_sha
         device_class=device_class,
         cel=_expression(driver, asked) if is_selectable else "",
         unplaceable=next((fault for fault in faults if fault), ""),
+        facts=published(attributes, _memory_mib(memory)),
     )
 
 

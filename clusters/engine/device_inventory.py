@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from . import topology
 from .devices import Device, announced
+from .gpu_facts import joined
 from .resource_slices import NOTHING_READ, ClaimSeen, PoolKey, PoolReading, SliceSeen, key_of, read_pool
 from .weights import ENTRY, KNOWN_UID, weight_of_slice
 
@@ -253,7 +254,8 @@ def _add(own: dict[str, tuple[Device, int]], device: Device, units: int) -> None
     each property.
     """
     known, so_far = own.get(device.resource, (device, 0))
-    least = replace(known, memory_mib=min(known.memory_mib, device.memory_mib))
+    facts = joined(known.facts, device.facts)
+    least = replace(known, memory_mib=min(known.memory_mib, device.memory_mib), facts=facts)
     own[device.resource] = (least, so_far + units)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from . import gpu_models
+from .gpu_facts import NO_FACTS, GpuFacts, labelled
 from .quantities import PLAIN, Implausible, offered
 from .topology import TPU_SLICE, TPU_TOPOLOGY, tpu_slice_hosts
 
@@ -56,6 +57,7 @@ class Device:
     unplaceable: str = ""
     device_class: str = ""
     cel: str = ""
+    facts: GpuFacts = NO_FACTS
 
 
 def announced(labels: Labels, allocatable: Mapping[str, str]) -> Iterator[tuple[Device, int]]:
@@ -104,6 +106,7 @@ def _nvidia(labels: Labels, resource: str, allocatable: Mapping[str, str]) -> De
         selector=_present(labels, "nvidia.com/gpu.product"),
         profile=profile,
         unplaceable=UNKNOWN_PROFILE if sliced and not profile else "",
+        facts=labelled(labels),
     )
     is_shared = product.endswith("-SHARED") or labels.get(_NVIDIA_SHARING) in {"time-slicing", "mps"}
     replicas = _whole(labels.get("nvidia.com/gpu.replicas"))
@@ -127,7 +130,10 @@ def _shared(device: Device, shares: int, labels: Labels, strategy_label: str) ->
     if labels.get(strategy_label) != "mps":
         return replace(device, shares=shares)
     selector = device.selector + _present(labels, strategy_label)
-    return replace(device, shares=shares, share="mps", memory_mib=device.memory_mib // shares, selector=selector)
+    facts = replace(device.facts, memory_mib=0)  # the label is about the GPU, of which a pod gets only a part
+    return replace(
+        device, shares=shares, share="mps", memory_mib=device.memory_mib // shares, selector=selector, facts=facts
+    )
 
 
 def _mig(labels: Labels, resource: str, profile: str, allocatable: Mapping[str, str]) -> Device:
@@ -144,6 +150,7 @@ def _mig(labels: Labels, resource: str, profile: str, allocatable: Mapping[str, 
         memory_mib=memory_mib or gpu_models.memory_in_profile_mib(profile),
         shares=shares,
         unplaceable=SHARED_SLICE if shares > 1 or resource.endswith(".shared") else "",
+        facts=labelled(labels, f"{prefix}.memory"),
     )
 
 
@@ -160,6 +167,7 @@ def _gke(labels: Labels, resource: str, _: Mapping[str, str]) -> Device:
             labels, "cloud.google.com/gke-accelerator", "cloud.google.com/gke-gpu-partition-size", _GKE_CLIENTS
         ),
         profile=profile,
+        facts=labelled(labels),
     )
     shares = _whole(labels.get(_GKE_CLIENTS))
     if shares <= 1 and _GKE_SHARING not in labels:

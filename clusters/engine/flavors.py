@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from .devices import INSTANCE_TYPE, Device, devices_of
+from .gpu_facts import NO_FACTS, GpuFacts
 from .quantities import PLAIN, Implausible, offered
 
 CapacityType = Literal["on_demand", "spot", "reserved"]
@@ -52,6 +53,8 @@ class FlavorOffer:
     device_class: str = ""
     """Set if this DeviceClass claims its devices; `cel` then selects them from others of the class."""
     cel: str = ""
+    facts: GpuFacts = NO_FACTS
+    """Of the units on this node: nodes of one flavor may differ in them."""
 
 
 def flavors_of(
@@ -115,7 +118,7 @@ def unify(offers: Iterable[FlavorOffer]) -> tuple[dict[str, FlavorOffer], dict[F
         if not offer.vendor:
             selector |= {f"!{label}": "*" for label in devices}
         names[key] = name
-        flavors[name] = replace(offer, name=name, units=0, node_selector=dict(sorted(selector.items())))
+        flavors[name] = replace(offer, name=name, units=0, node_selector=dict(sorted(selector.items())), facts=NO_FACTS)
     return flavors, names
 
 
@@ -172,6 +175,7 @@ def _named(device: Device, capacity_type: CapacityType, capacity_selector: Mappi
         unplaceable=device.unplaceable,
         device_class=device.device_class,
         cel=device.cel,
+        facts=device.facts,
     )
 
 

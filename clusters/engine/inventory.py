@@ -9,8 +9,10 @@ from typing import Literal, Protocol
 from . import flavors, topology
 from .device_inventory import ClaimableDevices, DeviceInventory, EventKind
 from .devices import Device
+from .kept_labels import is_plain, kept_labels
 from .quantities import MEBIBYTES, MILLICORES, PLAIN, Implausible, asked, offered
 from .resource_slices import ClaimSeen, SliceSeen
+from .resources import amounts_offered, huge_pages_used
 from .weights import ENTRY, PLACED_POD, weight_of_node
 
 INSTALL_LABEL = "switchyard.dev/install"
@@ -18,14 +20,7 @@ MOST_USES = 10_000
 """Kinds of pods whose requests are shared in memory; pods of further kinds have their own."""
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _RESOURCE_NAME = re.compile(r"[A-Za-z0-9.-]{1,253}/[A-Za-z0-9._-]{1,63}")
-_PLAIN_TEXT = re.compile(r"[!-~ ]{0,256}")
 _ENDED = frozenset({"Succeeded", "Failed"})
-_KEPT_LABELS = frozenset(
-    {"kubernetes.io/hostname", "kubernetes.io/arch", "kubernetes.io/os", "node.kubernetes.io/instance-type"}
-    | {"topology.kubernetes.io/region", "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.memory"}
-    | {topology.TPU_TOPOLOGY, "cloud.google.com/gke-accelerator-count"}
-    | topology.DOMAIN_LABELS
-)
 
 
 class SeenNode(Protocol):
@@ -64,7 +59,7 @@ class SeenPod(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForeignUse:
-    """What foreign pods request on one node. `devices` is by the resource that a flavor is counted by."""
+    """What foreign pods request on one node. `devices` is by resource: of extended ones in units, of huge pages in MiB."""
 
     cpu_millicores: int = 0
     memory_mib: int = 0
@@ -91,6 +86,8 @@ class NodeRecord:
     pods: int
     is_ready: bool
     is_schedulable: bool
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """Amounts of the resources that jobs may request besides (`resources`)."""
     problems: tuple[str, ...] = ()
 
 
@@ -109,9 +106,11 @@ def is_nameable(node: SeenNode) -> bool:
     return _NODE_NAME.fullmatch(node.name) is not None and re.fullmatch(r"[!-~]{1,64}", node.uid) is not None
 
 
-def node_record(node: SeenNode, claimable: Mapping[Device, int] = MappingProxyType({})) -> NodeRecord:
+def node_record(
+    node: SeenNode, claimable: Mapping[Device, int] = MappingProxyType({}), allowed: Collection[str] = ()
+) -> NodeRecord:
     """The stored values of a node: flavors, domain and whole-number capacity, rounded down. `claimable` are units of
-    devices that are claimed there.
+    devices that are claimed there, `allowed` the other resources that jobs may request.
     """
     problems: list[str] = []
     amounts: list[int] = []
@@ -121,16 +120,17 @@ def node_record(node: SeenNode, claimable: Mapping[Device, int] = MappingProxyTy
         except Implausible as error:
             amounts.append(0)
             problems.append(f"{resource}: {error}")
-    plain = {key: value for key, value in node.labels.items() if _is_plain(key) and _is_plain(value)}
+    plain = {key: value for key, value in node.labels.items() if is_plain(key) and is_plain(value)}
     offers, refused = flavors.flavors_of(plain, node.allocatable, claimable)
     cpu_millicores, memory_mib, pods = amounts
+    resources, overstated = amounts_offered(node.allocatable, allowed)
     return NodeRecord(
         name=node.name,
         uid=node.uid,
         domain=topology.domain_of(node.name, plain),
-        labels=_kept_labels(plain, offers),
+        labels=kept_labels(plain, offers),
         taints=tuple(
-            {key: text if _is_plain(text := str(taint.get(key, ""))) else "?" for key in ("key", "value", "effect")}
+            {key: text if is_plain(text := str(taint.get(key, ""))) else "?" for key in ("key", "value", "effect")}
             for taint in node.taints
         ),
         offers=offers,
@@ -139,7 +139,8 @@ def node_record(node: SeenNode, claimable: Mapping[Device, int] = MappingProxyTy
         pods=pods,
         is_ready=node.is_ready,
         is_schedulable=node.is_schedulable and plain.get("kubernetes.io/os", "linux") == "linux",
-        problems=(*problems, *refused),
+        resources=resources,
+        problems=(*problems, *refused, *overstated),
     )
 
 
@@ -160,7 +161,7 @@ def unify_flavors(
 def use_of(pod: SeenPod) -> ForeignUse:
     """A pod's requests, rounded up. An implausible request counts as nothing: no kubelet would admit it."""
     amounts: dict[str, int] = {}
-    devices: dict[str, int] = {}
+    devices: dict[str, int] = dict(huge_pages_used(pod.requests))
     for resource, text in pod.requests.items():
         unit = {"cpu": MILLICORES, "memory": MEBIBYTES}.get(resource, PLAIN)
         if unit is PLAIN and _RESOURCE_NAME.fullmatch(resource) is None:
@@ -388,13 +389,3 @@ def _summed(devices: Mapping[str, int], more: Mapping[str, int]) -> dict[str, in
 
 def _filled(devices: Mapping[str, int]) -> dict[str, int]:
     return {resource: units for resource, units in sorted(devices.items()) if units}
-
-
-def _is_plain(text: str) -> bool:
-    """Printable ASCII of moderate length, as is every label, taint and value that Kubernetes accepts."""
-    return _PLAIN_TEXT.fullmatch(text) is not None
-
-
-def _kept_labels(labels: Mapping[str, str], offers: Sequence[flavors.FlavorOffer]) -> dict[str, str]:
-    selecting = {key for offer in offers for key in offer.node_selector}
-    return {key: value for key, value in sorted(labels.items()) if key in _KEPT_LABELS or key in selecting}

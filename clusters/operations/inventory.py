@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
@@ -46,6 +47,8 @@ _NODE_FIELDS = (
     "foreign_pods",
     "foreign_devices",
     "used_devices",
+    "resources",
+    "gpu_facts",
     "is_ready",
     "is_schedulable",
 )
@@ -90,7 +93,11 @@ def record_inventory(
     The inventory's version grows if anything that placement reads has changed. Implausible capacity counts as none and
     causes an event when it first appears. Concurrent observers write one after the other.
     """
-    records = [node_record(node, claimable.by_node.get(node.name, {})) for node in nodes if is_nameable(node)]
+    records = [
+        node_record(node, claimable.by_node.get(node.name, {}), settings.RESOURCES)
+        for node in nodes
+        if is_nameable(node)
+    ]
     kinds = len({key_of(offer) for record in records for offer in record.offers})
     if kinds > MOST_FLAVORS:
         raise TooMuch(f"its nodes offer {kinds} flavors, and the gateway keeps at most {MOST_FLAVORS} for one cluster")
@@ -173,6 +180,12 @@ def _node_values(
         "memory_mib": record.memory_mib,
         "pods": record.pods,
         **_use_values(foreign, used),
+        "resources": dict(record.resources),
+        "gpu_facts": {
+            flavor: facts
+            for (flavor, _), offer in zip(devices, record.offers, strict=True)
+            if (facts := offer.facts.stored())
+        },
         "is_ready": record.is_ready,
         "is_schedulable": record.is_schedulable,
     }

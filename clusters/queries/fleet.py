@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from clusters.engine.gpu_facts import GpuFacts, facts_of
 from clusters.engine.taints import standing
 from clusters.models import Cluster, Flavor, Node
 from foundation.caches import cached_all
@@ -53,6 +54,11 @@ class NodeView:
     why_unusable: str
     repels: Mapping[str, str]
     """See `clusters.engine.taints.Standing`."""
+    resources: Mapping[str, int]
+    """The amounts of the resources that jobs may request besides CPU, memory and GPUs."""
+    foreign_resources: Mapping[str, int]
+    gpu_facts: Mapping[str, GpuFacts]
+    """What is known of its devices, by flavor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,4 +177,9 @@ def _node_view(node: Node, flavors: Mapping[str, FlavorView], why_avoided: str) 
         is_usable=not why_unusable,
         why_unusable=why_unusable,
         repels=stands.repels,
+        resources=node.resources,
+        foreign_resources={
+            name: int(node.foreign_devices[name]) for name in node.resources if name in node.foreign_devices
+        },
+        gpu_facts={flavor: facts_of(facts) for flavor, facts in node.gpu_facts.items()},
     )

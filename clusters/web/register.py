@@ -1,15 +1,19 @@
 """The form that registers a cluster. After a refusal it shows the user's input again, except secrets."""
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 
 from clusters.engine.connection import ConnectionFields
+from clusters.engine.resources import HUGE_PAGES_MIB
 from clusters.operations import examine, register_cluster
 from clusters.operations.registration import Wanted
 from foundation.pages import Form, show, typed
@@ -24,6 +28,8 @@ CONTROLS = (
     "name", "tenant", "region", "provider", "labels", "kubeconfig", "server", "ca_pem", "token",
     "client_certificate_pem", "client_key_pem",
 )  # fmt: skip
+USUAL_RESOURCES = tuple(HUGE_PAGES_MIB)
+"""Those in the file."""
 MANIFEST = Path(__file__).resolve().parent.parent / "access.yaml"
 MAX_WORD = 63
 MAX_LABELS = 64
@@ -61,7 +67,13 @@ def register(request: HttpRequest, actor: Actor) -> HttpResponse:
 def access_manifest(_request: HttpRequest, _actor: Actor) -> HttpResponse:
     """The account that the gateway needs on a cluster, with role and policies, for `kubectl apply`."""
     named = {"Content-Disposition": 'attachment; filename="cluster-access.yaml"'}
-    return HttpResponse(MANIFEST.read_bytes(), content_type="application/yaml", headers=named)
+    text = MANIFEST.read_text(encoding="utf-8").replace(_cel_list(USUAL_RESOURCES), _cel_list(settings.RESOURCES))
+    return HttpResponse(text, content_type="application/yaml", headers=named)
+
+
+def _cel_list(names: Sequence[str]) -> str:
+    """The expression of the manifest's list. Names of resources have no character that ends a string."""
+    return json.dumps(sorted(names))
 
 
 def _wanted(values: dict[str, str], by: str) -> Wanted:

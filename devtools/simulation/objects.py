@@ -185,5 +185,10 @@ def _test(expression: Mapping[str, Any], value: str | None) -> bool:
             return value not in expression["values"]
         case "Exists":
             return value is not None
+        case "Gt" | "Lt":
+            if not (value or "").isdigit():
+                return False
+            number, bound = int(value or ""), int(expression["values"][0])
+            return number > bound if expression["operator"] == "Gt" else number < bound
         case _:
             return value is None

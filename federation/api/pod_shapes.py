@@ -78,3 +78,8 @@ class PodSetShape(serializers.Serializer[Any]):
     mounts = serializers.ListField(child=MountShape(), max_length=spec.MAX_MOUNTS, required=False)
     secrets = serializers.ListField(child=SecretUseShape(), max_length=spec.MAX_SECRETS, required=False)
     pull_secret = serializers.CharField(required=False, max_length=63, help_text="A secret of the kind `registry`.")
+    resources = serializers.DictField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Amounts of other resources by name, such as rdma/hca: 1 or hugepages-1Gi: 2Gi. The installation says which are allowed.",
+    )

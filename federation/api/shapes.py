@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from billing.api.shapes import MoneyShape
 from federation.engine.failures.rules import MOST_RULES
-from federation.engine.intake import spec
+from federation.engine.intake import gpu_needs, spec
 from federation.engine.intake.job_fields import JOB_FIELDS, Choice, JobField, Part, Text, Whole
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.retries import MOST_RETRIES, USUAL_RETRIES
@@ -48,6 +48,25 @@ class ConstraintsShape(serializers.Serializer[Any]):
     )
     reservation = serializers.CharField(
         required=False, max_length=63, help_text="Name or id of an advance reservation; the job runs only there."
+    )
+    gpu_memory_gib_min = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=gpu_needs.MAX_GPU_MEMORY_GIB,
+        help_text="All GPUs of the job have at least this memory, as reported by their nodes.",
+    )
+    gpu_architecture = serializers.ListField(
+        child=serializers.CharField(max_length=31),
+        max_length=gpu_needs.MAX_ARCHITECTURES,
+        required=False,
+        help_text="All its GPUs have one of these architectures, such as hopper.",
+    )
+    gpu_compute_capability_min = serializers.CharField(required=False, max_length=24, help_text="Such as 9.0.")
+    gpu_driver_min = serializers.CharField(required=False, max_length=24, help_text="Such as 550 or 550.54.15.")
+    gpu_cuda_min = serializers.CharField(
+        required=False,
+        max_length=24,
+        help_text="The CUDA version that the driver supports is at least this, such as 12.4.",
     )
 
 

@@ -237,6 +237,7 @@ class RemoteObject(models.Model):
         blank=True,
         help_text="Names of its Secrets and versions of secrets (`engine.objects.job_secrets`), never values.",
     )
+    resources = models.JSONField(default=dict, db_default={}, blank=True, help_text="Other resources per pod, by name.")
     cluster_id = models.UUIDField(null=True, help_text="The attempt's cluster; null until it has returned the uid.")
     uid = models.CharField(max_length=64, blank=True)
     outcome = models.CharField(max_length=10, blank=True, help_text="`succeeded` or `failed`, once its Job has ended.")
@@ -262,6 +263,7 @@ class RemoteObject(models.Model):
                 condition=Q(pods_over__isnull=True) | Q(over_at__gte=F("began_at")), name="a_job_ends_after_it_began"
             ),
         ]
+        indexes = [models.Index(fields=["attempt"], condition=~Q(resources={}), name="objects_with_other_resources")]
 
     def __str__(self) -> str:
         return self.name

@@ -271,6 +271,7 @@ class _Draft:
             "gpu_units": units_per_pod(asked.gpu, flavor) or 0,
             "cpu_millicores": asked.cpu_millicores,
             "memory_mib": asked.memory_mib,
+            "resources": dict(asked.resources),
             "assumed_nodes": placed.nodes,
             "domain_selectors": self.lookup.domain_selectors(self.placement.cluster_id, topology, placed),
             "topology_label": self.lookup.topology_label(self.placement.cluster_id, asked_for, placed),

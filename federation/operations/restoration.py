@@ -216,6 +216,7 @@ def _take(
             "gpu_units": units_per_pod(asked.gpu, serving[asked.name]) or 0,
             "cpu_millicores": asked.cpu_millicores,
             "memory_mib": asked.memory_mib,
+            "resources": dict(asked.resources),
         }
         for position, asked in enumerate(request.pod_sets)
     ]

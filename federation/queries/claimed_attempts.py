@@ -14,12 +14,15 @@ from msgspec import json
 
 from clusters.models import Cluster
 from clusters.queries import avoided_names
+from federation.engine.intake.gpu_needs import gpu_needs_of
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
+from federation.engine.objects.gpu_needs import ANY_NODE, NodeNeeds, enforced
 from federation.models import LIVE_ATTEMPT_STATES, Attempt
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.reservations import load_reservations
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
+from placement.values.gpu_needs import GpuNeeds
 from placement.values.reason_codes import ReasonCode
 
 SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
@@ -50,6 +53,7 @@ class ClaimedObject:
     """What its pods mount, as promised when the attempt was placed (`engine.objects.mounts`)."""
     secrets: Mapping[str, Any] = field(default_factory=dict)
     """The Secrets of its pods, likewise (`engine.objects.job_secrets`)."""
+    needs: NodeNeeds = ANY_NODE
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,7 @@ class ClaimedAttempt:
             domain=item.domain,
             must_keep=self.must_keep_domain or item.is_in_slice,
             bounds=self.bounds,
+            devices=item.needs,
         )
 
 
@@ -298,9 +303,9 @@ def spec_hash_of(spec: str) -> str:
 def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
     """The claimed attempts, with their objects and how to render them. Five queries."""
     ids = list(attempt_ids)
-    objects: dict[UUID, list[ClaimedObject]] = defaultdict(list)
+    objects: dict[UUID, list[_ObjectRow]] = defaultdict(list)
     for row in map(_ObjectRow._make, _rows(_OBJECTS, [ids])):
-        objects[row.attempt_id].append(_object(row))
+        objects[row.attempt_id].append(row)
     rows = [_AttemptRow._make(row) for row in _rows(_ATTEMPTS, [ids])]
     if not rows:
         return []
@@ -329,9 +334,10 @@ def _rows(statement: str, parameters: Any) -> list[tuple[Any, ...]]:
 
 
 def _claimed(
-    row: _AttemptRow, objects: Sequence[ClaimedObject], reservations: Sequence[AdvanceReservation]
+    row: _AttemptRow, objects: Sequence[_ObjectRow], reservations: Sequence[AdvanceReservation]
 ) -> ClaimedAttempt:
     spec, now = json.decode(row.spec), row.now
+    needs = gpu_needs_of(spec["constraints"])
     here = [one for one in reservations if one.cluster_id == row.cluster_id]
     named, end = spec["constraints"].get("reservation", ""), latest_end(now, spec["deadline_seconds"])
     return ClaimedAttempt(
@@ -356,7 +362,7 @@ def _claimed(
             kept_namespace=row.namespace,
         ),
         spec=spec,
-        objects=tuple(objects),
+        objects=tuple(_object(each, needs) for each in objects),
         bounds=bounds_of(named, row.tenant_path, end, here, now),
         is_released=row.is_released,
         creates_fail=row.creates_fail,
@@ -364,9 +370,10 @@ def _claimed(
     )
 
 
-def _object(row: _ObjectRow) -> ClaimedObject:
+def _object(row: _ObjectRow, needs: GpuNeeds | None) -> ClaimedObject:
     promised = json.decode(row.promised) if row.promised else {}
-    device_class = promised.get("device_class", "")
+    device_class, name, cel = (promised.get(key, "") for key in ("device_class", "resource_name", "cel"))
+    nodes, cel = enforced(needs if row.gpu_units else None, name, cel)
     return ClaimedObject(
         id=row.id,
         position=row.position,
@@ -377,9 +384,9 @@ def _object(row: _ObjectRow) -> ClaimedObject:
         devices=rendering.Devices(
             vendor=promised.get("vendor", ""),
             capacity_type=row.capacity_type,
-            resource_name=promised.get("resource_name", ""),
+            resource_name=name,
             units=row.gpu_units,
-            claimable=resource_claims.Claimable(device_class, promised["cel"]) if device_class else None,
+            claimable=resource_claims.Claimable(device_class, cel) if device_class else None,
         ),
         node_selector=promised.get("node_selector", {}),
         assumed_nodes=tuple(json.decode(row.assumed_nodes)),
@@ -388,5 +395,6 @@ def _object(row: _ObjectRow) -> ClaimedObject:
         stretches=tuple(json.decode(row.stretches)),
         mounts=tuple(json.decode(row.mounts)),
         secrets=json.decode(row.secrets),
+        needs=nodes,
         is_in_slice=promised.get("slice_hosts", 1) > 1 and row.gpu_units > 0,
     )

@@ -134,7 +134,7 @@ def _refuse_misfit(request: JobRequest, fleet: Sequence[ClusterView], policy: Po
     if reasons is not None:
         errors = [FieldError(f"clusters.{reason.cluster}", reason.code, reason.message) for reason in reasons]
         told = "; ".join(f"{reason.cluster}: {reason.message}" for reason in reasons[:10])
-        unknown = _unknown_models(request, fleet)
+        unknown = _unknown_models(request, fleet) + _unknown_resources(request, fleet)
         hint = "".join(f"{error.detail} " for error in unknown)
         raise NeverFits(f"No cluster can run this job, even when empty. {hint}{told}", errors=[*unknown, *errors])
 
@@ -157,6 +157,19 @@ def _unknown_models(request: JobRequest, fleet: Sequence[ClusterView]) -> list[F
                 field = f"pod_sets[{number}].gpu.models[{index}]"
                 errors.append(FieldError(field, "unknown_model", f"No cluster has {name}. {hint}"))
     return errors
+
+
+def _unknown_resources(request: JobRequest, fleet: Sequence[ClusterView]) -> list[FieldError]:
+    """The other resources that the tenant's fleet does not have, each with those that it has."""
+    views = [view for view in fleet if sees(request.tenant_path, view.owner_path)]
+    known = sorted({name for view in views for node in view.nodes for name in node.resources})
+    offer = f"The fleet has {', '.join(known[:MOST_NAMED])}." if known else "The fleet has no such resources."
+    return [
+        FieldError(f"pod_sets[{number}].resources.{name}", "unknown_resource", f"No cluster has {name}. {offer}")
+        for number, pod_set in enumerate(request.pod_sets)
+        for name, _ in pod_set.resources
+        if name not in known
+    ]
 
 
 def _refuse_beyond_limits(request: JobRequest, views: Sequence[ClusterView], policy: Policy) -> None:

@@ -42,15 +42,22 @@ def node_of(view: NodeView, *used: NodeResources, why_not: str = "") -> FleetNod
     """The node with what is free beside these uses. `why_not` makes a usable node unusable."""
     return fleet_node(
         view.name,
-        NodeResources(view.pods, view.cpu_millicores, view.memory_mib, view.devices),
+        NodeResources(view.pods, view.cpu_millicores, view.memory_mib, view.devices, view.resources),
         *used,
         domain=view.domain,
         clique=view.clique,
         why_unusable=view.why_unusable or why_not,
         repels=view.repels,
+        gpu_facts=view.gpu_facts,
     )
 
 
 def foreign_use(view: NodeView) -> NodeResources:
     """What foreign pods use of the node."""
-    return NodeResources(view.foreign_pods, view.foreign_cpu_millicores, view.foreign_memory_mib, view.foreign_devices)
+    return NodeResources(
+        view.foreign_pods,
+        view.foreign_cpu_millicores,
+        view.foreign_memory_mib,
+        view.foreign_devices,
+        view.foreign_resources,
+    )

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clusters.engine.resources import told
+from federation.engine.intake.resources import resource_amounts
+
 
 @dataclass(frozen=True, slots=True)
 class PodSetLine:
@@ -16,7 +19,7 @@ class PodSetLine:
     gpu_models: Sequence[str]
     command: str
     local_state: Sequence[str]
-    """Its shared memory, local disk and ports, in words; only what is set."""
+    """Its shared memory, local disk, ports and other resources, in words; only what is set."""
 
 
 def pod_set_text(pod_set: Mapping[str, Any]) -> str:
@@ -58,3 +61,5 @@ def _local_state(item: Mapping[str, Any]) -> Iterator[str]:
         yield f"{scratch['size']} local disk at {scratch['path']}"
     if ports := item.get("ports"):
         yield ", ".join(f"port {port['number']} ({port['name']})" for port in ports)
+    if amounts := resource_amounts(item):
+        yield told(amounts)

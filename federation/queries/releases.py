@@ -27,7 +27,7 @@ RUNNING = """
 SELECT attempt.cluster_id, coalesce(attempt.started_at, %s), job.id, job.tenant_id, job.shape, job.name,
        (job.spec->>'estimated_seconds')::int, (job.spec->>'deadline_seconds')::int,
        attempt.pace,
-       object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib, object.assumed_nodes::text,
+       object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib, object.resources::text, object.assumed_nodes::text,
        (SELECT array_agg(pod.node) FROM federation_podrun AS pod
          WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> ''
            AND pod.finished_at IS NULL AND NOT pod.is_gone)
@@ -80,6 +80,7 @@ class _Row:
     units: int
     cpu_millicores: int
     memory_mib: int
+    resources: str
     assumed: str
     seen: Sequence[str] | None
 
@@ -96,9 +97,9 @@ def _load(now: datetime) -> tuple[Release, ...]:
         runtime = best_known(history, row.estimated_seconds, row.deadline_seconds, row.pace)
         end = expected_end(row.started_at, now, runtime)
         if end is not None:
-            found.append(
-                Release(end, row.cluster_id, row.flavor, row.units, row.cpu_millicores, row.memory_mib, _nodes(row))
-            )
+            each = row.units, row.cpu_millicores, row.memory_mib
+            others = tuple(sorted(json.loads(row.resources).items()))
+            found.append(Release(end, row.cluster_id, row.flavor, *each, _nodes(row), others))
     return tuple(found)
 
 

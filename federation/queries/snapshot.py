@@ -6,7 +6,7 @@ engine's arrays for them cost nothing.
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -224,12 +224,27 @@ HAVING count(*) < object.pods
 """
 
 
+# Objects that use other resources, with the nodes of their pods and of those that have not ended. Few jobs use any: an
+# index has only these.
+OTHERS = """
+SELECT attempt.cluster_id, object.resources::text, object.assumed_nodes::text, object.pods, object.outcome = '',
+       array_agg(pod.node) FILTER (WHERE pod.node <> ''),
+       array_agg(pod.node) FILTER (WHERE pod.node <> '' AND pod.finished_at IS NULL AND NOT pod.is_gone)
+  FROM federation_remoteobject AS object
+  JOIN federation_attempt AS attempt ON attempt.id = object.attempt_id
+  LEFT JOIN federation_podrun AS pod ON pod.attempt_id = object.attempt_id AND pod.position = object.position
+ WHERE object.resources <> '{}' AND attempt.state = ANY(%s)
+ GROUP BY attempt.cluster_id, object.id
+"""
+
+
 class _Sum:
     """The running sum of one node."""
 
     def __init__(self) -> None:
         self.pods = self.cpu_millicores = self.memory_mib = 0
         self.units: dict[str, int] = defaultdict(int)
+        self.others: dict[str, int] = defaultdict(int)
 
     def add(self, flavor: str, pods: int, units: int, cpu_millicores: int, memory_mib: int) -> None:
         self.pods += pods
@@ -238,7 +253,7 @@ class _Sum:
         self.memory_mib += memory_mib
 
     def taken(self) -> NodeResources:
-        return NodeResources(self.pods, self.cpu_millicores, self.memory_mib, dict(self.units))
+        return NodeResources(self.pods, self.cpu_millicores, self.memory_mib, dict(self.units), dict(self.others))
 
 
 def _taken() -> Mapping[UUID, Use]:
@@ -255,6 +270,14 @@ def _taken() -> Mapping[UUID, Use]:
         for cluster_id, flavor, *each, assumed, pending, seen in cursor.fetchall():
             for node, pods in still_assumed(json.loads(assumed), seen, pending).items():
                 sums[cluster_id][node].add(flavor, pods, *(amount * pods for amount in each))
+        cursor.execute(OTHERS, [LIVE_ATTEMPT_STATES])
+        for cluster_id, resources, assumed, total, is_open, seen, bound in cursor.fetchall():
+            pods_on = Counter(bound or ())
+            if is_open:
+                pods_on.update(still_assumed(json.loads(assumed), seen or (), max(0, total - len(seen or ()))))
+            for node, pods in pods_on.items():
+                for name, amount in json.loads(resources).items():
+                    sums[cluster_id][node].others[name] += amount * pods
     return {cluster_id: {node: total.taken() for node, total in nodes.items()} for cluster_id, nodes in sums.items()}
 
 

@@ -37,7 +37,7 @@ class Submission:
 
 def rules() -> Rules:
     """The rules of this installation for specs."""
-    return Rules(allow_simulation=settings.ALLOW_SIMULATION, require_digest=settings.REQUIRE_DIGEST)
+    return Rules(settings.ALLOW_SIMULATION, settings.REQUIRE_DIGEST, settings.RESOURCES)
 
 
 def read_submission(body: object, *, default_tenant: str = "") -> Submission:
@@ -47,7 +47,7 @@ def read_submission(body: object, *, default_tenant: str = "") -> Submission:
 
 def read_shape(body: object, *, default_tenant: str = "") -> Submission:
     """As `read_submission`, for a body in which the job's name and its pods' names and images may be missing."""
-    return _read(named_shape(body), default_tenant, Rules(allow_simulation=settings.ALLOW_SIMULATION))
+    return _read(named_shape(body), default_tenant, replace(rules(), require_digest=False))
 
 
 def _read(body: object, default_tenant: str, rules: Rules) -> Submission:

@@ -91,8 +91,12 @@ class Timeline:
         pool = None if cluster is None else self._pool_of.get((cluster, release.flavor))
         if cluster is None or pool is None:
             return
-        each = np.zeros(len(RESOURCES), dtype=np.int64)
+        resources = self.fleet.resources
+        each = np.zeros(len(RESOURCES) + len(resources), dtype=np.int64)
         each[[UNITS, CPU, MEMORY, PODS]] = release.units, release.cpu_millicores, release.memory_mib, 1
+        for name, amount in release.resources:
+            if name in resources:
+                each[len(RESOURCES) + resources.index(name)] = amount
         positions = self._positions_in(pool)
         is_open = self.fleet.pools[pool].is_open
         for name, pods in release.nodes.items():
@@ -183,9 +187,8 @@ def release_of(placement: Placement, job: JobRequest, fleet: Fleet, at: datetime
     found = []
     for pod_set, placed in zip(job.pod_sets, placement.pod_sets, strict=True):
         units, _ = portion_of(pod_set.gpu, cluster.flavors[placed.flavor]) or (0, 0)
-        found.append(
-            Release(at, cluster.id, placed.flavor, units, pod_set.cpu_millicores, pod_set.memory_mib, placed.nodes)
-        )
+        cpu, memory, others = pod_set.cpu_millicores, pod_set.memory_mib, pod_set.resources
+        found.append(Release(at, cluster.id, placed.flavor, units, cpu, memory, placed.nodes, others))
     return found
 
 
@@ -193,11 +196,13 @@ def releases_of(fleet: Fleet, candidate: Candidate, sites: Sequence[Site], at: d
     """What a job that is placed there gives back at a time."""
     ask, number = candidate.ask, candidate.number
     found = []
-    for pool, need, site in zip(ask.pools[number].tolist(), ask.needs(number), sites, strict=True):
+    parts = zip(ask.pools[number].tolist(), ask.needs(number), sites, ask.pod_sets, strict=True)
+    for pool, need, site, asked in parts:
         names = fleet.pools[pool].node_names
         nodes = {names[node]: pods for node, pods in site.pods}
         cluster, flavor = fleet.clusters[candidate.cluster].id, fleet.pools[pool].flavor.name
-        found.append(Release(at, cluster, flavor, need.units, need.cpu_millicores, need.memory_mib, nodes))
+        cpu, memory = need.cpu_millicores, need.memory_mib
+        found.append(Release(at, cluster, flavor, need.units, cpu, memory, nodes, asked.resources))
     return found
 
 

@@ -8,12 +8,13 @@ from uuid import UUID
 import numpy as np
 
 from clusters.engine.health import OPEN_STATES
+from placement.values.gpu_needs import lack_of
 from placement.values.model import Constraints, FleetCluster, GpuRequest
 
 from .amounts import milli_gpu_per_unit, portion_of
 from .eligibility import exclusion
 from .policies import NO_POLICY, Policy
-from .pools import CPU, RESOURCES, UNITS, WHOLE, Floats, Ints, Mask, Pool, pools_of
+from .pools import CPU, RESOURCES, UNITS, WHOLE, Floats, Ints, Mask, Pool, pools_of, resource_names
 from .prices import Rates, rates_of
 
 
@@ -58,7 +59,10 @@ class Fleet:
     """Per pool: its part of its cluster's GPUs (of the cores, in a cluster without GPUs)."""
     is_open: Mask
     """Per pool whether its cluster takes new work."""
+    resources: tuple[str, ...] = ()
+    """The other resources that some node has: the further rows of the pools."""
     _serving: dict[GpuRequest | None, tuple[Ints, Ints]] = field(default_factory=dict)
+    _admitted: dict[tuple[int, GpuRequest], Mask] = field(default_factory=dict)
     _asked: dict[int, tuple[Rates | None, Rates | None]] = field(default_factory=dict)
     _audiences: dict[str, Audience] = field(default_factory=dict)
     _shared: dict[tuple[int, ...], Audience] = field(default_factory=dict)
@@ -77,12 +81,27 @@ class Fleet:
         return found
 
     def serving(self, gpu: GpuRequest | None) -> tuple[Ints, Ints]:
-        """Per pool what a pod with this request uses: units (-1 if the flavor cannot serve it), and a part of one."""
+        """Per pool what a pod with this request uses: units (-1 if no node can serve it), and a part of one."""
         found = self._serving.get(gpu)
         if found is None:
-            portions = np.array([portion_of(gpu, pool.flavor) or (-1, 0) for pool in self.pools], dtype=np.int64)
+            each = (portion_of(gpu, pool.flavor) if self._admits(n, gpu) else None for n, pool in enumerate(self.pools))
+            portions = np.array([portion or (-1, 0) for portion in each], dtype=np.int64)
             found = self._serving[gpu] = (portions.reshape(-1, 2)[:, 0], portions.reshape(-1, 2)[:, 1])
         return found
+
+    def admitted(self, pool: int, gpu: GpuRequest | None) -> Mask | None:
+        """Per node of a pool whether its devices are known to be what the request needs; None if it needs nothing."""
+        if gpu is None or gpu.needs is None:
+            return None
+        found = self._admitted.get((pool, gpu))
+        if found is None:
+            fitting = [lack_of(gpu.needs, facts) is None for facts in self.pools[pool].facts]
+            found = self._admitted[pool, gpu] = np.array(fitting, dtype=np.bool_)
+        return found
+
+    def _admits(self, pool: int, gpu: GpuRequest | None) -> bool:
+        admitted = self.admitted(pool, gpu)
+        return admitted is None or bool(admitted.any())
 
     def audience(self, tenant_path: str) -> Audience:
         """The clusters that a tenant may see; the identical object for all tenants that see the same clusters."""
@@ -112,14 +131,22 @@ class Fleet:
         return mask
 
 
-def fleet_of(clusters: Sequence[FleetCluster], pools: Mapping[UUID, tuple[Pool, ...]] | None = None) -> Fleet:
-    """The fleet of these clusters; `pools` may contain pools that were built before, by cluster id."""
+def fleet_of(
+    clusters: Sequence[FleetCluster],
+    pools: Mapping[UUID, tuple[Pool, ...]] | None = None,
+    resources: tuple[str, ...] = (),
+) -> Fleet:
+    """The fleet of these clusters; `pools` may contain pools that were built before for these `resources`, by cluster
+    id.
+    """
     ordered = tuple(sorted(clusters, key=lambda cluster: cluster.id))
+    if pools is None:
+        resources = tuple(sorted(resource_names(node for cluster in ordered for node in cluster.nodes)))
     every: list[Pool] = []
     cluster_of_pool: list[int] = []
     first: list[int] = []
     for number, cluster in enumerate(ordered):
-        own = pools[cluster.id] if pools is not None else pools_of(cluster)
+        own = pools[cluster.id] if pools is not None else pools_of(cluster, resources)
         first.append(len(every))
         every.extend(own)
         cluster_of_pool.extend([number] * len(own))
@@ -128,8 +155,9 @@ def fleet_of(clusters: Sequence[FleetCluster], pools: Mapping[UUID, tuple[Pool, 
         pools=tuple(every),
         cluster_of_pool=np.array(cluster_of_pool, dtype=np.int64),
         first_pool_of_cluster=(*first, len(every)),
-        largest_free=_stacked([pool.largest_free for pool in every]),
-        largest_capacity=_stacked([pool.largest_capacity for pool in every]),
+        resources=resources,
+        largest_free=_stacked([pool.largest_free for pool in every], len(resources)),
+        largest_capacity=_stacked([pool.largest_capacity for pool in every], len(resources)),
         rates=_rates(every),
         size=np.array([pool.size for pool in every], dtype=np.int64),
         part_of_cluster=_parts_of_clusters(every, cluster_of_pool, len(ordered)),
@@ -167,8 +195,8 @@ def _free_share(pool: Pool) -> float:
     return int(pool.free[UNITS if pool.flavor.gpu_model else CPU].sum()) / pool.size
 
 
-def _stacked(columns: list[Ints]) -> Ints:
-    return np.stack(columns, axis=1) if columns else np.zeros((len(RESOURCES), 0), dtype=np.int64)
+def _stacked(columns: list[Ints], others: int) -> Ints:
+    return np.stack(columns, axis=1) if columns else np.zeros((len(RESOURCES) + others, 0), dtype=np.int64)
 
 
 class FleetIndex:
@@ -180,16 +208,25 @@ class FleetIndex:
     def __init__(self) -> None:
         self._seen: dict[UUID, FleetCluster] = {}
         self._pools: dict[UUID, tuple[Pool, ...]] = {}
+        self._names: dict[UUID, frozenset[str]] = {}
+        """The other resources of each cluster."""
         self._fleet: Fleet | None = None
 
     def fleet(self, clusters: Sequence[FleetCluster]) -> Fleet:
-        """The fleet of these clusters; only changed ones are rebuilt."""
+        """The fleet of these clusters. Only changed ones are rebuilt; all of them if they have other resources than
+        before.
+        """
         changed = [cluster for cluster in clusters if self._seen.get(cluster.id) is not cluster]
         if self._fleet is not None and not changed and len(clusters) == len(self._seen):
             return self._fleet
+        self._names |= {cluster.id: resource_names(cluster.nodes) for cluster in changed}
+        self._names = {cluster.id: self._names[cluster.id] for cluster in clusters}
+        resources = tuple(sorted(frozenset().union(*self._names.values())))
+        if self._fleet is None or resources != self._fleet.resources:
+            changed = list(clusters)
         kept = {cluster.id: self._pools[cluster.id] for cluster in clusters if cluster.id in self._pools}
-        kept.update({cluster.id: pools_of(cluster) for cluster in changed})
+        kept.update({cluster.id: pools_of(cluster, resources) for cluster in changed})
         self._seen = {cluster.id: cluster for cluster in clusters}
         self._pools = kept
-        self._fleet = fleet_of(clusters, kept)
+        self._fleet = fleet_of(clusters, kept, resources)
         return self._fleet

@@ -14,7 +14,7 @@ import numpy as np
 from placement.values.decisions import Reason
 
 from .fleet import Fleet
-from .pools import CPU, MEMORY, PART, PODS, UNITS, WHOLE, Floats, Ints, Pool
+from .pools import CPU, MEMORY, PART, PODS, RESOURCES, UNITS, WHOLE, Floats, Ints, Pool
 from .siting import TIGHTNESS_OF_A_UNIT, Need, Site, has_room, room_for, site_gang, site_one, spread_order, tightness
 
 _ENOUGH = 2**62
@@ -52,6 +52,8 @@ class PoolState:
     def may_hold(self, need: Need) -> bool:
         """False if a quick check shows that the pod set cannot fit."""
         if need.cpu_millicores > self.bounds[CPU] or need.memory_mib > self.bounds[MEMORY]:
+            return False
+        if need.others and any(amount > self.bounds[row] for row, amount in need.others):
             return False
         return not self.lacks_devices(need.units, need.part_milli, need.count)
 
@@ -120,6 +122,8 @@ class PoolState:
     def _take_hidden(self, node: int, need: Need, count: int, units: int) -> None:
         left = self.hidden[node].copy()
         left[[UNITS, CPU, MEMORY, PODS]] -= np.array([units, need.cpu_millicores, need.memory_mib, 1]) * count
+        for row, amount in need.others:
+            left[row] -= amount * count
         self.hidden[node] = left
 
     def _touch(self, *nodes: int) -> None:
@@ -136,6 +140,8 @@ class PoolState:
         free[CPU, node] -= need.cpu_millicores * count
         free[MEMORY, node] -= need.memory_mib * count
         free[PODS, node] -= count
+        for row, amount in need.others:
+            free[row, node] -= amount * count
         self.tight[node] -= need.cpu_millicores * count
 
     def _take_devices(self, node: int, need: Need, count: int) -> None:
@@ -154,8 +160,8 @@ class PoolState:
     def give_back(self, node: int, amounts: Ints) -> None:
         """Adds what pods used of a node, in the order of a pool's rows, up to its capacity. Only for looking ahead."""
         self._touch(node)
-        rows = slice(UNITS, PODS + 1)
-        self.free[rows, node] = np.minimum(self.free[rows, node] + amounts[rows], self.pool.capacity[rows, node])
+        for rows in (slice(UNITS, PODS + 1), slice(len(RESOURCES), None)):
+            self.free[rows, node] = np.minimum(self.free[rows, node] + amounts[rows], self.pool.capacity[rows, node])
         self.tight[node] = self.free[UNITS, node] * WHOLE * TIGHTNESS_OF_A_UNIT + self.free[CPU, node]
         self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
 
@@ -195,10 +201,10 @@ class PoolState:
         columns_of = {node: free for node, free in self.hidden.items() if reserved or node not in self.reserved}
         if not columns_of:
             return False
-        columns = np.stack(list(columns_of.values()), axis=1)
+        columns, nodes = np.stack(list(columns_of.values()), axis=1), np.array(list(columns_of))
         if need.count == 1:
-            return bool(has_room(columns, need).any())
-        return int(room_for(columns, None, need).sum() + self.room(need).sum()) >= need.count
+            return bool(has_room(columns, need, nodes).any())
+        return int(room_for(columns, None, need, nodes).sum() + self.room(need).sum()) >= need.count
 
     def copy(self) -> "PoolState":
         """A copy to try changes on."""

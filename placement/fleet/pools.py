@@ -4,7 +4,8 @@ unchanged.
 A pool's matrices have a row per resource (UNITS, CPU, MEMORY, PODS, BARE, PART) and a column per node. BARE is ADMITTED
 on nodes that accept pods without a device, else 0; nothing is deducted from it. PART is the largest free part of one
 device in thousandths if devices are divisible, else 0. A pool does not change after it is built: a cycle deducts its
-decisions from copies (`fleet_state`).
+decisions from copies (`fleet_state`). Further rows are the other resources that some node of the fleet has, by name:
+without any, there are none.
 """
 
 from collections import Counter
@@ -16,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from clusters.engine.gpu_facts import NO_FACTS, GpuFacts
 from placement.values.model import FleetCluster, FleetFlavor, FleetNode
 
 UNITS, CPU, MEMORY, PODS, BARE, PART = RESOURCES = range(6)
@@ -65,6 +67,8 @@ class Pool:
     """The number of nodes that are closed to pods that use no device, by reason."""
     siblings: Mapping[int, tuple[tuple[str, int], ...]]
     """The same node in the pools of the cluster's other flavors: (flavor name, position), by position here."""
+    facts: tuple[GpuFacts, ...]
+    """What is known of each node's devices."""
 
     @cached_property
     def whole_devices(self) -> Ints | None:
@@ -94,13 +98,19 @@ def _largest(matrix: Ints) -> Ints:
     return largest
 
 
-def pools_of(cluster: FleetCluster) -> tuple[Pool, ...]:
-    """The cluster's pools in the order of their flavors' names."""
+def resource_names(nodes: Iterable[FleetNode]) -> frozenset[str]:
+    """The other resources that some of these nodes have."""
+    return frozenset().union(*(node.resources for node in nodes if node.resources))
+
+
+def pools_of(cluster: FleetCluster, resources: Sequence[str] = ()) -> tuple[Pool, ...]:
+    """The cluster's pools in the order of their flavors' names; `resources` are those of the further rows."""
     nodes = sorted(cluster.nodes, key=lambda node: (node.domain, node.clique, node.name))
     members = {name: [node for node in nodes if name in node.total] for name in sorted(cluster.flavors)}
     siblings = _siblings(members)
     return tuple(
-        _pool(cluster, cluster.flavors[name], offering, siblings.get(name, {})) for name, offering in members.items()
+        _pool(cluster, cluster.flavors[name], offering, siblings.get(name, {}), resources)
+        for name, offering in members.items()
     )
 
 
@@ -109,6 +119,7 @@ def _pool(
     flavor: FleetFlavor,
     nodes: Sequence[FleetNode],
     siblings: Mapping[int, tuple[tuple[str, int], ...]],
+    resources: Sequence[str],
 ) -> Pool:
     why_not = [_why_not(node, flavor.name) for node in nodes]
     why_not_bare = [_why_not(node, "") for node in nodes]
@@ -119,8 +130,8 @@ def _pool(
         flavor=flavor,
         node_names=tuple(node.name for node in nodes),
         node_domains=tuple(_padded(node.domain) for node in nodes),
-        capacity=_matrix([_full_row(node, flavor.name, part) for node in nodes]),
-        free=_matrix([_free_row(node, flavor.name, part) for node in nodes]),
+        capacity=_matrix([_full_row(node, flavor.name, part, resources) for node in nodes], len(resources)),
+        free=_matrix([_free_row(node, flavor.name, part, resources) for node in nodes], len(resources)),
         devices=_devices(nodes, flavor.name) if is_divisible else None,
         domains=tuple(_known_domains(nodes)),
         is_open=np.array([not reason for reason in why_not], dtype=np.bool_),
@@ -128,6 +139,7 @@ def _pool(
         unusable=_counted(why_not),
         unusable_bare=_counted(why_not_bare),
         siblings=siblings,
+        facts=tuple([node.gpu_facts.get(flavor.name, NO_FACTS) for node in nodes]),
     )
 
 
@@ -140,29 +152,31 @@ def _counted(reasons: Iterable[str]) -> dict[str, int]:
     return dict(Counter(reason for reason in reasons if reason))
 
 
-Row: TypeAlias = tuple[int, int, int, int, int, int]
+Row: TypeAlias = tuple[int, ...]
 
 
-def _matrix(rows: list[Row]) -> Ints:
-    matrix = np.ascontiguousarray(np.array(rows, dtype=np.int64).reshape(-1, len(RESOURCES)).T)
+def _matrix(rows: list[Row], others: int) -> Ints:
+    matrix = np.ascontiguousarray(np.array(rows, dtype=np.int64).reshape(-1, len(RESOURCES) + others).T)
     matrix.setflags(write=False)
     return matrix
 
 
-def _full_row(node: FleetNode, flavor: str, part: int) -> Row:
+def _full_row(node: FleetNode, flavor: str, part: int, resources: Sequence[str]) -> Row:
     units = node.total[flavor]
-    return units, node.cpu_millicores, node.memory_mib, node.pods, ADMITTED, part if units else 0
+    row = units, node.cpu_millicores, node.memory_mib, node.pods, ADMITTED, part if units else 0
+    return (*row, *(node.resources.get(name, 0) for name in resources)) if resources else row
 
 
-def _free_row(node: FleetNode, flavor: str, part: int) -> Row:
+def _free_row(node: FleetNode, flavor: str, part: int, resources: Sequence[str]) -> Row:
     if not node.is_usable:
-        return 0, 0, 0, 0, 0, 0
+        return (0,) * (len(RESOURCES) + len(resources))
     units, cpu, memory, pods = node.free[flavor], node.free_cpu_millicores, node.free_memory_mib, node.free_pods
     part = max(node.device_free_milli.get(flavor, (part,) * units), default=0)
     bare = 0 if "" in node.repels else ADMITTED
     if flavor in node.repels:
         units = part = 0
-    return max(0, units), max(0, cpu), max(0, memory), max(0, pods), bare, part
+    row = max(0, units), max(0, cpu), max(0, memory), max(0, pods), bare, part
+    return (*row, *(max(0, node.free_resources.get(name, 0)) for name in resources)) if resources else row
 
 
 def _devices(nodes: Sequence[FleetNode], flavor: str) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 
 from placement.values.model import PodSetRequest, Topology
 
-from .pools import BARE, CPU, MEMORY, PART, PODS, UNITS, WHOLE, WIDTH_OF_LEVEL, Domains, Ints, Mask, Pool
+from .pools import BARE, CPU, MEMORY, PART, PODS, RESOURCES, UNITS, WHOLE, WIDTH_OF_LEVEL, Domains, Ints, Mask, Pool
 
 Pods: TypeAlias = list[tuple[int, int]]
 """(position of a node in its pool, pods there)."""
@@ -42,6 +42,10 @@ class Need:
     """The resources that it needs, without parts of devices."""
     checked: slice | list[int]
     """The resources that it needs."""
+    others: tuple[tuple[int, int], ...] = ()
+    """The row and the amount of each other resource that it needs."""
+    admitted: Mask | None = None
+    """Per node of the pool whether its devices are what the pods need; None if they need nothing."""
 
     @property
     def is_bare(self) -> bool:
@@ -69,13 +73,26 @@ def within_slice(topology: Topology, slice_hosts: int) -> Topology:
     return topology if slice_hosts <= 1 or is_narrow else Topology("clique", "required")
 
 
-def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology, slice_hosts: int = 1) -> Need:
-    """What `pod_set` needs in a pool whose flavor serves each pod with `portion`: units and thousandths."""
+def need_of(
+    pod_set: PodSetRequest,
+    portion: tuple[int, int],
+    topology: Topology,
+    slice_hosts: int = 1,
+    resources: Sequence[str] = (),
+    admitted: Mask | None = None,
+) -> Need:
+    """What `pod_set` needs in a pool whose flavor serves each pod with `portion`: units and thousandths.
+
+    `resources` are those of the pool's further rows, among which are all that the pods need; `admitted` as in `Need`.
+    """
     units, part = portion
     kept = within_slice(topology, slice_hosts if units else 1)
     bare = 0 if units or part else 1
-    amounts = (units, pod_set.cpu_millicores, pod_set.memory_mib, 1, bare, part)
-    rows = [row for row in (UNITS, CPU, MEMORY, PODS, BARE) if amounts[row]]
+    amounts = [units, pod_set.cpu_millicores, pod_set.memory_mib, 1, bare, part, *(0 for _ in resources)]
+    others = tuple((len(RESOURCES) + resources.index(name), amount) for name, amount in pod_set.resources)
+    for row, amount in others:
+        amounts[row] = amount
+    rows = [row for row in (UNITS, CPU, MEMORY, PODS, BARE) if amounts[row]] + [row for row, _ in others]
     return Need(
         units=units,
         part_milli=part,
@@ -86,6 +103,8 @@ def need_of(pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
         per_pod=np.array(amounts, dtype=np.int64)[:, None],
         rows=_as_slice(rows),
         checked=_as_slice([*rows, PART] if part else rows),
+        others=others,
+        admitted=admitted,
     )
 
 
@@ -94,17 +113,21 @@ def _as_slice(rows: list[int]) -> slice | list[int]:
     return slice(rows[0], rows[-1] + 1) if rows == list(range(rows[0], rows[-1] + 1)) else rows
 
 
-def has_room(free: Ints, need: Need) -> Mask:
-    """Per node whether it has room for one pod."""
+def has_room(free: Ints, need: Need, nodes: Ints | None = None) -> Mask:
+    """Per node whether it has room for one pod. `nodes` are the positions of the columns if these are not all nodes."""
     mask: Mask = np.logical_and.reduce(free[need.checked] >= need.per_pod[need.checked])
+    if need.admitted is not None:
+        mask &= need.admitted if nodes is None else need.admitted[nodes]
     return mask
 
 
-def room_for(free: Ints, devices: Ints | None, need: Need) -> Ints:
-    """The number of pods of this kind that each node has room for."""
+def room_for(free: Ints, devices: Ints | None, need: Need, nodes: Ints | None = None) -> Ints:
+    """The number of pods of this kind that each node has room for; `nodes` as in `has_room`."""
     room: Ints = (free[need.rows] // need.per_pod[need.rows]).min(axis=0)
     if need.part_milli and devices is not None:
         room = np.minimum(room, (devices // need.part_milli).sum(axis=0))
+    if need.admitted is not None:
+        room = np.where(need.admitted if nodes is None else need.admitted[nodes], room, 0)
     return room
 
 
@@ -139,9 +162,14 @@ def site_one(pool: Pool, free: Ints, order: Ints, need: Need) -> Site | None:
 
 
 def _has_the_rest(free: Ints, node: int, need: Need) -> bool:
-    """Whether a node with enough free units also has the cores, the memory and the pod slot for one pod."""
+    """Whether a node with enough free units also has the cores, the memory, the other resources and the pod slot for one
+    pod, and the devices that it needs.
+    """
+    if need.admitted is not None and not need.admitted[node]:
+        return False
     has_both = free[CPU, node] >= need.cpu_millicores and free[MEMORY, node] >= need.memory_mib
-    return bool(has_both and free[PODS, node])
+    has_others = not need.others or all(free[row, node] >= amount for row, amount in need.others)
+    return bool(has_both and has_others and free[PODS, node])
 
 
 def site_gang(pool: Pool, room: Ints, order: Ints, need: Need) -> Site | None:

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from placement.fleet.fleet import Fleet
-from placement.fleet.pools import BARE, CPU, MEMORY, PART, UNITS, WHOLE, Floats, Ints, Mask
+from placement.fleet.pools import BARE, CPU, MEMORY, PART, RESOURCES, UNITS, WHOLE, Floats, Ints, Mask
 from placement.fleet.prices import MIB_PER_GIB, MILLICORES_PER_CORE
 from placement.fleet.siting import Need, need_of
 from placement.values.model import PodSetRequest, Topology
@@ -26,6 +26,7 @@ MOST_COMBINATIONS = 256
 class Ask:
     """What a job's pods need, and the candidates: a row each, with a column per pod set."""
 
+    fleet: Fleet
     pod_sets: tuple[PodSetRequest, ...]
     pools: Ints
     units: Ints
@@ -52,12 +53,22 @@ class Ask:
         """What each pod set needs of its pool."""
         portions = self._portions[candidate]
         key = portions.tobytes()
+        if self._is_choosy:
+            key += self.pools[candidate].tobytes()
         needs = self._needs.get(key)
         if needs is None:
-            each = zip(self.pod_sets, *portions.tolist(), strict=True)
-            needs = tuple(need_of(pods, (unit, part), self.topology, host) for pods, unit, part, host in each)
-            self._needs[key] = needs
+            fleet = self.fleet
+            each = zip(self.pod_sets, self.pools[candidate].tolist(), *portions.tolist(), strict=True)
+            needs = self._needs[key] = tuple(
+                need_of(pods, (unit, part), self.topology, host, fleet.resources, fleet.admitted(pool, pods.gpu))
+                for pods, pool, unit, part, host in each
+            )
         return needs
+
+    @cached_property
+    def _is_choosy(self) -> bool:
+        """Whether what the pods need depends on the nodes of a pool."""
+        return any(pod_set.gpu is not None and pod_set.gpu.needs is not None for pod_set in self.pod_sets)
 
     @cached_property
     def _portions(self) -> Ints:
@@ -70,11 +81,15 @@ def ask_of(fleet: Fleet, pod_sets: tuple[PodSetRequest, ...], topology: Topology
     rules out pools in which no node has enough of a resource. It is what is free now, or the capacity.
     """
     served = [fleet.serving(pod_set.gpu) for pod_set in pod_sets]
-    possible = [np.flatnonzero(_is_possible(p, *portion, largest)) for p, portion in zip(pod_sets, served, strict=True)]
+    possible = [
+        np.flatnonzero(_is_possible(p, *portion, largest, fleet.resources))
+        for p, portion in zip(pod_sets, served, strict=True)
+    ]
     pools, is_complete = _combinations(fleet, possible)
     units, parts = (np.stack([served[n][k][pools[:, n]] for n in range(len(pod_sets))], axis=1) for k in (0, 1))
     leader = next((n for n, pod_set in enumerate(pod_sets) if pod_set.gpu is not None), 0)
     return Ask(
+        fleet=fleet,
         pod_sets=pod_sets,
         pools=pools,
         units=units,
@@ -90,11 +105,13 @@ def ask_of(fleet: Fleet, pod_sets: tuple[PodSetRequest, ...], topology: Topology
     )
 
 
-def _is_possible(pod_set: PodSetRequest, units: Ints, parts: Ints, largest: Ints) -> Mask:
+def _is_possible(pod_set: PodSetRequest, units: Ints, parts: Ints, largest: Ints, resources: tuple[str, ...]) -> Mask:
     mask: Mask = (units >= 0) & (largest[UNITS] >= units) & (largest[PART] >= parts)
     mask &= (largest[CPU] >= pod_set.cpu_millicores) & (largest[MEMORY] >= pod_set.memory_mib)
     if pod_set.gpu is None:
         mask &= largest[BARE] > 0
+    for name, amount in pod_set.resources:
+        mask &= largest[len(RESOURCES) + resources.index(name)] >= amount if name in resources else False
     return mask
 
 

@@ -93,7 +93,7 @@ class Landings:
             order = known[2]
             changed = np.unique(np.array(state.changes[known[1] :], dtype=np.int64))
         self._orders[number] = (state, len(state.changes), order)
-        fitting = changed[has_room(state.free[:, changed], need)]
+        fitting = changed[has_room(state.free[:, changed], need, changed)]
         if fitting.size:
             order[fitting] = self._packing_terms(state, number, need, fitting)
         return order

@@ -3,22 +3,27 @@
 The codes are `reason_codes`.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from clusters.engine.health import OPEN_STATES
-from placement.fleet.amounts import USUAL_VENDOR, is_wanted
+from clusters.engine.resources import amount_text, told
+from placement.fleet.amounts import USUAL_VENDOR, is_wanted, portion_of
 from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
 from placement.fleet.fleet_state import FleetState, PoolState
 from placement.fleet.limits import LimitLine
 from placement.fleet.policies import NO_POLICY, Policy
-from placement.fleet.pools import BARE, CPU, MEMORY, PART, UNITS, WIDTH_OF_LEVEL, Ints, Pool
+from placement.fleet.pools import BARE, CPU, MEMORY, PART, RESOURCES, UNITS, WIDTH_OF_LEVEL, Ints, Mask, Pool
 from placement.fleet.siting import Need, domain_room, need_of
 from placement.values.decisions import Reason
+from placement.values.gpu_needs import Lack, lack_of
 from placement.values.model import FleetCluster, JobRequest, PodSetRequest, Topology
 from placement.values.reason_codes import ReasonCode
+
+from .reason_words import asked_of, kind_of, quantity
 
 KEPT_FOR_RESERVATION = ReasonCode.KEPT_FOR_RESERVATION
 _STATE_MESSAGES: Mapping[str, str] = {
@@ -35,8 +40,8 @@ _NEAREST_FIRST = (
     ReasonCode.NOT_ENOUGH_FREE,
     ReasonCode.TAINTED,
     ReasonCode.NEVER_FITS,
+    ReasonCode.NO_SUCH_RESOURCE,
 )
-MIB_PER_GIB = 1024
 REASONS_NAMED = 4
 """Every node may have its own taint; a sentence names the most frequent ones."""
 TAINT = "with taint "
@@ -125,22 +130,6 @@ def nearest_message(reasons: Sequence[Reason]) -> str:
     )
 
 
-ONE = 1000
-"""One core, or one GPU, in thousandths."""
-
-
-def quantity(resource: str, amount: int) -> str:
-    """An amount of a quota resource in the unit that users use."""
-    if resource == "memory":
-        return f"{_number(amount, MIB_PER_GIB)} GiB"
-    unit = "core" if resource == "cpu" else "GPU"
-    return f"{_number(amount, ONE)} {unit if amount == ONE else f'{unit}s'}"
-
-
-def _number(amount: int, per_unit: int) -> str:
-    return f"{amount / per_unit:.3f}".rstrip("0").rstrip(".")
-
-
 def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
     code = exclusion(job.constraints, cluster)
     if code == ReasonCode.REGION_EXCLUDED:
@@ -178,7 +167,7 @@ def _shortage(
     units, parts = fleet.serving(pod_set.gpu)
     pools = [n for n in range(*fleet.first_pool_of_cluster[number : number + 2]) if units[n] >= 0]
     if not pools:
-        return _not_served(pod_set, fleet.clusters[number])
+        return _unfit(pod_set, state, number) or _not_served(pod_set, fleet.clusters[number])
     types = job.constraints.capacity_types
     allowed = [n for n in pools if not types or fleet.pools[n].flavor.capacity_type in types]
     if not allowed:
@@ -191,7 +180,7 @@ def _shortage(
     found: list[Shortage] = []
     for n in permitted:
         shortage = None if state.is_empty else _closed(fleet.pools[n], pod_set)
-        shortage = shortage or _shortage_in(state.pool(n), pod_set, (int(units[n]), int(parts[n])), job.topology)
+        shortage = shortage or _shortage_in(state, n, pod_set, (int(units[n]), int(parts[n])), job.topology)
         if shortage is None:
             return None
         found.append(shortage)
@@ -216,6 +205,30 @@ def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
     return Shortage(ReasonCode.NO_SUCH_MODEL, message, is_for_good=True)
 
 
+def _unfit(pod_set: PodSetRequest, state: FleetState, number: int) -> Shortage | None:
+    """The shortage if a cluster has such devices, but none that is known to be what the job needs; else None."""
+    fleet = state.fleet
+    pools = [fleet.pools[n] for n in range(*fleet.first_pool_of_cluster[number : number + 2])]
+    lacks = Counter[Lack]()
+    for pool in pools:
+        if pod_set.gpu is not None and portion_of(pod_set.gpu, pool.flavor) is not None:
+            lacks += _lacks_in(pool, pod_set)
+    if not lacks:
+        return None
+    ranked = sorted(lacks.items(), key=lambda item: (-item[1], item[0]))
+    named = [f"{lack.message} ({count} node{'s' * (count > 1)})" for lack, count in ranked[:REASONS_NAMED]]
+    texts = named if len(ranked) > 1 else [ranked[0][0].message]
+    return Shortage(ranked[0][0].code, f"has {kind_of(pod_set)}, but {', '.join(texts)}", is_for_good=True)
+
+
+def _lacks_in(pool: Pool, pod_set: PodSetRequest) -> Counter[Lack]:
+    """The number of nodes of a pool by the first need that their devices do not meet."""
+    needs = pod_set.gpu.needs if pod_set.gpu else None
+    if needs is None:
+        return Counter()
+    return Counter(lack for facts in pool.facts if (lack := lack_of(needs, facts)) is not None)
+
+
 def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
     """The shortage if taints keep these pods off every node that is otherwise usable; else None."""
     is_open, reasons = (pool.is_open_bare, pool.unusable_bare) if pod_set.gpu is None else (pool.is_open, pool.unusable)
@@ -226,14 +239,18 @@ def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
 
 
 def _shortage_in(
-    state: PoolState, pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
+    fleet_state: FleetState, number: int, pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
 ) -> Shortage | None:
     """What is missing in one pool. A shortage of devices has the same text for every job with the
     same device request.
     """
     units, part = portion
+    state, names = fleet_state.pool(number), fleet_state.fleet.resources
     hosts = state.pool.flavor.slice_hosts
-    if state.hidden and (kept := _kept_for_others(state, need_of(pod_set, portion, topology, hosts))):
+    if missing := _missing_resource(state, pod_set, names):
+        return missing
+    need = need_of(pod_set, portion, topology, hosts, names, fleet_state.fleet.admitted(number, pod_set.gpu))
+    if state.hidden and (kept := _kept_for_others(state, need)):
         return kept
     if state.lacks_devices(units, part, pod_set.count):
         key = (pod_set.gpu, pod_set.count)
@@ -241,12 +258,25 @@ def _shortage_in(
         if note is None:
             note = state.notes[key] = _devices_short(state, pod_set, units, part)
         return note
-    need = need_of(pod_set, portion, topology, hosts)
     if state.site(need) is not None:
         return None
     return _too_big_for_every_node(state, pod_set) or _pods_short(
         state, pod_set, need, "slice" if hosts > 1 and need.units else topology.level
     )
+
+
+def _missing_resource(state: PoolState, pod_set: PodSetRequest, names: Sequence[str]) -> Shortage | None:
+    """The shortage if no node of the pool has enough of some other resource even when empty; else None."""
+    for name, amount in pod_set.resources:
+        most = int(state.pool.largest_capacity[len(RESOURCES) + names.index(name)]) if name in names else 0
+        if not most:
+            return Shortage(
+                ReasonCode.NO_SUCH_RESOURCE, f"no node has {name}", is_for_good=True, is_about_devices=False
+            )
+        if most < amount:
+            message = f"needs {told([(name, amount)])} on one node; the largest has {amount_text(name, most)}"
+            return Shortage(ReasonCode.NEVER_FITS, message, is_for_good=True, is_about_devices=False)
+    return None
 
 
 def _kept_for_others(state: PoolState, need: Need) -> Shortage | None:
@@ -314,12 +344,30 @@ def _too_big_for_every_node(state: PoolState, pod_set: PodSetRequest) -> Shortag
 def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Shortage:
     is_suited = (state.free[UNITS] >= need.units) & (state.free[PART] >= need.part_milli)
     is_suited &= state.free[BARE] >= (1 if need.is_bare else 0)
+    if need.admitted is not None:
+        is_suited &= need.admitted
+    if short := _resource_short(state, pod_set, need, is_suited):
+        return short
     cpu, memory = (int(np.where(is_suited, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
     wants = f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
     beside = f" with {asked_of(pod_set)}" if pod_set.gpu is not None else ""
     most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
     message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state, pod_set)}"
     return Shortage(ReasonCode.NOT_ENOUGH_FREE, message, is_about_devices=False)
+
+
+def _resource_short(state: PoolState, pod_set: PodSetRequest, need: Need, is_suited: Mask) -> Shortage | None:
+    """The shortage if none of the suited nodes has enough free of some other resource; else None."""
+    beside = f" with {asked_of(pod_set)}" if pod_set.gpu is not None else ""
+    for (name, amount), (row, _) in zip(pod_set.resources, need.others, strict=True):
+        most = int(np.where(is_suited, state.free[row], 0).max(initial=0))
+        if most < amount:
+            message = (
+                f"needs {told([(name, amount)])}{beside} on one node; at most {amount_text(name, most)} is free there"
+            )
+            closed = _unusable(state, pod_set)
+            return Shortage(ReasonCode.NOT_ENOUGH_FREE, f"{message}{closed}", is_about_devices=False)
+    return None
 
 
 def _roomiest_domain(state: PoolState, room: Ints, need: Need, level: str) -> str:
@@ -332,7 +380,8 @@ def _roomiest_domain(state: PoolState, room: Ints, need: Need, level: str) -> st
 
 
 def _unusable(state: PoolState, pod_set: PodSetRequest) -> str:
-    reasons = state.pool.unusable_bare if pod_set.gpu is None else state.pool.unusable
+    reasons = dict(state.pool.unusable_bare if pod_set.gpu is None else state.pool.unusable)
+    reasons |= {f"because {lack.message}": count for lack, count in _lacks_in(state.pool, pod_set).items()}
     return f"; nodes that cannot be used: {_told(reasons)}" if reasons else ""
 
 
@@ -342,27 +391,3 @@ def _told(reasons: Mapping[str, int]) -> str:
     named = ", ".join(f"{count} {reason}" for reason, count in ranked[:REASONS_NAMED])
     others = sum(count for _, count in ranked[REASONS_NAMED:])
     return f"{named}, {others} for other reasons" if others else named
-
-
-def kind_of(pod_set: PodSetRequest) -> str:
-    """The kind of device that a pod set requests: `H100-80GB or A100-80GB`, `MIG slice 1g.10gb of any GPU`."""
-    gpu = pod_set.gpu
-    if gpu is None:
-        return "node"
-    models = " or ".join(gpu.models) or (f"{gpu.vendor} GPU" if gpu.vendor else "")
-    if gpu.mig:
-        return f"MIG slice {gpu.mig} of {models or 'any GPU'}"
-    if gpu.fraction_milli:
-        return f"time-sliced {models or 'GPU'}"
-    return models or "GPU"
-
-
-def asked_of(pod_set: PodSetRequest) -> str:
-    """What one pod requests: `8 H100-80GB`, `8 GPUs`, `0.5 of a time-sliced GPU`, `16 cores and 64 GiB`."""
-    gpu = pod_set.gpu
-    if gpu is None:
-        return f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
-    if gpu.fraction_milli:
-        return f"{_number(gpu.fraction_milli, 1000)} of a {kind_of(pod_set)}"
-    kind = kind_of(pod_set)
-    return f"{gpu.count} {kind}s" if gpu.count > 1 and kind.endswith("GPU") and not gpu.mig else f"{gpu.count} {kind}"

@@ -11,9 +11,11 @@ from typing import Literal
 from uuid import UUID
 
 from billing.engine.egress import EgressRate
+from clusters.engine.gpu_facts import GpuFacts
 
 from .advance import AdvanceReservation
 from .datasets import DataNeed
+from .gpu_needs import GpuNeeds
 from .reason_codes import ReasonCode
 from .storages import StorageNeed
 
@@ -36,6 +38,8 @@ class GpuRequest:
     mig: str = ""
     fraction_milli: int = 0
     vendor: str = ""
+    needs: GpuNeeds | None = None
+    """What each of them must be besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class PodSetRequest:
     cpu_millicores: int
     memory_mib: int
     gpu: GpuRequest | None = None
+    resources: tuple[tuple[str, int], ...] = ()
+    """Name and amount per pod of each other resource, by name (`clusters.engine.resources`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,8 @@ class Constraints:
     """One of them that its tenant does not have now; empty if it has all."""
     avoid_nodes: tuple[tuple[UUID, str], ...] = ()
     """Nodes, each with its cluster, that the job avoids for a while because it failed there."""
+    gpu: GpuNeeds | None = None
+    """What all its GPUs must be; only in a spec: a queued job has it in its pod sets' `GpuRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +185,7 @@ class Release:
     cpu_millicores: int
     memory_mib: int
     nodes: Mapping[str, int]
+    resources: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +246,11 @@ class FleetNode:
     repels: Mapping[str, str] = field(default_factory=dict)
     """On a usable node, why some pods cannot run there, by the flavor whose devices they use; the empty key is for pods
     without devices. A node tainted for its GPUs repels only pods without a GPU."""
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """The amounts of other resources (`clusters.engine.resources`) when nothing uses them."""
+    free_resources: Mapping[str, int] = field(default_factory=dict)
+    gpu_facts: Mapping[str, GpuFacts] = field(default_factory=dict)
+    """What is known of its devices, by flavor; a flavor without facts is missing."""
 
 
 @dataclass(frozen=True, slots=True)

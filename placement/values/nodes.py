@@ -4,16 +4,21 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, Required, TypedDict, Unpack
 
+from clusters.engine.gpu_facts import GpuFacts
+
 from .model import FleetNode
 
 
 class NodeResources(NamedTuple):
-    """Resources of a node, or the use of them: pods, millicores, MiB, and units of devices by flavor."""
+    """Resources of a node, or the use of them: pods, millicores, MiB, units of devices by flavor, and amounts of other
+    resources by name.
+    """
 
     pods: int = 0
     cpu_millicores: int = 0
     memory_mib: int = 0
     units: Mapping[str, int] = MappingProxyType({})
+    others: Mapping[str, int] = MappingProxyType({})
 
 
 NO_RESOURCES = NodeResources()
@@ -27,6 +32,7 @@ class NodeTraits(TypedDict, total=False):
     why_unusable: str
     repels: Mapping[str, str]
     device_free_milli: Mapping[str, tuple[int, ...]]
+    gpu_facts: Mapping[str, GpuFacts]
 
 
 def fleet_node(name: str, total: NodeResources, *used: NodeResources, **traits: Unpack[NodeTraits]) -> FleetNode:
@@ -45,5 +51,10 @@ def fleet_node(name: str, total: NodeResources, *used: NodeResources, **traits: 
         free_memory_mib=max(0, total.memory_mib - sum([use.memory_mib for use in used])),
         free_pods=max(0, total.pods - sum([use.pods for use in used])),
         is_usable=not traits.get("why_unusable"),
+        resources=total.others,
+        free_resources={
+            name: max(0, amount - sum([use.others.get(name, 0) for use in used]))
+            for name, amount in total.others.items()
+        },
         **traits,
     )

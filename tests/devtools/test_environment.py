@@ -44,3 +44,27 @@ def test_a_decimal_is_read_or_the_default_counts(monkeypatch):
     assert environment.decimal("RATE", "0.05", most=100) == Decimal("0.05")
     monkeypatch.setenv("RATE", " 2.5 ")
     assert environment.decimal("RATE", "0.05", most=100) == Decimal("2.5")
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        (None, ("hugepages-2Mi",)),
+        ("", ()),
+        (" rdma/hca , hugepages-1Gi,rdma/hca,", ("hugepages-1Gi", "rdma/hca")),
+    ],
+)
+def test_resources_are_read_once_each_and_sorted(monkeypatch, value, names):
+    monkeypatch.delenv("NAMES", raising=False)
+    if value is not None:
+        monkeypatch.setenv("NAMES", value)
+    assert environment.resources("NAMES", "hugepages-2Mi") == names
+
+
+@pytest.mark.parametrize(
+    "value", ["cpu", "rdma", "nvidia.com/gpu", "rdma/hca;x/y", 'x/"]', ",".join(f"example.com/r{n}" for n in range(65))]
+)
+def test_a_resource_that_jobs_can_never_request_stops_the_boot(monkeypatch, value):
+    monkeypatch.setenv("NAMES", value)
+    with pytest.raises(ImproperlyConfigured, match="NAMES"):
+        environment.resources("NAMES", "")

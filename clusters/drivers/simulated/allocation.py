@@ -3,7 +3,7 @@ gateway writes.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +11,8 @@ import msgspec
 
 from clusters.drivers.port import Refused
 from clusters.engine.claimable import DeviceSeen
+from clusters.engine.gpu_facts import version_of
+from clusters.engine.quantities import parse
 
 from .objects import Claim, Pod
 from .store import Store
@@ -21,10 +23,15 @@ DEVICE_CLASSES = frozenset(
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _TEST = re.compile(
     rf"(?P<driver>device\.driver == (?P<name>{_STRING}))"
-    rf"|(?P<present>{_STRING}) in device\.attributes\[{_STRING}\]"
+    rf"|(?P<present>{_STRING}) in device\.(attributes|capacity)\[{_STRING}\]"
     rf"|device\.attributes\[{_STRING}\]\.(?P<key>\w+) == (?P<value>{_STRING})"
+    rf"|device\.attributes\[{_STRING}\]\.(?P<one>\w+) in (?P<of>\[{_STRING}(, {_STRING})*\])"
+    rf"|device\.attributes\[{_STRING}\]\.(?P<newer>\w+)\.compareTo\(semver\((?P<than>{_STRING})\)\) >= 0"
+    rf"|device\.capacity\[{_STRING}\]\.memory\.compareTo\(quantity\((?P<size>{_STRING})\)\) >= 0"
 )
 _Key = tuple[str, str, str]
+_Test = Callable[[str, DeviceSeen], bool]
+"""Of a device of a driver."""
 
 
 def check_template(manifest: Mapping[str, Any]) -> None:
@@ -85,20 +92,35 @@ def _expressions(request: Mapping[str, Any]) -> list[str]:
 
 
 def _matches(request: Mapping[str, Any], driver: str, seen: DeviceSeen) -> bool:
-    return all(
-        seen.attributes.get(key) == value if key else value == driver
-        for expression in _expressions(request)
-        for key, value in _tests(expression)
-    )
+    return all(test(driver, seen) for expression in _expressions(request) for test in _tests(expression))
 
 
-def _tests(expression: str) -> Iterator[tuple[str, str]]:
-    """(attribute, value) pairs that must match; the driver's name has no attribute."""
+def _tests(expression: str) -> Iterator[_Test]:
+    """What a device must be. Whether it has an attribute needs no test: here a missing one is only another value."""
     for part in expression.split(" && "):
         found = _TEST.fullmatch(part)
         if found is None:
             raise Refused("spec.devices.requests: a simulated cluster cannot read this expression", status=422)
-        if found["driver"]:
-            yield "", msgspec.json.decode(found["name"], type=str)
-        elif found["key"]:
-            yield found["key"], msgspec.json.decode(found["value"], type=str)
+        if not found["present"]:
+            yield _test_of(found)
+
+
+def _test_of(found: re.Match[str]) -> _Test:
+    key, value = next(pair for pair in _PAIRS if found[pair[1]] is not None)
+    wanted = msgspec.json.decode(found[value])
+    name = found[key] if key else ""
+    match value:
+        case "name":
+            return lambda driver, _: driver == wanted
+        case "value":
+            return lambda _, seen: seen.attributes.get(name) == wanted
+        case "of":
+            return lambda _, seen: seen.attributes.get(name) in wanted
+        case "than":
+            return lambda _, seen: version_of(seen.attributes.get(name, "")) >= version_of(wanted)
+        case _:
+            return lambda _, seen: bool(seen.memory) and parse(seen.memory) >= parse(wanted)
+
+
+_PAIRS = (("", "name"), ("key", "value"), ("one", "of"), ("newer", "than"), ("", "size"))
+"""The groups of each test: the attribute's name, if it has one, and the value."""

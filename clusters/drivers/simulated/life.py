@@ -242,6 +242,8 @@ def _matches(term: Mapping[str, Sequence[Mapping[str, Any]]], node: Node) -> boo
         "NotIn": lambda value, values: value not in values,
         "Exists": lambda value, _: value is not None,
         "DoesNotExist": lambda value, _: value is None,
+        "Gt": lambda value, values: (value or "").isdigit() and int(value or "") > int(values[0]),
+        "Lt": lambda value, values: (value or "").isdigit() and int(value or "") < int(values[0]),
     }
     by_name = all(tests[field["operator"]](node.name, field.get("values", [])) for field in term.get("matchFields", []))
     return by_name and all(

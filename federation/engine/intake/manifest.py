@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from clusters.engine.resources import name_fault
+
 from .job_fields import BESIDE_MANIFEST
 from .manifest_volumes import read_ports, read_volumes
 from .reading import Fault, Faults, Fields, Refused, child, text_fault
@@ -250,6 +252,10 @@ def _read_resources(container: Fields) -> tuple[dict[str, Any], dict[str, str]]:
     result: dict[str, Any] = {}
     origin: dict[str, str] = {}
     for name, (where, amount) in found.items():
+        if name not in ("cpu", "memory") and not name_fault(name):
+            result.setdefault("resources", {})[name] = amount
+            origin[f"pod_sets[0].resources.{name}"] = where
+            continue
         ours = name if name in ("cpu", "memory") else "gpu"
         meaning = amount if ours == name else _gpu_meaning(name, amount)
         if meaning is None:

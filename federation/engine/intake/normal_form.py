@@ -10,11 +10,14 @@ from typing import Any
 from uuid import UUID
 
 from placement.values.datasets import DataNeed
+from placement.values.gpu_needs import GpuNeeds
 from placement.values.model import Constraints, GpuRequest, JobRequest, ModelSpeed, PodSetRequest, Tier, Topology
 from placement.values.quantities import mib_rounded_up, millicores, whole_bytes
 from placement.values.storages import StorageNeed
 
+from .gpu_needs import gpu_needs_of
 from .job_fields import JOB_FIELDS, Part
+from .resources import resource_amounts
 from .secrets import secrets_named
 from .spec import PRIORITIES, SPEED_MILLI, JobSpec
 
@@ -46,6 +49,7 @@ def shape_of(stored: Mapping[str, Any]) -> str:
         stored["estimated_seconds"],
         stored["priority_class"],
     ]
+    seen += [["resources", item["name"], item["resources"]] for item in stored["pod_sets"] if item.get("resources")]
     seen += [{name: stored[name]} for name in _STEERING if stored.get(name) is not None]
     seen += [["storage", need.name, need.is_written] for need in storage_needs(stored)]
     seen += [["secret", name, kind] for name, kind in secret_needs(stored)]
@@ -74,7 +78,7 @@ def request_of(
         id=job_id,
         tenant_path=tenant_path,
         shape=shape,
-        pod_sets=tuple(_pod_set_request(item) for item in stored["pod_sets"]),
+        pod_sets=tuple(_pod_set_request(item, gpu_needs_of(constraints)) for item in stored["pod_sets"]),
         priority=PRIORITIES[stored["priority_class"]],
         submitted_at=submitted_at,
         constraints=Constraints(
@@ -125,19 +129,20 @@ def _speeds_of(stored: Mapping[str, Any]) -> tuple[ModelSpeed, ...]:
     return tuple(ModelSpeed(model, round(told[model] * SPEED_MILLI)) for model in sorted(told))
 
 
-def _pod_set_request(stored: Mapping[str, Any]) -> PodSetRequest:
+def _pod_set_request(stored: Mapping[str, Any], needs: GpuNeeds | None) -> PodSetRequest:
     return PodSetRequest(
         name=stored["name"],
         count=stored["count"],
         cpu_millicores=millicores(stored["cpu"]),
         memory_mib=mib_rounded_up(whole_bytes(stored["memory"])),
-        gpu=None if stored["gpu"] is None else gpu_request_of(stored["gpu"]),
+        gpu=None if stored["gpu"] is None else gpu_request_of(stored["gpu"], needs),
+        resources=resource_amounts(stored) if "resources" in stored else (),
     )
 
 
-def gpu_request_of(stored: Mapping[str, Any]) -> GpuRequest:
-    """The stored `gpu` member of a pod set as a value."""
-    models = tuple(stored["models"])
+def gpu_request_of(stored: Mapping[str, Any], needs: GpuNeeds | None = None) -> GpuRequest:
+    """The stored `gpu` member of a pod set as a value, with what its job's GPUs must be."""
+    models, vendor = tuple(stored["models"]), stored.get("vendor", "")
     if "fraction" in stored:
-        return GpuRequest(1, models, fraction_milli=millicores(stored["fraction"]), vendor=stored.get("vendor", ""))
-    return GpuRequest(stored["count"], models, mig=stored.get("mig", ""), vendor=stored.get("vendor", ""))
+        return GpuRequest(1, models, fraction_milli=millicores(stored["fraction"]), vendor=vendor, needs=needs)
+    return GpuRequest(stored["count"], models, mig=stored.get("mig", ""), vendor=vendor, needs=needs)

@@ -5,10 +5,13 @@ from typing import Any
 from federation.engine import names
 from placement.values.model import LEVELS, Constraints, Tier, Topology
 
+from .gpu_needs import NEED_FIELDS, gpu_needs_json, read_gpu_needs
 from .reading import Fields
 from .spec import CAPACITY_TYPES, DNS_LABEL, MAX_SECONDS, MAX_TIERS, Rules
 
-CONSTRAINT_FIELDS = frozenset(["clusters", "exclude_clusters", "regions", "capacity_types", "overflow", "reservation"])
+CONSTRAINT_FIELDS = NEED_FIELDS | {
+    *("clusters", "exclude_clusters", "regions", "capacity_types", "overflow", "reservation"),
+}
 TIER_FIELDS = frozenset(["after_seconds", "clusters", "regions"])
 TOPOLOGY_FIELDS = frozenset(["level", "mode"])
 
@@ -25,6 +28,7 @@ def read_constraints(fields: Fields, _rules: Rules) -> Constraints:
         ),
         overflow=_read_overflow(given),
         reservation=_read_reservation(given),
+        gpu=read_gpu_needs(given),
     )
 
 
@@ -37,6 +41,7 @@ def constraints_json(constraints: Constraints) -> dict[str, Any]:
         "capacity_types": list(constraints.capacity_types),
         **({"overflow": [_tier_json(tier) for tier in constraints.overflow]} if constraints.overflow else {}),
         **({"reservation": constraints.reservation} if constraints.reservation else {}),
+        **gpu_needs_json(constraints.gpu),
     }
 
 

@@ -10,6 +10,7 @@ from .amounts import read_amount
 from .local_state import local_state_json, read_ports, read_scratch, read_shm
 from .mounts import mounts_json, read_mounts
 from .reading import Faults, Fields, child, text_fault
+from .resources import read_resources, resources_json
 from .secrets import read_pull_secret, read_secrets, secrets_json
 from .spec import (
     DNS_LABEL,
@@ -32,7 +33,7 @@ from .spec import (
 POD_SET_FIELDS = frozenset(
     [
         *("name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu", "ports", "shm", "scratch"),
-        *("mounts", "secrets", "pull_secret"),
+        *("mounts", "secrets", "pull_secret", "resources"),
     ]
 )
 GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
@@ -91,6 +92,7 @@ def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> Pod
             fields, [name for name, _ in env], [*([scratch.path] if scratch else []), *(mount.path for mount in mounts)]
         ),
         pull_secret=read_pull_secret(fields),
+        resources=read_resources(fields, rules.resources),
     )
 
 
@@ -166,6 +168,7 @@ def _pod_set_json(pod_set: PodSet) -> dict[str, Any]:
         **local_state_json(pod_set),
         **({"mounts": mounts_json(pod_set.mounts)} if pod_set.mounts else {}),
         **secrets_json(pod_set),
+        **resources_json(pod_set.resources),
     }
 
 

@@ -27,6 +27,9 @@ MAX_DATASETS = 16
 MAX_MOUNTS = 16
 MAX_SECRETS = 16
 MAX_SPEEDS = 32
+MAX_RESOURCES = 16
+MAX_RESOURCE_AMOUNT = 1_000_000
+"""Of a resource besides CPU, memory and GPUs: units, or MiB of huge pages."""
 SPEED_MILLI = 1000
 MAX_SPEED = 1000
 MAX_SECONDS = 30 * 24 * 3600
@@ -48,10 +51,13 @@ DNS_LABEL = "lower-case letters, digits and '-', at most 63, starting and ending
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an installation allows: simulated run times, and whether images must be pinned by digest."""
+    """What an installation allows: simulated run times, resources besides CPU, memory and GPUs, and whether images must
+    be pinned by digest.
+    """
 
     allow_simulation: bool = False
     require_digest: bool = False
+    resources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +115,8 @@ class PodSet:
     mounts: tuple[Mount, ...] = ()
     secrets: tuple[SecretUse, ...] = ()
     pull_secret: str = ""
+    resources: tuple[tuple[str, int], ...] = ()
+    """Name and amount per pod of each other resource, by name: units, or MiB of huge pages."""
 
 
 @dataclass(frozen=True, slots=True)

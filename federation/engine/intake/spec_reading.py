@@ -53,12 +53,14 @@ def _rough_size(spec: JobSpec) -> int:
         texts += sum(len(one.storage) + len(one.path) + len(one.sub_path) + LONGEST_ITEM for one in pod_set.mounts)
         texts += sum(len(one.secret) + len(one.env) + len(one.file) + LONGEST_ITEM for one in pod_set.secrets)
         texts += 2 * (len(pod_set.command) + len(pod_set.args) + 2 * len(pod_set.env))
+        texts += sum(len(name) + LONGEST_ITEM for name, _ in pod_set.resources)
         texts += sum(len(port.name) + LONGEST_ITEM for port in pod_set.ports)
         texts += LONGEST_ITEM + (len(pod_set.scratch.path) + LONGEST_ITEM if pod_set.scratch else 0)
     named = spec.constraints.clusters + spec.constraints.exclude_clusters + spec.constraints.regions
     for tier in spec.constraints.overflow:
         named += tier.clusters + tier.regions
         texts += LONGEST_BOUNDED_PART
+    texts += sum(len(name) + LONGEST_ITEM for name in spec.constraints.gpu.architectures) if spec.constraints.gpu else 0
     texts += sum(len(need.name) + LONGEST_ITEM for need in spec.data)
     texts += sum(len(one.model) + LONGEST_ITEM for one in spec.throughput)
     texts += sum(LONGEST_BOUNDED_PART + 2 * _letters(rule) for rule in spec.failure_rules)

@@ -17,6 +17,7 @@ from federation.engine.intake.normal_form import encode
 from placement.values.advance import Bounds
 from placement.values.model import LEVELS, Topology
 
+from .gpu_needs import ANY_NODE, NodeNeeds
 from .meeting import Meeting, meeting_of
 from .resource_claims import Claimable, resource_claims_of
 from .volumes import Volumes, ephemeral_storage, volumes_of
@@ -26,6 +27,8 @@ RUN_AS_USER = 1000
 """The user of images that name none: they would run as root, which `restricted` refuses."""
 TERMINATION_SECONDS = 30
 MOST_HINTED_NODES = 1000
+MOST_TERMS = 2000
+"""Of a required node affinity, so that an object stays far below the size that API servers accept."""
 NODES_WEIGHT = 100
 DOMAIN_WEIGHT = 50
 """The sum of the weights ranks: an assumed node of the domain, then any other node of the domain, then the rest."""
@@ -208,6 +211,7 @@ def _container(
     amounts = {"cpu": pod_set["cpu"], "memory": pod_set["memory"]}
     if devices.units and not devices.claimable:
         amounts[devices.resource_name] = str(devices.units)
+    amounts |= {name: str(amount) for name, amount in pod_set.get("resources", {}).items()}
     # without its own request, the container would request its whole limit
     disk_request, disk_limit = ephemeral_storage(pod_set, EPHEMERAL_STORAGE_LIMIT)
     environment = _environment(pod_set["env"], identity, leaves_it_to_plugin=devices.are_given_by_nvidias_plugin)
@@ -272,6 +276,7 @@ def template_patch(
     domain: Sequence[Mapping[str, str]] = (),
     must_keep: bool = False,
     bounds: Bounds = NO_BOUNDS,
+    devices: NodeNeeds = ANY_NODE,
 ) -> dict[str, Any]:
     """The patch of the pod template when the Job is released: where its pods may and should go.
 
@@ -280,17 +285,22 @@ def template_patch(
     of the selectors in `domain` picks, or, without a domain, exactly on the assumed nodes. Otherwise the cluster's
     scheduler is free: it only prefers the assumed nodes, then the domain. A suspended Job that never started accepts
     changes of node affinity, so this needs no separate request.
+
+    Their node also meets what `devices` says. Only the coarse alternative counts if the others would make too many terms
+    with nodes by name.
     """
-    flavor = match_expressions(node_selector)
+    flavor, kinds = match_expressions(node_selector), devices.alternatives
     is_pinned = must_keep and (not domain or bool(bounds.only)) and 0 < len(assumed_nodes) <= MOST_HINTED_NODES
     never = [_on_node("NotIn", name) for name in bounds.never]
     if is_pinned or bounds.only:
         # by name, since a node's hostname label may differ
-        terms = [_term(flavor, _on_node("In", name)) for name in (assumed_nodes if is_pinned else bounds.only)]
+        named = assumed_nodes if is_pinned else bounds.only
+        kinds = kinds if len(kinds) * len(named) <= MOST_TERMS else (devices.coarse,)
+        terms = [_term([*flavor, *kind], _on_node("In", name)) for name in named for kind in kinds]
     elif must_keep and domain:
-        terms = [_term([*flavor, *match_expressions(selector)], *never) for selector in domain]
+        terms = [_term([*flavor, *match_expressions(one), *kind], *never) for one in domain for kind in kinds]
     else:
-        terms = [_term(flavor, *never)] if flavor or never else []
+        terms = [_term([*flavor, *kind], *never) for kind in kinds if flavor or kind or never]
     wishes = [] if must_keep else [(DOMAIN_WEIGHT, match_expressions(selector)) for selector in domain]
     if assumed_nodes and not is_pinned:
         names = list(assumed_nodes[:MOST_HINTED_NODES])

@@ -112,3 +112,20 @@ def test_a_job_that_only_devices_of_no_one_node_could_serve_is_told_why(submitte
     with pytest.raises(Problem) as refused:
         submit(submitter, gpu_job())
     assert SEVERAL_NODES in str([error.detail for error in refused.value.errors])
+
+
+def test_a_job_claims_only_devices_whose_driver_is_new_enough(submitter):
+    cluster = cluster_of(replace(GPU_NODE, count=2))
+    for manifest, version in zip(resource_slices(ClusterSpec("east", "", "aws", (replace(GPU_NODE, count=2),))),
+                                 ("535.104.5", "550.54.15"), strict=True):  # fmt: skip
+        for device in manifest["spec"]["devices"]:
+            device["attributes"]["driverVersion"] = {"version": version}
+        put_slice(path_of(settings.HOME, cluster.server), manifest)
+    observe_until(lambda: "550" in str(Node.objects.filter(cluster=cluster).values_list("gpu_facts", flat=True)))
+    wanted = {"constraints": {"gpu_driver_min": "550.54"}}
+    jobs = [submit(submitter, gpu_job(f"new-{n}", gpus=8, seconds=2) | wanted) for n in range(2)]
+    observe_until(lambda: states_of(*jobs) == ["succeeded", "succeeded"])
+    assert set(PodRun.objects.values_list("node", flat=True)) == {"h100-001"}
+    with pytest.raises(Problem) as refusal:
+        submit(submitter, gpu_job("newest") | {"constraints": {"gpu_driver_min": "570"}})
+    assert "driver 550.54.15 is older than 570 (1 node)" in str(refusal.value.errors)
