@@ -1,5 +1,5 @@
-"""The advanced part of the submit form: each pod's secrets, storages, shared memory, local disk and ports, places that open
-later, data, and the throughput on GPU models.
+"""The advanced part of the submit form: each pod's secrets, storages, shared memory, local disk, ports and other resources,
+what GPUs must be, places that open later, data, and the throughput on GPU models.
 """
 
 import re
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from federation.engine.intake.gpu_needs import ARCHITECTURES, MEMORY, VERSIONS
 from foundation.pages import Form
 from foundation.problems import FieldError
 
@@ -41,12 +42,16 @@ POD_SET = {
     "scratch.size": "scratch",
     "scratch.path": "scratch_path",
     "ports": "ports",
+    "resources": "resources",
 }
 """The control of each field of a pod set."""
+GPU_NEEDS = (MEMORY, ARCHITECTURES, *VERSIONS)
+"""The controls of what GPUs must be, each with the name of its constraint."""
 WRITES = "write"
 """The word behind a storage that makes its mount writable."""
 NAMES = (
     *POD_SET.values(),
+    *GPU_NEEDS,
     "data",
     "throughput",
     *(name for tier in TIERS for name in (tier.minutes, tier.clusters, tier.regions) if name),
@@ -93,15 +98,17 @@ def _tier_of(number: int, minutes: str, clusters: list[str], regions: list[str])
 
 
 def local_state_of(values: Mapping[str, str], path: str, errors: list[FieldError]) -> dict[str, Any]:
-    """The shared memory, local disk and ports of the pod set at `path` in the form's values, if any."""
+    """The shared memory, local disk, ports and other resources of the pod set at `path` in the form's values, if any."""
     shm, size, where = (values.get(name, "").strip() for name in ("shm", "scratch", "scratch_path"))
     named = pairs(values.get("ports", ""), f"{path}.ports", errors)
     ports = [{"name": name, "number": whole_number(number)} for name, number in named.items()]
+    resources = pairs(values.get("resources", ""), f"{path}.resources", errors)
     scratch = {"size": size, **({"path": where} if where else {})}
     return {
         **({"ports": ports} if ports else {}),
         **({"shm": shm} if shm else {}),
         **({"scratch": scratch} if size or where else {}),
+        **({"resources": resources} if resources else {}),
     }
 
 
@@ -125,6 +132,13 @@ def _mount(where: str, text: str) -> dict[str, Any]:
     name, _, sub_path = storage.partition("/")
     read_only = False if mode.strip() == WRITES else mode.strip() or True
     return {"storage": name, "path": where, "read_only": read_only, **({"sub_path": sub_path} if sub_path else {})}
+
+
+def gpu_needs_of(values: Mapping[str, str]) -> dict[str, Any]:
+    """The constraints in the form's values that say what GPUs must be, if any."""
+    typed_in = {name: text for name in GPU_NEEDS if (text := values.get(name, "").strip())}
+    read = {MEMORY: whole_number, ARCHITECTURES: words_of}
+    return {name: read[name](text) if name in read else text for name, text in typed_in.items()}
 
 
 def advanced_of(values: Mapping[str, str], errors: list[FieldError]) -> dict[str, Any]:

@@ -29,11 +29,13 @@ from tenancy.queries import Actor, first_choice, tenant_choices, visible_tenants
 from tenancy.web import page
 
 from .advanced import (
+    GPU_NEEDS,
     POD_SET,
     TIERS,
     Tier,
     advanced_of,
     borrowed_of,
+    gpu_needs_of,
     is_advanced,
     local_state_of,
     overflow_controls,
@@ -66,6 +68,7 @@ CONTROL_OF = {
     "constraints.clusters": "clusters",
     "constraints.regions": "regions",
     "constraints.capacity_types": "capacity_type",
+    **{f"constraints.{name}": name for name in GPU_NEEDS},
     "topology.level": "level",
     "topology.mode": "mode",
     "labels": "labels",
@@ -295,4 +298,5 @@ def _constraints(values: Mapping[str, str]) -> dict[str, Any]:
         "capacity_types": [capacity_type] if capacity_type else [],
         **({"overflow": tiers} if tiers else {}),
         **({"reservation": reservation} if reservation else {}),
+        **gpu_needs_of(values),
     }
