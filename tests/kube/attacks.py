@@ -52,6 +52,15 @@ def mounting(source, **mount):
     return pod
 
 
+def asking(requests, limits=None):
+    """The resources of a container that asks for these besides what the gateway asks for."""
+    usual = deepcopy(job()["spec"]["template"]["spec"]["containers"][0]["resources"])
+    return {
+        "requests": {**usual["requests"], **requests},
+        "limits": {**usual["limits"], **(requests if limits is None else limits)},
+    }
+
+
 POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
 MARKS = "spec/template/metadata/annotations"
 JOBS = {
@@ -183,10 +192,39 @@ JOBS = {
     "probes by the kubelet": (f"{CONTAINER}/livenessProbe", {"httpGet": {"port": 80, "host": "10.0.0.1"}}),
     "another's image from the node": (f"{CONTAINER}/imagePullPolicy", "IfNotPresent"),
     "no limits": (f"{CONTAINER}/resources", {}),
+    "a device that is not on the list": (f"{CONTAINER}/resources", asking({"rdma/hca": "1"})),
+    "a device of the host": (f"{CONTAINER}/resources", asking({"devices.kubevirt.io/kvm": "1"})),
+    "a device that only begins like a slice": (f"{CONTAINER}/resources", asking({"nvidia.com/mig-1g.10gb_x": "1"})),
+    "a device whose name contains a known one": (f"{CONTAINER}/resources", asking({"example.com/nvidia.com-mig-1g": "1"})),
+    "huge pages of another size": (f"{CONTAINER}/resources", asking({"hugepages-4Mi": "4Mi"})),
+    "less requested than limited": (f"{CONTAINER}/resources", asking({"cpu": "1m"}, {})),
+    "memory that is not reserved": (f"{CONTAINER}/resources", asking({}, {"memory": "1Ti"})),
     "all of the disk": (f"{CONTAINER}/resources/limits/ephemeral-storage", "640Gi"),
     "a terminal": (f"{CONTAINER}/stdin", True),
     "raw devices": (f"{CONTAINER}/volumeDevices", []),
 }  # fmt: skip
+NEVER_VALID = {
+    "half a device": job(**{f"{CONTAINER}/resources": asking({"nvidia.com/gpu": "500m"})}),
+    "a device and a half": job(**{f"{CONTAINER}/resources": asking({"amd.com/gpu": "1.5"})}),
+    "more devices than requested": job(
+        **{f"{CONTAINER}/resources": asking({"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "2"})}
+    ),
+    "huge pages beyond the request": job(
+        **{f"{CONTAINER}/resources": asking({"hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "4Mi"})}
+    ),
+    "huge pages without a limit": job(**{f"{CONTAINER}/resources": asking({"hugepages-1Gi": "1Gi"}, {})}),
+    "half a huge page": job(**{f"{CONTAINER}/resources": asking({"hugepages-2Mi": "1Mi"})}),
+    "fewer than no devices": job(**{f"{CONTAINER}/resources": asking({"nvidia.com/gpu": "-1"})}),
+}
+"""Jobs with resources that Kubernetes itself refuses, whoever asks for them."""
+DEVICES = {
+    name: job("fair", **{f"{CONTAINER}/resources": asking({name: "8"})})
+    for name in (
+        "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb.me", "amd.com/gpu",
+        "amd.com/cpx_nps4", "google.com/tpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi",
+    )
+}  # fmt: skip
+"""A Job for each resource of a flavor."""
 
 
 def key(path):

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from clusters.engine.resources import HUGE_PAGES_MIB
 from clusters.engine.secrets import KnownSecret, keyring_of
 from clusters.engine.storages import KnownStorage
 from devtools.localfleet.admin import apply, client
@@ -13,6 +14,7 @@ from federation.engine import names
 from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
+from federation.engine.objects.gpu_needs import narrowed, node_needs
 from federation.engine.objects.isolation import gang_policy, namespace_policies
 from federation.engine.objects.job_secrets import lay_secrets
 from federation.engine.objects.mounts import lay_mounts, promised_mount
@@ -28,6 +30,7 @@ from federation.engine.objects.rendering import (
 from federation.engine.objects.resource_claims import Claimable, resource_claim_templates
 from federation.queries.secrets import promised_secrets
 from foundation.ids import new_id
+from placement.values.gpu_needs import GpuNeeds
 from tests.builders import make_spec
 
 from .conftest import gateway_token
@@ -35,6 +38,7 @@ from .conftest import gateway_token
 pytestmark = pytest.mark.kube
 STRICT = {"fieldValidation": "Strict"}
 DRY = {**STRICT, "dryRun": "All"}
+NEEDS = GpuNeeds(81920, ("ada-lovelace", "hopper"), (8, 9), (550, 54, 15), (12, 4))
 H100 = Devices("nvidia", "spot", "nvidia.com/gpu", 8)
 CASES = {
     "cpu": (make_spec(), [Devices()]),
@@ -64,6 +68,10 @@ CASES = {
                 "ports": [{"name": "http", "number": 8080}, {"name": "metrics", "number": 9090}],
             }
         ),
+        [H100],
+    ),
+    "huge pages": (
+        make_spec(pod={"gpu": {"count": 8}, "resources": {"hugepages-2Mi": "64Mi", "hugepages-1Gi": "2Gi"}}),
         [H100],
     ),
     "large gang": (make_spec(pod={"count": 680}), [Devices()]),
@@ -127,7 +135,7 @@ def whose(plane):
 
 def rendered(case, whose):
     spec, devices = CASES[case]
-    stored = spec_json(read_spec(spec, Rules(allow_simulation=True)))
+    stored = spec_json(read_spec(spec, Rules(allow_simulation=True, resources=tuple(HUGE_PAGES_MIB))))
     jobs = [render_job(stored, n, whose, each, simulated=True) for n, each in enumerate(devices)]
     for job, pod_set in zip(jobs, stored["pod_sets"], strict=True):
         promised = [promised_mount(one, storage(one["storage"]), whose.tenant_id) for one in pod_set.get("mounts", ())]
@@ -188,6 +196,7 @@ def test_placement_hints_are_taken_in_the_patch_that_releases(plane, whose, must
             {"topology.kubernetes.io/zone": "", "topology.switchyard.dev/rack": "r1"},
         ],
         must_keep=must_keep,
+        devices=node_needs(NEEDS, "nvidia.com/gpu"),
     )
     with client(plane, gateway_token(plane)) as http:
         made = http.post(path, params=STRICT, json=job).raise_for_status().json()
@@ -207,6 +216,8 @@ def test_placement_hints_are_taken_in_the_patch_that_releases(plane, whose, must
 
 def test_the_published_policies_let_in_what_stands_around_jobs(plane, whose):
     claimable = Claimable("gpu.nvidia.com", "true")
+    kind = 'device.driver == "gpu.nvidia.com"'
+    narrow = Claimable("gpu.nvidia.com", narrowed(kind, NEEDS, "claim/gpu.nvidia.com/h100"))
     allowed = ("0.0.0.0/0", "::/0", "10.0.0.0/8", "fd00::/8", "64:ff9b::/96")
     made = [
         *(("networking.k8s.io", policy) for policy in namespace_policies(whose.namespace, "test", allowed)),
@@ -214,7 +225,8 @@ def test_the_published_policies_let_in_what_stands_around_jobs(plane, whose):
         ("networking.k8s.io", gang_policy(whose.namespace, whose, {"swy-a": "uid-a", "swy-b": "uid-b"})),
         *(
             ("resource.k8s.io", template)
-            for template in resource_claim_templates(whose.namespace, "test", claimable, 40)
+            for each in (claimable, narrow)
+            for template in resource_claim_templates(whose.namespace, "test", each, 40)
         ),
     ]
     folders = {"NetworkPolicy": "networkpolicies", "ResourceClaimTemplate": "resourceclaimtemplates"}
@@ -234,7 +246,8 @@ def test_the_published_policies_let_in_what_stands_around_jobs(plane, whose):
 @pytest.mark.parametrize("bought", ["on_demand", "spot", "reserved"])
 def test_the_published_policies_let_in_every_toleration_that_is_rendered(plane, whose, vendor, bought):
     stored = spec_json(read_spec(make_spec(pod={"gpu": {"count": 1}}), Rules()))
-    job = render_job(stored, 0, whose, Devices(vendor, bought, f"{vendor}.com/gpu", 1), kueue_label="")
+    resource = {"google": "google.com/tpu", "intel": "gpu.intel.com/i915"}.get(vendor, f"{vendor}.com/gpu")
+    job = render_job(stored, 0, whose, Devices(vendor, bought, resource, 1), kueue_label="")
     job["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
     with client(plane, gateway_token(plane)) as http:
         answer = http.post(f"/apis/batch/v1/namespaces/{whose.namespace}/jobs", params=DRY, json=job)

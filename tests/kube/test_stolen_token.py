@@ -14,14 +14,14 @@ import pytest
 
 from devtools.localfleet.admin import apply, client
 
-from .attacks import JOBS, OURS, POD, REMOVED, TOKEN, WORKING, changed, folder, job, set_at
+from .attacks import DEVICES, JOBS, NEVER_VALID, OURS, POD, REMOVED, TOKEN, WORKING, changed, folder, job, set_at
 from .conftest import gateway_token
 
 pytestmark = pytest.mark.kube
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 APPLY, JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"
 ACCOUNT = {"kind": "ServiceAccount", "name": "switchyard", "namespace": "switchyard-system"}
-FORBIDDEN = 403
+FORBIDDEN, INVALID = 403, 422
 UNLABELLED, LABELLED, OPEN = "swy-unlabelled", "labelled", "swy-open"
 
 
@@ -84,6 +84,19 @@ def test_a_thief_creates_no_job_outside_the_gateways_own_namespaces(cluster, nam
     cluster.refused("POST", folder("jobs", namespace), made)
     cluster.refused("POST", folder("jobs", namespace), changed(made, "metadata/generateName", "thief-"))
     cluster.refused("PATCH", f"{folder('jobs', namespace)}/thief", made, APPLY)
+
+
+@pytest.mark.parametrize("what", sorted(NEVER_VALID))
+def test_nobody_creates_a_job_with(cluster, what):
+    for http in (cluster.admin, cluster.thief):
+        answer = http.post(folder("jobs"), params={"dryRun": "All"}, json=NEVER_VALID[what])
+        assert answer.status_code == INVALID, answer.text
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_a_device_of_any_flavor_is_let_in(cluster, name):
+    answer = cluster.thief.post(folder("jobs"), params={"dryRun": "All"}, json=DEVICES[name])
+    assert answer.status_code == 201, answer.text
 
 
 def test_a_job_as_the_gateway_writes_it_is_let_in(cluster):
