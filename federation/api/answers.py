@@ -40,6 +40,7 @@ def job_json(job: Job, cost: CostView | None = None) -> dict[str, Any]:
         "created_at": instant(job.created_at),
         "started_at": instant(job.started_at),
         "finished_at": instant(job.finished_at),
+        "suspend_requested_at": instant(job.suspend_requested_at),
         "exit_code": job.exit_code,
         "failure": failure_json(attempt),
         "attempt": None if attempt is None else attempt_json(attempt),
@@ -65,7 +66,10 @@ def links_of(job_id: UUID) -> dict[str, str]:
     here = f"{BASE}/{job_id}"
     return {
         "self": here,
-        **{name: f"{here}/{name}" for name in ("attempts", "events", "explanation", "logs", "cancel")},
+        **{
+            name: f"{here}/{name}"
+            for name in ("attempts", "events", "explanation", "logs", "cancel", "suspend", "resume")
+        },
     }
 
 

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from billing.queries import costs_of
 from federation.models import Job
-from federation.operations import request_cancellation, submit_job, submit_jobs
+from federation.operations import request_cancellation, request_resumption, request_suspension, submit_job, submit_jobs
 from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtered_jobs, job_of
 from federation.queries.logs import MOST_TAIL_LINES, logs_of
 from federation.queries.runtimes import runtime_of_job
@@ -92,6 +92,24 @@ class Cancellation(ApiView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Cancels a job. It is `cancelling` until its cluster confirms. Idempotent."""
         request_cancellation(self.actor, job_id)
+        return Response(_with_cost(job_of(self.actor, job_id)), status=202)
+
+
+class Suspension(ApiView):
+    @extend_schema(request=None, responses={202: JobShape})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Suspends a job: its run is stopped, and no other starts until it is resumed. It keeps its state, with the reason
+        `suspending`, until its cluster confirms. Idempotent.
+        """
+        request_suspension(self.actor, job_id)
+        return Response(_with_cost(job_of(self.actor, job_id)), status=202)
+
+
+class Resumption(ApiView):
+    @extend_schema(request=None, responses={202: JobShape})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Resumes a suspended job: it waits for a new placement. Idempotent."""
+        request_resumption(self.actor, job_id)
         return Response(_with_cost(job_of(self.actor, job_id)), status=202)
 
 

@@ -223,6 +223,8 @@ class JobLinksShape(serializers.Serializer[Any]):
     explanation = serializers.CharField()
     logs = serializers.CharField()
     cancel = serializers.CharField()
+    suspend = serializers.CharField()
+    resume = serializers.CharField()
 
 
 class JobShape(serializers.Serializer[Any]):
@@ -237,6 +239,9 @@ class JobShape(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
     started_at = serializers.DateTimeField(allow_null=True)
     finished_at = serializers.DateTimeField(allow_null=True)
+    suspend_requested_at = serializers.DateTimeField(
+        allow_null=True, help_text="When a user suspended it; null after it was resumed."
+    )
     exit_code = serializers.IntegerField(allow_null=True)
     failure = FailureShape(allow_null=True, help_text="Of its newest attempt.")
     attempt = AttemptShape(allow_null=True)

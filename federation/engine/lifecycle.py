@@ -3,11 +3,13 @@
     job      queued → dispatching → running → succeeded | failed
              queued, dispatching, running → cancelling → cancelled
              dispatching, running → queued   (the attempt ended without a result, and the job may run again)
+             queued, dispatching, running → suspended → queued, cancelling   (a user suspended it, and resumes it)
     attempt  reserved → created → starting → running → succeeded | failed | cancelled | preempted
              reserved, created → abandoned   (never started)
              starting, running ⇄ unknown   (the cluster is lost);   unknown → lost   (attested as dead)
 
 Terminal states absorb. A queued job that is cancelled passes through `cancelling` too, in the same transaction.
+A job that a user suspends while it has a live attempt becomes `suspended` when that attempt has ended, never before.
 The gateway may see a fast job end before it sees it run, so `dispatching` and `starting` also lead to terminal states.
 Each transition has a writer (`operations.transitions`) and a test (tests/rooms/federation/test_transitions.py).
 """
@@ -20,6 +22,7 @@ class JobState(StrEnum):
     QUEUED = "queued"
     DISPATCHING = "dispatching"
     RUNNING = "running"
+    SUSPENDED = "suspended"
     CANCELLING = "cancelling"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -45,9 +48,10 @@ def _moves(**successors: str) -> Mapping[str, frozenset[str]]:
 
 
 JOB_MOVES = _moves(
-    queued="dispatching cancelling",
-    dispatching="running succeeded failed queued cancelling",
-    running="succeeded failed queued cancelling",
+    queued="dispatching suspended cancelling",
+    dispatching="running succeeded failed queued suspended cancelling",
+    running="succeeded failed queued suspended cancelling",
+    suspended="queued cancelling",
     cancelling="cancelled",
     succeeded="",
     failed="",

@@ -37,6 +37,9 @@ class Job(models.Model):
     )
     attempts_made = models.PositiveIntegerField(default=0)
     retry_at = models.DateTimeField(null=True, help_text="While it is queued: its next attempt starts no sooner.")
+    suspend_requested_at = models.DateTimeField(
+        null=True, help_text="When a user suspended it: it must not run until a user resumes it."
+    )
     exit_code = models.IntegerField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)
@@ -50,12 +53,21 @@ class Job(models.Model):
                 | (~Q(state__in=TERMINAL_JOB_STATES) & Q(finished_at__isnull=True)),
                 name="job_is_finished_exactly_when_terminal",
             ),
+            models.CheckConstraint(
+                condition=~Q(state="queued") | Q(suspend_requested_at__isnull=True),
+                name="a_suspended_job_does_not_wait_for_a_placement",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="suspended") | Q(suspend_requested_at__isnull=False),
+                name="only_a_user_suspends_a_job",
+            ),
         ]
         indexes = [
             models.Index(fields=["-priority", "id"], condition=Q(state="queued"), name="job_queue"),
             models.Index(
                 fields=["tenant", "shape", "-priority", "id"], condition=Q(state="queued"), name="job_queue_of_tenant"
             ),
+            models.Index(fields=["tenant"], condition=Q(state="suspended"), name="suspended_jobs_of_tenant"),
             models.Index(fields=["tenant", "-id"], name="jobs_of_tenant"),
             models.Index(fields=["-id"], name="jobs_newest_first"),
         ]

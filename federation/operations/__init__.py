@@ -24,5 +24,7 @@ from .reservations import shorten_reservation as shorten_reservation
 from .settlement import accrue_running as accrue_running
 from .settlement import settle_attempts as settle_attempts
 from .submission import submit_job as submit_job
+from .suspension import request_resumption as request_resumption
+from .suspension import request_suspension as request_suspension
 from .upkeep import ask_for_reconciliation as ask_for_reconciliation
 from .weighing import weigh_failures as weigh_failures

@@ -144,7 +144,9 @@ def explain_unsent() -> int:
     told = 0
     for attempt in failing.select_related("cluster")[:500]:
         words = f"{attempt.cluster.name} does not accept it yet: {attempt.end_message}"
-        jobs = Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING).exclude(reason_message=words)
+        jobs = Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING, suspend_requested_at=None).exclude(
+            reason_message=words
+        )
         told += jobs.update(reason_code=ReasonCode.DISPATCHING, reason_message=words, reason_at=Now())
     return told
 
@@ -156,7 +158,7 @@ def explain_unstarted() -> int:
     for attempt in waiting.exclude(pods__started_at__isnull=False).prefetch_related("pods")[:500]:
         words = next((pod.reason for pod in attempt.pods.all() if pod.reason), "its pods have not started yet")
         told += (
-            Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING)
+            Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING, suspend_requested_at=None)
             .exclude(reason_message=words)
             .update(reason_code=ReasonCode.WAITING_ON_CLUSTER, reason_message=words, reason_at=Now())
         )

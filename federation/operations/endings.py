@@ -4,6 +4,8 @@ it).
 Callers hold a transaction. The consequence of an ended attempt for its job:
 
     the job is being cancelled      → cancelled, whatever the cluster reports (cancellation is final)
+    it would go back to the queue,
+    and a user has suspended it     → suspended, until a user resumes it
     interrupted, with retries left  → back to the queue, by its retries (`engine.retries`)
     succeeded, failed               → the job ends the same way
     anything else                   → back to the queue, unless clusters refused it too often
@@ -30,6 +32,7 @@ MOST_REFUSALS = 3
 REFUSED = ReasonCode.REFUSED_BY_CLUSTER
 OBJECT_DELETED = ReasonCode.OBJECT_DELETED
 _CAUSES = frozenset(Cause)
+_GOES_ON = (JobState.QUEUED, JobState.SUSPENDED)
 
 
 def end_attempts(endings: Iterable[Ending]) -> int:
@@ -52,7 +55,7 @@ def end_attempts(endings: Iterable[Ending]) -> int:
     ]
     transitions.end(ended)
     for one in ended:
-        if one.consequence.state == JobState.QUEUED and (diagnosis := judged.get(one.attempt.id)) and diagnosis.memory:
+        if one.consequence.state in _GOES_ON and (diagnosis := judged.get(one.attempt.id)) and diagnosis.memory:
             diagnoses.grow(one.job, diagnosis)
     _void_unstarted(ended)
     remember_runs((one.job, one.attempt) for one in ended if one.ending.state == AttemptState.SUCCEEDED)
@@ -70,15 +73,24 @@ def _consequence(job: Job, attempt: Attempt, ending: Ending, diagnosis: Diagnosi
         return Consequence(JobState.CANCELLED, ReasonCode.CANCELLED, "Cancelled.", ending.exit_code)
     if ending.state == AttemptState.SUCCEEDED:
         return Consequence(JobState.SUCCEEDED, exit_code=ending.exit_code or 0)
+    follows = _unless_suspended(job, attempt, ending, diagnosis)
+    if follows.state == JobState.QUEUED and job.suspend_requested_at is not None:
+        return Consequence(JobState.SUSPENDED, ReasonCode.SUSPENDED, follows.message, wait_seconds=follows.wait_seconds)
+    return follows
+
+
+def _unless_suspended(job: Job, attempt: Attempt, ending: Ending, diagnosis: Diagnosis | None) -> Consequence:
     if ending.reason in _CAUSES and ending.reason == attempt.stop_reason:
         # It was removed so that the job may be retried (`failures`).
-        return _again(attempt, "was interrupted", ending, diagnosis)
+        return _again(job, attempt, "was interrupted", ending, diagnosis)
     if ending.state == AttemptState.FAILED or _is_given_up(job, ending, diagnosis):
         return Consequence(JobState.FAILED, ending.reason, ending.message, ending.exit_code)
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
     if ending.reason == ReasonCode.PODS_GONE:
         what = "was interrupted"
-    return _again(attempt, what, ending, diagnosis)
+    if ending.reason == ReasonCode.SUSPENDED:
+        what = "is stopped"
+    return _again(job, attempt, what, ending, diagnosis)
 
 
 def _is_given_up(job: Job, ending: Ending, diagnosis: Diagnosis | None) -> bool:
@@ -88,9 +100,11 @@ def _is_given_up(job: Job, ending: Ending, diagnosis: Diagnosis | None) -> bool:
     return ending.reason == REFUSED and _ends_before(job, ending.reason) + 1 >= MOST_REFUSALS
 
 
-def _again(attempt: Attempt, what: str, ending: Ending, diagnosis: Diagnosis | None) -> Consequence:
+def _again(job: Job, attempt: Attempt, what: str, ending: Ending, diagnosis: Diagnosis | None) -> Consequence:
     told = f"Attempt {attempt.number} {what}: {ending.message or ending.reason}."
     follows = diagnosis.next_step if diagnosis is not None else "Waiting for a new placement."
+    if job.suspend_requested_at is not None:
+        follows = "The job waits until a user resumes it."
     wait_seconds = diagnosis.wait_seconds if diagnosis is not None else 0
     return Consequence(JobState.QUEUED, ReasonCode.ATTEMPT_RETURNED, f"{told} {follows}", wait_seconds=wait_seconds)
 

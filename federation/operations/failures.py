@@ -22,7 +22,8 @@ from placement.values.reason_codes import ReasonCode
 from . import diagnoses, transitions
 from .transitions import Ending
 
-_CAUSES = frozenset(Cause)
+_BEING_CLEARED = [*Cause, ReasonCode.SUSPENDED]
+"""The reasons of stop requests that a Job's failure does not change: nothing follows until nothing of the attempt is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,12 @@ class Judged:
 
 
 def judge_failures(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> Judged:
-    """The consequences for attempts with a failed Job, with its failure message. Attempts already being stopped for it,
-    and those whose diagnosis is open, are skipped.
+    """The consequences for attempts with a failed Job, with its failure message. Attempts already being stopped for it or
+    because a user suspended their job, and those whose diagnosis is open, are skipped.
     """
     if not attempt_ids:
         return Judged()
-    rows = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None).exclude(stop_reason__in=_CAUSES)
+    rows = Attempt.objects.filter(id__any_of=attempt_ids, finished_at=None).exclude(stop_reason__in=_BEING_CLEARED)
     asked = diagnoses.asked_of(attempt_ids)
     rows = rows.select_related("job__tenant")
     attempts = [row for row in rows if row.id not in asked or row.stop_requested_at is not None]

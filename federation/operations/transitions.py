@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Case, F, When
+from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
 
 from federation.engine.failures.diagnoses import Diagnosis
@@ -51,6 +51,15 @@ class Ending:
     token: int | None = None
     diagnosis: Diagnosis | None = None
     """Why it failed, if that is judged with its end."""
+
+
+REFUTABLE = (
+    ReasonCode.DID_NOT_START,
+    ReasonCode.CLUSTER_DRAINING,
+    ReasonCode.CANNOT_START,
+    ReasonCode.PODS_GONE,
+)
+"""Reasons to stop an attempt that its pods may refute; then its stop request is revoked (`calls.stop`)."""
 
 
 class Consequence(NamedTuple):
@@ -177,7 +186,9 @@ RETURNING attempt.id, attempt.job_id, attempt.number
 START_JOBS = """
 UPDATE federation_job AS job
    SET state = 'running', started_at = coalesce(job.started_at, attempt.started_at),
-       reason_code = '', reason_message = '', reason_at = statement_timestamp()
+       reason_code = CASE WHEN job.suspend_requested_at IS NULL THEN '' ELSE job.reason_code END,
+       reason_message = CASE WHEN job.suspend_requested_at IS NULL THEN '' ELSE job.reason_message END,
+       reason_at = statement_timestamp()
   FROM federation_attempt AS attempt
  WHERE attempt.id = ANY(%s) AND job.id = attempt.job_id AND job.state = ANY(%s)
 """
@@ -233,8 +244,9 @@ def regain_sight(attempts: Collection[Attempt], message: str) -> int:
 
 
 def _say(attempts: Collection[Attempt], reason: str, message: str) -> None:
-    """Writes the reason that their jobs show, unless those are ending or have ended."""
-    shown = Job.objects.filter(id__any_of=[one.job_id for one in attempts], state__in=JOB_LIFECYCLE.live)
+    """Writes the reason that their jobs show, unless those are ending, being suspended, or have ended."""
+    live = Job.objects.filter(id__any_of=[one.job_id for one in attempts], state__in=JOB_LIFECYCLE.live)
+    shown = live.filter(suspend_requested_at=None)
     shown.exclude(state=JobState.CANCELLING).update(reason_code=reason, reason_message=message, reason_at=Now())
 
 
@@ -281,9 +293,10 @@ def visit_again(attempts: Collection[UUID]) -> None:
 
 
 def cancel(job: Job, by: str) -> None:
-    """`queued`, `dispatching`, `running` → `cancelling`, and on to `cancelled` if nothing of the locked job is on any
+    """`queued`, `dispatching`, `running`, `suspended` → `cancelling`, and on to `cancelled` if nothing of the locked job is on any
     cluster.
     """
+    was_suspended = job.state == JobState.SUSPENDED
     live = Attempt.objects.filter(job=job, state__in=LIVE_ATTEMPT_STATES)
     has_attempt = live.update(
         stop_requested_at=Now(), stop_reason=ReasonCode.CANCELLED, stop_message="", next_action_at=Now()
@@ -298,13 +311,55 @@ def cancel(job: Job, by: str) -> None:
     if not has_attempt:
         ends = {
             "reason_code": ReasonCode.CANCELLED,
-            "reason_message": "Cancelled before it was placed.",
+            "reason_message": f"Cancelled {'while it was suspended' if was_suspended else 'before it was placed'}.",
             "reason_at": Now(),
         }
         advance(itself, JOB_LIFECYCLE, JobState.CANCELLED, finished_at=Now(), **ends)
     job.refresh_from_db(fields=["state", "reason_code", "reason_message", "reason_at", "finished_at"])
     insert_rows([JobEvent(job_id=job.id, kind=f"job_{job.state}", message=f"Cancelled by {by}.")])
     announce("dispatch" if has_attempt else "cycle")
+
+
+def suspend(job: Job, by: str) -> None:
+    """`queued` → `suspended`. A locked `dispatching` or `running` job keeps its state until its live attempt, which has to
+    stop, has ended.
+
+    The attempt's earlier stop request keeps its reason, unless its pods may still refute it: suspension is not refuted.
+    """
+    live = Attempt.objects.filter(job=job, state__in=LIVE_ATTEMPT_STATES)
+    asked = live.filter(Q(stop_requested_at=None) | Q(stop_reason__in=REFUTABLE))
+    told = f"Suspended by {by}"
+    asked.update(stop_requested_at=Now(), stop_reason=ReasonCode.SUSPENDED, stop_message=told, next_action_at=Now())
+    has_attempt = live.exists()
+    waits = {
+        "reason_code": ReasonCode.SUSPENDING if has_attempt else ReasonCode.SUSPENDED,
+        "reason_message": f"{told}. Its attempt is being stopped." if has_attempt else f"{told}.",
+        "reason_at": Now(),
+        "suspend_requested_at": Now(),
+    }
+    if has_attempt:
+        Job.objects.filter(id=job.id).update(**waits)
+    else:
+        advance(Job.objects.filter(id=job.id), JOB_LIFECYCLE, JobState.SUSPENDED, explanation={}, **waits)
+    job.refresh_from_db(fields=["state", "reason_code", "reason_message", "reason_at", "suspend_requested_at"])
+    kind = "job_suspending" if has_attempt else "job_suspended"
+    insert_rows([JobEvent(job_id=job.id, kind=kind, message=f"{told}.")])
+    announce("dispatch" if has_attempt else "cycle")
+
+
+def resume(job: Job, by: str) -> None:
+    """`suspended` → `queued`. A locked job whose attempt is still being stopped is queued when that has ended."""
+    told = f"Resumed by {by}"
+    itself = Job.objects.filter(id=job.id)
+    if job.state == JobState.SUSPENDED:
+        waits = {"reason_code": ReasonCode.RESUMED, "reason_message": f"{told}. Waiting for a new placement."}
+        advance(itself, JOB_LIFECYCLE, JobState.QUEUED, suspend_requested_at=None, reason_at=Now(), **waits)
+    else:
+        words = f"{told}. It continues when its attempt has stopped."
+        itself.update(suspend_requested_at=None, reason_code=ReasonCode.INTERRUPTED, reason_message=words)
+    job.refresh_from_db(fields=["state", "reason_code", "reason_message", "reason_at", "suspend_requested_at"])
+    insert_rows([JobEvent(job_id=job.id, kind="job_resumed", message=f"{told}.")])
+    announce("cycle")
 
 
 def end(ended: Sequence[Ended]) -> None:

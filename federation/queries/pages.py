@@ -147,6 +147,8 @@ class JobView:
     attempts: tuple[AttemptLine, ...]
     events: tuple[EventLine, ...]
     may_cancel: bool
+    may_suspend: bool
+    may_resume: bool
     may_submit: bool
     is_over: bool
 
@@ -184,6 +186,11 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
     line = line_of(job)
     reasons = grouped(_why_not(job.explanation)) if job.state == JobState.QUEUED else ()
     never = tuple(group for group in reasons if group.is_for_good)
+    may_change = (
+        not is_over
+        and job.state != JobState.CANCELLING
+        and (Permission.SUBMIT if owns else Permission.MANAGE_JOBS) in held
+    )
     return JobView(
         line=line,
         tenant_id=job.tenant_id,
@@ -204,9 +211,9 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         considered_at=job.reason_at,
         attempts=_attempts(job.id),
         events=_events(job.id),
-        may_cancel=not is_over
-        and job.state != JobState.CANCELLING
-        and (Permission.SUBMIT if owns else Permission.MANAGE_JOBS) in held,
+        may_cancel=may_change,
+        may_suspend=may_change and job.suspend_requested_at is None,
+        may_resume=may_change and job.suspend_requested_at is not None,
         may_submit=Permission.SUBMIT in held,
         is_over=is_over,
     )

@@ -34,7 +34,7 @@ PROOFS = (
         "attempt {0} is {1} although its job is {2}",
         f"""
         SELECT a.id, a.state, j.state AS job FROM federation_attempt AS a JOIN federation_job AS j ON j.id = a.job_id
-        WHERE a.state IN {LIVE} AND j.state NOT IN ('dispatching', 'running', 'suspended', 'cancelling') ORDER BY a.id
+        WHERE a.state IN {LIVE} AND j.state NOT IN ('dispatching', 'running', 'cancelling') ORDER BY a.id
         """,
     ),
     (

@@ -92,8 +92,12 @@ class _Bound(NamedTuple):
 
 @cached("tenant_id", most=MOST_TENANTS_COUNTED, seconds=COUNTED_FOR_SECONDS)
 def _count(bound: _Bound) -> int:
-    """The number of the tenant's waiting jobs, counted only just beyond the bound, with only their index."""
-    return Job.objects.filter(state=JobState.QUEUED, tenant_id=bound.tenant_id)[: bound.most + 1].count()
+    """The number of the tenant's waiting jobs, counted only just beyond the bound, with only their indexes. Suspended
+    jobs count: each may wait for a placement again at any time.
+    """
+    of_tenant = Job.objects.filter(tenant_id=bound.tenant_id)
+    states = (JobState.QUEUED, JobState.SUSPENDED)
+    return sum(of_tenant.filter(state=state)[: bound.most + 1].count() for state in states)
 
 
 _JOBS = "federation_job AS job JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id"

@@ -1,4 +1,4 @@
-"""The list of jobs, one job, its logs, and cancelling it."""
+"""The list of jobs, one job, and cancelling, suspending and resuming it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
 from federation.models import TERMINAL_JOB_STATES
 from federation.operations.cancellation import request_cancellation
+from federation.operations.suspension import request_resumption, request_suspension
 from federation.queries.gpu_models import short_names
 from federation.queries.pages import JOB_LIST_FILTERS, JobList, JobView, job_list, job_view
 from foundation.pages import Form, asked, show
@@ -89,6 +90,36 @@ def cancel(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     else:
         done = cancelled.state == JobState.CANCELLED
         messages.success(request, "The job is cancelled." if done else "The job is being stopped on its cluster.")
+    return redirect("job", job_id)
+
+
+@action
+def suspend(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
+    """Suspends the job, then redirects to its page."""
+    job_view(actor, job_id)
+    try:
+        suspended = request_suspension(actor, job_id)
+    except Conflict as conflict:
+        messages.error(request, conflict.detail)
+    else:
+        done = suspended.state == JobState.SUSPENDED
+        messages.success(request, "The job is suspended." if done else "The job is being stopped on its cluster.")
+    return redirect("job", job_id)
+
+
+@action
+def resume(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
+    """Resumes the job, then redirects to its page."""
+    job_view(actor, job_id)
+    try:
+        resumed = request_resumption(actor, job_id)
+    except Conflict as conflict:
+        messages.error(request, conflict.detail)
+    else:
+        waits = resumed.state == JobState.QUEUED
+        messages.success(
+            request, "The job waits for a placement." if waits else "The job continues when its attempt has stopped."
+        )
     return redirect("job", job_id)
 
 

@@ -20,7 +20,7 @@ MILLI = 1000
 """Of a GPU or of a core, in quotas and requests: one of them."""
 TONES = {
     "ready": "green", "degraded": "yellow", "unreachable": "red", "auth_failed": "red", "cordoned": "orange", "draining": "orange",
-    "queued": "azure", "dispatching": "indigo", "running": "blue", "cancelling": "orange",
+    "queued": "azure", "dispatching": "indigo", "running": "blue", "suspended": "yellow", "cancelling": "orange",
     "succeeded": "green", "failed": "red", "cancelled": "secondary",
     "reserved": "azure", "created": "indigo", "starting": "indigo", "unknown": "yellow", "preempted": "orange",
     "abandoned": "secondary", "lost": "red", "done": "green", "refused": "red", "active": "green", "expired": "secondary",
@@ -34,7 +34,7 @@ ICONS = {
     "pending": "clock", "scheduled": "clock", "ended": "check",
 }  # fmt: skip
 SAME_NAME = {
-    "queued", "dispatching", "running", "succeeded", "failed", "cancelled", "unknown", "cordoned", "draining",
+    "queued", "dispatching", "running", "suspended", "succeeded", "failed", "cancelled", "unknown", "cordoned", "draining",
 }  # fmt: skip
 
 

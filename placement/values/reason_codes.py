@@ -40,6 +40,9 @@ class ReasonCode(StrEnum):
     ATTEMPT_RETURNED = "attempt_returned", "Its last attempt did not run to its end; it waits for a new placement."
     INTERRUPTED = "interrupted", "Its attempt was interrupted; it continues when that attempt's objects are removed."
     CANCELLING = "cancelling", "A user cancelled it; its cluster has not confirmed yet."
+    SUSPENDING = "suspending", "A user suspended it; its cluster has not confirmed yet that its attempt is stopped."
+    SUSPENDED = "suspended", "A user suspended it. It waits until a user resumes it."
+    RESUMED = "resumed", "A user resumed it; it waits for a new placement."
     # of a job on one cluster
     CLUSTER_EXCLUDED = "cluster_excluded", "The job's constraints exclude the cluster."
     REGION_EXCLUDED = "region_excluded", "The job's regions do not match the cluster's."

@@ -5,12 +5,17 @@ from collections.abc import Callable
 
 import pytest
 from django.db import connections as django_connections
+from django.db import transaction
 from django.db.models import Count
 
 from clusters.drivers import connections
 from clusters.queries import driver_of
 from federation import operations
+from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from federation.operations.endings import end_attempts
+from federation.operations.transitions import Ending
+from foundation.problems import Conflict
 from quotas.models import QuotaLimit
 from tests.builders import make_limit, submit
 from tests.live import gpu_job, observe_until
@@ -69,6 +74,49 @@ def test_cancel_racing_start_ends_cancelled_with_nothing_left(cluster, submitter
     observe_until(lambda: Job.objects.filter(state="cancelled").exists())
     assert connections.run(driver_of(cluster.id).list_jobs(), 5) == []
     observe_until(lambda: not Attempt.objects.filter(settled_at=None).exists())
+
+
+@pytest.mark.parametrize("_round", range(3))
+def test_suspension_racing_start_leaves_nothing_and_resumes(cluster, submitter, _round):
+    job = submit(submitter, gpu_job(seconds=600))
+    operations.run_scheduling_cycle()
+    raised = at_once(operations.dispatch_attempts, lambda: operations.request_suspension(submitter, job.id))
+    assert raised == []
+    observe_until(lambda: Job.objects.filter(state="suspended").exists())
+    assert connections.run(driver_of(cluster.id).list_jobs(), 5) == []
+    observe_until(lambda: not Attempt.objects.filter(settled_at=None).exists())
+    assert at_once(*[lambda: operations.request_resumption(submitter, job.id)] * 2) == []
+    observe_until(lambda: Job.objects.filter(state="running").exists())
+    assert Attempt.objects.filter(state__in=LIVE_ATTEMPT_STATES).count() == 1
+
+
+@pytest.mark.parametrize("_round", range(3))
+def test_suspension_racing_the_natural_end_has_one_outcome(cluster, submitter, _round):
+    job = submit(submitter, gpu_job(seconds=600))
+    observe_until(lambda: Job.objects.filter(state="running").exists())
+    attempt = Attempt.objects.get()
+    ends = lambda: end_attempts_alone(Ending(attempt.id, AttemptState.SUCCEEDED, "completed", exit_code=0))  # noqa: E731
+    raised = at_once(ends, lambda: operations.request_suspension(submitter, job.id))
+    assert all(isinstance(error, Conflict) for error in raised), raised
+    job.refresh_from_db()
+    attempt.refresh_from_db()
+    assert (job.state, attempt.state) == ("succeeded", "succeeded")
+    operations.run_scheduling_cycle()
+    assert Attempt.objects.count() == 1
+
+
+@pytest.mark.parametrize("_round", range(3))
+def test_suspension_racing_the_cycle_never_leaves_a_run_that_nobody_stops(cluster, submitter, _round):
+    job = submit(submitter, gpu_job(seconds=600))
+    raised = at_once(operations.run_scheduling_cycle, lambda: operations.request_suspension(submitter, job.id))
+    assert raised == []
+    observe_until(lambda: Job.objects.filter(state="suspended").exists())
+    assert not Attempt.objects.filter(state__in=LIVE_ATTEMPT_STATES).exists()
+
+
+def end_attempts_alone(ending):
+    with transaction.atomic():
+        return end_attempts([ending])
 
 
 def test_two_observers_and_a_reconciler_at_once_agree(cluster, submitter):

@@ -43,7 +43,8 @@ def moves():
 
 
 def owner_of(job):
-    bind(job.created_by, "acme/team")
+    if not job.created_by.role_bindings.exists():
+        bind(job.created_by, "acme/team")
     return actor_for(job.created_by)
 
 
@@ -93,6 +94,23 @@ def is_cancelled(attempt):
     operations.request_cancellation(owner_of(attempt.job), attempt.job_id)
 
 
+def is_suspended(attempt):
+    operations.request_suspension(owner_of(attempt.job), attempt.job_id)
+    end_attempts([Ending(attempt.id, AttemptState.PREEMPTED, "suspended")])
+
+
+def while_suspended(then):
+    def story(attempt):
+        is_suspended(attempt)
+        then(attempt)
+
+    return story
+
+
+def is_resumed(attempt):
+    operations.request_resumption(owner_of(attempt.job), attempt.job_id)
+
+
 def falls_silent(attempt):
     Cluster.objects.filter(id=attempt.cluster_id).update(health="unreachable", silent_since=now().replace(year=2020))
     sweep()
@@ -137,6 +155,11 @@ JOB_STORIES = {
     ("running", "queued"): ("running", is_stopped_as("cluster_draining")),
     ("running", "cancelling"): ("running", is_cancelled),
     ("cancelling", "cancelled"): ("running", while_cancelling(vanishes)),
+    ("queued", "suspended"): ("abandoned", is_suspended),
+    ("dispatching", "suspended"): ("starting", is_suspended),
+    ("running", "suspended"): ("running", is_suspended),
+    ("suspended", "queued"): ("running", while_suspended(is_resumed)),
+    ("suspended", "cancelling"): ("running", while_suspended(is_cancelled)),
 }
 ATTEMPT_STORIES = {
     ("reserved", "created"): ("reserved", is_created),
