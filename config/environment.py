@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -72,6 +73,21 @@ def check_authorities(pem: str) -> None:
         ssl.create_default_context(cadata=pem)
     except (ssl.SSLError, TypeError, ValueError):  # TypeError: not ASCII
         raise ValueError("must contain certificates in PEM form") from None
+
+
+def check_public_url(url: str) -> None:
+    """ValueError unless it is an address of the gateway that may carry tokens: https, or http to this host."""
+    parts = urlsplit(url)
+    if (
+        parts.scheme not in ("https", "http")
+        or not parts.hostname
+        or url != f"{parts.scheme}://{parts.netloc}{parts.path}"
+    ):
+        raise ValueError("must be written as https://host[:port][/path]")
+    if "@" in parts.netloc or url.endswith("/") or not re.fullmatch(r"[!-~]+", url) or parts.port == 0:
+        raise ValueError("must be written as https://host[:port][/path], without a user and a slash at the end")
+    if parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+        raise ValueError("must begin with https://, except on this host, because jobs send tokens there")
 
 
 def check_contact(address: str) -> None:

@@ -33,6 +33,7 @@ JOB_EGRESS = env.networks("SWITCHYARD_JOB_EGRESS", "0.0.0.0/0,::/0", never=NEVER
 ALLOW_SIMULATION = env.switch("SWITCHYARD_ALLOW_SIMULATION", default=False)
 REQUIRE_DIGEST = env.switch("SWITCHYARD_REQUIRE_DIGEST", default=False)
 RESOURCES = env.resources("SWITCHYARD_RESOURCES", "hugepages-2Mi,hugepages-1Gi")
+PUBLIC_URL = env.checked("SWITCHYARD_PUBLIC_URL", "", env.check_public_url)
 POLICY_URL = env.checked("SWITCHYARD_POLICY_URL", "", read_hook_url)
 POLICY_TOKEN = env.checked("SWITCHYARD_POLICY_TOKEN", "", check_token)
 POLICY_CA = env.checked("SWITCHYARD_POLICY_CA", "", env.check_authorities)

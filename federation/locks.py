@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from .models import LIVE_ATTEMPT_STATES, Attempt, Job, PodRun
+from .models import LIVE_ATTEMPT_STATES, Attempt, Job, PodRun, Progress
 
 CLAIM_SECONDS = 20
 """Longer than a round of calls. A worker that dies delays its attempts by this time; a late worker is fenced."""
@@ -151,6 +151,14 @@ def lock_with_jobs(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
         return {}
     lock_jobs_of(ids)
     return lock_attempts(ids)
+
+
+def lock_progress(attempt_id: UUID, states: Collection[str]) -> Progress | None:
+    """The progress row of an attempt in one of these states, locked until the transaction ends. It is locked alone: no
+    transaction that holds it takes another lock.
+    """
+    rows = Progress.objects.select_for_update(of=("self",), no_key=True)
+    return rows.filter(attempt_id=attempt_id, attempt__state__in=list(states)).first()
 
 
 def keep_attempts(attempt_ids: Collection[UUID]) -> None:

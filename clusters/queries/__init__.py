@@ -18,6 +18,7 @@ from .fleet import NodeView as NodeView
 from .fleet import fleet as fleet
 from .secrets import known_secrets as known_secrets
 from .secrets import opened_secrets as opened_secrets
+from .secrets import signing_keys as signing_keys
 from .storages import known_storages as known_storages
 from .visible import cluster_by_id as cluster_by_id
 from .visible import cluster_by_name as cluster_by_name

@@ -67,6 +67,12 @@ def known_secrets(names: Collection[str]) -> Keyring:
     return keyring_of(KnownSecret(*row) for row in columns)
 
 
+def signing_keys() -> tuple[bytes, ...]:
+    """The installation's keys, the current one first."""
+    ring = key_ring()
+    return (ring.keys[ring.current], *(key for name, key in ring.keys.items() if name != ring.current))
+
+
 def opened_secrets(
     versions: Collection[SecretVersion],
 ) -> tuple[Mapping[SecretVersion, bytes], Collection[SecretVersion]]:

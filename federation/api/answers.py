@@ -13,6 +13,8 @@ from federation.queries.failures import diagnosis_of
 from federation.queries.jobs import expected_start, newest_attempt
 from federation.queries.logs import JobLogs
 from federation.queries.quotes import JobQuote
+from federation.queries.reports import progress_view
+from foundation import clock
 from foundation.plain_json import instant
 from placement.answers.quotes import Capacity, Offer
 from placement.ranking.interruptions import risk_text
@@ -21,6 +23,7 @@ from placement.values.decisions import InterruptionRisk, Reason
 from placement.values.model import Runtime
 
 from .estimates import estimate_json, known_money, money_json, moves_json, parts_json
+from .reports import progress_json
 
 BASE = "/api/v1/jobs"
 
@@ -42,6 +45,7 @@ def job_json(job: Job, cost: CostView | None = None) -> dict[str, Any]:
         "finished_at": instant(job.finished_at),
         "suspend_requested_at": instant(job.suspend_requested_at),
         "exit_code": job.exit_code,
+        "progress": None if attempt is None else progress_json(progress_view(attempt, job.spec, clock.now())),
         "failure": failure_json(attempt),
         "attempt": None if attempt is None else attempt_json(attempt),
         "cost": cost_json(job, cost),
@@ -68,7 +72,7 @@ def links_of(job_id: UUID) -> dict[str, str]:
         "self": here,
         **{
             name: f"{here}/{name}"
-            for name in ("attempts", "events", "explanation", "logs", "cancel", "suspend", "resume")
+            for name in ("attempts", "events", "explanation", "logs", "cancel", "suspend", "resume", "reports")
         },
     }
 

@@ -18,6 +18,7 @@ from placement.values.reason_codes import REASON_CODES
 from .estimates import CostPartsShape, EstimateShape, MoveShape
 from .failure_shapes import RULES, FailureShape, RuleShape
 from .pod_shapes import PodSetShape
+from .reports import ProgressShape
 
 JOB_STATES = [state.value for state in JobState]
 ATTEMPT_STATES = [state.value for state in AttemptState]
@@ -118,6 +119,9 @@ class PlacementWishShape(serializers.Serializer[Any]):
     )
     retries = RetriesShape(required=False)
     failure_rules = serializers.ListField(child=RuleShape(), max_length=MOST_RULES, required=False, help_text=RULES)
+    reports = serializers.BooleanField(
+        required=False, help_text="Whether its runs may report progress and checkpoints; default false."
+    )
 
     def get_fields(self) -> dict[str, AnyField]:
         """The fields declared outside the table, then those of the table in its order."""
@@ -225,6 +229,7 @@ class JobLinksShape(serializers.Serializer[Any]):
     cancel = serializers.CharField()
     suspend = serializers.CharField()
     resume = serializers.CharField()
+    reports = serializers.CharField()
 
 
 class JobShape(serializers.Serializer[Any]):
@@ -243,6 +248,7 @@ class JobShape(serializers.Serializer[Any]):
         allow_null=True, help_text="When a user suspended it; null after it was resumed."
     )
     exit_code = serializers.IntegerField(allow_null=True)
+    progress = ProgressShape(allow_null=True, help_text="As its newest attempt reported it.")
     failure = FailureShape(allow_null=True, help_text="Of its newest attempt.")
     attempt = AttemptShape(allow_null=True)
     cost = CostShape()

@@ -17,6 +17,8 @@ from .pods import PodRun as PodRun
 from .policies import PlacementPolicy as PlacementPolicy
 from .policies import PolicyWeight as PolicyWeight
 from .proofs import BookProof as BookProof
+from .reports import Checkpoint as Checkpoint
+from .reports import Progress as Progress
 from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
 from .runs import RunGroup as RunGroup

@@ -37,9 +37,7 @@ class Job(models.Model):
     )
     attempts_made = models.PositiveIntegerField(default=0)
     retry_at = models.DateTimeField(null=True, help_text="While it is queued: its next attempt starts no sooner.")
-    suspend_requested_at = models.DateTimeField(
-        null=True, help_text="When a user suspended it: it must not run until a user resumes it."
-    )
+    suspend_requested_at = models.DateTimeField(null=True, help_text="When a user suspended it, until it is resumed.")
     exit_code = models.IntegerField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)
@@ -54,12 +52,10 @@ class Job(models.Model):
                 name="job_is_finished_exactly_when_terminal",
             ),
             models.CheckConstraint(
-                condition=~Q(state="queued") | Q(suspend_requested_at__isnull=True),
-                name="a_suspended_job_does_not_wait_for_a_placement",
+                condition=~Q(state="queued") | Q(suspend_requested_at__isnull=True), name="no_suspended_job_is_queued"
             ),
             models.CheckConstraint(
-                condition=~Q(state="suspended") | Q(suspend_requested_at__isnull=False),
-                name="only_a_user_suspends_a_job",
+                condition=~Q(state="suspended") | Q(suspend_requested_at__isnull=False), name="only_users_suspend_jobs"
             ),
         ]
         indexes = [

@@ -18,6 +18,8 @@ from .policies import remove_policy as remove_policy
 from .proving import prove_books as prove_books
 from .reconciliation import compare_clusters as compare_clusters
 from .reconciliation import reconcile_clusters as reconcile_clusters
+from .reports import admit_report as admit_report
+from .reports import record_report as record_report
 from .reservations import cancel_reservation as cancel_reservation
 from .reservations import make_reservation as make_reservation
 from .reservations import shorten_reservation as shorten_reservation

@@ -112,7 +112,7 @@ def _lost_promise(attempt: ClaimedAttempt) -> Outcome | None:
 
 async def _require_rights(driver: ClusterDriver, attempt: ClaimedAttempt) -> None:
     """Raises Refused before anything is created, if the cluster would refuse the attempt's Secrets."""
-    if attempt.secret_versions and not await driver.may(CREATE_SECRETS, attempt.namespace):
+    if attempt.has_secrets and not await driver.may(CREATE_SECRETS, attempt.namespace):
         raise Refused(MAY_NOT_CREATE_SECRETS, status=FORBIDDEN)
 
 

@@ -33,7 +33,7 @@ from federation.queries.claimed_attempts import spec_hash_of
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.reservations import load_reservations
-from federation.queries.secrets import keyring_for, promised_secrets
+from federation.queries.secrets import keyring_for, promised_report, promised_secrets
 from federation.queries.snapshot import load_snapshot
 from federation.queries.storages import promised_mounts, storages_of
 from foundation.clock import database_now
@@ -210,15 +210,26 @@ class _Draft:
         """What the pods of each set mount, and their secrets, as they are now; None if its tenant may no longer."""
         constraints = self.lookup.requests[self.job.id].constraints
         if not constraints.storages and not constraints.secrets:
-            return [([], {}) for _ in self.placement.pod_sets]
+            return [([], self._report()) for _ in self.placement.pod_sets]
         job, here, stock = self.job, self.placement.cluster_id, self._stock
         return [
             (
                 promised_mounts(one, here, job.tenant_id, job.tenant_path, stock.shelves),
-                promised_secrets(one, job.tenant_path, stock.keyring),
+                None
+                if (secrets := promised_secrets(one, job.tenant_path, stock.keyring)) is None
+                else secrets | self._report(),
             )
-            for one in json.decode(job.spec)["pod_sets"]
+            for one in self._spec["pod_sets"]
         ]
+
+    @cached_property
+    def _spec(self) -> dict[str, Any]:
+        spec: dict[str, Any] = json.decode(self.job.spec)
+        return spec
+
+    def _report(self) -> dict[str, Any]:
+        """The Secret that one pod set needs to report; nothing if the job does not report."""
+        return promised_report() if self._spec.get("reports") else {}
 
     @property
     def has_all_it_names(self) -> bool:
@@ -267,7 +278,7 @@ class _Draft:
             "flavor": placed.flavor,
             "capacity_type": flavor.capacity_type,
             "pods": asked.count,
-            "completions": json.decode(self.job.spec)["completions"],
+            "completions": self._spec["completions"],
             "gpu_units": units_per_pod(asked.gpu, flavor) or 0,
             "cpu_millicores": asked.cpu_millicores,
             "memory_mib": asked.memory_mib,
@@ -298,7 +309,7 @@ class _Draft:
     def _stretches(self, asked: PodSetRequest, placed: PodSetPlacement) -> list[Stretch]:
         """The order of the pods, only if all run at the same time: the node of a later pod cannot be predicted."""
         found = self.lookup.stretches(self.placement.cluster_id, placed) if asked.count > 1 else []
-        return found if found and json.decode(self.job.spec)["completions"] in (None, asked.count) else []
+        return found if found and self._spec["completions"] in (None, asked.count) else []
 
 
 def _create(drafts: Sequence[_Draft]) -> None:

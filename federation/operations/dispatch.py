@@ -29,11 +29,9 @@ from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs
 from federation.models import Attempt, RemoteObject
 from federation.queries.claimed_attempts import (
     ClaimedAttempt,
-    DueCluster,
     claimed_attempts,
-    due_clusters,
-    is_being_visited,
 )
+from federation.queries.due_clusters import DueCluster, due_clusters, is_being_visited
 from federation.queries.secrets import with_opened_secrets
 from foundation.crash import crash_point
 from foundation.host import host

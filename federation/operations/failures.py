@@ -22,6 +22,8 @@ from placement.values.reason_codes import ReasonCode
 from . import diagnoses, transitions
 from .transitions import Ending
 
+_REPEATED = {*INTERRUPTIONS, ReasonCode.SUSPENDED}
+"""The reasons of ends after which the job repeats the work since its last checkpoint."""
 _BEING_CLEARED = [*Cause, ReasonCode.SUSPENDED]
 """The reasons of stop requests that a Job's failure does not change: nothing follows until nothing of the attempt is left."""
 
@@ -126,24 +128,32 @@ WITH ran AS (
     SELECT attempt_id, min(started_at) AS began, max(coalesce(finished_at, observed_at)) AS ended,
            extract(epoch FROM max(coalesce(finished_at, observed_at)) - min(started_at))::bigint AS seconds
       FROM federation_podrun WHERE attempt_id = ANY(%s) AND started_at IS NOT NULL GROUP BY attempt_id
+), saved AS (
+    SELECT DISTINCT ON (ran.attempt_id) ran.attempt_id,
+           greatest(ran.began, least(ran.ended, checkpoint.written_at)) AS at
+      FROM ran JOIN federation_checkpoint AS checkpoint ON checkpoint.attempt_id = ran.attempt_id
+     ORDER BY ran.attempt_id, checkpoint.sequence DESC
 )
 UPDATE federation_attempt AS attempt
-   SET lost_seconds = CASE WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN ran.seconds
+   SET lost_seconds = CASE WHEN saved.at IS NOT NULL THEN extract(epoch FROM ran.ended - saved.at)::bigint
+                           WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN ran.seconds
                            ELSE ran.seconds %% (job.spec->>'checkpoint_seconds')::bigint END
-  FROM ran, federation_job AS job
+  FROM ran LEFT JOIN saved ON saved.attempt_id = ran.attempt_id, federation_job AS job
  WHERE attempt.id = ran.attempt_id AND job.id = attempt.job_id
    AND (attempt.end_reason = ANY(%s)
         OR EXISTS (SELECT FROM federation_diagnosis AS diagnosis
                     WHERE diagnosis.attempt_id = attempt.id AND diagnosis.own_class = ANY(%s)))
-RETURNING attempt.id, CASE WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN ran.began
+RETURNING attempt.id, CASE WHEN saved.at IS NOT NULL THEN saved.at
+                           WHEN (job.spec->>'checkpoint_seconds') IS NULL THEN ran.began
                            ELSE ran.ended - attempt.lost_seconds * interval '1 second' END
 """
 
 
 def note_lost_work(attempt_ids: Sequence[UUID]) -> Mapping[UUID, datetime]:
-    """The time from which on attempts that were interrupted, or that the infrastructure failed, lost their work: their
-    last checkpoint, or their start. Their jobs repeat it.
+    """The time from which on attempts that were interrupted or suspended, or that the infrastructure failed, lost their
+    work: the last checkpoint that they reported, else the last that their job's interval implies, or their start. Their
+    jobs repeat it.
     """
     with connection.cursor() as cursor:
-        cursor.execute(NOTE_LOST_WORK, [list(attempt_ids), sorted(INTERRUPTIONS), sorted(NOT_OURS)])
+        cursor.execute(NOTE_LOST_WORK, [list(attempt_ids), sorted(_REPEATED), sorted(NOT_OURS)])
         return dict(cursor.fetchall())

@@ -24,7 +24,7 @@ from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, id_in
 from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, Job, RemoteObject
 from federation.queries.attested import Word, word_on_vanished
-from federation.queries.claimed_attempts import DueCluster
+from federation.queries.due_clusters import DueCluster
 from federation.queries.standstill import open_standstill
 from foundation.clock import database_now
 from foundation.transactions import retried

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from federation.queries.claimed_attempts import DueCluster
+from federation.queries.due_clusters import DueCluster
 from foundation import advisory
 from foundation.clock import monotonic
 from foundation.host import host

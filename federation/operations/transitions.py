@@ -10,16 +10,14 @@ advisory locks, jobs by id, attempts by id, tenants, holds, limits. A transactio
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
 from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
 
-from federation.engine.failures.diagnoses import Diagnosis
 from federation.engine.lifecycle import ATTEMPT_MOVES, AttemptState, JobState
 from federation.models import (
     ATTEMPT_LIFECYCLE,
@@ -36,21 +34,11 @@ from foundation.rows import insert_like, insert_rows
 from foundation.states import advance
 from placement.values.reason_codes import ReasonCode
 
+from .consequences import Consequence as Consequence
+from .consequences import Ended as Ended
+from .consequences import Ending as Ending
+
 Rows = Sequence[Mapping[str, object]]
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """The end of one attempt. With a `token`, it applies only while the attempt is still claimed with that token."""
-
-    attempt_id: UUID
-    state: AttemptState
-    reason: str
-    message: str = ""
-    exit_code: int | None = None
-    token: int | None = None
-    diagnosis: Diagnosis | None = None
-    """Why it failed, if that is judged with its end."""
 
 
 REFUTABLE = (
@@ -60,26 +48,6 @@ REFUTABLE = (
     ReasonCode.PODS_GONE,
 )
 """Reasons to stop an attempt that its pods may refute; then its stop request is revoked (`calls.stop`)."""
-
-
-class Consequence(NamedTuple):
-    """The consequence of an attempt's end for its job."""
-
-    state: JobState
-    reason: str = ""
-    message: str = ""
-    exit_code: int | None = None
-    wait_seconds: int = 0
-    """A job that goes back to the queue is placed no sooner."""
-
-
-class Ended(NamedTuple):
-    """An attempt that ends, and the consequence for its job; both are locked."""
-
-    attempt: Attempt
-    ending: Ending
-    job: Job
-    consequence: Consequence
 
 
 def place(attempts: Rows, objects: Rows, events: Rows) -> None:

@@ -12,20 +12,18 @@ from django.conf import settings
 from django.db import connection
 from msgspec import json
 
-from clusters.models import Cluster
 from clusters.queries import avoided_names
 from federation.engine.intake.gpu_needs import gpu_needs_of
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
 from federation.engine.objects.gpu_needs import ANY_NODE, NodeNeeds, enforced
-from federation.models import LIVE_ATTEMPT_STATES, Attempt
+from federation.models import Attempt
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.reservations import load_reservations
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
 from placement.values.gpu_needs import GpuNeeds
 from placement.values.reason_codes import ReasonCode
 
-SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
 
 
@@ -85,6 +83,8 @@ class ClaimedAttempt:
     """Whether its cluster's health already has that it denies the Services of gangs."""
     secret_values: Mapping[job_secrets.SecretVersion, bytes] = field(default_factory=dict, repr=False)
     """The values of its secrets, while it is to be created (`queries.secrets`)."""
+    report_token: bytes = field(default=b"", repr=False)
+    """Its token for reports, likewise; empty if it may not report."""
     has_closed_secret: bool = False
     """Whether one of them cannot be opened with the gateway's keys."""
 
@@ -122,7 +122,19 @@ class ClaimedAttempt:
     def secret_manifests(self, item: ClaimedObject, uid: str) -> list[dict[str, Any]]:
         """The Secrets to create for an object, which owns them."""
         owner = (item.name, uid)
-        return job_secrets.secret_manifests(item.secrets, self.namespace, self.identity, owner, self.secret_values)
+        return job_secrets.secret_manifests(
+            item.secrets, self.namespace, self.identity, owner, self.secret_values, self.report_token
+        )
+
+    @property
+    def may_report(self) -> bool:
+        """Whether its runs may report, and know where."""
+        return bool(settings.PUBLIC_URL) and any(item.secrets.get("report") for item in self.objects)
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether Secrets have to be created for it."""
+        return bool(self.secret_versions) or self.may_report
 
     @property
     def meets(self) -> bool:
@@ -170,6 +182,7 @@ class ClaimedAttempt:
         manifest["metadata"]["namespace"] = self.namespace
         mounts.lay_mounts(manifest["spec"]["template"]["spec"], item.mounts)
         job_secrets.lay_secrets(manifest["spec"]["template"]["spec"], item.secrets)
+        job_secrets.lay_report(manifest["spec"]["template"]["spec"], item.secrets, reports_url(self.id))
         if is_gated and item.stretches:
             manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": ranks.GATE}]
         return manifest
@@ -186,26 +199,24 @@ class ClaimedAttempt:
         )
 
 
-_DUE_CLUSTERS = """
-SELECT cluster.id, coalesce(upkeep.slow_dispatch_until > now(), false)
-  FROM clusters_cluster AS cluster
-  LEFT JOIN federation_clusterupkeep AS upkeep ON upkeep.cluster_id = cluster.id
- WHERE cluster.health <> ALL(%(silent)s)
-   AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
-   AND EXISTS (SELECT FROM federation_attempt AS attempt
-                WHERE attempt.cluster_id = cluster.id AND attempt.next_action_at <= now() AND attempt.state = ANY(%(live)s)
-                  AND (attempt.claim_expires_at IS NULL OR attempt.claim_expires_at < now()))
-"""
-_IS_BEING_VISITED = """
-SELECT EXISTS (SELECT FROM federation_attempt
-                WHERE cluster_id = %(cluster)s AND state = ANY(%(live)s) AND claim_expires_at > now())
-"""
+def reports_url(attempt_id: UUID) -> str:
+    """Where the attempt reports; empty if this installation takes no reports."""
+    return f"{settings.PUBLIC_URL}/api/v1/attempts/{attempt_id}/reports" if settings.PUBLIC_URL else ""
+
+
 _ATTEMPTS = """
 SELECT attempt.id, attempt.number, attempt.state, attempt.namespace, attempt.spec_hash, attempt.tries,
        attempt.sent_at IS NOT NULL, attempt.stop_requested_at IS NOT NULL, attempt.stop_reason, attempt.stop_message,
        cluster.id, cluster.name, cluster.identity, cluster.has_kueue, job.id, job.tenant_id, tenant.path, job.spec,
        attempt.released_at IS NOT NULL, cluster.reasons @> '[{"code": "creates_fail"}]',
-       cluster.reasons @> '[{"code": "services_closed"}]', statement_timestamp()
+       cluster.reasons @> '[{"code": "services_closed"}]', statement_timestamp(),
+       (SELECT count(*) FROM federation_attempt AS earlier
+         WHERE earlier.job_id = attempt.job_id AND earlier.number < attempt.number AND earlier.starting_at IS NOT NULL),
+       (SELECT checkpoint.reference
+          FROM federation_attempt AS earlier JOIN federation_checkpoint AS checkpoint ON checkpoint.attempt_id = earlier.id
+         WHERE earlier.job_id = attempt.job_id AND earlier.number < attempt.number
+           AND (checkpoint.flavors = '[]' OR checkpoint.flavors @> to_jsonb(attempt.flavor))
+         ORDER BY earlier.number DESC, checkpoint.sequence DESC LIMIT 1)
   FROM federation_attempt AS attempt
   JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
   JOIN federation_job AS job ON job.id = attempt.job_id
@@ -247,6 +258,8 @@ class _AttemptRow(NamedTuple):
     creates_fail: bool
     lacks_services: bool
     now: datetime
+    earlier_runs: int
+    checkpoint: str | None
 
 
 class _ObjectRow(NamedTuple):
@@ -267,25 +280,6 @@ class _ObjectRow(NamedTuple):
     promised: str | None
     mounts: str
     secrets: str
-
-
-class DueCluster(NamedTuple):
-    """A cluster with work to do; `is_slow`: a recent visit to it was slow."""
-
-    id: UUID
-    is_slow: bool
-
-
-def due_clusters() -> list[DueCluster]:
-    """Clusters that answer and have unclaimed attempts due for a visit. Costs one index lookup per cluster."""
-    asked = {"silent": SILENT, "live": list(LIVE_ATTEMPT_STATES)}
-    return [DueCluster._make(row) for row in _rows(_DUE_CLUSTERS, asked)]
-
-
-def is_being_visited(cluster_id: UUID) -> bool:
-    """Whether attempts there have a valid claim."""
-    asked = {"cluster": cluster_id, "live": list(LIVE_ATTEMPT_STATES)}
-    return bool(_rows(_IS_BEING_VISITED, asked)[0][0])
 
 
 def creations_tried(attempt_ids: Collection[UUID], times: int) -> set[UUID]:
@@ -360,6 +354,8 @@ def _claimed(
             attempt_number=row.number,
             spec_hash=row.spec_hash,
             kept_namespace=row.namespace,
+            earlier_runs=row.earlier_runs,
+            checkpoint=row.checkpoint or "",
         ),
         spec=spec,
         objects=tuple(_object(each, needs) for each in objects),

@@ -34,7 +34,9 @@ def with_newest_attempt(jobs: QuerySet[Job]) -> QuerySet[Job]:
 def attempts_with_objects(attempts: QuerySet[Attempt]) -> QuerySet[Attempt]:
     """The attempts with their cluster and their objects in order."""
     objects = RemoteObject.objects.order_by("position")
-    return attempts.select_related("cluster", "diagnosis").prefetch_related(Prefetch("remote_objects", objects))
+    return attempts.select_related("cluster", "diagnosis", "progress").prefetch_related(
+        Prefetch("remote_objects", objects)
+    )
 
 
 def job_of(actor: Actor, job_id: UUID) -> Job:

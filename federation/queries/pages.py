@@ -17,6 +17,7 @@ from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.failures import DiagnosisView, diagnosis_of
 from federation.queries.jobs import expected_start, job_states
 from federation.queries.pod_set_lines import PodSetLine, pod_set_line, pod_set_text
+from federation.queries.reports import Reports, reports_of_job
 from federation.queries.reservations import names_of
 from federation.queries.runtimes import runtime_of_job
 from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
@@ -145,6 +146,7 @@ class JobView:
     never_count: int
     considered_at: datetime | None
     attempts: tuple[AttemptLine, ...]
+    reports: Reports
     events: tuple[EventLine, ...]
     may_cancel: bool
     may_suspend: bool
@@ -210,6 +212,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         never_count=sum(group.count for group in never),
         considered_at=job.reason_at,
         attempts=_attempts(job.id),
+        reports=reports_of_job(job, clock.now()),
         events=_events(job.id),
         may_cancel=may_change,
         may_suspend=may_change and job.suspend_requested_at is None,
@@ -279,6 +282,8 @@ def _wishes(spec: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
         found.append(("throughput", ", ".join(f"{model} {speed}" for model, speed in speeds.items())))
     if retries := spec.get("retries"):
         found.append(("retries", ", ".join(f"{cause.replace('_', ' ')} {most}" for cause, most in retries.items())))
+    if spec.get("reports"):
+        found.append(("reports", "progress and checkpoints"))
     return [*found, *(_simple_wish(field, spec[field.name]) for field in JOB_FIELDS if _is_simple_wish(field, spec))]
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from clusters.engine.secrets import Keyring, Kind, meant_secret
-from clusters.queries import known_secrets, opened_secrets
+from clusters.queries import known_secrets, opened_secrets, signing_keys
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects.job_secrets import SecretVersion, secret_name
+from federation.engine.objects.report_tokens import report_token
 from federation.queries.claimed_attempts import ClaimedAttempt
 from foundation.ids import new_id
 from foundation.problems import FieldError, NotFound
@@ -54,6 +55,11 @@ def refuse_unknown_secrets(request: JobRequest) -> None:
         raise NotFound("The job names a secret that this tenant does not have.", errors=errors)
 
 
+def promised_report() -> dict[str, Any]:
+    """The name that the Secret with a pod set's token for reports will have."""
+    return {"report": {"object": secret_name(new_id())}}
+
+
 def promised_secrets(pod_set: Mapping[str, Any], tenant_path: str, keyring: Keyring) -> dict[str, Any] | None:
     """The versions that a pod set's Secrets will have, and the names of these; None if its tenant lacks a secret."""
     keys: dict[str, str] = {}
@@ -81,14 +87,21 @@ def with_opened_secrets(attempts: Sequence[ClaimedAttempt]) -> list[ClaimedAttem
 
     A version that was replaced or deleted since the placement has no value, and neither has one that cannot be opened.
     """
+    attempts = [_with_report_token(attempt) for attempt in attempts]
     wanted: set[SecretVersion] = set()
     for attempt in attempts:
         if _is_to_be_created(attempt):
             wanted |= attempt.secret_versions
     if not wanted:
-        return list(attempts)
+        return attempts
     values, closed = opened_secrets(wanted)
     return [_opened(attempt, values, closed) if _is_to_be_created(attempt) else attempt for attempt in attempts]
+
+
+def _with_report_token(attempt: ClaimedAttempt) -> ClaimedAttempt:
+    if not attempt.may_report or not _is_to_be_created(attempt):
+        return attempt
+    return replace(attempt, report_token=report_token(signing_keys()[0], attempt.id).encode())
 
 
 def _is_to_be_created(attempt: ClaimedAttempt) -> bool:

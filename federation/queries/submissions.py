@@ -37,7 +37,12 @@ class Submission:
 
 def rules() -> Rules:
     """The rules of this installation for specs."""
-    return Rules(settings.ALLOW_SIMULATION, settings.REQUIRE_DIGEST, settings.RESOURCES)
+    return Rules(
+        allow_simulation=settings.ALLOW_SIMULATION,
+        require_digest=settings.REQUIRE_DIGEST,
+        resources=settings.RESOURCES,
+        takes_reports=bool(settings.PUBLIC_URL),
+    )
 
 
 def read_submission(body: object, *, default_tenant: str = "") -> Submission:

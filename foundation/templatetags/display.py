@@ -136,6 +136,12 @@ def number(value: float | Decimal | None) -> str:
 
 
 @register.filter
+def significant(value: float | None) -> str:
+    """A measured number with four significant digits."""
+    return EMPTY if value is None else f"{value:.4g}"
+
+
+@register.filter
 def money(amount: Decimal | None, currency: str = "USD") -> str:
     """An amount rounded to cents for display (half even); exports have every digit."""
     if amount is None:

@@ -19,7 +19,7 @@ from .places import constraints_json, read_constraints, read_topology, topology_
 from .pods import pod_sets_json, read_pod_sets
 from .reading import Fields
 from .spec import DNS_LABEL, MAX_COMPLETIONS, MAX_SECONDS, ON_CLUSTER_LOST, PRIORITIES, JobSpec, Rules
-from .work import data_json, read_data, read_retries, read_throughput, throughput_json
+from .work import data_json, read_data, read_reports, read_retries, read_throughput, throughput_json
 
 _DEFAULTS = {
     each.name: each.default if each.default_factory is MISSING else each.default_factory() for each in fields(JobSpec)
@@ -170,6 +170,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("throughput", Part(read_throughput, throughput_json), steers_placement=True),
     JobField("retries", Part(read_retries, retries_json)),
     JobField("failure_rules", Part(read_rules, rules_json)),
+    JobField("reports", Part(read_reports, bool)),
 )
 JOB_FIELD_NAMES = frozenset(field.name for field in JOB_FIELDS)
 BESIDE_MANIFEST = tuple(field.name for field in JOB_FIELDS if field.is_beside_manifest)

@@ -51,13 +51,14 @@ DNS_LABEL = "lower-case letters, digits and '-', at most 63, starting and ending
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an installation allows: simulated run times, resources besides CPU, memory and GPUs, and whether images must
-    be pinned by digest.
+    """What an installation allows: simulated run times, resources besides CPU, memory and GPUs, jobs that report to it;
+    and whether images must be pinned by digest.
     """
 
     allow_simulation: bool = False
     require_digest: bool = False
     resources: tuple[str, ...] = ()
+    takes_reports: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ class JobSpec:
     throughput: tuple[ModelSpeed, ...] = ()
     retries: Retries = NO_WISHES
     failure_rules: tuple[Rule, ...] = ()
+    reports: bool = False
+    """Whether its runs may report progress and checkpoints to the gateway."""
 
     @property
     def priority(self) -> int:

@@ -96,3 +96,13 @@ def read_retries(fields: Fields, _rules: Rules) -> Retries:
     given = Fields(fields.values["retries"], fields.at("retries"), fields.faults, RETRY_FIELDS)
     told = {name: given.whole(name, 0, MOST_RETRIES) for name in sorted(RETRY_FIELDS)}
     return Retries(**{name: most for name, most in told.items() if most is not None})
+
+
+def read_reports(fields: Fields, rules: Rules) -> bool:
+    """Whether the job's runs may report to the gateway, which needs an address that they can reach."""
+    wanted = fields.flag("reports", default=False)
+    if wanted and not rules.takes_reports:
+        fields.fault(
+            "reports", "not_allowed", "this installation takes no reports: an operator sets SWITCHYARD_PUBLIC_URL first"
+        )
+    return wanted

@@ -15,6 +15,7 @@ from federation.engine import names
 from .rendering import Identity
 
 VOLUME = "secrets"
+REPORT_KEY = "token"
 FILE_MODE = 0o440
 """The pods' group may read the files."""
 SecretVersion: TypeAlias = tuple[UUID, int]
@@ -44,6 +45,18 @@ def lay_secrets(pod: MutableMapping[str, Any], promised: Mapping[str, Any]) -> N
         pod.setdefault("volumes", []).append({"name": VOLUME, "secret": source})
 
 
+def lay_report(pod: MutableMapping[str, Any], promised: Mapping[str, Any], url: str) -> None:
+    """Adds the address for reports and the promised token to a rendered pod spec, if it may report."""
+    if not promised.get("report") or not url:
+        return
+    source = {"secretKeyRef": {"name": promised["report"]["object"], "key": REPORT_KEY}}
+    for container in pod["containers"]:
+        container["env"] += [
+            {"name": "SWITCHYARD_REPORT_URL", "value": url},
+            {"name": "SWITCHYARD_REPORT_TOKEN", "valueFrom": source},
+        ]
+
+
 def versions_of(promised: Mapping[str, Any]) -> set[SecretVersion]:
     """The promised versions."""
     given = [*promised.get("uses", ()), *([promised["pull"]] if promised.get("pull") else ())]
@@ -60,6 +73,7 @@ def secret_manifests(
     identity: Identity,
     owner: tuple[str, str],
     values: Mapping[SecretVersion, bytes],
+    report_token: bytes = b"",
 ) -> list[dict[str, Any]]:
     """The Secrets to create for a pod set, owned by its Job (`owner`: name and uid)."""
     found = []
@@ -68,6 +82,8 @@ def secret_manifests(
         found.append(_secret(promised["object"], "Opaque", data))
     if pull := promised.get("pull"):
         found.append(_secret(pull["object"], PULL_TYPE, {PULL_KEY: values[_version(pull)]}))
+    if (report := promised.get("report")) and report_token:
+        found.append(_secret(report["object"], "Opaque", {REPORT_KEY: report_token}))
     owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner[0], "uid": owner[1]}]
     for manifest in found:
         manifest["metadata"] |= {"namespace": namespace, "labels": identity.labels, "ownerReferences": owners}

@@ -75,6 +75,10 @@ class Identity:
     spec_hash: str
     kept_namespace: str = ""
     """The tenant's namespace when the attempt was made: the tenant may have been renamed since. Empty for the present one."""
+    earlier_runs: int = 0
+    """The number of the job's earlier attempts that may have run."""
+    checkpoint: str = ""
+    """The newest checkpoint that they reported; empty without one."""
 
     @property
     def namespace(self) -> str:
@@ -251,6 +255,11 @@ def _environment(given: Mapping[str, str], identity: Identity, *, leaves_it_to_p
         "SWITCHYARD_ATTEMPT_ID": str(identity.attempt_id),
         "SWITCHYARD_TENANT": identity.tenant_path,
     }
+    if identity.earlier_runs:
+        ours["SWITCHYARD_RESTART"] = str(identity.earlier_runs)
+    if identity.checkpoint:
+        # Kubernetes would replace `$(NAME)` in it by the value of another variable.
+        ours["SWITCHYARD_CHECKPOINT"] = identity.checkpoint.replace("$(", "$$(")
     if not leaves_it_to_plugin:
         # Images may set it to `all`; NVIDIA's runtime would honour this in addition to claims, or without any request.
         # Claimed devices come through CDI, whatever its value; NVIDIA's own driver sets `void` for the same reason.

@@ -14,7 +14,7 @@ from federation import operations
 from federation.models import Attempt, ClusterUpkeep
 from federation.operations import continuity, reconciliation, rounds
 from federation.operations.restoration import begin_standstill
-from federation.queries.claimed_attempts import due_clusters
+from federation.queries.due_clusters import due_clusters
 from federation.queries.metering import unsettled_attempts
 from foundation.clock import database_now
 from foundation.threads import close_kept_threads

@@ -15,7 +15,7 @@ from federation.models import Attempt, Job, RemoteObject
 from federation.operations.endings import end_attempts
 from federation.operations.reconciliation import reconcile_clusters
 from federation.operations.transitions import Ending
-from federation.queries.claimed_attempts import due_clusters
+from federation.queries.due_clusters import due_clusters
 from federation.queries.queue import REFUSED_FOR
 from foundation.clock import now
 from quotas.models import Hold

@@ -14,7 +14,7 @@ from federation import operations
 from federation.models import Attempt, ClusterUpkeep
 from federation.operations import dispatch, reconciliation, rounds
 from federation.operations.rounds import AT_ONCE, Brought, Rounds
-from federation.queries.claimed_attempts import DueCluster
+from federation.queries.due_clusters import DueCluster
 from foundation import advisory
 from foundation.models import OutboxMessage
 from foundation.threads import DatabaseThreads, close_kept_threads

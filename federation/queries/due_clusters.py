@@ -1,0 +1,48 @@
+"""Clusters with attempts that dispatch has to visit."""
+
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+
+from clusters.models import Cluster
+from federation.models import LIVE_ATTEMPT_STATES
+
+SILENT = [Cluster.Health.UNREACHABLE, Cluster.Health.AUTH_FAILED]
+_DUE_CLUSTERS = """
+SELECT cluster.id, coalesce(upkeep.slow_dispatch_until > now(), false)
+  FROM clusters_cluster AS cluster
+  LEFT JOIN federation_clusterupkeep AS upkeep ON upkeep.cluster_id = cluster.id
+ WHERE cluster.health <> ALL(%(silent)s)
+   AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+   AND EXISTS (SELECT FROM federation_attempt AS attempt
+                WHERE attempt.cluster_id = cluster.id AND attempt.next_action_at <= now() AND attempt.state = ANY(%(live)s)
+                  AND (attempt.claim_expires_at IS NULL OR attempt.claim_expires_at < now()))
+"""
+_IS_BEING_VISITED = """
+SELECT EXISTS (SELECT FROM federation_attempt
+                WHERE cluster_id = %(cluster)s AND state = ANY(%(live)s) AND claim_expires_at > now())
+"""
+
+
+class DueCluster(NamedTuple):
+    """A cluster with work to do; `is_slow`: a recent visit to it was slow."""
+
+    id: UUID
+    is_slow: bool
+
+
+def due_clusters() -> list[DueCluster]:
+    """Clusters that answer and have unclaimed attempts due for a visit. Costs one index lookup per cluster."""
+    asked: dict[str, Any] = {"silent": SILENT, "live": list(LIVE_ATTEMPT_STATES)}
+    with connection.cursor() as cursor:
+        cursor.execute(_DUE_CLUSTERS, asked)
+        return [DueCluster._make(row) for row in cursor.fetchall()]
+
+
+def is_being_visited(cluster_id: UUID) -> bool:
+    """Whether attempts there have a valid claim."""
+    asked: dict[str, Any] = {"cluster": cluster_id, "live": list(LIVE_ATTEMPT_STATES)}
+    with connection.cursor() as cursor:
+        cursor.execute(_IS_BEING_VISITED, asked)
+        return bool(cursor.fetchone()[0])
