@@ -1,4 +1,6 @@
-"""What clients do: each submits a job until it knows that it exists, and may cancel it and submit it again."""
+"""What clients do: each submits a job until it knows that it exists, and may suspend and resume it, or cancel it and submit
+it again.
+"""
 
 import random
 from collections.abc import Callable
@@ -30,6 +32,9 @@ RULED = 0.25
 AGAIN = 0.5
 """The share of the cancelled jobs that are submitted again under another name."""
 
+SUSPENDED = 0.15
+"""The share of the jobs that their clients suspend and resume."""
+
 
 @dataclass(slots=True)
 class Submission:
@@ -42,6 +47,13 @@ class Submission:
     is_bulk: bool = False
     is_wanted_again: bool = False
     """Whether the client submits the job again when its cancellation was acknowledged."""
+    suspend_after: float | None = None
+    """In seconds after the client knows its job."""
+    suspended_for: float = 0.0
+    is_suspended: bool = False
+    """Whether a suspension was acknowledged."""
+    is_resumed: bool = False
+    """Whether its resumption was acknowledged, or is not needed any more."""
     job_id: str = ""
     is_refused: bool = False
     is_cancelled: bool = False
@@ -56,7 +68,7 @@ class Submission:
 def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
     """The jobs of a world; only those with these numbers if there are any."""
     chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
-    ruled = random.Random(f"{seed}/ruled")
+    ruled, suspends = random.Random(f"{seed}/ruled"), random.Random(f"{seed}/suspends")
     count = chance.randint(2, 4)
     is_crowd = random.Random(f"{seed}/crowd").random() < CROWDS and not swarm.rates
     if is_crowd:
@@ -84,6 +96,8 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
         submission = Submission(
             f"key-{number}", client, body, cancel, more.random() < BULK, cancel is not None and more.random() < AGAIN
         )
+        if suspends.random() < SUSPENDED and not swarm.rates:
+            submission.suspend_after, submission.suspended_for = suspends.uniform(0, 60), suspends.uniform(0, 40)
         if is_crowd:
             pod |= {"count": 1, "gpu": {"count": 1}}
         if not wanted or number in wanted:
@@ -129,9 +143,10 @@ class Client:
         self._one = submission
 
     def want(self) -> None:
-        """Submits until the client knows its job, and cancels it later if it wants to."""
+        """Submits until the client knows its job, and suspends and resumes it, or cancels it later, if it wants to."""
         while True:
             self._submit()
+            self._suspend()
             self._cancel()
             one = self._one
             if not (one.is_wanted_again and one.is_cancelled):
@@ -141,7 +156,13 @@ class Client:
             labels = one.body["labels"] | {RUN_SECONDS: "60"}
             body = one.body | {"name": f"{one.body['name']}-again", "labels": labels}
             self._one = replace(
-                one, key=f"{one.key}-again", body=body, cancel_after=None, job_id="", is_cancelled=False
+                one,
+                key=f"{one.key}-again",
+                body=body,
+                cancel_after=None,
+                suspend_after=None,
+                job_id="",
+                is_cancelled=False,
             )
             self._world.submissions.append(self._one)
 
@@ -188,6 +209,31 @@ class Client:
         if again.get("job") != first["job"]:
             self._world.machine.unexpected.append(f"{one.key} twice in one request was answered {first} and {again}")
         return str(first["job"]["id"])
+
+    def _suspend(self) -> None:
+        """Suspends the job and resumes it, each until the answer is known. It may have ended meanwhile."""
+        one, sleep = self._one, self._world.scheduler.sleep
+        while one.job_id and one.suspend_after is not None and not one.is_suspended and not one.is_resumed:
+            sleep(one.suspend_after)
+            one.is_suspended = self._change("suspend", operations.request_suspension)
+        while one.job_id and one.is_suspended and not one.is_resumed:
+            sleep(one.suspended_for)
+            one.is_resumed = self._change("resume", operations.request_resumption)
+
+    def _change(self, what: str, request: Callable[..., Job]) -> bool:
+        """Whether the request was acknowledged. A job that has ended needs none."""
+        asked = self._ask(what, self._one.job_id)
+        try:
+            job = request(self._actor, self._one.job_id)
+        except Problem as problem:
+            self._one.is_resumed = problem.code == "state_conflict"
+            self._told(asked, "refused", f"{problem.code}: {problem}")
+        except Error as error:
+            self._told(asked, "unknown", type(error).__name__)
+        else:
+            self._told(asked, "ok", job.state)
+            return True
+        return self._one.is_resumed
 
     def _cancel(self) -> None:
         one = self._one

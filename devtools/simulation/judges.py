@@ -246,6 +246,24 @@ def promise_17_cancel_wins_over_start(world: "World") -> list[str]:
     return found
 
 
+@judging
+def promise_17_a_suspended_job_does_not_start(world: "World") -> list[str]:
+    """The gateway does not commit to an attempt between the acceptance of a suspension and the next resumption."""
+    resumed, spans = defaultdict(list), defaultdict(list)
+    for one in world.history.asked:
+        if one.what == "resume":
+            resumed[one.subject].append(one.from_us)
+    for one in world.history.asked:
+        if (one.what, one.answer) == ("suspend", "ok"):
+            later = [at_us for at_us in resumed[one.subject] if at_us >= one.to_us]
+            spans[one.subject].append((one.to_us, min(later, default=world.scheduler.now_us)))
+    return [
+        f"attempt {number} of {job_id} was committed to while the job was suspended"
+        for job_id, number, starting_us in world.watch.rows(STARTED)
+        if any(from_us < starting_us < to_us for from_us, to_us in spans[str(job_id)])
+    ]
+
+
 STARTED = """
 SELECT job_id, number, (extract(epoch FROM starting_at) * 1000000)::bigint FROM federation_attempt
  WHERE starting_at IS NOT NULL

@@ -72,6 +72,21 @@ def promise_8_what_the_gateway_stops_has_ended(world: "World") -> list[str]:
 
 
 @judging
+def promise_8_a_suspended_job_does_not_run(world: "World") -> list[str]:
+    """When a job becomes suspended, nothing of it runs."""
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for of_attempt in _own_runs(world).values():
+        for run in of_attempt:
+            runs[run.job_id].append(run)
+    return [
+        f"job {id_} was suspended while {run.pod_uid} of it ran on {run.cluster}"
+        for id_, _, at_us in world.watch.rows(CHANGES, "job", ["suspended"])
+        for run in runs[id_]
+        if _is_under_way(run, at_us)
+    ]
+
+
+@judging
 def promise_8_what_runs_is_not_recalled(world: "World") -> list[str]:
     """A recall is for attempts without a started pod, and a refusal of the release for objects that are not released."""
     runs, found = _own_runs(world), []
@@ -219,7 +234,9 @@ ALWAYS = (
     judges.promise_8_a_job_never_runs_twice_at_once,
     judges.promise_17_cancel_wins_over_start,
     judges.promise_17_a_cancelled_job_is_stopped,
+    judges.promise_17_a_suspended_job_does_not_start,
     promise_8_what_the_gateway_stops_has_ended,
+    promise_8_a_suspended_job_does_not_run,
     promise_8_what_runs_is_not_recalled,
     promise_3_an_attempt_has_time_to_start,
     promise_8_an_end_has_a_true_reason,

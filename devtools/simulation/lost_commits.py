@@ -66,7 +66,9 @@ class LostCommits:
     def _forget(self) -> None:
         """What clients were answered since the backup does not bind the gateway; they notice, and ask again."""
         world = self._world
-        states = {str(id_): state for id_, state in world.watch.rows("SELECT id, state FROM federation_job")}
+        rows = world.watch.rows("SELECT id, state, suspend_requested_at IS NOT NULL FROM federation_job")
+        states = {str(id_): state for id_, state, _ in rows}
+        suspended = {str(id_) for id_, _, is_suspended in rows if is_suspended}
         ending = ("cancelling", "cancelled")
         for asked in world.history.asked:
             if asked.answer != "ok" or asked.to_us < self._kept_us:
@@ -78,6 +80,8 @@ class LostCommits:
                 one.job_id = ""
             if states.get(one.job_id) not in ending:
                 one.is_cancelled = False
+            if one.job_id in suspended:
+                one.is_suspended, one.is_resumed = True, False
 
     def overlap(self, from_us: int, to_us: int | None) -> bool:
         """Whether the time contains some of which commits were lost."""

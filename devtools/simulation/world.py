@@ -343,6 +343,8 @@ class World:
             return False
         if any(one.cancel_after is not None and one.job_id and not one.is_cancelled for one in self.submissions):
             return False
+        if any(one.suspend_after is not None and one.job_id and not one.is_resumed for one in self.submissions):
+            return False
         if any(cluster.running for cluster in self.clusters.values()):
             return False
         return self.watch.rows(STILL) == [(0, 0, 0)]
