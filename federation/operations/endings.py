@@ -4,8 +4,8 @@ it).
 Callers hold a transaction. The consequence of an ended attempt for its job:
 
     the job is being cancelled      → cancelled, whatever the cluster reports (cancellation is final)
-    it would go back to the queue,
-    and a user has suspended it     → suspended, until a user resumes it
+    it would go back to the queue, and a user
+    has suspended the job           → suspended, until a user resumes it
     interrupted, with retries left  → back to the queue, by its retries (`engine.retries`)
     succeeded, failed               → the job ends the same way
     anything else                   → back to the queue, unless clusters refused it too often

@@ -261,8 +261,8 @@ def visit_again(attempts: Collection[UUID]) -> None:
 
 
 def cancel(job: Job, by: str) -> None:
-    """`queued`, `dispatching`, `running`, `suspended` → `cancelling`, and on to `cancelled` if nothing of the locked job is on any
-    cluster.
+    """`queued`, `dispatching`, `running`, `suspended` → `cancelling`, and on to `cancelled` if nothing of the locked job
+    is on any cluster.
     """
     was_suspended = job.state == JobState.SUSPENDED
     live = Attempt.objects.filter(job=job, state__in=LIVE_ATTEMPT_STATES)

@@ -99,11 +99,12 @@ def test_a_late_worker_does_not_start_it(cluster, submitter, monkeypatch):
     assert (told(job), call(cluster, "list_jobs")) == (("suspended", "suspended"), [])
 
 
-def test_a_recall_is_not_revoked_once_a_user_has_suspended_the_job(cluster, submitter):
+@pytest.mark.parametrize("recalled_for", transitions.REFUTABLE)
+def test_a_recall_is_not_revoked_once_a_user_has_suspended_the_job(cluster, submitter, recalled_for):
     job, attempt = place(submitter, seconds=100_000)
     observe_until(lambda: Job.objects.filter(state="running").exists())
     with transaction.atomic():
-        transitions.ask_to_stop([attempt.id], "did_not_start")
+        transitions.ask_to_stop([attempt.id], recalled_for)
     operations.request_suspension(submitter, job.id)
     every_visit(attempt, 2)
     assert (told(job), ended_as(attempt)) == (("suspended", "suspended"), ("preempted", "suspended"))
