@@ -86,13 +86,14 @@ JOB: dict[str, Callable[[], dict[str, Any]]] = {
     "explanation": lambda: {"explanation": {"east": {"code": "full"}}},
     "attempts_made": lambda: {"attempts_made": 3},
     "retry_at": lambda: {"retry_at": clock.now() + timedelta(hours=1)},
+    "suspend_requested_at": lambda: {"suspend_requested_at": AT, "state": "suspended"},
     "exit_code": lambda: {"exit_code": 1},
     "created_at": lambda: {"created_at": AT},
     "started_at": lambda: {"started_at": AT},
     "finished_at": lambda: {"finished_at": AT, "state": "cancelled"},
     "spec": lambda: {"spec": {**Job.objects.get().spec, "deadline_seconds": 77}},
 }
-IN_REQUEST = {"tenant", "shape", "state", "retry_at", "created_at", "finished_at", "spec"}
+IN_REQUEST = {"tenant", "shape", "state", "retry_at", "suspend_requested_at", "created_at", "finished_at", "spec"}
 
 
 def test_every_column_of_a_job_is_tried():
