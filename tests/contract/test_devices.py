@@ -30,7 +30,11 @@ def test_a_watch_of_slices_sees_them_come_change_and_go(world: World):
     assert (seen.driver, seen.pool, seen.node, seen.slice_count) == ("gpu.nvidia.com", name, "gpu-1", 1)
     first = seen.devices[0]
     assert (first.name, first.memory, first.is_tainted, first.is_shared) == ("gpu-0", "81559Mi", False, False)
-    assert first.attributes == {"type": "gpu", "productName": "NVIDIA H100 80GB HBM3"}
+    assert first.attributes == {
+        "type": "gpu",
+        "productName": "NVIDIA H100 80GB HBM3",
+        "cudaComputeCapability": "9.0.0",
+    }, "what classifies a device, and what jobs may require of it"
     [units] = read_pool([grown]).offers["gpu-1"].values()
     assert units == 3
 

@@ -80,7 +80,13 @@ else:
     raise SystemExit("a read-only mount could be written")
 """
 FAIL = "import sys; print('about to fail', flush=True); sys.exit(41)"
-WAIT = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); print('ready', flush=True); time.sleep(3600)"
+WAIT = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+time.sleep(1.5)  # Kubernetes tells starts and ends in whole seconds: less may count as nothing
+print("ready", flush=True)
+time.sleep(3600)
+"""
 
 
 @pytest.fixture(scope="module")
