@@ -32,7 +32,7 @@ def test_a_dataset_is_recorded_priced_named_and_forgotten(window, admin):
     w.page.get_by_role("button", name="Set the price").click()
     w.page.get_by_role("status").filter(has_text="costs 0.02 USD").wait_for()
     w.open("/jobs/new/")
-    w.page.get_by_text("Advanced: secrets, storages, disk, ports, data, overflow").click()
+    w.page.locator(".advanced > summary").click()
     fill(w)
     w.page.get_by_label("Tenant").select_option("acme/research")
     w.page.get_by_label("Data it reads").fill("imagenet")
