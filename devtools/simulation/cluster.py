@@ -305,7 +305,8 @@ class Cluster:
             self.name, pod.uid, pod.job_uid, job_id, attempt_id, pod.index,
             gpus_of(pod), pod.node, self._scheduler.now_us, is_residue=pod.job_uid in self.may_have_run,
         )  # fmt: skip
-        self.services.note_start(pod)
+        if pod.job_uid not in self.copies:  # a stranger's Job with our labels has no Service of ours
+            self.services.note_start(pod)
         run.was_committed = bool(attempt_id) and self.is_committed(attempt_id)
         self.runs.append(run)
         self.running[pod.uid] = run
