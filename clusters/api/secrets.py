@@ -10,7 +10,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from clusters.engine.secrets import REGISTRY, REGISTRY_PATTERN, BadValue, Kind, pull_config, value_of
+from clusters.engine.secrets import LONGEST_USERNAME, REGISTRY, REGISTRY_PATTERN, BadValue, Kind, pull_config, value_of
 from clusters.models import TenantSecret
 from clusters.operations.secrets import NewValue, delete_secret, put_secret
 from clusters.queries.secrets import secrets_of
@@ -47,7 +47,7 @@ class RegistryAccess(StrictShape):
     """By what name and password images are pulled from a registry."""
 
     server = Text(max_length=253, validators=[RegexValidator(REGISTRY_PATTERN, REGISTRY)])
-    username = Text(max_length=200)
+    username = Text(max_length=LONGEST_USERNAME)
     password = Hidden()
 
 

@@ -12,6 +12,8 @@ MOST_BYTES = 32 * 1024
 """Of one value. Sixteen of them fit into one Secret of Kubernetes (1 MiB)."""
 MOST_SECRETS = 200
 """Per tenant."""
+LONGEST_USERNAME = 200
+"""Of the access to a registry."""
 REGISTRY_PATTERN = r"^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,251}[a-zA-Z0-9])?(:[0-9]{1,5})?\Z"
 REGISTRY = "the registry's DNS name, with its port if it has one"
 

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.debug import sensitive_post_parameters
 
-from clusters.engine.secrets import REGISTRY, BadValue, Kind, is_registry, pull_config, value_of
+from clusters.engine.secrets import LONGEST_USERNAME, REGISTRY, BadValue, Kind, is_registry, pull_config, value_of
 from clusters.operations.secrets import NewValue, delete_secret, put_secret
 from clusters.queries.secrets import SecretLine, secret_lines
 from foundation.pages import Form, show, typed
@@ -23,7 +23,6 @@ from tenancy.web import action, page
 HIDDEN = ("value", "password")
 CONTROLS = {name: name for name in ("name", "value", "server", "username", "password")}
 KINDS = ((Kind.VALUE.value, "a value, for a variable or a file"), (Kind.REGISTRY.value, "the access to a registry"))
-LONGEST_USERNAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class SecretsPage:
 @sensitive_post_parameters(*HIDDEN)
 @page
 def secrets(request: HttpRequest, actor: Actor, tenant_id: UUID) -> HttpResponse:
-    """The names of the secrets; who manages the tenant stores one, or its next version, here."""
+    """The names of the secrets. Users who manage the tenant store one, or its next version, here."""
     if request.method != "POST":
         return _show(request, actor, tenant_id, Form())
     values = typed(request) | {name: request.POST.get(name, "") for name in HIDDEN}

@@ -29,8 +29,8 @@ from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
 from . import transitions
+from .consequences import Ending
 from .endings import end_attempts
-from .transitions import Ending
 from .upkeep import ask_for_reconciliation
 
 DESTROYED = "destroyed"

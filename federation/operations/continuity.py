@@ -24,8 +24,8 @@ from foundation.transactions import retried
 from placement.values.reason_codes import ReasonCode
 
 from . import transitions
+from .consequences import Ending
 from .endings import end_attempts
-from .transitions import Ending
 
 NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]

@@ -19,7 +19,7 @@ from foundation.outbox import announce
 from placement.values.quantities import memory_text
 from placement.values.reason_codes import ReasonCode
 
-from .transitions import Ending
+from .consequences import Ending
 
 
 def ask(told: Mapping[UUID, Sequence[str]]) -> None:

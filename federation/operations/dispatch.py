@@ -41,11 +41,11 @@ from foundation.turns import Turn, endless_turn
 from placement.values.reason_codes import ReasonCode
 
 from . import figures, transitions
+from .consequences import Ending
 from .endings import REFUSED, end_attempts
 from .observation import Observations, record_observations
 from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
 from .rounds import Brought, Rounds
-from .transitions import Ending
 from .visits import Visit, without_a_call
 
 BATCH = 48

@@ -24,8 +24,8 @@ from federation.models import ATTEMPT_LIFECYCLE, Attempt, Diagnosis, Job
 from placement.values.reason_codes import ReasonCode
 
 from . import diagnoses, transitions
+from .consequences import Consequence, Ended, Ending
 from .learning import remember_runs
-from .transitions import Consequence, Ended, Ending
 
 MOST_REFUSALS = 3
 """After this number of permanent refusals by clusters' API servers, a job fails instead of trying further clusters."""

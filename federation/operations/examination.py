@@ -9,7 +9,7 @@ own rules decide.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
@@ -87,23 +87,23 @@ def examine_failures() -> int:
 
 def _judged_alone(one: _Open, logs: Logs | None) -> int:
     """1 if it is judged now. One failure that cannot be judged must not hold up the others."""
+    case = one.case
+    judged = _attempted(case, "its failure could not be judged", lambda: _judge(case, logs))
+    if judged is None and one.is_given_up:
+        ours = judge_without_logs((), case.facts, case.history)
+        judged = _attempted(case, "its failure could not be judged by our own rules", lambda: _apply(case, ours, {}))
+    return judged or 0
+
+
+def _attempted(case: Case, complaint: str, judge_it: Callable[[], int]) -> int | None:
+    """The result; None, and a log entry, if it fails for another reason than the database."""
     try:
-        return _judge(one.case, logs)
+        return judge_it()
     except OperationalError:
         raise
     except Exception:
-        log.exception("attempt %s: its failure could not be judged", one.case.attempt.id)
-    return _judge_by_ours(one.case) if one.is_given_up else 0
-
-
-def _judge_by_ours(case: Case) -> int:
-    try:
-        return _apply(case, judge_without_logs((), case.facts, case.history), {})
-    except OperationalError:
-        raise
-    except Exception:
-        log.exception("attempt %s: its failure could not be judged by our own rules", case.attempt.id)
-        return 0
+        log.exception("attempt %s: %s", case.attempt.id, complaint)
+        return None
 
 
 def _waiting() -> list[_Open]:

@@ -20,7 +20,7 @@ from federation.queries.failures import Case, cases_of
 from placement.values.reason_codes import ReasonCode
 
 from . import diagnoses, transitions
-from .transitions import Ending
+from .consequences import Ending
 
 _REPEATED = {*INTERRUPTIONS, ReasonCode.SUSPENDED}
 """The reasons of ends after which the job repeats the work since its last checkpoint."""

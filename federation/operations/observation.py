@@ -40,10 +40,10 @@ from foundation.transactions import retried
 from placement.values.reason_codes import ReasonCode
 
 from . import diagnoses, figures, transitions
+from .consequences import Ending
 from .endings import OBJECT_DELETED, end_attempts
 from .failures import Judged, judge_failures, stop_for_another
 from .reopening import Changed, reopen_settled
-from .transitions import Ending
 
 
 @dataclass(frozen=True, slots=True)

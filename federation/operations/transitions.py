@@ -34,9 +34,7 @@ from foundation.rows import insert_like, insert_rows
 from foundation.states import advance
 from placement.values.reason_codes import ReasonCode
 
-from .consequences import Consequence as Consequence
-from .consequences import Ended as Ended
-from .consequences import Ending as Ending
+from .consequences import Consequence, Ended
 
 Rows = Sequence[Mapping[str, object]]
 

@@ -1,6 +1,6 @@
 """The list of jobs, one job, and cancelling, suspending and resuming it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from billing.queries import CostView, costs_of
 from clusters.queries import visible_clusters
 from federation.engine.lifecycle import JobState
-from federation.models import TERMINAL_JOB_STATES
+from federation.models import TERMINAL_JOB_STATES, Job
 from federation.operations.cancellation import request_cancellation
 from federation.operations.suspension import request_resumption, request_suspension
 from federation.queries.gpu_models import short_names
@@ -51,6 +51,21 @@ class JobPage:
     """GPU models that the request names in short, each with those that it means."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The message after a change: `done` if the job has the state already, else `under_way`."""
+
+    state: JobState
+    done: str
+    under_way: str
+
+
+STOPPING = "The job is being stopped on its cluster."
+CANCELLED = Outcome(JobState.CANCELLED, "The job is cancelled.", STOPPING)
+SUSPENDED = Outcome(JobState.SUSPENDED, "The job is suspended.", STOPPING)
+RESUMED = Outcome(JobState.QUEUED, "The job waits for a placement.", "The job continues when its attempt has stopped.")
+
+
 @page(takes=(*JOB_LIST_FILTERS, "cursor"))
 def jobs(request: HttpRequest, actor: Actor) -> HttpResponse:
     """Jobs of every tenant the viewer may see, newest first, filtered by what the query string says."""
@@ -82,44 +97,31 @@ def job(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
 @action
 def cancel(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """Cancels the job, then redirects to its page."""
-    job_view(actor, job_id)
-    try:
-        cancelled = request_cancellation(actor, job_id)
-    except Conflict as conflict:
-        messages.error(request, conflict.detail)
-    else:
-        done = cancelled.state == JobState.CANCELLED
-        messages.success(request, "The job is cancelled." if done else "The job is being stopped on its cluster.")
-    return redirect("job", job_id)
+    return _change(request, actor, job_id, request_cancellation, CANCELLED)
 
 
 @action
 def suspend(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """Suspends the job, then redirects to its page."""
-    job_view(actor, job_id)
-    try:
-        suspended = request_suspension(actor, job_id)
-    except Conflict as conflict:
-        messages.error(request, conflict.detail)
-    else:
-        done = suspended.state == JobState.SUSPENDED
-        messages.success(request, "The job is suspended." if done else "The job is being stopped on its cluster.")
-    return redirect("job", job_id)
+    return _change(request, actor, job_id, request_suspension, SUSPENDED)
 
 
 @action
 def resume(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """Resumes the job, then redirects to its page."""
+    return _change(request, actor, job_id, request_resumption, RESUMED)
+
+
+def _change(
+    request: HttpRequest, actor: Actor, job_id: UUID, ask: Callable[[Actor, UUID], Job], outcome: Outcome
+) -> HttpResponse:
     job_view(actor, job_id)
     try:
-        resumed = request_resumption(actor, job_id)
+        changed = ask(actor, job_id)
     except Conflict as conflict:
         messages.error(request, conflict.detail)
     else:
-        waits = resumed.state == JobState.QUEUED
-        messages.success(
-            request, "The job waits for a placement." if waits else "The job continues when its attempt has stopped."
-        )
+        messages.success(request, outcome.done if changed.state == outcome.state else outcome.under_way)
     return redirect("job", job_id)
 
 

@@ -13,8 +13,8 @@ from clusters.queries import driver_of
 from federation import operations
 from federation.engine.lifecycle import AttemptState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
+from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
-from federation.operations.transitions import Ending
 from foundation.problems import Conflict
 from quotas.models import QuotaLimit
 from tests.builders import make_limit, submit

@@ -12,7 +12,8 @@ from federation.engine.lifecycle import AttemptState
 from federation.locks import lock_with_jobs
 from federation.models import Attempt
 from federation.observer import buffer
-from federation.operations import calls, continuity, endings, observation, reconciliation, transitions
+from federation.operations import calls, continuity, endings, observation, reconciliation
+from federation.operations.consequences import Ending
 from foundation import clock
 from placement.values.reason_codes import ReasonCode
 
@@ -75,7 +76,7 @@ def _a_silent_cluster_is_a_dead_one(change: Change) -> None:
             here = Attempt.objects.filter(cluster_id=cluster_id, state__in=continuity.MAY_RUN)
             ids = list(lock_with_jobs(here.values_list("id", flat=True)))
             words = f"Cluster {name} is lost."
-            ends = [transitions.Ending(id_, AttemptState.PREEMPTED, ReasonCode.CLUSTER_LOST, words) for id_ in ids]
+            ends = [Ending(id_, AttemptState.PREEMPTED, ReasonCode.CLUSTER_LOST, words) for id_ in ids]
             return endings.end_attempts(ends)
 
     change.put(continuity, "_lose", lose)
@@ -88,7 +89,7 @@ def _a_failed_job_is_queued_at_once(change: Change) -> None:
     def stop_for_another(again: Sequence[Any]) -> None:
         for one in again:
             Attempt.objects.filter(id=one.attempt_id).update(stop_reason=one.cause)
-        ends = [transitions.Ending(one.attempt_id, AttemptState.PREEMPTED, one.cause, one.message) for one in again]
+        ends = [Ending(one.attempt_id, AttemptState.PREEMPTED, one.cause, one.message) for one in again]
         endings.end_attempts(ends)
 
     change.put(observation, "stop_for_another", stop_for_another)

@@ -14,8 +14,8 @@ from clusters.operations.datasets import Location, create_dataset, remove_datase
 from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, JobEvent, RunGroup
 from federation.operations import run_scheduling_cycle
+from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
-from federation.operations.transitions import Ending
 from federation.queries import releases
 from federation.queries.snapshot import load_snapshot
 from foundation import clock

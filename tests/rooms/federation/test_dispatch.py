@@ -12,9 +12,9 @@ from federation import operations
 from federation.engine.lifecycle import AttemptState
 from federation.locks import claim_due_attempts
 from federation.models import Attempt, Job, RemoteObject
+from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
 from federation.operations.reconciliation import reconcile_clusters
-from federation.operations.transitions import Ending
 from federation.queries.due_clusters import due_clusters
 from federation.queries.queue import REFUSED_FOR
 from foundation.clock import now

@@ -12,8 +12,8 @@ from federation import operations
 from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Diagnosis, Job, TenantFailureRules
 from federation.operations import Observations, examination, record_observations
+from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
-from federation.operations.transitions import Ending
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.queue import _refusals, load_queue
 from foundation.clock import now

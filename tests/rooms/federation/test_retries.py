@@ -11,8 +11,8 @@ from clusters.drivers import JobSeen, PodSeen
 from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, JobEvent, RemoteObject
 from federation.operations import Observations, record_observations
+from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
-from federation.operations.transitions import Ending
 from federation.queries.queue import _refusals
 from foundation.clock import now
 from tests.builders import make_cluster, make_spec, make_tenant, make_user

@@ -9,8 +9,8 @@ from django.test import Client
 
 from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, RunGroup
+from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
-from federation.operations.transitions import Ending
 from federation.queries.runtimes import runtime_of_job
 from foundation.clock import now
 from placement.ranking.runtimes import MOST_KEPT, groups_of

@@ -8,8 +8,8 @@ from federation import operations
 from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job
 from federation.operations import Observations, attestation, record_observations, sweep, transitions
+from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
-from federation.operations.transitions import Ending
 from foundation.caches import reset_all
 from foundation.clock import now
 from foundation.problems import Conflict, NotFound, PermissionDenied, RateLimited

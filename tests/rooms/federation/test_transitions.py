@@ -8,8 +8,8 @@ from federation import operations
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.models import Attempt, Job
 from federation.operations import Observations, record_observations, sweep, transitions
+from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
-from federation.operations.transitions import Ending
 from foundation.clock import now
 from tests.builders import actor_for, bind, make_cluster, make_flavor, make_node, submit
 from tests.live import gpu_job
