@@ -11,9 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from django.db import close_old_connections, connections
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
+
+from .postgres.spares import close_spares
+
+if TYPE_CHECKING:
+    from .postgres.base import DatabaseWrapper
 
 Result = TypeVar("Result")
 REST_SECONDS = 20.0
@@ -156,9 +161,17 @@ def kept_threads(name: str, count: int) -> Threads:
     return _pools.kept(name, count)
 
 
+def put_session_aside() -> None:
+    """For a thread that does not use the database for long, outside transactions and without locks: another thread may go
+    on with its session, and this one gets a session again when it asks for something.
+    """
+    cast("DatabaseWrapper", connections[DEFAULT_DB_ALIAS]).put_aside()
+
+
 def close_kept_threads() -> None:
-    """Closes all threads of this process; the next use creates new ones."""
+    """Closes all threads of this process and the sessions that they put aside; the next use creates new ones."""
     _pools.close_kept()
+    close_spares()
 
 
 def wait_for_first(futures: Iterable[Future[Any]], seconds: float) -> bool:

@@ -36,6 +36,7 @@ from federation.queries.secrets import with_opened_secrets
 from foundation.crash import crash_point
 from foundation.host import host
 from foundation.pipelines import one_round_trip
+from foundation.threads import put_session_aside
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 from placement.values.reason_codes import ReasonCode
@@ -73,7 +74,7 @@ def _dispatch_to_cluster(cluster: DueCluster) -> Brought:
     return Brought(len(claim.attempt_ids), is_answering=_visit(cluster, claim))
 
 
-ROUNDS = Rounds("dispatch", due_clusters, _dispatch_to_cluster, is_being_visited)
+ROUNDS = Rounds("dispatch", "dispatch", due_clusters, _dispatch_to_cluster, is_being_visited)
 
 
 def _visit(cluster: DueCluster, claim: Claim) -> bool:
@@ -86,7 +87,7 @@ def _visit(cluster: DueCluster, claim: Claim) -> bool:
         def begin(ids: Sequence[UUID]) -> list[Outcome]:
             loaded = with_opened_secrets(claimed_attempts(ids))
             if cluster.is_slow:
-                connection.close()
+                put_session_aside()
             attempts.extend(loaded)
             return visit.begin_all(loaded)
 

@@ -27,6 +27,8 @@ from federation.queries.attested import Word, word_on_vanished
 from federation.queries.due_clusters import DueCluster
 from federation.queries.standstill import open_standstill
 from foundation.clock import database_now
+from foundation.host import host
+from foundation.threads import put_session_aside
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 from placement.values.reason_codes import ReasonCode
@@ -103,7 +105,7 @@ def _compare(cluster: DueCluster) -> Brought:
     """Compares one cluster. A new list that arrives meanwhile makes the cluster due again."""
     cluster_id = cluster.id
     with connection.cursor() as cursor:
-        cursor.execute(CLAIM, [cluster_id, PERIOD_SECONDS, CLAIM_SECONDS])
+        cursor.execute(CLAIM, [cluster_id, _next_in_seconds(), CLAIM_SECONDS])
         if not cursor.rowcount:
             return Brought(0, is_answering=True)
     ours = ClusterUpkeep.objects.filter(cluster_id=cluster_id)
@@ -117,7 +119,12 @@ def _compare(cluster: DueCluster) -> Brought:
     return Brought(1, is_answering=True)
 
 
-ROUNDS = Rounds("compare", _due_clusters, _compare, _is_claimed)
+def _next_in_seconds() -> float:
+    """About a period: clusters that were compared together, as after a restart, soon are not any more."""
+    return PERIOD_SECONDS * (0.75 + host().chance().random() / 2)
+
+
+ROUNDS = Rounds("compare", "reconcile", _due_clusters, _compare, _is_claimed)
 
 
 def _reconcile(cluster: DueCluster) -> None:
@@ -125,7 +132,7 @@ def _reconcile(cluster: DueCluster) -> None:
     driver = clusters.queries.driver_of(cluster_id)
     identity = Cluster.objects.values_list("identity", flat=True).get(id=cluster_id)
     if cluster.is_slow:
-        connection.close()
+        put_session_aside()
     seen = run(_list(driver, identity), timeout_seconds=LIST_SECONDS)
     rows = _rows(seen)
     if standstill := open_standstill():

@@ -2,7 +2,8 @@
 
 Each visit has its own thread. A limited number of visits run side by side; one that hangs stops counting among them,
 and its cluster is marked as slow. Until a visit is answered quickly, further visits there use a small separate
-limit and hold no database connection while they wait. No round waits for them.
+limit and hold no database connection while they wait. No round waits for them; one that is answered announces the next
+round.
 
 One visitor at a time is at a cluster, so that concurrent workers share the work. This right only saves work; claims
 decide what a visitor may write. So a right whose holder has no valid claim is ignored.
@@ -15,30 +16,26 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
 from federation.queries.due_clusters import DueCluster
 from foundation import advisory
 from foundation.clock import monotonic
 from foundation.host import host
-from foundation.threads import Threads, kept_threads, wait_for_first
+from foundation.outbox import announce
+from foundation.threads import Threads, kept_threads, put_session_aside, wait_for_first
 from foundation.turns import Turn
 
 logger = logging.getLogger(__name__)
 AT_ONCE = 8
 SLOW_AT_ONCE = 4
+SLOW_TOGETHER = 2
 MOST_THREADS = 32
 """`AT_ONCE`, `SLOW_AT_ONCE`, and visits that hang."""
 SLOW_AFTER_SECONDS = 3.0
 SLOW_FOR_SECONDS = 600.0
 """A slow cluster is visited more often than this: its mark ends with a quick answer, or if no visit is pending there."""
-SLOW_STAY_SECONDS = 0.2
-"""How long a round waits for a visit to a slow cluster: one that answers again does not delay the next slow one."""
 LOOK_AROUND_SECONDS = 0.1
-LOOK_BESIDE_SLOW_SECONDS = 0.02
-"""How often a round looks for new work while it waits only for visits to slow clusters: a ring that finds a round under
-way is answered by that round, so the work of others would wait this long.
-"""
 PAUSE_SECONDS = 1.0
 """The delay before another visit to a cluster whose right another visitor has, or that does not answer."""
 MARK = {
@@ -70,10 +67,11 @@ NOTHING = Brought(0, is_answering=False)
 @dataclass(frozen=True, slots=True)
 class Rounds:
     """A kind of visit. A visit to a slow cluster must not keep its database connection open during calls.
-    `is_claimed`: whether the cluster has a valid claim.
+    `routine`: the name of the routine that makes these rounds; `is_claimed`: whether the cluster has a valid claim.
     """
 
     kind: str
+    routine: str
     due: Callable[[], Sequence[DueCluster]]
     visit: Callable[[DueCluster], Brought]
     is_claimed: Callable[[UUID], bool]
@@ -94,14 +92,14 @@ class Rounds:
             if monotonic() - under_way.began > SLOW_AFTER_SECONDS:
                 self.mark(cluster.id, SLOW_FOR_SECONDS)
             elif cluster.is_slow and brought.is_answering:
-                self.mark(cluster.id, 0)
+                self._welcome_back(cluster.id)
         except Exception:
             # One cluster's failure must not affect the others.
             logger.exception("cluster %s: %s failed", cluster.id, self.kind)
             return NOTHING
         finally:
             if cluster.is_slow:
-                connection.close()
+                put_session_aside()
         return brought
 
     def _visit_alone(self, cluster: DueCluster) -> Brought:
@@ -109,6 +107,12 @@ class Rounds:
             return NOTHING if self.is_claimed(cluster.id) else self.visit(cluster)
         with advisory.held(advisory.Kind.VISITS, f"{self.kind}:{cluster.id}") as is_ours:
             return self.visit(cluster) if is_ours or not self.is_claimed(cluster.id) else NOTHING
+
+    def _welcome_back(self, cluster_id: UUID) -> None:
+        """Ends the mark, and announces a round: the one that began this visit did not wait for it."""
+        with transaction.atomic():
+            self.mark(cluster_id, 0)
+            announce(self.routine)
 
     def mark(self, cluster_id: UUID, seconds: float) -> None:
         """Marks the cluster as slow for `seconds`; 0 means not any more."""
@@ -126,14 +130,11 @@ class _UnderWay:
 
     @property
     def hangs(self) -> bool:
-        return self._lasts_longer_than(SLOW_AFTER_SECONDS)
+        return self.began is not None and monotonic() - self.began > SLOW_AFTER_SECONDS
 
     @property
     def may_be_left(self) -> bool:
-        return self._lasts_longer_than(SLOW_STAY_SECONDS if self.cluster.is_slow else SLOW_AFTER_SECONDS)
-
-    def _lasts_longer_than(self, seconds: float) -> bool:
-        return self.began is not None and monotonic() - self.began > seconds
+        return self.cluster.is_slow or self.hangs
 
 
 _left_behind: dict[Future[Brought], _UnderWay] = {}
@@ -163,8 +164,7 @@ class _Round:
             if self._is_done():
                 self._leave_behind()
                 return self._total
-            waits_for_slow_alone = all(one.cluster.is_slow for one in self._visits.values())
-            wait_for_first(self._visits, LOOK_BESIDE_SLOW_SECONDS if waits_for_slow_alone else LOOK_AROUND_SECONDS)
+            wait_for_first(self._visits, LOOK_AROUND_SECONDS)
             self._collect()
 
     def _is_done(self) -> bool:
@@ -191,8 +191,8 @@ class _Round:
         for one in present:
             if not one.hangs:
                 left[one.cluster.is_slow] -= 1
-        # One at a time: visits that begin together also end together, and would then keep other visits waiting.
-        left[True] = min(left[True], MOST_THREADS - AT_ONCE - len(present), 1)
+        # Few at a time: visits that begin together also end together, and would then keep other visits waiting.
+        left[True] = min(left[True], MOST_THREADS - AT_ONCE - len(present), SLOW_TOGETHER)
         waiting = []
         for cluster in self._all_due():
             if left[cluster.is_slow] > 0:

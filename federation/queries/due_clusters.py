@@ -18,6 +18,10 @@ SELECT cluster.id, coalesce(upkeep.slow_dispatch_until > now(), false)
    AND EXISTS (SELECT FROM federation_attempt AS attempt
                 WHERE attempt.cluster_id = cluster.id AND attempt.next_action_at <= now() AND attempt.state = ANY(%(live)s)
                   AND (attempt.claim_expires_at IS NULL OR attempt.claim_expires_at < now()))
+   AND NOT (coalesce(upkeep.slow_dispatch_until > now(), false)
+            AND EXISTS (SELECT FROM federation_attempt AS attempt
+                         WHERE attempt.cluster_id = cluster.id AND attempt.state = ANY(%(live)s)
+                           AND attempt.claim_expires_at > now()))
 """
 _IS_BEING_VISITED = """
 SELECT EXISTS (SELECT FROM federation_attempt
@@ -33,7 +37,9 @@ class DueCluster(NamedTuple):
 
 
 def due_clusters() -> list[DueCluster]:
-    """Clusters that answer and have unclaimed attempts due for a visit. Costs one index lookup per cluster."""
+    """Clusters that answer and have unclaimed attempts due for a visit. Costs one index lookup per cluster, and another per
+    slow one: it has one visit at a time, and to look for that only at its door would cost a connection each time.
+    """
     asked: dict[str, Any] = {"silent": SILENT, "live": list(LIVE_ATTEMPT_STATES)}
     with connection.cursor() as cursor:
         cursor.execute(_DUE_CLUSTERS, asked)

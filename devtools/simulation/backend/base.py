@@ -215,6 +215,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self.pid = raw.info.backend_pid
         return raw
 
+    def put_aside(self) -> None:
+        """An actor's session is its own until it ends."""
+        self.close()
+
     def _bide(self) -> None:
         if self.stage is not None:
             self.stage.scheduler.bide()

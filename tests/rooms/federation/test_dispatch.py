@@ -13,6 +13,7 @@ from federation.engine.lifecycle import AttemptState
 from federation.locks import claim_due_attempts
 from federation.models import Attempt, Job, RemoteObject
 from federation.operations.consequences import Ending
+from federation.operations.dispatch import ROUNDS
 from federation.operations.endings import end_attempts
 from federation.operations.reconciliation import reconcile_clusters
 from federation.queries.due_clusters import due_clusters
@@ -172,6 +173,16 @@ def test_a_claimed_attempt_is_not_claimed_twice(cluster, submitter):
     assert len(claim_due_attempts(cluster.id, 10).attempt_ids) == 1
     assert claim_due_attempts(cluster.id, 10).attempt_ids == ()
     assert due_clusters() == []  # nobody turns in circles while another holds the claim
+
+
+def test_a_slow_cluster_under_a_visit_is_not_due_though_it_has_more(cluster, submitter):
+    for _ in range(2):
+        place(submitter)
+    ROUNDS.mark(cluster.id, 60)
+    assert claim_due_attempts(cluster.id, 1).attempt_ids
+    assert due_clusters() == [], "it has one visit at a time"
+    ROUNDS.mark(cluster.id, 0)
+    assert [due.id for due in due_clusters()] == [cluster.id], "at others, another visit may take the rest"
 
 
 def test_a_stop_requested_before_the_start_wins_and_nothing_ever_runs(cluster, submitter):
