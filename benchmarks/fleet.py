@@ -99,9 +99,12 @@ class Fleet:
             cursor.execute("VACUUM ANALYZE")
 
     def in_turn(self, size: Size) -> tuple[list[float], list[float]]:
-        """Seconds from reserved to released, without and beside the members that hang: several rounds of each."""
+        """Seconds from reserved to released, without and beside the members that hang: several rounds of each, after one
+        that does not count, in which the processes list their members and plan their statements.
+        """
         alone: list[float] = []
         beside: list[float] = []
+        _say(f"the round that does not count: {_spread(self.steadily(size.steady_seconds, []))}")
         for _ in range(size.steady_rounds):
             for into, hanging in ((alone, []), (beside, self.hanging)):
                 waits = self.steadily(size.steady_seconds, hanging)
