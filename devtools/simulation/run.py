@@ -16,6 +16,7 @@ from foundation import host as hosts
 
 from . import change_judges as change_judges  # adds judges
 from .actors import Stalled
+from .alarm import alarm
 from .database import Watch
 from .judges import judge, standing
 from .judges_of_ends import broken_for_good
@@ -98,7 +99,8 @@ class Runner:
         world = World(seed, self.watch, self._slots, size or Size(), self.swarm)
         result = Result(seed, size or Size())
         try:
-            world.run()
+            with alarm(seed, world.scheduler):
+                world.run()
         except Stalled as stall:
             result.breaks.append(f"simulation: {stall}")
         else:

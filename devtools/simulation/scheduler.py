@@ -218,6 +218,17 @@ class Scheduler:
         assert actor.thread is not None
         actor.thread.switch()
 
+    def stall(self, why: str) -> BaseException:
+        """Ends the run, for the caller to raise."""
+        return self._end(Stalled(why))
+
+    def position(self) -> str:
+        """Who runs, and who waits for a lock."""
+        current = "nobody" if self._current is None else self._current.name
+        does = "waits for the database" if self._current is not None and self._current.in_statement else "runs"
+        blocked = ", ".join(actor.name for actor in self._blocked) or "nobody"
+        return f"after step {self.steps}, {current} {does}; {blocked} waits for a lock"
+
     # -- locks of the database ----------------------------------------------------------------------------------------
 
     def _leave_in_database(self, actor: Actor) -> None:

@@ -6,7 +6,7 @@ of a client ends (the transaction, session locks, settings) is ended here.
 
 import contextlib
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache, partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -212,8 +212,24 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if self.stage is not None:
                 raw.prepare_threshold, raw.prepared_max = 0, None
             raw.wait = partial(Patience(raw.fileno(), self._bide).await_, raw)
+            raw.pipeline = partial(self._pipeline, raw)
         self.pid = raw.info.backend_pid
         return raw
+
+    @contextlib.contextmanager
+    def _pipeline(self, raw: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
+        """Psycopg's own, as one statement for the scheduler: any of them may wait for a lock, and is waited for at the end."""
+        stage = self.stage
+        if stage is None or raw.pgconn.pipeline_status == PipelineStatus.ON:
+            with type(raw).pipeline(raw) as pipeline:
+                yield pipeline
+            return
+        stage.scheduler.begin_statement()
+        try:
+            with type(raw).pipeline(raw) as pipeline:
+                yield pipeline
+        finally:
+            stage.scheduler.end_statement(may_release=False)
 
     def put_aside(self) -> None:
         """An actor's session is its own until it ends."""
