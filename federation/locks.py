@@ -66,6 +66,24 @@ def claim_due_attempts(cluster_id: UUID, limit: int) -> Claim:
     return Claim(rows[0][1] if rows else 0, tuple(row[0] for row in rows))
 
 
+POSTPONE_UNCLAIMED = """
+UPDATE federation_attempt AS attempt SET next_action_at = now() + make_interval(secs => %(seconds)s)
+  FROM (SELECT id FROM federation_attempt
+         WHERE cluster_id = %(cluster)s AND state = ANY(%(live)s) AND claim_expires_at IS NULL
+           AND next_action_at < now() + make_interval(secs => %(seconds)s)
+         ORDER BY id
+           FOR NO KEY UPDATE SKIP LOCKED) AS due
+ WHERE attempt.id = due.id
+"""
+
+
+def postpone_unclaimed(cluster_id: UUID, seconds: float) -> None:
+    """Nothing of the cluster needs a visit for this time, except for attempts that another transaction is writing."""
+    asked: dict[str, Any] = {"cluster": cluster_id, "live": LIVE_ATTEMPT_STATES, "seconds": seconds}
+    with connection.cursor() as cursor:
+        cursor.execute(POSTPONE_UNCLAIMED, asked)
+
+
 def lock_job(job_id: UUID) -> Job | None:
     """The job, locked until the transaction ends; None if there is none."""
     return Job.objects.select_for_update(no_key=True).filter(id=job_id).first()

@@ -25,7 +25,7 @@ import clusters.operations
 import clusters.queries
 from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
-from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of
+from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of, postpone_unclaimed
 from federation.models import Attempt, RemoteObject
 from federation.queries.claimed_attempts import (
     ClaimedAttempt,
@@ -53,6 +53,8 @@ BATCH = 48
 PROBES = 4
 """The number of attempts at a slow cluster whose calls show whether it answers."""
 MAX_BACKOFF_SECONDS = 30.0
+REST_SECONDS = 5.0
+"""How long a slow cluster that answered none of a visit's calls is left alone."""
 LOOK_AGAIN_SECONDS = 1.0
 ORDER_SECONDS = 0.25
 """The delay after its release until a gang's pods are first checked; it doubles each time."""
@@ -107,6 +109,8 @@ def _visit(cluster: DueCluster, claim: Claim) -> bool:
         released = _probing(cluster, visit, [id_ for id_ in committed if id_ in known], release)
         crash_point("released")
         _record_alone(claim, released)
+        if cluster.is_slow and visit.silence is not None:
+            postpone_unclaimed(cluster_id, REST_SECONDS)
     except DriverError as error:
         failed = [Failed(attempt_id, error) for attempt_id in claim.attempt_ids]
         _record_alone(claim, failed)

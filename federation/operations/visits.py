@@ -62,7 +62,8 @@ class Visit:
         """Unsuspends every object of every attempt. The last calls of a visit."""
         self._is_releasing = True
         outcomes = self._each(attempts, calls.release)
-        self.silence = _silence_in(outcomes)
+        if outcomes:
+            self.silence = _silence_in(outcomes)
         return outcomes
 
     def _each(self, attempts: Sequence[ClaimedAttempt], call: Call) -> list[Outcome]:

@@ -21,6 +21,7 @@ PURE = {
 STATE = {
     "billing/queries/progress.py::run_sources": "filled once, when the rooms above are ready",
     "federation/operations/rounds.py::_left_behind": "threads that are still at work, no values",
+    "foundation/postgres/spares.py::_spares": "sessions that nobody uses just now",
     "foundation/caches.py::_caches": "filled once, when modules are loaded",
     "foundation/caches.py::_resets": "filled once, when modules are loaded",
     "tenancy/web/lockout.py::_inside": "who is being let in just now",

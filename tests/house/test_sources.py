@@ -98,6 +98,7 @@ NOT_REMEMBERED = {
     "foundation/host.py": "the host itself",
     "foundation/caches.py": "each simulated process exchanges all of it",
     "foundation/threads.py": "the threads themselves",
+    "foundation/postgres/spares.py": "sessions, which the simulation never puts aside",
     "foundation/health.py": "probes of the process itself",
     "foundation/passwords.py": "what a password costs is real",
     "tenancy/operations/tenants.py": "a signal: its receivers are wired once",

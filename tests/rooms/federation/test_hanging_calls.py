@@ -1,6 +1,7 @@
 """Clusters that accept a request and never answer: their visits end, cost few calls, and their jobs go elsewhere."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -9,10 +10,11 @@ from clusters.drivers.simulated import SimulatedDriver
 from federation import operations
 from federation.models import Attempt
 from federation.operations import visits
-from federation.operations.dispatch import PROBES, ROUNDS
+from federation.operations.dispatch import BATCH, PROBES, REST_SECONDS, ROUNDS
 from federation.operations.outcomes import Failed, Stopped
 from federation.operations.visits import MOST_TIMES_FAILED
-from foundation.clock import now
+from federation.queries.due_clusters import due_clusters
+from foundation.clock import database_now, now
 from foundation.threads import close_kept_threads
 from foundation.turns import Turn
 from tests.backlog import pile_up
@@ -67,6 +69,20 @@ def test_a_slow_cluster_that_does_not_answer_gets_a_few_calls_and_all_attempts_c
         due_again()
         operations.dispatch_attempts()
     assert len(set(asked)) > PROBES, "the probes are not always the same"
+
+
+def test_a_slow_cluster_that_does_not_answer_is_left_alone_for_a_while_with_all_that_is_due_there(
+    cluster, submitter, asked
+):
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], BATCH + 2)
+    ROUNDS.mark(cluster.id, 60)
+    operations.dispatch_attempts()
+    assert len(asked) == PROBES, "two did not fit into the visit: there is no other visit for them now"
+    assert due_clusters() == []
+    soonest = Attempt.objects.order_by("next_action_at").values_list("next_action_at", flat=True)[0]
+    assert soonest > database_now() + timedelta(seconds=REST_SECONDS / 2)
+    assert Attempt.objects.filter(tries=0).count() == 3, "which does not count as a try"
 
 
 def test_attempts_that_a_silent_cluster_was_not_asked_about_are_given_up_like_the_others(cluster, submitter, asked):
