@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -74,6 +75,7 @@ CONTROL_OF = {
     "labels": "labels",
     "data": "data",
     "throughput": "throughput",
+    "reports": "reports",
     "constraints.reservation": "reservation",
     "constraints.overflow": "overflow_0_clusters",
     **overflow_controls(),
@@ -98,6 +100,7 @@ KINDS: Options = (
 CAPACITY_OPTIONS: Options = (("", "any"), *((name, name.replace("_", " ")) for name in CAPACITY_TYPES))
 LEVEL_OPTIONS: Options = tuple((name, name) for name in LEVELS)
 MODE_OPTIONS: Options = (("preferred", "preferred"), ("required", "required"))
+REPORT_OPTIONS: Options = (("", "no"), ("yes", "yes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,8 @@ class SubmitPage:
     capacity_types: Options = CAPACITY_OPTIONS
     levels: Options = LEVEL_OPTIONS
     modes: Options = MODE_OPTIONS
+    report_options: Options = ()
+    """Empty if the installation takes no reports."""
 
 
 @page(takes=("from", "by", "tenant"))
@@ -177,6 +182,8 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
         "labels": pairs(values.get("labels", ""), "labels", errors),
     }
     spec |= advanced_of(values, errors)
+    if values.get("reports"):
+        spec["reports"] = True
     if errors:
         raise Invalid(errors=errors)
     return spec
@@ -225,6 +232,7 @@ def _form(
         reservations=_reservation_options(actor),
         shows_advanced=is_advanced(form),
         offers=offers,
+        report_options=REPORT_OPTIONS if settings.PUBLIC_URL else (),
     )
     return show(
         request, "federation/submit.html", shown, live="federation/offers.html" if offers else "", status=status

@@ -5,6 +5,7 @@ import pytest
 from federation.queries.pod_set_lines import pod_set_line
 from federation.web.submit import spec_of_form
 from foundation.problems import Invalid
+from tests.builders import bind, make_user
 
 VALUES = {
     "tenant": "acme",
@@ -71,3 +72,18 @@ def test_a_pod_set_says_what_it_has():
               "ports": [{"name": "http", "number": 8080}]}  # fmt: skip
     assert pod_set_line(stored).local_state == ("2Gi shared memory", "1Ti local disk at /data", "port 8080 (http)")
     assert pod_set_line({}).local_state == ()
+
+
+def test_a_job_reports_if_the_form_says_so():
+    assert "reports" not in spec_of_form({**VALUES, "reports": ""})
+    assert spec_of_form({**VALUES, "reports": "yes"})["reports"] is True
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("url", ["", "https://gateway.example"])
+def test_the_form_offers_reports_where_the_installation_takes_them(client, settings, url):
+    settings.PUBLIC_URL = url
+    user = make_user()
+    bind(user, "acme")
+    client.force_login(user)
+    assert ('name="reports"' in client.get("/jobs/new/").content.decode()) == bool(url)
