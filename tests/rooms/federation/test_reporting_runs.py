@@ -2,15 +2,21 @@
 
 import base64
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from clusters.drivers.simulated import SimulatedDriver
 from clusters.engine.permissions import CREATE_SECRETS
 from federation import operations
-from federation.models import Attempt, Job
+from federation.engine.lifecycle import AttemptState
+from federation.models import Attempt, Job, Progress
+from federation.operations.consequences import Ending
+from federation.operations.endings import end_attempts
 from federation.operations.reports import record_report
+from foundation.problems import NotAuthenticated
+from placement.values.reason_codes import ReasonCode
 from tenancy.models import User
 from tests.builders import bearer, submit
 from tests.live import gpu_job, observe_until
@@ -110,3 +116,27 @@ def test_an_interrupted_run_continues_from_its_checkpoint(cluster, submitter, cl
         (None, None),
         ("1", CHECKPOINT),
     ]
+
+
+def test_a_report_that_arrives_while_the_end_of_its_attempt_commits_waits_for_nothing_and_is_the_last(
+    cluster, submitter
+):
+    submit(submitter, {**gpu_job(seconds=600), "reports": True})
+    observe_until(lambda: Job.objects.filter(state="running").exists())
+    attempt = Attempt.objects.get()
+    operations.admit_report(attempt.id)
+
+    def report(sequence):
+        try:
+            return record_report(attempt.id, reported(sequence, step=sequence))
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as other:
+        with transaction.atomic():
+            end_attempts([Ending(attempt.id, AttemptState.SUCCEEDED, ReasonCode.COMPLETED, exit_code=0)])
+            assert other.submit(report, 7).result(timeout=5), "the end is not visible yet"
+        with pytest.raises(NotAuthenticated):
+            other.submit(report, 8).result(timeout=5)
+    assert Progress.objects.get().step == 7
+    assert Job.objects.get().state == "succeeded"

@@ -137,6 +137,39 @@ def test_what_is_suspended_and_unknown_goes_and_what_runs_and_fits_no_job_is_lef
     assert (entry.detail["note"], entry.detail["strangers"]) == ("nothing of it matters", {cluster.name: 1})
 
 
+def test_what_runs_for_a_job_that_is_suspended_again_by_the_restore_is_taken_in_when_the_job_is_resumed(
+    cluster, submitter
+):
+    (job_id,) = released(submitter)
+    ran = uids(cluster)
+    forget_attempts()
+    operations.request_suspension(submitter, job_id)
+    call_command("standstill", "begin")
+    everything()
+    assert uids(cluster) == ran, "the job may not start, and nothing says that what runs must end"
+    with pytest.raises(CommandError, match="1 objects on east run for no known attempt"):
+        call_command("standstill", "open")
+    operations.request_resumption(submitter, job_id)
+    everything()
+    assert sorted(RemoteObject.objects.values_list("uid", flat=True)) == ran
+    call_command("standstill", "open")
+    everything()
+    assert uids(cluster) == ran
+    assert Attempt.objects.count() == 1
+
+
+def test_a_job_that_is_resumed_while_dispatch_is_closed_waits_until_it_is_opened(cluster, submitter):
+    job = submit(submitter, gpu_job())
+    operations.request_suspension(submitter, job.id)
+    call_command("standstill", "begin")
+    operations.request_resumption(submitter, job.id)
+    everything()
+    assert not Attempt.objects.exists()
+    call_command("standstill", "open")
+    everything()
+    assert len(uids(cluster)) == 1
+
+
 @pytest.mark.parametrize("told", [UUID(int=2**128 - 1), UUID(int=0)])
 def test_an_id_that_no_gateway_made_is_taken_in_within_the_jobs_time_and_breaks_nothing(cluster, submitter, told):
     job = submit(submitter, gpu_job())
