@@ -1,6 +1,7 @@
 """Users, and the first set-up of an installation. These run at the console, by anyone with access to the host."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.contrib.auth.models import Group, Permission
 from django.db import transaction
@@ -70,10 +71,10 @@ def give_role(user: User, tenant: Tenant, role: Role) -> None:
         )
 
 
-def give_token(user: User, name: str, *scopes: Scope) -> str:
+def give_token(user: User, name: str, *scopes: Scope, expires_at: datetime | None = None) -> str:
     """The secret of a new token for the user."""
     with transaction.atomic():
-        token, secret = issue_token(user, name=name, scopes=scopes)
+        token, secret = issue_token(user, name=name, scopes=scopes, expires_at=expires_at)
         detail = {"name": name, "prefix": token.prefix, "user": user.email}
         record_audit(SYSTEM, "token.create", object_kind="token", object_id=token.id, detail=detail)
     return secret

@@ -22,6 +22,8 @@ USE_NOTED_EVERY = timedelta(minutes=1)
 MOST_LIVE_TOKENS = 100
 SECRET_BYTES = 32
 SHOWN_PREFIX_LENGTH = 12
+USUAL_DAYS = 30
+"""How long a token lasts unless its maker chooses another time, on the page and at the console."""
 
 
 def create_token(

@@ -15,6 +15,7 @@ from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from tenancy.engine.roles import Scope
 from tenancy.operations import create_token, revoke_token
+from tenancy.operations.tokens import USUAL_DAYS
 from tenancy.queries import Actor, tenant_by_id
 
 from .doors import action, page
@@ -25,7 +26,7 @@ SCOPES = (
     ("read", "read only"),
     ("admin", "all my permissions"),
 )
-DEFAULTS = {"scope": "write", "days": "30"}
+DEFAULTS = {"scope": "write", "days": str(USUAL_DAYS)}
 LIFETIMES = (("30", "30 days"), ("7", "7 days"), ("90", "90 days"), ("365", "a year"), ("", "never"))
 MAX_NAME = 100
 

@@ -1,9 +1,11 @@
 import io
 import json
+from datetime import datetime, timedelta
 
 import pytest
 from django.core.management import CommandError, call_command, load_command_class
 
+from foundation import clock
 from tenancy.models import ApiToken, AuditEntry, OneTimeLink, RoleBinding, Tenant, User
 from tenancy.operations import set_password_by_link
 from tests.builders import make_tenant
@@ -123,3 +125,34 @@ def test_add_user_makes_a_user_with_roles_and_a_token(client):
     assert User.objects.count() == RoleBinding.objects.count() == 1
     with pytest.raises(CommandError, match="emperor"):
         run("add_user", "ann@example.org", "--role", "emperor@acme")
+
+
+def test_a_console_token_expires_as_one_of_the_page_does_unless_another_time_is_chosen(client):
+    make_tenant("acme")
+    for words, days in (((), 30), (("--expires", "7"), 7), (("--expires", "3660"), 3660)):
+        answer = run("add_user", "ci@example.org", "--role", "submitter@acme", "--new-token", *words)
+        shown = datetime.fromisoformat(answer["token_expires_at"])
+        assert timedelta(0) <= clock.now() + timedelta(days=days) - shown < timedelta(minutes=1)
+        me = client.get("/api/v1/me", headers={"Authorization": f"Bearer {answer['token']}"}).json()
+        assert me["token"]["expires_at"] == answer["token_expires_at"]
+    ApiToken.objects.update(expires_at=clock.now())
+    assert client.get("/api/v1/me", headers={"Authorization": f"Bearer {answer['token']}"}).status_code == 401
+
+
+def test_a_console_token_lasts_without_end_only_if_that_is_asked_for():
+    answer = run("add_user", "ci@example.org", "--new-token", "--expires", "never")
+    assert answer["token_expires_at"] is None
+    assert ApiToken.objects.get().expires_at is None
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "3661", "99999999999", "1.5", "", "Never", "7d"])
+def test_a_console_token_is_not_made_for_a_time_that_is_none(days):
+    with pytest.raises(CommandError, match="from 1 to 3660, or never"):
+        run("add_user", "ci@example.org", "--new-token", f"--expires={days}")
+    assert User.objects.count() == ApiToken.objects.count() == 0
+
+
+def test_an_end_without_a_token_is_refused_before_anything_is_made():
+    with pytest.raises(CommandError, match="--expires needs --new-token"):
+        run("add_user", "ci@example.org", "--expires", "7")
+    assert User.objects.count() == 0
