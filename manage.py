@@ -12,8 +12,18 @@ def main() -> None:
     take_settings_of_home(os.environ, Path(__file__).resolve().parent)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - settings must be named first
+    from django.db import ProgrammingError  # noqa: PLC0415 - likewise
 
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except ProgrammingError as error:
+        from foundation.unmigrated import advice_for  # noqa: PLC0415 - likewise
+
+        # What fails in a migration itself is for its author.
+        advice = "" if sys.argv[1:2] == ["migrate"] else advice_for(error)
+        if not advice:
+            raise
+        sys.exit(advice)
 
 
 if __name__ == "__main__":

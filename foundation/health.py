@@ -46,11 +46,16 @@ def ready(_: HttpRequest) -> JsonResponse:
 
 def _database() -> str:
     try:
-        executor = MigrationExecutor(connection)
-        return "not_migrated" if executor.migration_plan(executor.loader.graph.leaf_nodes()) else "ok"
+        return "ok" if is_migrated() else "not_migrated"
     except DatabaseError:
         logger.warning("the database does not answer", exc_info=True)
         return "unreachable"
+
+
+def is_migrated() -> bool:
+    """Whether the database has every migration of this version; DatabaseError if it does not answer."""
+    executor = MigrationExecutor(connection)
+    return not executor.migration_plan(executor.loader.graph.leaf_nodes())
 
 
 def _redis() -> str:

@@ -85,6 +85,13 @@ def test_an_owner_who_may_make_roles_makes_it_and_follows_its_password(database)
     assert flags == (False,)
 
 
+def test_a_command_before_the_first_migration_says_to_migrate_in_one_line(database):
+    _, name, owner, _ = database
+    succeeded, said = manage(name, owner, "standstill", "begin")
+    assert not succeeded
+    assert said == "The database lacks migrations of this version. Run `manage.py migrate`, then repeat this command.\n"
+
+
 def test_two_addresses_of_two_databases_stop_the_boot(database):
     _, name, owner, runtime = database
     other = f"postgresql://{owner}:x@127.0.0.1/other"
