@@ -36,10 +36,22 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
+{{/* dict root component: whether this process writes the file of audit anchors. Others get neither the claim nor the setting. */}}
+{{- define "switchyard.anchors" -}}
+{{- if hasKey (default (dict) .root.Values.settings.extra) "SWITCHYARD_AUDIT_ANCHORS" -}}
+{{- fail "set auditAnchors.existingClaim instead of settings.extra.SWITCHYARD_AUDIT_ANCHORS: pods have no lasting folder of their own" -}}
+{{- end -}}
+{{- if and .root.Values.auditAnchors.existingClaim (has .component (list "worker" "beat")) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "switchyard.environment" -}}
 {{- range $name, $_ := include "switchyard.secrets" . | fromYaml }}
 - name: {{ $name }}_FILE
   value: /run/secrets/switchyard/{{ $name }}
+{{- end }}
+{{- if include "switchyard.anchors" . }}
+- name: SWITCHYARD_AUDIT_ANCHORS
+  value: /var/lib/switchyard-anchors/anchors.jsonl
 {{- end }}
 {{- with .root }}
 - name: SWITCHYARD_ALLOWED_HOSTS
@@ -116,6 +128,13 @@ spec:
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         - {name: secrets, mountPath: /run/secrets/switchyard, readOnly: true}
+        {{- if include "switchyard.anchors" . }}
+        - name: audit-anchors
+          mountPath: /var/lib/switchyard-anchors
+          {{- with .root.Values.auditAnchors.subPath }}
+          subPath: {{ . | quote }}
+          {{- end }}
+        {{- end }}
   volumes:
     - name: tmp
       emptyDir: {}
@@ -128,6 +147,11 @@ spec:
           {{- range $name, $key := include "switchyard.secrets" . | fromYaml }}
           - {key: {{ $key | quote }}, path: {{ $name }}}
           {{- end }}
+    {{- if include "switchyard.anchors" . }}
+    - name: audit-anchors
+      persistentVolumeClaim:
+        claimName: {{ .root.Values.auditAnchors.existingClaim | quote }}
+    {{- end }}
   {{- with .root.Values.nodeSelector }}
   nodeSelector:
     {{- toYaml . | nindent 4 }}

@@ -12,29 +12,10 @@ import yaml
 from config.celery import QUEUES
 from devtools.embedded import free_port
 from devtools.embedded.running import wheel
-from devtools.programs import unpack
 from devtools.serve import NEEDS, PROJECT, ROLES, SECRETS
 
 COMPOSE = yaml.safe_load((PROJECT / "docker-compose.yml").read_text())
 DOCKERFILE = (PROJECT / "Dockerfile").read_text()
-
-
-@pytest.fixture(scope="module")
-def helm(tmp_path_factory):
-    program = unpack("helm", tmp_path_factory.mktemp("helm"))
-
-    def run(*arguments, succeeds=True):
-        done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-        assert (done.returncode == 0) is succeeds, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def rendered(helm):
-    text = helm("template", "swy", str(PROJECT / "helm"), "--set", "settings.egressAllow={10.0.0.0/8,fd00::/8}")
-    return [document for document in yaml.safe_load_all(text) if document]
 
 
 def workloads(rendered):
@@ -232,7 +213,7 @@ def test_the_chart_refuses_every_misspelled_value(helm, tmp_path):
         "web.service.type=Public", "web.service.port=0", "settings.secureCookies=maybe", "settings.allowedHosts=host",
         "settings.egressAllow={everywhere}", "settings.trustedProxies={10.0.0.0/8;}", "settings.extra.LOG_LEVEL=DEBUG",
         "image.digest=sha256:abc", "existingSecret.keys.keyRing=", "web.resources.limits.memory=much",
-        "settings.trustedOrigins={host}", "metrics.podMonitors=yes please",
+        "settings.trustedOrigins={host}", "metrics.podMonitors=yes please", "auditAnchors.existingClaim=Trail",
     ],
 )  # fmt: skip
 def test_the_chart_refuses_a_value_of_the_wrong_kind(helm, value):
