@@ -41,6 +41,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/storages/", storages.declare, name="storage-declare"),
     path("clusters/<uuid:cluster_id>/storages/<uuid:storage_id>/remove/", storages.remove, name="storage-remove"),
     path("clusters/<uuid:cluster_id>/avoided/<uuid:avoided_id>/clear/", pages.clear, name="avoided-node-clear"),
+    path("clusters/<uuid:cluster_id>/credential/", pages.replace_credential, name="cluster-credential"),
     path("clusters/<uuid:cluster_id>/<slug:verb>/", pages.act, name="cluster-act"),
     path("tenants/<uuid:tenant_id>/secrets/", secrets.secrets, name="secrets"),
     path("tenants/<uuid:tenant_id>/secrets/<slug:name>/delete/", secrets.delete, name="secret-delete"),

@@ -36,6 +36,12 @@ def _secret(help_text: str) -> Lines:
     )
 
 
+def _kubeconfig(help_text: str) -> Lines:
+    return Lines(
+        write_only=True, required=False, default="", allow_blank=True, trim_whitespace=False, help_text=help_text
+    )
+
+
 def _word(help_text: str) -> Text:
     only_words = RegexValidator(_WORD, "letters, digits and `._-` only")
     return Text(required=False, allow_blank=True, max_length=63, validators=[only_words], help_text=help_text)
@@ -60,14 +66,7 @@ class ClusterRegistration(StrictShape):
     token = _secret("Bearer token of the ServiceAccount in docs/reference/cluster-access.yaml.")
     client_certificate_pem = _secret("Client certificate in PEM, instead of a token.")
     client_key_pem = _secret("Its private key in PEM, without a pass phrase.")
-    kubeconfig = Lines(
-        write_only=True,
-        required=False,
-        default="",
-        allow_blank=True,
-        trim_whitespace=False,
-        help_text="YAML with plain fields only: nothing in it is run, fetched or read from disk.",
-    )
+    kubeconfig = _kubeconfig("YAML with plain fields only: nothing in it is run, fetched or read from disk.")
     region = _word("Such as eu-west-1.")
     provider = _word("Such as aws, gcp, on-prem.")
     labels = Labels(required=False)
@@ -83,6 +82,9 @@ class ClusterPatch(StrictShape):
     token = _secret("A new bearer token.")
     client_certificate_pem = _secret("A new client certificate.")
     client_key_pem = _secret("Its private key.")
+    kubeconfig = _kubeconfig(
+        "A new credential and authorities as a kubeconfig of the same server, instead of the four above."
+    )
 
 
 class ReasonShown(serializers.Serializer[Any]):
@@ -201,6 +203,7 @@ def changes_of(body: Mapping[str, Any]) -> Changes:
         provider=body.get("provider"),
         labels=body.get("labels"),
         access=ConnectionFields(**{name: body.get(name, "") for name in _CREDENTIALS}),
+        kubeconfig=body.get("kubeconfig", ""),
     )
 
 

@@ -44,8 +44,8 @@ from .shapes import (
 
 NEWEST_OR_OLDEST = {"created": "id", "-created": "-id"}
 ROUTE = "clusters"
-# A registration may carry a kubeconfig; one far too long is refused by name (422) up to here and by size (413) beyond.
-MAX_REGISTRATION_BYTES = 8 * 1024 * 1024
+# Both requests may carry a kubeconfig; one far too long is refused by name (422) up to here and by size (413) beyond.
+MAX_KUBECONFIG_BYTES = 8 * 1024 * 1024
 
 
 class _NotAnsweredYet(Exception):
@@ -57,7 +57,7 @@ class ClustersView(ApiView):
 
     filters = ("name", "state", "region", "tenant")
     paged = True
-    max_body_bytes = MAX_REGISTRATION_BYTES
+    max_body_bytes = MAX_KUBECONFIG_BYTES
 
     @extend_schema(
         operation_id="clusters_list",
@@ -102,6 +102,8 @@ class ClustersView(ApiView):
 
 class ClusterView(ApiView):
     """`/clusters/{id}`."""
+
+    max_body_bytes = MAX_KUBECONFIG_BYTES
 
     @extend_schema(operation_id="clusters_read", responses=ClusterShown)
     def get(self, request: Request, cluster_id: UUID) -> Response:

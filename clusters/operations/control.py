@@ -18,31 +18,35 @@ from clusters.models import Cluster, ClusterCredential, Flavor, Node, Storage
 from clusters.queries.connections import driver_of
 from clusters.queries.visible import cluster_by_id, require_at_owner
 from foundation.outbox import announce
-from foundation.problems import Conflict, NotFound
+from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
 from .health import record_auth_failure, record_contact, record_event, record_findings, record_silence
 from .probing import Probe, ProbeRefused, access_findings, as_problem, probe_registered, probe_renewed
-from .registration import probe_connection, store_credential
+from .registration import probe_connection, read_any_connection, store_credential
 
 Wish = Cluster.Wish
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes; None leaves a value as it is. `access` carries a new credential, new authorities, or both."""
+    """The changes; None leaves a value as it is. `access` carries a new credential, new authorities, or both; a
+    `kubeconfig` replaces both.
+    """
 
     region: str | None = None
     provider: str | None = None
     labels: Mapping[str, str] | None = None
     access: ConnectionFields = field(default_factory=ConnectionFields)
+    kubeconfig: str = field(default="", repr=False)
 
     @property
     def touches_access(self) -> bool:
         """Whether the change affects access to the cluster, so that it must be probed first."""
         access = self.access
-        return any((access.ca_pem, access.token, access.client_certificate_pem, access.client_key_pem))
+        given = (access.ca_pem, access.token, access.client_certificate_pem, access.client_key_pem, self.kubeconfig)
+        return any(given)
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -57,7 +61,7 @@ def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
     """
     cluster = cluster_by_id(actor, cluster_id)
     require_at_owner(actor, cluster)
-    connection, probe = _new_connection(cluster, changes.access) if changes.touches_access else (None, None)
+    connection, probe = _new_connection(cluster, changes) if changes.touches_access else (None, None)
     columns = changes.plain | ({"ca_pem": connection.ca_pem} if connection else {})
     with transaction.atomic():
         locked = _locked(cluster_id)
@@ -80,21 +84,32 @@ def update_cluster(actor: Actor, cluster_id: UUID, changes: Changes) -> Cluster:
     return cluster_by_id(actor, cluster_id)
 
 
-def _new_connection(cluster: Cluster, access: ConnectionFields) -> tuple[Connection, Probe]:
+def _new_connection(cluster: Cluster, changes: Changes) -> tuple[Connection, Probe]:
     """The new connection and its probe. The server does not change: a cluster at another address is another cluster."""
     if not kind_of(cluster.server).has_credential:
         raise Conflict(f"A {cluster.driver} cluster has no credential.", code="state_conflict")
-    connection = Connection(
-        server=read_server(cluster.server),
-        ca_pem=read_authorities(access.ca_pem) or cluster.ca_pem,
-        secret=_new_secret(cluster, access),
-    )
+    connection = _read(cluster, changes)
     probe = probe_connection(cluster.id, cluster.name, connection, probe_renewed)
     if probe.identity != cluster.identity:
         raise ProbeRefused(
             "Another cluster answers at this address (its kube-system uid differs).", code="identity_changed"
         )
     return connection, probe
+
+
+def _read(cluster: Cluster, changes: Changes) -> Connection:
+    """The new connection. A kubeconfig of another server is refused before its credential is sent anywhere: the
+    registered server may be a member that should not see it.
+    """
+    access, server = changes.access, read_server(cluster.server)
+    if not changes.kubeconfig:
+        authorities = read_authorities(access.ca_pem) or cluster.ca_pem
+        return Connection(server=server, ca_pem=authorities, secret=_new_secret(cluster, access))
+    connection = read_any_connection(access, changes.kubeconfig)
+    if connection.server != server:
+        detail = f"it is for {connection.server.url}, but this cluster is registered as {server.url}"
+        raise Invalid.field("kubeconfig", "another_server", detail)
+    return connection
 
 
 def _new_secret(cluster: Cluster, access: ConnectionFields) -> Secret:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q, Sum
 
+from clusters.drivers.registry import kind_of
 from clusters.engine.offered import NONE, DeviceCount
 from clusters.models import Cluster, ClusterEvent, Flavor, Node
 from foundation.clock import now
@@ -138,6 +139,8 @@ class ClusterView:
     credential_expires_at: datetime | None
     expires_soon: bool
     """Whether its credential expires within days, or has expired."""
+    has_credential: bool
+    """Whether it is reached with a credential, which can be replaced."""
     nodes: tuple[NodeLine, ...]
     avoided: tuple[AvoidedView, ...]
     """The nodes that jobs avoid, and those that they avoided, the newest first."""
@@ -181,6 +184,7 @@ def cluster_view(actor: Actor, cluster: Cluster, query: Mapping[str, str]) -> Cl
         silent_since=cluster.silent_since,
         credential_expires_at=cluster.credential_expires_at,
         expires_soon=_expires_soon(cluster),
+        has_credential=kind_of(cluster.server).has_credential,
         nodes=tuple(nodes["items"]),
         avoided=history_of(cluster),
         next_nodes=nodes["next"],

@@ -7,14 +7,24 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.views.decorators.debug import sensitive_post_parameters
 
 from clusters.models import Cluster
-from clusters.operations import clear_avoided_node, cordon_cluster, drain_cluster, probe_cluster, uncordon_cluster
+from clusters.operations import (
+    Changes,
+    clear_avoided_node,
+    cordon_cluster,
+    drain_cluster,
+    probe_cluster,
+    uncordon_cluster,
+    update_cluster,
+)
+from clusters.operations.probing import ProbeRefused
 from clusters.queries.pages import ClusterView, Fleet, cluster_view, fleet_view
 from clusters.queries.storages import StorageLine, storage_lines
 from clusters.queries.visible import cluster_by_id
-from foundation.pages import Form, asked, show
-from foundation.problems import Conflict, NotFound
+from foundation.pages import Form, asked, show, typed
+from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.queries import Actor
 from tenancy.web import action, page
 
@@ -40,6 +50,8 @@ class ClusterPage:
     storages: tuple[StorageLine, ...]
     form: Form
     """The storage that the viewer declares."""
+    credential: Form
+    """The credential that the viewer replaces; it never shows what was typed."""
     modes: Sequence[tuple[str, str]] = MODES
 
 
@@ -56,11 +68,19 @@ def cluster(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpRespons
 
 
 def show_cluster(
-    request: HttpRequest, actor: Actor, cluster_id: UUID, form: Form, *, status: int = 200
+    request: HttpRequest,
+    actor: Actor,
+    cluster_id: UUID,
+    form: Form,
+    *,
+    credential: Form | None = None,
+    status: int = 200,
 ) -> HttpResponse:
-    """The page of a cluster, with the form of a storage."""
+    """The page of a cluster, with the forms of a storage and of its credential."""
     view = cluster_view(actor, cluster_by_id(actor, cluster_id), asked(request))
-    shown = ClusterPage(view, bool(request.GET.get("cursor")), storage_lines(actor, cluster_id), form)
+    shown = ClusterPage(
+        view, bool(request.GET.get("cursor")), storage_lines(actor, cluster_id), form, credential or Form()
+    )
     return show(request, "clusters/cluster.html", shown, status=status)
 
 
@@ -69,6 +89,22 @@ def clear(request: HttpRequest, actor: Actor, cluster_id: UUID, avoided_id: UUID
     """Makes jobs use a node again, then redirects to its cluster's page."""
     found = clear_avoided_node(actor, cluster_id, avoided_id)
     messages.success(request, f"Jobs use {found.node} again.")
+    return redirect("cluster", cluster_id)
+
+
+@sensitive_post_parameters("kubeconfig")
+@action
+def replace_credential(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
+    """Replaces the credential by the one in a kubeconfig of the same server, which is probed first."""
+    text = typed(request).get("kubeconfig", "")
+    try:
+        if not text.strip():
+            raise Invalid.field("kubeconfig", "required", "paste the kubeconfig's text")
+        changed = update_cluster(actor, cluster_id, Changes(kubeconfig=text))
+    except (Invalid, ProbeRefused) as problem:
+        refused = Form.refused({}, problem, {"kubeconfig": "kubeconfig"})
+        return show_cluster(request, actor, cluster_id, Form(), credential=refused, status=problem.status)
+    messages.success(request, f"The gateway uses the new credential of {changed.name}.")
     return redirect("cluster", cluster_id)
 
 
