@@ -104,13 +104,16 @@ class UsageQuantities(serializers.Serializer[Any]):
     gpu_milliseconds = serializers.IntegerField(help_text="Of the flavors' units: GPUs, MIG slices or shares.")
     cpu_millicore_milliseconds = serializers.IntegerField()
     cpu_core_hours = serializers.CharField()
+    memory_gib_hours = serializers.CharField(help_text="Of the memory that the pods requested.")
     unpriced_gpu_hours = serializers.CharField(help_text="Part of the above without a price.")
     unpriced_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above without a price.")
     unpriced_cpu_millicore_milliseconds = serializers.IntegerField()
+    unpriced_memory_gib_hours = serializers.CharField(help_text="Part of the above without a price.")
     cost = MoneyShape()
     provisional_gpu_hours = serializers.CharField(help_text="Part of the above that is not recorded yet.")
     provisional_gpu_milliseconds = serializers.IntegerField(help_text="Part of the above that is not recorded yet.")
     provisional_cpu_millicore_milliseconds = serializers.IntegerField()
+    provisional_memory_gib_hours = serializers.CharField(help_text="Part of the above that is not recorded yet.")
     provisional_cost = MoneyShape(help_text="Part of the cost that may still change.")
     lost_gpu_hours = serializers.CharField(
         help_text="Part of the above whose work was lost in interruptions, so that the next attempt did it again."
@@ -196,13 +199,16 @@ def _quantities(row: UsageRow, currency: str) -> dict[str, Any]:
         "gpu_milliseconds": row.gpu_milliseconds,
         "cpu_millicore_milliseconds": row.cpu_millicore_milliseconds,
         "cpu_core_hours": format(row.cpu_core_hours, "f"),
+        "memory_gib_hours": format(row.memory_gib_hours, "f"),
         "unpriced_gpu_hours": format(row.unpriced_gpu_hours, "f"),
         "unpriced_gpu_milliseconds": row.unpriced_gpu_milliseconds,
         "unpriced_cpu_millicore_milliseconds": row.unpriced_cpu_millicore_milliseconds,
+        "unpriced_memory_gib_hours": format(row.unpriced_memory_gib_hours, "f"),
         "cost": {"amount": format(row.cost, "f"), "currency": currency},
         "provisional_gpu_hours": format(row.provisional_gpu_hours, "f"),
         "provisional_gpu_milliseconds": row.provisional_gpu_milliseconds,
         "provisional_cpu_millicore_milliseconds": row.provisional_cpu_millicore_milliseconds,
+        "provisional_memory_gib_hours": format(row.provisional_memory_gib_hours, "f"),
         "provisional_cost": {"amount": format(row.provisional_cost, "f"), "currency": currency},
         "lost_gpu_hours": format(row.lost_gpu_hours, "f"),
         "running_jobs": row.running_jobs,

@@ -17,15 +17,18 @@ NUMBERS = (
     "gpu_hours",
     "cpu_millicore_milliseconds",
     "cpu_core_hours",
+    "memory_gib_hours",
     "unpriced_gpu_hours",
     "unpriced_gpu_milliseconds",
     "unpriced_cpu_millicore_milliseconds",
+    "unpriced_memory_gib_hours",
     "lost_gpu_hours",
 )
 SO_FAR = (
     "provisional_gpu_hours",
     "provisional_gpu_milliseconds",
     "provisional_cpu_millicore_milliseconds",
+    "provisional_memory_gib_hours",
     "provisional_cost",
     "running_jobs",
 )

@@ -66,6 +66,7 @@ class Piece:
     until: datetime
     gpu_milliseconds: int
     cpu_millicore_milliseconds: int
+    memory_mib_milliseconds: int
     price_id: UUID | None
     cost: Decimal
     currency: str
@@ -149,6 +150,7 @@ def _piece(load: Load, start: datetime, until: datetime, tariff: Tariff | None) 
         until=until,
         gpu_milliseconds=load.gpu_units * milliseconds,
         cpu_millicore_milliseconds=load.cpu_millicores * milliseconds,
+        memory_mib_milliseconds=load.memory_mib * milliseconds,
         price_id=tariff.span.id if tariff else None,
         cost=Decimal(f"{cost}e-{PLACES}"),
         currency=tariff.span.currency if tariff else "",

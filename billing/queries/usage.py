@@ -27,6 +27,7 @@ MOST_ROWS = 50_000
 MOST_PARTS = 4 * MOST_ROWS
 """The maximum number of row parts: a row has one for each currency and kind of unit of its usage."""
 MILLISECONDS_AN_HOUR = 3_600_000
+MIB_A_GIB = 1024
 SHOWN_PLACES = 6
 DEFAULT_CURRENCY = "USD"
 """The currency of a report without any price."""
@@ -50,6 +51,7 @@ NAMES_OF_IDS = frozenset({"user", "job_name"})
 class UsageRow:
     """One line. `keys` are the columns of its groups; hours and cost have six decimals and add up to the totals.
 
+    Memory has hours only: in MiB-milliseconds, a year of a large fleet is more than the 64 bits that JSON parsers read.
     GPU-hours are of physical GPUs; GPU-milliseconds are of units (GPUs, MIG slices, shares), which prices apply to. The
     `provisional` quantities are included in the others: they come from `running_jobs` and are not recorded yet. So are
     the `lost` ones: their work was lost and done again.
@@ -63,11 +65,14 @@ class UsageRow:
     gpu_milliseconds: int
     cpu_millicore_milliseconds: int
     cpu_core_hours: Decimal
+    memory_gib_hours: Decimal
     unpriced_gpu_milliseconds: int
     unpriced_cpu_millicore_milliseconds: int
+    unpriced_memory_gib_hours: Decimal
     cost: Decimal
     provisional_gpu_milliseconds: int
     provisional_cpu_millicore_milliseconds: int
+    provisional_memory_gib_hours: Decimal
     provisional_cost: Decimal
     running_jobs: int
 
@@ -98,6 +103,8 @@ class UsageReport:
 
 Quantities: TypeAlias = tuple[int, int, int, int, int, int]
 """GPU-ms (of units) and millicore-ms: all, those without a price, those not recorded yet."""
+MemoryTime: TypeAlias = tuple[int, int, int]
+"""MiB-ms: all, those without a price, those not recorded yet."""
 GpuTime: TypeAlias = tuple[Fraction, Fraction, Fraction, Fraction]
 """Milliseconds of physical GPUs: all, those without a price, those not recorded yet, those of work that was lost."""
 
@@ -109,6 +116,7 @@ class _Line:
     keys: Mapping[str, str]
     currency: str
     quantities: Quantities
+    memory: MemoryTime
     gpus: GpuTime
     cost: Fraction
     provisional_cost: Fraction = Fraction(0)
@@ -187,12 +195,13 @@ def report_statement(words: Sequence[str]) -> str:
 
 
 def _recorded_line(keys: Mapping[str, str], currency: str, numerator: int, denominator: int, *sums: Decimal) -> _Line:
-    gpu, cpu, unpriced_gpu, unpriced_cpu, lost = (int(number) for number in sums[:-1])
+    gpu, cpu, memory, unpriced_gpu, unpriced_cpu, unpriced_memory, lost = (int(number) for number in sums[:-1])
     share = Fraction(numerator, denominator)
     return _Line(
         keys=keys,
         currency=currency,
         quantities=(gpu, cpu, unpriced_gpu, unpriced_cpu, 0, 0),
+        memory=(memory, unpriced_memory, 0),
         gpus=(gpu * share, unpriced_gpu * share, Fraction(0), lost * share),
         cost=Fraction(sums[-1]),
     )
@@ -229,14 +238,16 @@ def _provisional(
 
 def _provisional_line(keys: Mapping[str, str], part: Provisional) -> _Line:
     piece = part.piece
-    gpu, cpu = piece.gpu_milliseconds, piece.cpu_millicore_milliseconds
-    without_price = (gpu, cpu) if piece.price_id is None else (0, 0)
+    gpu, cpu, memory = piece.gpu_milliseconds, piece.cpu_millicore_milliseconds, piece.memory_mib_milliseconds
+    is_unpriced = piece.price_id is None
+    without_price = (gpu, cpu) if is_unpriced else (0, 0)
     gpus = gpu * part.meter.gpu_share
     return _Line(
         keys=keys,
         currency=piece.currency,
         quantities=(gpu, cpu, *without_price, gpu, cpu),
-        gpus=(gpus, gpus if piece.price_id is None else Fraction(0), gpus, Fraction(0)),
+        memory=(memory, memory if is_unpriced else 0, memory),
+        gpus=(gpus, gpus if is_unpriced else Fraction(0), gpus, Fraction(0)),
         cost=Fraction(piece.cost),
         provisional_cost=Fraction(piece.cost),
         running=frozenset((part.meter.workload_id,)),
@@ -267,6 +278,7 @@ def _merged(lines: Iterable[_Line]) -> list[_Line]:
                 keys=known.keys,
                 currency="",
                 quantities=tuple(map(add, known.quantities, line.quantities)),
+                memory=tuple(map(add, known.memory, line.memory)),
                 gpus=tuple(map(add, known.gpus, line.gpus)),
                 cost=known.cost + line.cost,
                 provisional_cost=known.provisional_cost + line.provisional_cost,
@@ -289,6 +301,9 @@ def _shown(lines: Sequence[_Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
         "provisional_gpu_hours": [line.gpus[2] / MILLISECONDS_AN_HOUR for line in lines],
         "lost_gpu_hours": [line.gpus[3] / MILLISECONDS_AN_HOUR for line in lines],
         "cpu_core_hours": [Fraction(line.quantities[1], MILLISECONDS_AN_HOUR * 1000) for line in lines],
+        "memory_gib_hours": [_gib_hours(line.memory[0]) for line in lines],
+        "unpriced_memory_gib_hours": [_gib_hours(line.memory[1]) for line in lines],
+        "provisional_memory_gib_hours": [_gib_hours(line.memory[2]) for line in lines],
         "cost": [line.cost for line in lines],
         "provisional_cost": [line.provisional_cost for line in lines],
     }
@@ -299,6 +314,10 @@ def _shown(lines: Sequence[_Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
     )
     sums: Quantities = tuple(sum(line.quantities[n] for line in lines) for n in range(6))  # type: ignore[assignment]
     return rows, _row({}, sums, {name: total for name, (_, total) in shown.items()}, 0)
+
+
+def _gib_hours(mib_milliseconds: int) -> Fraction:
+    return Fraction(mib_milliseconds, MIB_A_GIB * MILLISECONDS_AN_HOUR)
 
 
 def _row(keys: Mapping[str, str], quantities: Quantities, shown: Mapping[str, Decimal], running: int) -> UsageRow:
@@ -329,8 +348,10 @@ WITH part AS (
 SELECT {keys} part.currency, m.gpu_numerator, m.gpu_denominator,
     sum(part.gpu * (part.reached - part.skipped) / part.length),
     sum(part.cpu * (part.reached - part.skipped) / part.length),
+    sum(m.memory_mib * (part.reached - part.skipped)),
     coalesce(sum(part.gpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
     coalesce(sum(part.cpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
+    coalesce(sum(m.memory_mib * (part.reached - part.skipped)) FILTER (WHERE part.price_id IS NULL), 0),
     coalesce(sum(
         part.gpu * (part.reached - greatest(part.skipped, extract(epoch FROM m.redone_from - part.begins) * 1000)) / part.length
     ) FILTER (WHERE m.redone_from < part.until), 0),

@@ -37,6 +37,7 @@ class UsageLine:
     gpu_hours: Decimal
     lost_gpu_hours: Decimal
     core_hours: Decimal
+    gib_hours: Decimal
     cost: Decimal
     unpriced: bool
     running_jobs: int
@@ -47,6 +48,7 @@ class Totals:
     gpu_hours: Decimal
     lost_gpu_hours: Decimal
     core_hours: Decimal
+    gib_hours: Decimal
     cost: Decimal
     unpriced_gpu_hours: Decimal
     provisional_cost: Decimal
@@ -133,6 +135,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
     gpu_hours, all_gpu_hours = shown_parts([Fraction(row.gpu_hours) for row in rows], PLACES)
     lost_gpu_hours, all_lost = shown_parts([Fraction(row.lost_gpu_hours) for row in rows], PLACES)
     core_hours, all_core_hours = shown_parts([Fraction(row.cpu_core_hours) for row in rows], PLACES)
+    gib_hours, all_gib_hours = shown_parts([Fraction(row.memory_gib_hours) for row in rows], PLACES)
     costs, all_costs = shown_parts([Fraction(row.cost) for row in rows], PLACES)
     lines = tuple(
         UsageLine(
@@ -140,6 +143,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
             gpu_hours=gpu_hours[index],
             lost_gpu_hours=lost_gpu_hours[index],
             core_hours=core_hours[index],
+            gib_hours=gib_hours[index],
             cost=costs[index],
             unpriced=bool(row.unpriced_gpu_milliseconds or row.unpriced_cpu_millicore_milliseconds),
             running_jobs=row.running_jobs,
@@ -150,6 +154,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
         gpu_hours=all_gpu_hours,
         lost_gpu_hours=all_lost,
         core_hours=all_core_hours,
+        gib_hours=all_gib_hours,
         cost=all_costs,
         unpriced_gpu_hours=report.total.unpriced_gpu_hours,
         provisional_cost=report.total.provisional_cost,

@@ -38,6 +38,13 @@ def test_a_gpu_hour_costs_its_unit_price():
     assert (piece.gpu_milliseconds, piece.cpu_millicore_milliseconds) == (8 * 3_600_000, 16_000 * 3_600_000)
 
 
+def test_memory_counts_for_as_long_as_its_pod_runs_whether_or_not_it_has_a_price():
+    load = Load("gpu", 1, 500, NOON, 1536)
+    for book in ([], [price("2.5")]):
+        (piece,) = rate(load, NOON, NOON + HOUR / 2, book)
+        assert piece.memory_mib_milliseconds == 1536 * 1_800_000
+
+
 def test_a_cpu_only_flavor_costs_by_the_core():
     (piece,) = rate(Load("core", 0, 1500, NOON), NOON, NOON + 2 * HOUR, [price("0.04")])
     assert piece.cost == Decimal("0.12")
@@ -146,7 +153,7 @@ def test_parts_add_up_to_the_whole_for_any_cuts(load, book, stand_ins, cuts):
     ordered = sorted(cuts)
     whole = rate(load, ordered[0], ordered[-1], book, stand_ins)
     parts = [piece for a, b in itertools.pairwise(ordered) for piece in rate(load, a, b, book, stand_ins)]
-    for quantity in ("cost", "gpu_milliseconds", "cpu_millicore_milliseconds"):
+    for quantity in ("cost", "gpu_milliseconds", "cpu_millicore_milliseconds", "memory_mib_milliseconds"):
         assert sum(getattr(piece, quantity) for piece in parts) == sum(getattr(piece, quantity) for piece in whole)
 
 

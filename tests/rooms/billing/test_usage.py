@@ -3,6 +3,7 @@ import io
 import itertools
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 from django.db import connection
@@ -16,7 +17,11 @@ from tests.builders import bearer, bind, make_cluster, make_flavor, make_run, ma
 
 pytestmark = pytest.mark.django_db
 MONTH = (datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC))
-NUMBERS = ("gpu_milliseconds", "gpu_hours", "cpu_millicore_milliseconds", "cpu_core_hours", "unpriced_gpu_hours")
+NUMBERS = (
+    "gpu_milliseconds", "gpu_hours", "cpu_millicore_milliseconds", "cpu_core_hours", "unpriced_gpu_hours", "memory_gib_hours",
+    "unpriced_memory_gib_hours", "provisional_memory_gib_hours",
+)  # fmt: skip
+MILLISECOND = timedelta(milliseconds=1)
 
 
 @pytest.fixture
@@ -38,6 +43,7 @@ def november():
                 started_at=started_at,
                 until_at=started_at + timedelta(hours=5, milliseconds=7919 * number),
                 gpu_units=number % 4,
+                memory_mib=700 + 37 * number,
                 flavor="unpriced" if number == 7 else "h100",
                 user_name=f"=cmd|{number}@example.org",
                 workload_name=f"train-{number}",
@@ -50,7 +56,9 @@ def november():
 def sums_in_sql(start, until):
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT sum(gpu_milliseconds), sum(cpu_millicore_milliseconds), sum(cost) FROM billing_usagesegment"
+            "SELECT sum(gpu_milliseconds), sum(cpu_millicore_milliseconds), sum(cost),"
+            " sum(memory_mib * extract(epoch FROM upper(period) - lower(period))) / 1024 / 3600"
+            " FROM billing_usagesegment AS segment JOIN billing_meter AS meter ON meter.id = segment.meter_id"
             " WHERE lower(period) >= %s AND upper(period) <= %s",
             [start, until],
         )
@@ -69,10 +77,12 @@ def test_page_json_csv_and_sql_agree_and_totals_equal_their_parts(november, clie
     shown = client.get("/api/v1/usage", query, headers=bearer(reader)).json()
     sheet = client.get("/api/v1/usage", query, headers={**bearer(reader), "Accept": "text/csv"})
 
-    gpu, cpu, cost = sums_in_sql(*MONTH)
+    gpu, cpu, cost, memory = sums_in_sql(*MONTH)
     totals = shown["totals"]
     assert (totals["gpu_milliseconds"], totals["cpu_millicore_milliseconds"]) == (gpu, cpu)
     assert Decimal(totals["cost"]["amount"]) == cost.quantize(Decimal("0.000001"))
+    assert memory > 100
+    assert Decimal(totals["memory_gib_hours"]) == memory.quantize(Decimal("0.000001"))
     assert Decimal(totals["gpu_hours"]) == (Decimal(gpu) / 3_600_000).quantize(Decimal("0.000001"))
     for name in NUMBERS:
         assert sum(Decimal(item[name]) for item in shown["items"]) == Decimal(totals[name])
@@ -100,6 +110,10 @@ def test_unpriced_time_is_shown_beside_the_priced(november):
     report = usage_report(SYSTEM, "acme", *MONTH)
     assert report.total.unpriced_gpu_milliseconds == 3 * (5 * 3_600_000 + 7 * 7919)
     assert 0 < report.total.unpriced_gpu_milliseconds < report.total.gpu_milliseconds
+    guests = [run for run in november[1:] if run.flavor == "unpriced" or not run.gpu_units]  # the first ended before
+    memory = sum(run.memory_mib * ((run.until_at - max(run.started_at, MONTH[0])) // MILLISECOND) for run in guests)
+    gib_hours = Fraction(memory, 1024 * 3_600_000)
+    assert abs(Fraction(report.total.unpriced_memory_gib_hours) - gib_hours) < Fraction(1, 1_000_000)
     assert len(report.rows) == 1
 
 
@@ -109,7 +123,9 @@ def test_reports_of_adjoining_periods_add_up_wherever_they_are_cut(november):
     parts = [usage_report(SYSTEM, "acme", a, b).total for a, b in itertools.pairwise(cuts)]
     assert sum(part.gpu_milliseconds for part in parts) == whole.gpu_milliseconds
     assert sum(part.cpu_millicore_milliseconds for part in parts) == whole.cpu_millicore_milliseconds
-    assert abs(sum(part.cost for part in parts) - whole.cost) <= Decimal("0.000001") * len(parts)
+    for name in ("cost", "memory_gib_hours"):
+        together = sum(getattr(part, name) for part in parts)
+        assert abs(together - getattr(whole, name)) <= Decimal("0.000001") * len(parts)
 
 
 def test_a_parent_counts_its_children_and_a_child_only_itself(november):

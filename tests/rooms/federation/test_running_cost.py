@@ -1,5 +1,6 @@
 """What runs is in the figures while it runs, and what it turned out to be once it has ended, without a break between."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -99,9 +100,14 @@ def test_usage_says_how_many_jobs_still_run_and_counts_them_so_far(north, user, 
     assert shown["totals"]["cost"] == shown["totals"]["provisional_cost"] == {"amount": "12.000000", "currency": "USD"}
     sheet = client.get("/api/v1/usage", {**query, "format": "csv"}, headers=bearer(user))
     assert "so-far" in sheet["Content-Disposition"]
-    assert sheet.content.decode().splitlines()[1].endswith(",4.000000,USD,2.000000,7200000,3600000000,4.000000,1")
+    assert (
+        sheet.content.decode().splitlines()[1].endswith(",4.000000,USD,2.000000,7200000,3600000000,1.000000,4.000000,1")
+    )
+    assert (shown["totals"]["memory_gib_hours"], shown["totals"]["provisional_memory_gib_hours"]) == ("3.000000",) * 2
     client.force_login(user)
-    assert "2 jobs still running; figures are provisional" in client.get("/usage/?month=2026-11").content.decode()
+    page = client.get("/usage/?month=2026-11&group_by=tenant").content.decode()
+    assert "2 jobs still running; figures are provisional" in page
+    assert re.findall(r'data-label="GiB-hours" class="num">([0-9.]+)<', page) == ["1.00", "2.00", "3.00"]
     assert "complete" in client.get("/usage/?month=2026-10").content.decode()
 
 
@@ -115,6 +121,8 @@ def test_each_moment_counts_once_however_far_it_is_recorded(north, user, time_ma
         assert total.cost == costs_of([job.id])[job.id].amount.quantize(total.cost)
         assert total.cost == (Decimal(4 * minutes) / 60).quantize(total.cost)
         assert total.gpu_milliseconds == 2 * minutes * 60_000
+        assert total.memory_gib_hours == (Decimal(minutes) / 60).quantize(total.cost)
+        assert total.provisional_memory_gib_hours == Decimal("0.033333")
         assert spend_this_month(actor_for(user)).gpu_hours == total.gpu_hours.quantize(Decimal("0.01"))
         assert total.provisional_gpu_milliseconds == 2 * 2 * 60_000  # what accrual leaves: the last two minutes
         seen.append(total.cost)
