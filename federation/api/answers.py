@@ -184,9 +184,10 @@ def runtime_json(runtime: Runtime) -> dict[str, Any]:
 
 
 def logs_json(logs: JobLogs) -> dict[str, Any]:
-    """The ends of the newest attempt's logs."""
+    """The ends of an attempt's logs."""
     return {
         "attempt": None if logs.attempt_id is None else str(logs.attempt_id),
+        "attempt_number": logs.number,
         "cluster": logs.cluster or None,
         "pods": logs.pods_in_all,
         "items": [

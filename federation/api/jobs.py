@@ -12,7 +12,7 @@ from billing.queries import costs_of
 from federation.models import Job
 from federation.operations import request_cancellation, request_resumption, request_suspension, submit_job, submit_jobs
 from federation.queries.jobs import JOB_FILTERS, attempts_of, events_of, filtered_jobs, job_of
-from federation.queries.logs import MOST_TAIL_LINES, logs_of
+from federation.queries.logs import MOST_TAIL_LINES, logs_of, read_number
 from federation.queries.runtimes import runtime_of_job
 from foundation import clock
 from foundation.api import problem_body
@@ -140,12 +140,13 @@ class Explanation(ApiView):
 
 
 class Logs(ApiView):
-    filters = ("pod", "tail_lines")
+    filters = ("attempt", "pod", "tail_lines")
 
     @extend_schema(responses=LogsShape)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Returns the ends of the newest attempt's logs, read from its cluster now, without control characters."""
+        """Returns the ends of an attempt's logs, read from its cluster now, without control characters."""
         text = self.query.get("tail_lines", "500")
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:10]) <= MOST_TAIL_LINES):
             raise Invalid.field("tail_lines", "out_of_range", f"a whole number from 1 to {MOST_TAIL_LINES}")
-        return Response(logs_json(logs_of(self.actor, job_id, pod=self.query.get("pod", ""), tail_lines=int(text))))
+        number, pod = read_number(self.query.get("attempt", "")), self.query.get("pod", "")
+        return Response(logs_json(logs_of(self.actor, job_id, number=number, pod=pod, tail_lines=int(text))))

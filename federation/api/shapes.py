@@ -334,6 +334,7 @@ class PodLogShape(serializers.Serializer[Any]):
 
 class LogsShape(serializers.Serializer[Any]):
     attempt = serializers.UUIDField(allow_null=True)
+    attempt_number = serializers.IntegerField(allow_null=True)
     cluster = serializers.CharField(allow_null=True)
     pods = serializers.IntegerField(help_text="The number of pods; the first few are listed.")
     items = PodLogShape(many=True)

@@ -72,3 +72,6 @@ ATTEMPT_MOVES = _moves(
     abandoned="",
     lost="",
 )
+
+KEPT_ATTEMPTS = frozenset({AttemptState.SUCCEEDED, AttemptState.FAILED})
+"""Final states whose objects are kept for a while, so that users can read logs; all others are removed immediately."""

@@ -19,7 +19,7 @@ import clusters.queries
 from clusters.drivers import ClusterDriver, DriverError, JobSeen
 from clusters.drivers.connections import run
 from clusters.models import Cluster
-from federation.engine.lifecycle import AttemptState
+from federation.engine.lifecycle import KEPT_ATTEMPTS, AttemptState
 from federation.engine.names import LABEL_ATTEMPT, LABEL_JOB, id_in
 from federation.locks import lock_with_jobs
 from federation.models import ATTEMPT_LIFECYCLE, LIVE_ATTEMPT_STATES, Attempt, ClusterUpkeep, Job, RemoteObject
@@ -50,8 +50,6 @@ MOST_ORPHANS = 20
 MOST_ORPHANS_SHARE = 0.05
 MOST_VANISHED = 3
 MOST_VANISHED_SHARE = 0.05
-KEPT = {AttemptState.SUCCEEDED, AttemptState.FAILED}
-"""Final states whose objects are kept for a while, so that users can read logs; all others are removed immediately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +218,7 @@ def _runs_of_a_lost_future(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapp
 def _is_leftover(job: JobSeen, row: _Row, at: datetime) -> bool:
     if row.state not in ATTEMPT_LIFECYCLE.terminal:
         return False
-    if row.state not in KEPT or (
+    if row.state not in KEPT_ATTEMPTS or (
         job.uid in row.uids and not job.outcome and not job.suspended and _is_old(row, at, 60)
     ):
         return True

@@ -1,11 +1,11 @@
-"""The logs of a job's newest attempt, read from its cluster when the page is requested."""
+"""The logs of an attempt, read from its cluster when the page is requested; by default of the job's newest."""
 
 from dataclasses import dataclass
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 
-from federation.queries.logs import PodLog, logs_of
+from federation.queries.logs import PodLog, logs_of, read_number
 from federation.queries.pages import JobView, job_view
 from foundation.pages import show
 from tenancy.queries import Actor
@@ -15,15 +15,17 @@ from tenancy.web import page
 @dataclass(frozen=True, slots=True)
 class LogsPage:
     job: JobView
+    number: int | None
     cluster: str
     pods: tuple[PodLog, ...]
     hidden: int
 
 
-@page(takes=("pod",))
+@page(takes=("attempt", "pod"))
 def logs(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
     """The end of each pod's log, the first few pods, or the one that `pod` names."""
-    found = logs_of(actor, job_id, pod=request.GET.get("pod", "")[:253])
+    number = read_number(request.GET.get("attempt", ""))
+    found = logs_of(actor, job_id, number=number, pod=request.GET.get("pod", "")[:253])
     hidden = max(found.pods_in_all - len(found.pods), 0)
-    shown = LogsPage(job_view(actor, job_id), found.cluster, found.pods, hidden)
+    shown = LogsPage(job_view(actor, job_id), found.number, found.cluster, found.pods, hidden)
     return show(request, "federation/logs.html", shown)
