@@ -35,7 +35,8 @@ else
 endif
 
 test-long: setup ## Faults at full length, which `make test` leaves out: the better part of an hour
-	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults)
+	@uv=$$(sh devtools/find_uv.sh) && UV_PYTHON_DOWNLOADS=never $$uv sync --frozen --quiet --group frameworks $(addprefix --python ,$(PYTHON))
+	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults tests/journeys/test_training_goes_on.py)
 
 check: setup ## Everything in `make test` except the tests: lint, types, layers, migrations, prose, schema
 	@$(BIN)/python -m devtools.check

@@ -164,7 +164,7 @@ def start_gateway(home: Path, **settings: str) -> Gateway:
     """A running gateway on its own embedded servers, with loopback clusters and simulation allowed."""
     home.mkdir(parents=True, exist_ok=True)
     home.chmod(0o755)
-    port = free_port()
+    port = int(settings.get("SWITCHYARD_PORT") or free_port())
     environment = {
         "SWITCHYARD_HOME": str(home),
         "SWITCHYARD_PORT": str(port),
