@@ -127,6 +127,7 @@ class Supervisor:
     home: Path
     environment: dict[str, str]
     with_demo: bool
+    is_prepared: bool = False
     owner: dict[str, str] = field(default_factory=dict, repr=False)
     """The database owner's address, only for `migrate`."""
     servers: list[Child] = field(default_factory=list)
@@ -142,8 +143,9 @@ class Supervisor:
         self._start_servers()
         kept = {name: value for name, value in self.environment.items() if is_ours(name)}
         write_private(self.home / FILE, json.dumps(kept, indent=1))
-        self._manage("migrate", "--noinput", **self.owner)
-        self._manage("collectstatic", "--noinput", "--verbosity", "0")
+        if not self.is_prepared:
+            self._manage("migrate", "--noinput", **self.owner)
+            self._manage("collectstatic", "--noinput", "--verbosity", "0")
         login = self._manage("seed_demo") if self.with_demo else ""
         for role in ROLES:
             child = Child(role, self._log(role), lambda role=role: self._launch(role))  # type: ignore[misc]
@@ -299,6 +301,9 @@ def main() -> int:
     """Exit status: 0 after a requested stop."""
     parser = argparse.ArgumentParser(prog="python -m devtools.serve", description=__doc__)
     parser.add_argument("--demo", action="store_true", help="with a simulated fleet and three months of made-up jobs")
+    parser.add_argument(
+        "--prepared", action="store_true", help="without migrating and collecting static files: devtools.trial did both"
+    )
     options = parser.parse_args()
     stops = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in stops:
@@ -310,7 +315,7 @@ def main() -> int:
             environment = _environment(home, with_demo=options.demo)
             _check_port(environment)
             owner = {name: environment.pop(name) for name in (OWNER_URL, f"{OWNER_URL}_FILE") if name in environment}
-            supervisor = Supervisor(home, environment, options.demo, owner)
+            supervisor = Supervisor(home, environment, options.demo, options.prepared, owner)
             try:
                 supervisor.run()
             finally:

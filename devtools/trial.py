@@ -15,6 +15,8 @@ import httpx
 import psutil
 import redis
 
+from devtools import prepared
+from devtools.commands import Commands
 from devtools.embedded import free_port, spawn, stop, tail
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import apply_file, mint_token
@@ -37,6 +39,7 @@ class Gateway:
     environment: Mapping[str, str]
     token: str = ""
     client: httpx.Client = field(default_factory=httpx.Client)
+    _commands: Commands | None = None
 
     def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         """One API call; retries while web process or database restart (reads and keyed writes are safe)."""
@@ -92,16 +95,20 @@ class Gateway:
         return self.create("/clusters", body)
 
     def manage(self, *arguments: str) -> str:
-        """The output of a management command."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=PROJECT, env={**os.environ, **self.environment}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise AssertionError(
-                f"manage.py {' '.join(arguments)} exited {done.returncode}:\n{done.stdout}\n{done.stderr}"
-            )
-        return done.stdout
+        """The output of a management command. Call it from the main thread."""
+        environment = {**os.environ, **self.environment}
+        if self._commands is None or not self._commands.are_of(environment):
+            self._end_commands()
+            self._commands = Commands(environment, self.home / "commands.log")
+        done = self._commands.run(*arguments)
+        if done.code:
+            raise AssertionError(f"manage.py {' '.join(arguments)} exited {done.code}:\n{done.output}\n{done.errors}")
+        return done.output
+
+    def _end_commands(self) -> None:
+        if self._commands is not None:
+            self._commands.close()
+            self._commands = None
 
     def processes(self, role: str) -> list[psutil.Process]:
         """The processes whose command line carries this role, oldest first."""
@@ -132,6 +139,7 @@ class Gateway:
     def stop(self) -> None:
         """Ends all processes cleanly."""
         self.client.close()
+        self._end_commands()
         stop(self.process, first=signal.SIGTERM, grace_seconds=30)
 
 
@@ -161,9 +169,16 @@ def _words(process: psutil.Process) -> Sequence[str]:
 
 
 def start_gateway(home: Path, **settings: str) -> Gateway:
-    """A running gateway on its own embedded servers, with loopback clusters and simulation allowed."""
+    """A running gateway on its own embedded servers, with loopback clusters and simulation allowed.
+
+    What `make serve` does before its processes start was done once, and is copied (`devtools.prepared`). If the settings
+    name a database, it is a copy too.
+    """
     home.mkdir(parents=True, exist_ok=True)
     home.chmod(0o755)
+    prepared.collect_static_files()
+    if "DATABASE_URL" not in settings and not (home / "postgres").exists():
+        prepared.fill(home)
     port = int(settings.get("SWITCHYARD_PORT") or free_port())
     environment = {
         "SWITCHYARD_HOME": str(home),
@@ -180,7 +195,7 @@ def start_gateway(home: Path, **settings: str) -> Gateway:
         if not k.startswith("SWITCHYARD_") and k not in {"DATABASE_URL", "REDIS_URL"}
     }
     log = home / "serve.log"
-    process = spawn([sys.executable, "-m", "devtools.serve"], log=log, env={**inherited, **environment})
+    process = spawn([sys.executable, "-m", "devtools.serve", "--prepared"], log=log, env={**inherited, **environment})
     url = f"http://127.0.0.1:{port}"
     gateway = Gateway(home, url, process, _own_settings(home, {**inherited, **environment}))
     try:

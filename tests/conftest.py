@@ -1,20 +1,30 @@
 """Fixtures for every kind of test."""
 
+import os
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.staticfiles.storage import staticfiles_storage
 from django.core.management import call_command
+from django.db import connection
 from django.test import TransactionTestCase
 from hypothesis import settings
 
 from foundation.caches import reset_all
 from foundation.passwords import GivingWayArgon2PasswordHasher
 from tests.emptying import empty_tables
+from tests.servers import MIGRATED
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix):
+    """The tests' database begins as a copy of a migrated one, if there is one: `migrate` then finds nothing left to do."""
+    if MIGRATED in os.environ:
+        connection.settings_dict["TEST"]["TEMPLATE"] = os.environ[MIGRATED]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .postgresql import copy_data as copy_data
 from .postgresql import owner_url as owner_url
 from .postgresql import postgres as postgres
 from .postgresql import runtime_url as runtime_url

@@ -22,6 +22,7 @@ from .running import (
     spawn,
     tail,
     wheel,
+    write_private,
 )
 
 SHARED_PROGRAMS = Path("/var/cache/switchyard")
@@ -94,6 +95,17 @@ def _readable_install(user: str | None) -> Path:
             with suppress(OSError):  # another process already copied the same files
                 whole.rename(copy)
     return copy
+
+
+def copy_data(source: Path, home: Path) -> None:
+    """Gives `home` the data and passwords of `source`, a home whose server was stopped cleanly."""
+    make_home(home)
+    for name in ("postgres.password", "postgres.runtime.password"):
+        write_private(home / name, (source / name).read_text(encoding="ascii"))
+    _, user = programs()
+    data = _data_folder(home, user)
+    data.mkdir(mode=0o700, exist_ok=True)
+    subprocess.run(["cp", "-a", "--reflink=auto", f"{(source / 'postgres').resolve()}/.", str(data)], check=True)
 
 
 def _data_folder(home: Path, user: str | None) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 
+from devtools import prepared
 from devtools.embedded import Service, owner_url, postgres, runtime_url, stop
 from devtools.embedded.postgresql import programs
 from devtools.embedded.running import as_user, make_home
@@ -53,10 +54,11 @@ class Node:
 
 
 class Databases:
-    """The pair. `primary` and `replica` swap when the replica is promoted."""
+    """The pair, migrated. `primary` and `replica` swap when the replica is promoted."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        prepared.fill(root / "first")
         self.primary = _node(root / "first")
         self.replica: Node | None = None
         other = root / "second"
