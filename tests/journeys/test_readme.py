@@ -35,9 +35,11 @@ def section(title: str) -> list[str]:
     return BLOCK.findall(readme.partition(f"\n## {title}\n")[2].partition("\n## ")[0])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def copy() -> Iterator[Path]:
-    """The project's files in a folder of their own, without any environment of ours."""
+    """The project's files in a folder of their own, without any environment of ours. The pages are followed one after the other
+    in this one folder, as users do.
+    """
     folder = Path(tempfile.mkdtemp(prefix="switchyard-readme-", dir="/var/tmp"))
     folder.chmod(0o755)
     files = subprocess.run(

@@ -27,12 +27,15 @@ SECONDS = 90
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
-    """The condition's first true value."""
+    """The condition's first true value. The longer a look takes, the longer is the pause until the next one."""
     deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"it did not happen within {seconds} s: {what}"
-        time.sleep(0.05)
-    return value
+    while True:
+        looked_at = time.monotonic()
+        if value := condition():
+            return value
+        now = time.monotonic()
+        assert now < deadline, f"it did not happen within {seconds} s: {what}"
+        time.sleep(min(max(0.05, 2 * (now - looked_at)), 0.5))
 
 
 @dataclass
@@ -132,12 +135,18 @@ class Keeper:
 
 
 @pytest.fixture(scope="package")
-def keeper() -> Iterator[Keeper]:
+def kept_home() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="switchyard-serve-", dir="/var/tmp"))
     home.chmod(0o755)
-    keeper = Keeper(home, free_port())
+    yield home
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def keeper(kept_home: Path) -> Iterator[Keeper]:
+    """Its gateway ends with the module: idle beside the next one, it would cost a tenth of a core."""
+    keeper = Keeper(kept_home, free_port())
     yield keeper
     if keeper.served is not None and keeper.served.process.poll() is None:
         keeper.served.process.terminate()
         keeper.served.process.wait(60)
-    shutil.rmtree(home, ignore_errors=True)
