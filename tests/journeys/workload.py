@@ -11,10 +11,12 @@ from uuid import uuid4
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.oracle import SeenPod, Verdict, Witness, judge, judge_usage
 from devtools.trial import Gateway, start_gateway
+from federation.engine.lifecycle import JobState
 
 TEAM = "acme/research/vision"
 PATIENCE_SECONDS = 240
 ENDED = {"succeeded", "failed", "cancelled"}
+OPEN = ",".join(state.value for state in JobState if state.value not in ENDED)
 
 
 def job(
@@ -69,11 +71,17 @@ def prepare(gateway: Gateway) -> None:
 
 
 def wait_for(condition: Any, what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Returns once the condition holds; fails with `what` when it does not in time."""
+    """Returns once the condition holds; fails with `what` when it does not in time. A look may cost the gateway a lot: the
+    longer one takes, the longer is the pause until the next one.
+    """
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.2)
+    while True:
+        looked_at = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        assert now < deadline, f"not within {seconds} s: {what}"
+        time.sleep(min(max(0.2, 2 * (now - looked_at)), 1.0))
 
 
 @dataclass
@@ -100,15 +108,17 @@ class Run:
     def wait_until_all_ended(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Every accepted job is in a terminal state."""
         wait_for(
-            lambda: set(self.states().values()) <= ENDED, f"all {len(self.acked)} jobs end; {self._open()}", seconds
+            lambda: not self._open() and set(self.states().values()) <= ENDED,
+            f"all {len(self.acked)} jobs end; {self._told_open()}",
+            seconds,
         )
 
-    def _open(self) -> str:
-        found = [
-            (i["name"], i["state"], (i["reason"] or {}).get("message"))
-            for i in self.gateway.items("/jobs")
-            if i["state"] not in ENDED
-        ]
+    def _open(self) -> list[dict[str, Any]]:
+        """Accepted jobs that have not ended. The list of these alone is short in the end, while that of all jobs is long."""
+        return [item for item in self.gateway.items("/jobs", state=OPEN) if item["id"] in self.acked]
+
+    def _told_open(self) -> str:
+        found = [(i["name"], i["state"], (i["reason"] or {}).get("message")) for i in self._open()]
         return f"{len(found)} open: {found[:5]}"
 
     def wait_until_settled(self, seconds: float = 60) -> None:
