@@ -81,7 +81,7 @@ class PoolState:
         else:
             found = site_gang(self.pool, self.room(need), self.tight, need)
         if found is None:
-            self.bounds = self.free.max(axis=1).tolist()
+            self.bounds = self.free.max(axis=1, initial=0).tolist()
         return found
 
     def order(self, need: Need) -> Ints:

@@ -3,27 +3,22 @@
 The codes are `reason_codes`.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from clusters.engine.health import OPEN_STATES
-from clusters.engine.resources import amount_text, told
-from placement.fleet.amounts import USUAL_VENDOR, is_wanted, portion_of
+from placement.fleet.amounts import USUAL_VENDOR, is_wanted
 from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
-from placement.fleet.fleet_state import FleetState, PoolState
+from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitLine
 from placement.fleet.policies import NO_POLICY, Policy
-from placement.fleet.pools import BARE, CPU, MEMORY, PART, RESOURCES, UNITS, WIDTH_OF_LEVEL, Ints, Mask, Pool
-from placement.fleet.siting import Need, domain_room, need_of
+from placement.fleet.pools import Pool
 from placement.values.decisions import Reason
-from placement.values.gpu_needs import Lack, lack_of
-from placement.values.model import FleetCluster, JobRequest, PodSetRequest, Topology
+from placement.values.model import FleetCluster, JobRequest, PodSetRequest
 from placement.values.reason_codes import ReasonCode
 
-from .reason_words import asked_of, kind_of, quantity
+from .reason_words import kind_of, quantity
+from .shortages import Shortage, shortage_in, taint_shortage, unfit
 
 KEPT_FOR_RESERVATION = ReasonCode.KEPT_FOR_RESERVATION
 _STATE_MESSAGES: Mapping[str, str] = {
@@ -36,16 +31,12 @@ _NEAREST_FIRST = (
     ReasonCode.RESERVED_FOR_GANG,
     KEPT_FOR_RESERVATION,
     ReasonCode.TOPOLOGY_NOT_MET,
-    ReasonCode.FRAGMENTED,
     ReasonCode.NOT_ENOUGH_FREE,
     ReasonCode.TAINTED,
     ReasonCode.NEVER_FITS,
     ReasonCode.NO_SUCH_RESOURCE,
 )
-REASONS_NAMED = 4
-"""Every node may have its own taint; a sentence names the most frequent ones."""
-TAINT = "with taint "
-"""The prefix of a reason against a node that is a taint."""
+_WITHOUT_FIGURES = frozenset({ReasonCode.RESERVED_FOR_GANG, KEPT_FOR_RESERVATION})
 _LEFT_OUT: Mapping[str, str] = {
     ReasonCode.REFUSED_BY_CLUSTER: "refused the job's object",
     ReasonCode.LATELY_INTERRUPTED: "interrupted the job",
@@ -53,17 +44,6 @@ _LEFT_OUT: Mapping[str, str] = {
     ReasonCode.AVOIDED_BY_RULE: "failed the job",
     ReasonCode.RETRIES_WAIT: "gets no retries now",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """What is missing in one pool."""
-
-    code: str
-    message: str
-    is_for_good: bool = False
-    is_about_devices: bool = True
-    """True if jobs with the same device request lack the same here, whatever cores and memory they need."""
 
 
 def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = NO_POLICY) -> tuple[Reason, bool]:
@@ -167,7 +147,7 @@ def _shortage(
     units, parts = fleet.serving(pod_set.gpu)
     pools = [n for n in range(*fleet.first_pool_of_cluster[number : number + 2]) if units[n] >= 0]
     if not pools:
-        return _unfit(pod_set, state, number) or _not_served(pod_set, fleet.clusters[number])
+        return unfit(pod_set, state, number) or _not_served(pod_set, fleet.clusters[number])
     types = job.constraints.capacity_types
     allowed = [n for n in pools if not types or fleet.pools[n].flavor.capacity_type in types]
     if not allowed:
@@ -177,16 +157,39 @@ def _shortage(
     permitted = [n for n in allowed if not policy.flavor_fault(fleet.pools[n].flavor)]
     if not permitted:
         return Shortage(ReasonCode.EXCLUDED_BY_POLICY, policy.flavor_fault(fleet.pools[allowed[0]].flavor))
-    found: list[Shortage] = []
+    found: dict[Pool, Shortage] = {}
     for n in permitted:
-        shortage = None if state.is_empty else _closed(fleet.pools[n], pod_set)
-        shortage = shortage or _shortage_in(state, n, pod_set, (int(units[n]), int(parts[n])), job.topology)
+        shortage = None if state.is_empty else taint_shortage(fleet.pools[n], pod_set)
+        shortage = shortage or shortage_in(state, n, pod_set, (int(units[n]), int(parts[n])), job.topology)
         if shortage is None:
             return None
-        found.append(shortage)
-    nearest = min(found, key=lambda one: _NEAREST_FIRST.index(one.code))
-    closed = next((one for one in found if one.code == ReasonCode.TAINTED), nearest)
-    return nearest if closed is nearest else replace(nearest, message=f"{nearest.message}; elsewhere {closed.message}")
+        found[fleet.pools[n]] = shortage
+    return _told_of_one(found)
+
+
+def _told_of_one(found: Mapping[Pool, Shortage]) -> Shortage:
+    """The shortage of the pool that is nearest to having room. Its figures are of that pool's nodes, so the pool is named
+    if there are others with nodes.
+    """
+    pool = min(found, key=lambda one: _distance(found[one]))
+    nearest = found[pool]
+    if len(found) == 1:
+        return nearest
+    if nearest.code not in _WITHOUT_FIGURES and any(one is not pool and one.node_names for one in found):
+        nearest = replace(nearest, message=f"{nearest.message} (flavor {pool.flavor.name})")
+    nearest = replace(nearest, is_about_devices=all(one.is_about_devices for one in found.values()))
+    closed = next((one for one in found.values() if one.code == ReasonCode.TAINTED), None)
+    if closed is None or nearest.code == ReasonCode.TAINTED:
+        return nearest
+    return replace(nearest, message=f"{nearest.message}; elsewhere {closed.message}")
+
+
+def _distance(shortage: Shortage) -> tuple[int, int, int, bool]:
+    """Less if the pool is nearer to having room."""
+    is_fragmented = shortage.code == ReasonCode.FRAGMENTED
+    rank = _NEAREST_FIRST.index(ReasonCode.NOT_ENOUGH_FREE if is_fragmented else shortage.code)
+    pods, block = shortage.room
+    return rank, -pods, -block, not is_fragmented
 
 
 def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
@@ -203,191 +206,3 @@ def _not_served(pod_set: PodSetRequest, cluster: FleetCluster) -> Shortage:
         f"has no {kind_of(pod_set)} of {USUAL_VENDOR}; to use those of {', '.join(others)}, name the vendor or model"
     )
     return Shortage(ReasonCode.NO_SUCH_MODEL, message, is_for_good=True)
-
-
-def _unfit(pod_set: PodSetRequest, state: FleetState, number: int) -> Shortage | None:
-    """The shortage if a cluster has such devices, but none that is known to be what the job needs; else None."""
-    fleet = state.fleet
-    pools = [fleet.pools[n] for n in range(*fleet.first_pool_of_cluster[number : number + 2])]
-    lacks = Counter[Lack]()
-    for pool in pools:
-        if pod_set.gpu is not None and portion_of(pod_set.gpu, pool.flavor) is not None:
-            lacks += _lacks_in(pool, pod_set)
-    if not lacks:
-        return None
-    ranked = sorted(lacks.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{lack.message} ({count} node{'s' * (count > 1)})" for lack, count in ranked[:REASONS_NAMED]]
-    texts = named if len(ranked) > 1 else [ranked[0][0].message]
-    return Shortage(ranked[0][0].code, f"has {kind_of(pod_set)}, but {', '.join(texts)}", is_for_good=True)
-
-
-def _lacks_in(pool: Pool, pod_set: PodSetRequest) -> Counter[Lack]:
-    """The number of nodes of a pool by the first need that their devices do not meet."""
-    needs = pod_set.gpu.needs if pod_set.gpu else None
-    if needs is None:
-        return Counter()
-    return Counter(lack for facts in pool.facts if (lack := lack_of(needs, facts)) is not None)
-
-
-def _closed(pool: Pool, pod_set: PodSetRequest) -> Shortage | None:
-    """The shortage if taints keep these pods off every node that is otherwise usable; else None."""
-    is_open, reasons = (pool.is_open_bare, pool.unusable_bare) if pod_set.gpu is None else (pool.is_open, pool.unusable)
-    if is_open.any() or not any(reason.startswith(TAINT) for reason in reasons):
-        return None
-    what = "without a GPU" if pod_set.gpu is None else f"of {asked_of(pod_set)}"
-    return Shortage(ReasonCode.TAINTED, f"no node accepts pods {what}: {_told(reasons)}")
-
-
-def _shortage_in(
-    fleet_state: FleetState, number: int, pod_set: PodSetRequest, portion: tuple[int, int], topology: Topology
-) -> Shortage | None:
-    """What is missing in one pool. A shortage of devices has the same text for every job with the
-    same device request.
-    """
-    units, part = portion
-    state, names = fleet_state.pool(number), fleet_state.fleet.resources
-    hosts = state.pool.flavor.slice_hosts
-    if missing := _missing_resource(state, pod_set, names):
-        return missing
-    need = need_of(pod_set, portion, topology, hosts, names, fleet_state.fleet.admitted(number, pod_set.gpu))
-    if state.hidden and (kept := _kept_for_others(state, need)):
-        return kept
-    if state.lacks_devices(units, part, pod_set.count):
-        key = (pod_set.gpu, pod_set.count)
-        note = state.notes.get(key)
-        if note is None:
-            note = state.notes[key] = _devices_short(state, pod_set, units, part)
-        return note
-    if state.site(need) is not None:
-        return None
-    return _too_big_for_every_node(state, pod_set) or _pods_short(
-        state, pod_set, need, "slice" if hosts > 1 and need.units else topology.level
-    )
-
-
-def _missing_resource(state: PoolState, pod_set: PodSetRequest, names: Sequence[str]) -> Shortage | None:
-    """The shortage if no node of the pool has enough of some other resource even when empty; else None."""
-    for name, amount in pod_set.resources:
-        most = int(state.pool.largest_capacity[len(RESOURCES) + names.index(name)]) if name in names else 0
-        if not most:
-            return Shortage(
-                ReasonCode.NO_SUCH_RESOURCE, f"no node has {name}", is_for_good=True, is_about_devices=False
-            )
-        if most < amount:
-            message = f"needs {told([(name, amount)])} on one node; the largest has {amount_text(name, most)}"
-            return Shortage(ReasonCode.NEVER_FITS, message, is_for_good=True, is_about_devices=False)
-    return None
-
-
-def _kept_for_others(state: PoolState, need: Need) -> Shortage | None:
-    """The shortage if there is room only on nodes that are kept for a large job, or reserved; else None."""
-    if state.had_hidden(need, reserved=False):
-        message = "has room, but keeps it for a larger job that has waited longer"
-        return Shortage(ReasonCode.RESERVED_FOR_GANG, message, is_about_devices=False)
-    if state.reserved and state.had_hidden(need, reserved=True):
-        words = next(iter(state.reserved.values()))
-        return Shortage(KEPT_FOR_RESERVATION, f"has room, but it is reserved {words}", is_about_devices=False)
-    return None
-
-
-def _devices_short(state: PoolState, pod_set: PodSetRequest, units: int, part: int) -> Shortage:
-    """No node has enough free devices for one pod, or too few nodes have enough for all pods."""
-    largest = int(state.pool.largest_capacity[UNITS])
-    if largest < units:
-        message = f"needs {asked_of(pod_set)} on one node; the largest node has {largest}"
-        return Shortage(ReasonCode.NEVER_FITS, message, is_for_good=True)
-    code = _code(state, units, pod_set.count)
-    free = state.free[PART if part else UNITS]
-    node = int(free.argmax()) if free.size else 0
-    if free.size and free[node] >= (part or units):
-        return Shortage(code, _too_few_places(state, pod_set, state.unit_room(units)))
-    block = quantity("gpu", int(free[node])) if part else int(free[node])
-    where = f"largest free block is {block} on {state.pool.node_names[node]}" if free[node] else "none is free"
-    return Shortage(code, f"needs {asked_of(pod_set)} on one node; {where}{_unusable(state, pod_set)}")
-
-
-def _too_few_places(state: PoolState, pod_set: PodSetRequest, room: int) -> str:
-    closed = _unusable(state, pod_set)
-    return f"needs {pod_set.count} pods of {asked_of(pod_set)} at the same time; there is room for {room}{closed}"
-
-
-def _pods_short(state: PoolState, pod_set: PodSetRequest, need: Need, level: str) -> Shortage:
-    """There are enough devices, but not enough cores and memory with them for all pods, or not in one domain."""
-    room = state.room(need)
-    total = int(room.sum())
-    if not total:
-        return _not_on_one_node(state, pod_set, need)
-    if total < need.count:
-        code = _code(state, need.units, need.count)
-        return Shortage(code, _too_few_places(state, pod_set, total), is_about_devices=False)
-    message = _roomiest_domain(state, room, need, level) + _unusable(state, pod_set)
-    return Shortage(ReasonCode.TOPOLOGY_NOT_MET, message, is_about_devices=False)
-
-
-def _code(state: PoolState, units: int, count: int) -> str:
-    return (
-        ReasonCode.FRAGMENTED if units and int(state.free[UNITS].sum()) >= units * count else ReasonCode.NOT_ENOUGH_FREE
-    )
-
-
-def _too_big_for_every_node(state: PoolState, pod_set: PodSetRequest) -> Shortage | None:
-    largest = state.pool.largest_capacity
-    for resource, row, wanted in (("cpu", CPU, pod_set.cpu_millicores), ("memory", MEMORY, pod_set.memory_mib)):
-        if largest[row] < wanted:
-            most = quantity(resource, int(largest[row]))
-            return Shortage(
-                ReasonCode.NEVER_FITS, f"needs {quantity(resource, wanted)} on one node; the largest has {most}", True
-            )
-    return None
-
-
-def _not_on_one_node(state: PoolState, pod_set: PodSetRequest, need: Need) -> Shortage:
-    is_suited = (state.free[UNITS] >= need.units) & (state.free[PART] >= need.part_milli)
-    is_suited &= state.free[BARE] >= (1 if need.is_bare else 0)
-    if need.admitted is not None:
-        is_suited &= need.admitted
-    if short := _resource_short(state, pod_set, need, is_suited):
-        return short
-    cpu, memory = (int(np.where(is_suited, state.free[row], 0).max(initial=0)) for row in (CPU, MEMORY))
-    wants = f"{quantity('cpu', pod_set.cpu_millicores)} and {quantity('memory', pod_set.memory_mib)}"
-    beside = f" with {asked_of(pod_set)}" if pod_set.gpu is not None else ""
-    most = f"{quantity('cpu', cpu)} and {quantity('memory', memory)}"
-    message = f"needs {wants}{beside} on one node; at most {most} are free there{_unusable(state, pod_set)}"
-    return Shortage(ReasonCode.NOT_ENOUGH_FREE, message, is_about_devices=False)
-
-
-def _resource_short(state: PoolState, pod_set: PodSetRequest, need: Need, is_suited: Mask) -> Shortage | None:
-    """The shortage if none of the suited nodes has enough free of some other resource; else None."""
-    beside = f" with {asked_of(pod_set)}" if pod_set.gpu is not None else ""
-    for (name, amount), (row, _) in zip(pod_set.resources, need.others, strict=True):
-        most = int(np.where(is_suited, state.free[row], 0).max(initial=0))
-        if most < amount:
-            message = (
-                f"needs {told([(name, amount)])}{beside} on one node; at most {amount_text(name, most)} is free there"
-            )
-            closed = _unusable(state, pod_set)
-            return Shortage(ReasonCode.NOT_ENOUGH_FREE, f"{message}{closed}", is_about_devices=False)
-    return None
-
-
-def _roomiest_domain(state: PoolState, room: Ints, need: Need, level: str) -> str:
-    best, name = int(room.max()), ""
-    for domains in state.pool.domains:
-        held = domain_room(domains, room)
-        if WIDTH_OF_LEVEL[domains.level] <= need.widest and int(held.max(initial=0)) > best:
-            best, name = int(held.max()), " " + "/".join(domains.paths[int(held.argmax())])
-    return f"needs {need.count} pods inside one {level}; the roomiest{name} has room for {best}"
-
-
-def _unusable(state: PoolState, pod_set: PodSetRequest) -> str:
-    reasons = dict(state.pool.unusable_bare if pod_set.gpu is None else state.pool.unusable)
-    reasons |= {f"because {lack.message}": count for lack, count in _lacks_in(state.pool, pod_set).items()}
-    return f"; nodes that cannot be used: {_told(reasons)}" if reasons else ""
-
-
-def _told(reasons: Mapping[str, int]) -> str:
-    """Reasons against nodes with the number of nodes, the most frequent first."""
-    ranked = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    named = ", ".join(f"{count} {reason}" for reason, count in ranked[:REASONS_NAMED])
-    others = sum(count for _, count in ranked[REASONS_NAMED:])
-    return f"{named}, {others} for other reasons" if others else named

@@ -130,7 +130,7 @@ def test_of_several_flavors_the_one_nearest_to_having_room_is_told():
     nodes = [node("s", small, 4), node("l1", large, 8, 4), node("l2", large, 8, 4)]
     (wait,) = decide(snapshot([cluster(1, nodes, [small, large])], [job(pods(1, 8))])).waits
     assert [(reason.code, reason.message) for reason in wait.per_cluster] == [
-        ("fragmented", "needs 8 GPUs on one node; largest free block is 4 on l1")
+        ("fragmented", "needs 8 GPUs on one node; largest free block is 4 on l1 (flavor large)")
     ]
 
 

@@ -91,7 +91,9 @@ def test_no_strategy_puts_a_cpu_pod_there(strategy, count):
     (wait,) = decide(snapshot(fleet(), [large(count, strategy=strategy)])).waits
     (reason,) = wait.per_cluster
     assert (wait.code, reason.code, reason.is_for_good) == ("waiting_for_capacity", "tainted", False)
-    assert reason.message == "no node accepts pods without a GPU: 2 with taint nvidia.com/gpu=present:NoSchedule"
+    assert reason.message == (
+        "no node accepts pods without a GPU: 2 with taint nvidia.com/gpu=present:NoSchedule (flavor H100-80GB-whole-on_demand)"
+    )
 
 
 def test_where_plain_nodes_are_merely_full_the_taint_is_told_as_well():
@@ -99,7 +101,7 @@ def test_where_plain_nodes_are_merely_full_the_taint_is_told_as_well():
     (wait,) = decide(snapshot(fleet(), queue)).waits
     assert wait.per_cluster[0].code == "not_enough_free"
     assert wait.per_cluster[0].message.endswith(
-        "at most 0 cores and 1023 GiB are free there; elsewhere no node accepts pods without a GPU: "
+        "at most 0 cores and 1023 GiB are free there (flavor cpu-whole-on_demand); elsewhere no node accepts pods without a GPU: "
         "2 with taint nvidia.com/gpu=present:NoSchedule"
     )
 
