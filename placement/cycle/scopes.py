@@ -18,7 +18,9 @@ from placement.fleet.pools import Mask
 from placement.fleet.siting import Site
 from placement.ranking.candidates import Ask, ask_of
 from placement.ranking.contest import Contest, Terms, Verdict, Viewpoint
+from placement.ranking.floors import Floors
 from placement.ranking.fragmentation import Fragmentation, typical_of
+from placement.ranking.node_table import NodeTable
 from placement.ranking.strategies import weights_of
 from placement.ranking.work import Works
 from placement.values.model import JobRequest, PodSetRequest, Snapshot, Topology
@@ -123,12 +125,12 @@ class Scopes:
     def _viewpoint(self, job: JobRequest) -> Viewpoint:
         audience, policy, *_ = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
         weights = weights_of(policy.strategy_for(job.strategy), policy)
-        return Viewpoint(audience, policy, weights, self._meter if weights.stranding else None, self._works.of(job))
+        return Viewpoint(audience, policy, weights, self._floors if weights.stranding else None, self._works.of(job))
 
     @cached_property
-    def _meter(self) -> Fragmentation:
+    def _floors(self) -> Floors:
         typical = self._snapshot.typical_pods or typical_of(self._snapshot.queue)
-        return Fragmentation(self._fleet, typical)
+        return Floors(NodeTable(self._state), Fragmentation(self._fleet, typical))
 
     def seeker(self, job: JobRequest) -> Seeker:
         """The job with all places that could ever hold it, ranked as its contest ranks them by price."""
@@ -140,5 +142,5 @@ class Scopes:
 
     def terms(self, job: JobRequest, candidate: Candidate) -> Terms:
         """What a place that a seeker found means for the job."""
-        viewpoint = replace(self._viewpoint(job), meter=None)
+        viewpoint = replace(self._viewpoint(job), floors=None)
         return Contest(candidate.ask, job, viewpoint, self._state).terms(job, candidate.number)

@@ -255,6 +255,13 @@ class FleetState:
             state = self.states[number] = PoolState(self.fleet.pools[number], is_empty=self.is_empty)
         return state
 
+    def free(self, number: int) -> Ints:
+        """The free amounts of a pool's nodes now, as in `PoolState.free`."""
+        state, pool = self.states[number], self.fleet.pools[number]
+        if state is not None:
+            return state.free
+        return pool.capacity if self.is_empty else pool.free
+
     def site(self, pools: Sequence[int], needs: Sequence[Need]) -> list[Site] | None:
         """Where the pod sets of a job would go together, one pool each; None if they do not fit. Deducts nothing."""
         if len(pools) == 1:

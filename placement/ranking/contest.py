@@ -20,7 +20,7 @@ from placement.values.model import Constraints, FleetFlavor, JobRequest
 from placement.values.strategies import Weights
 
 from .candidates import Ask
-from .fragmentation import Fragmentation
+from .floors import Floors
 from .landing import Landings
 from .reasons import quota_reason, reason_on
 from .strategies import price_terms
@@ -61,13 +61,13 @@ class Verdict(NamedTuple):
 class Viewpoint:
     """The view of a contest's tenants: the clusters they may see, the policy that applies to them, and how they rank.
 
-    `meter` is set if the weights count stranding, `work` if more than the hourly price counts.
+    `floors` is set if the weights count stranding, `work` if more than the hourly price counts.
     """
 
     audience: Audience
     policy: Policy
     weights: Weights
-    meter: Fragmentation | None
+    floors: Floors | None
     work: Work | None = None
 
     def allowed(self, ask: Ask, constraints: Constraints, fleet: Fleet) -> Mask:
@@ -95,7 +95,7 @@ class Contest:
         self._base = self._base + _A_MINUTE * np.minimum(fleet.minutes_unseen[ask.lead], _MOST_MINUTES)
         self._base[~(self._allowed & ask.is_alive)] = _OUT
         self._cluster: Ints = fleet.cluster_of_pool[ask.lead]
-        self._landings = _landings_of(ask, state, viewpoint.meter)
+        self._landings = _landings_of(ask, state, viewpoint.floors)
         self._terms: dict[int, Terms] = {}
         self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
         self._reasons: tuple[Reason, ...] | None = None
@@ -107,6 +107,7 @@ class Contest:
 
     def best(self, left_out: Mask | None = None) -> int | None:
         """The number of the best candidate that may still fit and is not `left_out`; None if there is none."""
+        tries = 0
         while not self.is_over:
             free = self._state.free_share.take(self.ask.lead)
             score = self._score(free)
@@ -116,9 +117,13 @@ class Contest:
             if score.item(candidate) == _OUT:
                 self.is_over = left_out is None
                 break
-            if free.item(candidate) + _ROUNDING >= self.ask.lead_share.item(candidate):
+            if free.item(candidate) + _ROUNDING < self.ask.lead_share.item(candidate):
+                self._base[free + _ROUNDING < self.ask.lead_share] = _OUT
+            elif self._landings is None or self._landings.is_settled(candidate):
                 return candidate
-            self._base[free + _ROUNDING < self.ask.lead_share] = _OUT
+            else:
+                tries += 1
+                self._landings.approach(candidate, score, tries)
         return None
 
     def _score(self, free: Floats) -> Floats:
@@ -243,11 +248,11 @@ def _hourly_cost(job: JobRequest, asked: Sequence[Rates | None], needs: Sequence
     return cost
 
 
-def _landings_of(ask: Ask, state: FleetState, meter: Fragmentation | None) -> Landings | None:
+def _landings_of(ask: Ask, state: FleetState, floors: Floors | None) -> Landings | None:
     """The landings, for jobs of one pod set: if the strategy counts stranding, or for single pods if a cluster's own
     scheduler picks nodes.
     """
     if len(ask.pod_sets) > 1:
         return None
-    is_wanted = meter is not None or (ask.pod_sets[0].count == 1 and state.fleet.has_spreading)
-    return Landings(ask, state, meter) if is_wanted else None
+    is_wanted = floors is not None or (ask.pod_sets[0].count == 1 and state.fleet.has_spreading)
+    return Landings(ask, state, floors) if is_wanted else None

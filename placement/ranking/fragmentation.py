@@ -17,10 +17,11 @@ import numpy as np
 
 from placement.fleet.amounts import MILLI, milli_gpu_per_unit
 from placement.fleet.fleet import Fleet
-from placement.fleet.pools import WHOLE, Floats, Ints, Mask
+from placement.fleet.pools import UNITS, WHOLE, Floats, Ints, Mask
 from placement.values.model import GpuRequest, JobRequest, PodSetRequest, TypicalPod
 
 from .leftovers import STEPS, Kind, usual_waste
+from .misfits import NOT_SERVED, Misfits
 
 BESIDE_LEFTOVERS = 0.3
 """The weight of the first part if the third part is known."""
@@ -45,20 +46,28 @@ class Fragmentation:
 
     def __init__(self, fleet: Fleet, typical: Sequence[TypicalPod]) -> None:
         kept = _most_frequent(typical)
-        total = sum(kind.weight for kind in kept) or 1
+        weights = np.array([kind.weight for kind in kept], dtype=np.int64)
+        requests = {gpu: number for number, gpu in enumerate(dict.fromkeys(kind.pod.gpu for kind in kept))}
+        shape = (len(requests), len(fleet.pools))
+        portions = [fleet.serving(gpu) for gpu in requests]
         self._fleet = fleet
-        self._weight: Floats = np.array([kind.weight / total for kind in kept])
+        self._weight: Floats = weights / (int(weights.sum()) or 1)
         self._cpu: Ints = np.array([kind.pod.cpu_millicores for kind in kept], dtype=np.int64)
-        portions = [fleet.serving(kind.pod.gpu) for kind in kept]
-        shape = (len(kept), len(fleet.pools))
+        self._request: Ints = np.array([requests[kind.pod.gpu] for kind in kept], dtype=np.int64)
         self._units: Ints = np.array([units for units, _ in portions], dtype=np.int64).reshape(shape)
+        """By request and pool, like `_parts`; NOT_SERVED for pods without a GPU."""
         self._parts: Ints = np.array([parts for _, parts in portions], dtype=np.int64).reshape(shape)
-        self._wants_gpu: Mask = np.array([kind.pod.gpu is not None for kind in kept], dtype=np.bool_)
+        if None in requests:
+            self._units[requests[None]] = NOT_SERVED
+        most_units = int(fleet.largest_capacity[UNITS].max(initial=0))
+        self._misfits = Misfits(weights, self._cpu, self._request, self._units, most_units)
+        sizes = (milli_gpu_per_unit(pool.flavor) for pool in fleet.pools)
+        self._gpus_per_unit: Floats = np.array([milli / parts / MILLI for milli, parts in sizes])
         self._cores_per_gpu = _cores_per_gpu(typical)
         self.scarcity: Floats = _scarcity(fleet, typical)
         """Per pool of whole GPUs: how many times its share of the free ones the pods want that could use it; else 0."""
         is_divisible = any(pool.devices is not None for pool in fleet.pools)
-        self._by_pool: dict[int, tuple[Ints, Ints, Ints, Mask]] = {}
+        self._by_pool: dict[int, tuple[Ints, Ints, Mask]] = {}
         self._waste: Floats = np.array(usual_waste(_sizes(typical)) if is_divisible else ()) / STEPS
 
     def stranded(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints, weight: float = 1.0) -> Floats:
@@ -68,35 +77,40 @@ class Fragmentation:
         `units` and `cpu` have an entry per node; `devices` has a row per device and a column per node, or is None if
         devices are not divisible.
         """
-        milli, parts = milli_gpu_per_unit(self._fleet.pools[pool].flavor)
-        idle: Floats
-        idle = units * np.float64(milli / parts / MILLI) if devices is None else devices.sum(axis=0) / WHOLE
-        lost = weight * self._lost(pool, units, devices, cpu, idle)
-        if devices is not None:
-            lost = BESIDE_LEFTOVERS * lost + self._waste[devices * STEPS // WHOLE].sum(axis=0)
-        return lost + np.maximum(0.0, idle - cpu / self._cores_per_gpu)
-
-    def _lost(self, pool: int, units: Ints, devices: Ints | None, cpu: Ints, idle: Floats) -> Floats:
-        wanted, size, needed, is_for_gpu = self._kinds_on(pool)
-        fits = is_for_gpu & (cpu >= self._cpu[:, None])
         if devices is None:
-            usable = fits & (units >= wanted)
-            return self._weight @ np.where(usable, 0.0, idle)
+            return self.stranded_whole(pool, units, cpu, weight)
+        idle: Floats = devices.sum(axis=0) / WHOLE
+        lost = BESIDE_LEFTOVERS * weight * self._lost(pool, devices, cpu, idle)
+        lost += self._waste[devices * STEPS // WHOLE].sum(axis=0)
+        return lost + self._unfed(idle, cpu)
+
+    def stranded_whole(self, pools: Ints | int, units: Ints, cpu: Ints, weight: float) -> Floats:
+        """Likewise on nodes whose devices are not divisible; `pools` has an entry per node, or is the pool of all."""
+        idle: Floats = units * self._gpus_per_unit[pools]
+        return weight * idle * self._misfits.share(pools, units, cpu) + self._unfed(idle, cpu)
+
+    def _unfed(self, idle: Floats, cpu: Ints) -> Floats:
+        """The idle GPUs that the free cores cannot serve."""
+        unfed: Floats = np.maximum(0.0, idle - cpu / self._cores_per_gpu)
+        return unfed
+
+    def _lost(self, pool: int, devices: Ints, cpu: Ints, idle: Floats) -> Floats:
+        size, needed, is_served = self._kinds_on(pool)
         is_large = devices >= size
-        usable = fits & (is_large.sum(axis=1) >= needed)
+        usable = is_served & (cpu >= self._cpu[:, None]) & (is_large.sum(axis=1) >= needed)
         too_small = np.where(is_large, 0, devices).sum(axis=1) / WHOLE
         lost: Floats = self._weight @ np.where(usable, too_small, idle)
         return lost
 
-    def _kinds_on(self, pool: int) -> tuple[Ints, Ints, Ints, Mask]:
-        """Per kind of pod, on a pool: units, what a device must have, how many such devices,
-        whether it may run there.
+    def _kinds_on(self, pool: int) -> tuple[Ints, Ints, Mask]:
+        """Per kind of pod, on a divisible pool: what a device must have, how many such devices, whether it may run
+        there.
         """
         known = self._by_pool.get(pool)
         if known is None:
-            wanted, parts = self._units[:, pool, None], self._parts[:, pool, None]
+            wanted, parts = self._units[self._request, pool, None], self._parts[self._request, pool, None]
             size, needed = np.where(parts > 0, parts, WHOLE)[:, None], np.where(parts > 0, 1, wanted)
-            known = self._by_pool[pool] = (wanted, size, needed, self._wants_gpu[:, None] & (wanted >= 0))
+            known = self._by_pool[pool] = (size, needed, wanted >= 0)
         return known
 
 

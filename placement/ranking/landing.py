@@ -1,9 +1,12 @@
 """For each candidate of a job of one pod set: the nodes it would get now, and the number of GPUs that would be
 stranded.
 
-Landings are computed only where something changed since the last time. In a cluster whose own scheduler spreads pods
-(`FleetCluster.fills`), only the candidate with the node that this scheduler would pick is real; the others are masked.
+Landings are computed only where something changed since the last time, and only if no lower bound (`floors`) shows that another
+candidate is better. In a cluster whose own scheduler spreads pods (`FleetCluster.fills`), only the candidate with the
+node that this scheduler would pick is real; the others are masked.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,54 +15,99 @@ from placement.fleet.pools import CPU, UNITS, WHOLE, Floats, Ints, Mask
 from placement.fleet.siting import Need, Site, has_room
 
 from .candidates import Ask
-from .fragmentation import Fragmentation
+from .floors import DIGITS, SCARCITY_WEIGHT, WHOLE_IDLE_WEIGHT, WHOLE_WEIGHT, Floors
 
 _NEVER = -1
 IDLE_WEIGHT = 0.2
 """Of nodes that strand equally many GPUs, the fuller one is chosen: an idle node counts as 0.2 stranded GPUs."""
-WHOLE_WEIGHT, WHOLE_IDLE_WEIGHT, SCARCITY_WEIGHT = 0.05, 0.3, 0.3
-"""Where devices are whole, fragments count little: it matters more that idle nodes remain idle and scarce models
-free."""
 MICRO = 1_000_000
+FEW = 1
+"""Close bounds cost more than so many landings."""
+
+
+class _Order(NamedTuple):
+    """The packing order of a pool's nodes, what a pod would strand on each, and how much of the pool's history that includes."""
+
+    state: PoolState
+    changes: int
+    order: Ints
+    stranding: Floats
 
 
 class Landings:
     """The landings of one ask's candidates."""
 
-    def __init__(self, ask: Ask, state: FleetState, meter: Fragmentation | None) -> None:
+    def __init__(self, ask: Ask, state: FleetState, floors: Floors | None) -> None:
         self._ask = ask
         self._state = state
-        self._meter = meter
+        self._floors = floors
+        self._meter = None if floors is None else floors.meter
         count = len(ask.pools)
         self.sites: list[Site | None] = [None] * count
+        """Of the candidates that are settled; None if the job has no room there."""
         self.stranding: Floats = np.zeros(count)
+        """A lower bound until the candidate is settled."""
         self.is_masked: Mask = np.zeros(count, dtype=np.bool_)
+        self._is_settled: Mask = np.zeros(count, dtype=np.bool_)
+        self._is_close: Mask = np.zeros(count, dtype=np.bool_)
+        """Whether the bound is a close one."""
         self._seen: Ints = np.full(count, _NEVER, dtype=np.int64)
         self._rank: list[tuple[int, str]] = [(0, "")] * count
         self._cluster = state.fleet.cluster_of_pool[ask.lead]
-        self._orders: dict[int, tuple[PoolState, int, Ints]] = {}
-        """By pool: the packing order there, and the part of the pool's history that it includes."""
+        spreading = np.array([cluster.fills == "spread" for cluster in state.fleet.clusters], dtype=np.bool_)
+        self._is_picked: Mask = spreading[self._cluster] & (ask.pod_sets[0].count == 1)
+        """Whether the cluster's own scheduler picks the candidate's node."""
+        self._orders: dict[int, _Order] = {}
+        """By pool."""
 
     def look(self, is_in: Mask) -> None:
-        """Updates the landings of all candidates that are in; a candidate without one has `sites` None."""
+        """Updates the bounds of all candidates that are in, and settles those among which a cluster's own scheduler
+        picks.
+        """
         versions = self._state.versions[self._ask.lead]
-        stale = np.flatnonzero(is_in & (versions != self._seen)).tolist()
-        for candidate in stale:
-            self._land(candidate)
-        self._seen[stale] = versions[stale]
-        if self._ask.pod_sets[0].count > 1:
+        stale = np.flatnonzero(is_in & (versions != self._seen))
+        if not stale.size:
             return
-        for cluster in {int(self._cluster[candidate]) for candidate in stale}:
-            if self._state.fleet.clusters[cluster].fills == "spread":
-                self._mask(np.flatnonzero(is_in & (self._cluster == cluster)).tolist())
+        self._seen[stale] = versions[stale]
+        self._is_settled[stale] = self._is_close[stale] = False
+        is_picked = self._is_picked[stale]
+        if self._floors is not None and not is_picked.all():
+            self.stranding[stale[~is_picked]] = self._floors.quick(self._ask, stale[~is_picked])
+        picked = stale[is_picked].tolist()
+        for candidate in picked:
+            self._settle(candidate)
+        for cluster in {int(self._cluster[candidate]) for candidate in picked}:
+            self._mask(np.flatnonzero(is_in & (self._cluster == cluster)).tolist())
+
+    def is_settled(self, candidate: int) -> bool:
+        """Whether `stranding` is what the candidate would strand, not a bound."""
+        return bool(self._is_settled[candidate])
+
+    def approach(self, candidate: int, score: Floats, tries: int) -> None:
+        """Settles the candidate with the lowest score so far, or computes close bounds if some were settled in vain.
+
+        `score` includes `stranding`; only candidates that may be better than each settled one get a close bound.
+        """
+        if tries > FEW and self._floors is not None and not self._is_close[candidate]:
+            best = score[self._is_settled].min(initial=np.inf)
+            nearer = np.flatnonzero((score <= best) & np.isfinite(score) & ~self._is_settled & ~self._is_close)
+            self.stranding[nearer] = self._floors.close(self._ask, nearer)
+            self._is_close[nearer] = True
+        else:
+            self._settle(candidate)
+
+    def _settle(self, candidate: int) -> None:
+        self._is_settled[candidate] = True
+        self._land(candidate)
 
     def _land(self, candidate: int) -> None:
         number = int(self._ask.lead[candidate])
         need = self._ask.needs(candidate)[0]
         state = self._state.pool(number)
-        order = state.order(need)
+        packing = None
         if self._meter is not None and need.count == 1 and state.pool.cluster.fills == "hinted":
-            order = self._packing_order(state, number, need)
+            packing = self._packing_order(state, number, need)
+        order = state.order(need) if packing is None else packing.order
         found = state.site(need, order)
         self.sites[candidate] = found
         if found is None:
@@ -68,10 +116,12 @@ class Landings:
         self._rank[candidate] = (int(order[node]), state.pool.node_names[node])
         if self._meter is not None:
             nodes, counts = np.array(found.pods, dtype=np.int64).T
-            self.stranding[candidate] = self._stranding(state, number, need, nodes, counts).sum()
+            each = self._stranding(state, number, need, nodes, counts) if packing is None else packing.stranding[nodes]
+            stranding = each.sum()
             if state.devices is None:
-                self.stranding[candidate] += WHOLE_IDLE_WEIGHT * _idle_part(state, nodes).sum()
-                self.stranding[candidate] += SCARCITY_WEIGHT * self._meter.scarcity[number]
+                stranding += WHOLE_IDLE_WEIGHT * _idle_part(state, nodes).sum()
+                stranding += SCARCITY_WEIGHT * self._meter.scarcity[number]
+            self.stranding[candidate] = np.round(stranding, DIGITS)
 
     def _mask(self, candidates: list[int]) -> None:
         landing = [candidate for candidate in candidates if self.sites[candidate] is not None]
@@ -80,29 +130,26 @@ class Landings:
         if pick is not None:
             self.is_masked[pick] = False
 
-    def _packing_order(self, state: PoolState, number: int, need: Need) -> Ints:
+    def _packing_order(self, state: PoolState, number: int, need: Need) -> _Order:
         """Nodes by the GPUs that the pod would strand there, the fuller first among equals; only the hinted follow it.
 
         It is computed again only for nodes that have changed since the last time.
         """
         known = self._orders.get(number)
-        if known is None or known[0] is not state:
-            order = np.zeros(state.free.shape[1], dtype=np.int64)
-            changed = np.arange(order.size)
+        if known is None or known.state is not state:
+            width = state.free.shape[1]
+            known = _Order(state, 0, np.zeros(width, dtype=np.int64), np.zeros(width))
+            changed = np.arange(width)
         else:
-            order = known[2]
-            changed = np.unique(np.array(state.changes[known[1] :], dtype=np.int64))
-        self._orders[number] = (state, len(state.changes), order)
+            changed = np.unique(np.array(state.changes[known.changes :], dtype=np.int64))
+        self._orders[number] = known = known._replace(changes=len(state.changes))
         fitting = changed[has_room(state.free[:, changed], need, changed)]
         if fitting.size:
-            order[fitting] = self._packing_terms(state, number, need, fitting)
-        return order
-
-    def _packing_terms(self, state: PoolState, number: int, need: Need, nodes: Ints) -> Ints:
-        terms = self._stranding(state, number, need, nodes, np.ones_like(nodes))
-        terms += (WHOLE_IDLE_WEIGHT if state.devices is None else IDLE_WEIGHT) * _idle_part(state, nodes)
-        order: Ints = np.rint(terms * MICRO).astype(np.int64)
-        return order
+            terms = self._stranding(state, number, need, fitting, np.ones_like(fitting))
+            known.stranding[fitting] = terms
+            terms += (WHOLE_IDLE_WEIGHT if state.devices is None else IDLE_WEIGHT) * _idle_part(state, fitting)
+            known.order[fitting] = np.rint(np.round(terms, DIGITS) * MICRO).astype(np.int64)
+        return known
 
     def _stranding(self, state: PoolState, number: int, need: Need, nodes: Ints, counts: Ints) -> Floats:
         """The GPUs that `counts` pods would strand on each of these nodes."""

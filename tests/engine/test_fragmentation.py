@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from placement.fleet.fleet import FleetIndex
 from placement.ranking.fragmentation import Fragmentation, typical_of
 from placement.ranking.leftovers import STEPS, usual_waste
+from placement.ranking.misfits import NOT_SERVED, Misfits
 from placement.values.model import TypicalPod
 
 from .fleets import A100, H100, cluster, flavor, job, node, pods
@@ -127,3 +130,37 @@ def test_the_usual_waste_is_the_same_on_every_host():
         14.232,
         3.918,
     ]
+
+
+@pytest.mark.law
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=8), st.data()
+)
+@settings(max_examples=100, deadline=None)
+def test_the_part_that_does_not_fit_is_what_counting_kind_by_kind_finds(kinds, data):
+    """Each kind has a weight, cores, units and whether the second pool serves it; 0 units stand for no GPU."""
+    requests = [(units, served) for _, _, units, served in kinds]
+    served = [[units or NOT_SERVED, (units if second else 0) or NOT_SERVED] for units, second in requests]
+    table = Misfits(
+        column(*(weight for weight, *_ in kinds)),
+        column(*(cpu for _, cpu, *_ in kinds)),
+        np.arange(len(kinds)),
+        np.array(served, dtype=np.int64).reshape(-1, 2),
+        most_units=7,
+    )
+    for _ in range(3):
+        nodes = data.draw(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 7), st.integers(0, 6)), max_size=6))
+        pools, units, cpu = (column(*values) for values in zip(*nodes, strict=True)) if nodes else (column(),) * 3
+        total = sum(weight for weight, *_ in kinds)
+        expected = [
+            sum(w for (w, c, *_), own in zip(kinds, served, strict=True) if not 0 <= own[pool] <= free or c > cores)
+            / total
+            if total
+            else 0
+            for pool, free, cores in nodes
+        ]
+        assert table.share(pools, units, cpu).tolist() == [pytest.approx(one) for one in expected]
+        for pool in (0, 1):
+            here = [n for n, one in enumerate(nodes) if one[0] == pool]
+            alone = table.share(pool, units[here], cpu[here]).tolist()
+            assert alone == [pytest.approx(expected[n]) for n in here]
