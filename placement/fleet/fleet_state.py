@@ -232,6 +232,8 @@ class FleetState:
         self.cluster_free: Floats = np.zeros(len(fleet.clusters))
         np.add.at(self.cluster_free, fleet.cluster_of_pool, fleet.part_of_cluster * fleet.free_share)
         """Per cluster: the free part of its GPUs (of its cores, if it has none)."""
+        self.placed: Ints = np.zeros(len(fleet.clusters), dtype=np.int64)
+        """Per cluster: the number of pod sets placed so far, which all wait to be dispatched."""
         self.versions: Ints = np.zeros(len(fleet.pools), dtype=np.int64)
         """Per pool: the number of deductions."""
         self.bounds: Ints = (fleet.largest_capacity if is_empty else fleet.largest_free).copy()
@@ -305,8 +307,10 @@ class FleetState:
         pool = self.fleet.pools[number]
         taken = need.units + need.part_milli / WHOLE if pool.flavor.gpu_model else need.cpu_millicores
         share = taken * need.count / pool.size
+        cluster = self.fleet.cluster_of_pool[number]
         self.free_share[number] -= share
-        self.cluster_free[self.fleet.cluster_of_pool[number]] -= share * self.fleet.part_of_cluster[number]
+        self.cluster_free[cluster] -= share * self.fleet.part_of_cluster[number]
+        self.placed[cluster] += 1
 
     def _take_nodes(self, number: int, need: Need, found: Site) -> None:
         state = self.pool(number)
@@ -371,7 +375,7 @@ class FleetState:
         """A copy to try changes on."""
         other = copy(self)
         other.free_share, other.cluster_free = self.free_share.copy(), self.cluster_free.copy()
-        other.versions, other.bounds = self.versions.copy(), self.bounds.copy()
+        other.versions, other.bounds, other.placed = self.versions.copy(), self.bounds.copy(), self.placed.copy()
         other.shared_reasons = {}
         other.lendable = {number: dict(nodes) for number, nodes in self.lendable.items()}
         other.states = [None if state is None else state.copy() for state in self.states]

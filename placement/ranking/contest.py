@@ -113,7 +113,7 @@ class Contest:
             score = self._score(free)
             if left_out is not None:
                 score[left_out] = _OUT
-            candidate = int(score.argmin())
+            candidate = self._first(score)
             if score.item(candidate) == _OUT:
                 self.is_over = left_out is None
                 break
@@ -125,6 +125,16 @@ class Contest:
                 tries += 1
                 self._landings.approach(candidate, score, tries)
         return None
+
+    def _first(self, score: Floats) -> int:
+        """The candidate with the lowest score. Of several, the one whose cluster was given least so far, so that what
+        waits to be dispatched does not all wait for one cluster; then the first.
+        """
+        lowest = int(score.argmin())
+        equal = np.flatnonzero(score == score[lowest])
+        if equal.size == 1:
+            return lowest
+        return int(equal[self._state.placed[self._cluster[equal]].argmin()])
 
     def _score(self, free: Floats) -> Floats:
         score = free * self._free_weight

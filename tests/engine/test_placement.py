@@ -1,12 +1,17 @@
 """What the cycle places, where, and what it says about the rest."""
 
+from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
+from placement.answers.quotes import quote
 from placement.cycle.cycle import decide
 from placement.fleet.fleet import FleetIndex
+from placement.ranking.fragmentation import typical_of
 from placement.values.model import ClusterRefusal
+from placement.values.strategies import STRATEGIES
 
 from .fleets import A100, H100, cluster, flavor, job, limit, node, pods, snapshot, uniform
 
@@ -318,3 +323,24 @@ def test_a_shape_that_lacks_room_together_tells_nothing_of_one_that_lacks_it_alo
     assert together.per_cluster[0].message == "has room for each pod set alone, but not for all together"
     assert alone.per_cluster == only_wait(decide(snapshot(fleet, pairs[1:]))).per_cluster
     assert alone.per_cluster != together.per_cluster
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_of_equal_offers_the_cluster_that_was_given_least_in_the_cycle_is_taken(strategy):
+    """Pods without a GPU leave the free part of the GPUs as it is, so the clusters remain equal."""
+    fleet = [uniform(n) for n in (3, 1, 2)]
+    queue = [job(pods(1, 0, memory=1 + n), strategy=strategy) for n in range(9)]
+    asked = snapshot(fleet, queue)
+    decisions = decide(asked)
+    got = [placement.cluster for placement in decisions.placements]
+    assert Counter(got) == {"c1": 3, "c2": 3, "c3": 3}
+    assert got[:3] == ["c1", "c2", "c3"]
+    for number, placement in enumerate(decisions.placements):
+        ahead = replace(asked, queue=asked.queue[:number], typical_pods=typical_of(queue))
+        assert quote(queue[number], ahead).offers[0].placement == placement
+
+
+def test_a_dearer_cluster_is_no_equal_offer_however_little_it_was_given():
+    fleet = [uniform(1, of=flavor("", price="0.05"), total=0), uniform(2, of=flavor("", price="0.10"), total=0)]
+    decisions = decide(snapshot(fleet, [job(pods(1, 0)) for _ in range(9)]))
+    assert {placement.cluster for placement in decisions.placements} == {"c1"}
