@@ -3,7 +3,11 @@ time.
 
 The caller passes the clusters as they are without our jobs. It marks every node that is not free in time as unusable,
 with the reason. Copies of the shape are put on the nodes one after the other, as jobs would be. The nodes they land on
-are reserved.
+are reserved. A gang that fits on one node is not split, so they may land on more nodes than they need. Then the copies are put only on the
+roomiest nodes that could hold them, and those are reserved if they hold them all.
+
+For jobs of one pod set without a required topology they always do: each pod takes one place of its node, and a gang is split
+where no node holds it, so only the number of places counts.
 """
 
 from collections.abc import Sequence
@@ -14,7 +18,7 @@ from placement.cycle.timeline import Candidate, Seeker, take
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.policies import NO_POLICY, Policy
-from placement.fleet.siting import Site
+from placement.fleet.siting import Site, in_fewest
 from placement.ranking.contest import Viewpoint
 from placement.ranking.reasons import reason_on
 from placement.ranking.strategies import weights_of
@@ -50,6 +54,8 @@ def book(
     for number in dict.fromkeys(int(seeker.cluster_of[candidate]) for candidate in seeker.ranked):
         state = FleetState(fleet)
         nodes, held = _put_in(seeker, state, number, copies)
+        if held == copies:
+            nodes = _fewer(seeker, number, copies, nodes) or nodes
         if held == copies and len(nodes) <= MOST_NODES:
             return Booking(fleet.clusters[number].id, fleet.clusters[number].name, tuple(sorted(nodes)))
         failed[number] = _too_large(fleet.clusters[number].name, len(nodes))
@@ -71,6 +77,37 @@ def _put_in(seeker: Seeker, state: FleetState, cluster: int, copies: int) -> tup
         take(state, *fit)
         nodes |= _names(*fit, state=state)
     return nodes, copies
+
+
+def _fewer(seeker: Seeker, cluster: int, copies: int, than: set[str]) -> set[str] | None:
+    """Fewer nodes of a cluster that hold all copies of a job of one pod set, if there are such; else None."""
+    if len(seeker.ask.pod_sets) > 1:
+        return None
+    state = FleetState(seeker.fleet)
+    chosen = _roomiest(seeker, state, cluster, copies)
+    if len(chosen) >= len(than):
+        return None
+    for number in range(*seeker.fleet.first_pool_of_cluster[cluster : cluster + 2]):
+        names = seeker.fleet.pools[number].node_names
+        state.close(number, [node for node, name in enumerate(names) if name not in chosen])
+    nodes, held = _put_in(seeker, state, cluster, copies)
+    return nodes if held == copies else None
+
+
+def _roomiest(seeker: Seeker, state: FleetState, cluster: int, copies: int) -> set[str]:
+    """The fewest nodes of a cluster with places for all copies, those of the cheapest pool first."""
+    chosen: set[str] = set()
+    left = copies
+    for candidate in seeker.ranked:
+        if not left or seeker.cluster_of[candidate] != cluster:
+            continue
+        (number,), (need,) = seeker.ask.pools[candidate].tolist(), seeker.ask.needs(candidate)
+        room = state.pool(number).room(need)
+        held = min(left, int(room.sum()) // need.count)
+        if held:
+            chosen |= {state.fleet.pools[number].node_names[node] for node, _ in in_fewest(room, held * need.count)}
+        left -= held
+    return chosen
 
 
 def _names(candidate: Candidate, sites: Sequence[Site], *, state: FleetState) -> set[str]:

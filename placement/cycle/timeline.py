@@ -149,7 +149,7 @@ class Seeker:
     """A waiting job with every place that could hold it when empty, ranked from the viewpoint of its contest."""
 
     def __init__(self, job: JobRequest, fleet: Fleet, viewpoint: Viewpoint, largest: Ints | None = None) -> None:
-        self.job = job
+        self.job, self.fleet = job, fleet
         self.ask = ask_of(fleet, job.pod_sets, job.topology, fleet.largest_capacity if largest is None else largest)
         self.allowed: Mask = viewpoint.allowed(self.ask, job.constraints, fleet)
         self.cluster_of: Ints = fleet.cluster_of_pool[self.ask.lead]

@@ -218,18 +218,18 @@ def _fill(room: Ints, members: Ints, count: int, levels: Sequence[Domains]) -> P
     narrower level.
     """
     if not levels:
-        shares = _in_fewest(room[members], count)
+        shares = in_fewest(room[members], count)
         return [(int(members[position]), pods) for position, pods in shares]
     *inner, outer = levels
     codes = outer.code_of_node[members] + 1
     held = np.bincount(codes, weights=room[members], minlength=len(outer.paths) + 1).astype(np.int64)
     placed: Pods = []
-    for code, pods in _in_fewest(held, count):
+    for code, pods in in_fewest(held, count):
         placed += _fill(room, members[codes == code], pods, inner)
     return placed
 
 
-def _in_fewest(room: Ints, count: int) -> Pods:
+def in_fewest(room: Ints, count: int) -> Pods:
     """`count` split over the fewest places: the roomiest first, the rest where it fits most tightly."""
     order = np.argsort(-room, kind="stable")
     filled = np.cumsum(room[order])

@@ -5,7 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placement.answers.booking import MOST_NODES, Booking, book
@@ -329,6 +329,7 @@ shapes = st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(1, 5))
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=6), shapes)
+@example(usable=[True] * 3, shape=(3, 1, 5))
 def test_what_is_booked_holds_what_was_asked_and_no_node_of_it_is_idle(usable, shape):
     count, units, copies = shape
     nodes = [node(f"n{n}", OF, is_usable=here, why_unusable="" if here else "taken") for n, here in enumerate(usable)]
@@ -345,3 +346,38 @@ def test_what_is_booked_holds_what_was_asked_and_no_node_of_it_is_idle(usable, s
     assert len(decided(clusters, queue, reserved).placements) == copies
     assert all(usable[int(name[1:])] for name in found.nodes)
     assert (len(found.nodes) - 1) * per_node < count * copies
+
+
+rooms = st.lists(st.integers(0, 8), min_size=1, max_size=7)
+
+
+@pytest.mark.law
+@settings(max_examples=150, deadline=None)
+@given(rooms, st.integers(1, 4), st.integers(1, 3), st.integers(1, 5))
+@example(totals=[1, 1, 1, 8], count=1, units=1, copies=3)
+@example(totals=[8, 8, 8], count=3, units=1, copies=5)
+def test_no_fewer_nodes_hold_what_is_booked(totals, count, units, copies):
+    """Counted over nodes of any size: a gang may be split, so the fewest are the roomiest."""
+    nodes = [node(f"n{n}", OF, total) for n, total in enumerate(totals)]
+    asked = job(pods(count, units))
+    places = sorted((total // units for total in totals), reverse=True)
+    found = book(asked, copies, [cluster(1, nodes, [OF])])
+    if not isinstance(found, Booking):
+        assert sum(places) < count * copies
+        return
+    assert sum(places[: len(found.nodes)]) >= count * copies > sum(places[: len(found.nodes) - 1])
+
+
+def test_more_nodes_are_booked_where_gangs_must_not_be_split():
+    clusters = [uniform(1, nodes=3)]
+    assert booked(job(pods(3, 1)), 5, clusters).nodes == ("c1-n000", "c1-n001")
+    together = job(pods(3, 1), level="node", mode="required")
+    assert len(booked(together, 5, clusters).nodes) == 3
+    both = job(pods(3, 1, name="a"), pods(1, 1, name="b"))
+    assert len(booked(both, 3, clusters).nodes) == 2
+
+
+def test_nodes_of_the_cheapest_flavor_are_booked_first_and_as_few_of_each_as_hold_its_copies():
+    cheap, dear = flavor(price="1", capacity_type="spot"), flavor(price="2")
+    nodes = [*(node(f"s{n}", cheap, 8) for n in range(2)), *(node(f"d{n}", dear, 8) for n in range(3))]
+    assert booked(job(pods(3, 1)), 10, [cluster(1, nodes, [cheap, dear])]).nodes == ("d0", "d1", "s0", "s1")
