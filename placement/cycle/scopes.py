@@ -125,12 +125,17 @@ class Scopes:
     def _viewpoint(self, job: JobRequest) -> Viewpoint:
         audience, policy, *_ = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
         weights = weights_of(policy.strategy_for(job.strategy), policy)
-        return Viewpoint(audience, policy, weights, self._floors if weights.stranding else None, self._works.of(job))
+        floors = self._floors if weights.stranding else None
+        return Viewpoint(audience, policy, weights, floors, self._works.of(job), self._table)
+
+    @cached_property
+    def _table(self) -> NodeTable:
+        return NodeTable(self._state)
 
     @cached_property
     def _floors(self) -> Floors:
         typical = self._snapshot.typical_pods or typical_of(self._snapshot.queue)
-        return Floors(NodeTable(self._state), Fragmentation(self._fleet, typical))
+        return Floors(self._table, Fragmentation(self._fleet, typical))
 
     def seeker(self, job: JobRequest) -> Seeker:
         """The job with all places that could ever hold it, ranked as its contest ranks them by price."""
@@ -142,5 +147,5 @@ class Scopes:
 
     def terms(self, job: JobRequest, candidate: Candidate) -> Terms:
         """What a place that a seeker found means for the job."""
-        viewpoint = replace(self._viewpoint(job), floors=None)
+        viewpoint = replace(self._viewpoint(job), floors=None, table=None)
         return Contest(candidate.ask, job, viewpoint, self._state).terms(job, candidate.number)

@@ -22,6 +22,8 @@ from placement.values.strategies import Weights
 from .candidates import Ask
 from .floors import Floors
 from .landing import Landings
+from .node_table import NodeTable
+from .preference import preference_of
 from .reasons import quota_reason, reason_on
 from .strategies import price_terms
 from .work import Stakes, Work
@@ -69,6 +71,8 @@ class Viewpoint:
     weights: Weights
     floors: Floors | None
     work: Work | None = None
+    table: NodeTable | None = None
+    """Set if gangs are to keep to the domains that they prefer."""
 
     def allowed(self, ask: Ask, constraints: Constraints, fleet: Fleet) -> Mask:
         """Per candidate whether it is open, and neither the policy nor the job's constraints exclude it."""
@@ -96,6 +100,7 @@ class Contest:
         self._base[~(self._allowed & ask.is_alive)] = _OUT
         self._cluster: Ints = fleet.cluster_of_pool[ask.lead]
         self._landings = _landings_of(ask, state, viewpoint.floors)
+        self._preference = None if viewpoint.table is None else preference_of(ask, viewpoint.table)
         self._terms: dict[int, Terms] = {}
         self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
         self._reasons: tuple[Reason, ...] | None = None
@@ -119,6 +124,8 @@ class Contest:
                 break
             if free.item(candidate) + _ROUNDING < self.ask.lead_share.item(candidate):
                 self._base[free + _ROUNDING < self.ask.lead_share] = _OUT
+            elif self._preference is not None and not self._preference.is_known(candidate):
+                self._preference.learn(candidate, score)
             elif self._landings is None or self._landings.is_settled(candidate):
                 return candidate
             else:
@@ -141,6 +148,9 @@ class Contest:
         score += self._base
         if self._weights.cluster_free:
             score += self._weights.cluster_free * self._state.cluster_free[self._cluster]
+        if self._preference is not None:
+            self._preference.look()
+            score += self._preference.cost
         if self._landings is not None:
             self._landings.look(self._base < _OUT)
             score += self._weights.stranding * self._landings.stranding

@@ -47,6 +47,8 @@ class Floors:
         """The cost of using an idle node, by its idle part."""
         self._least: Floats = np.full((2, len(pools)), np.inf)
         """Per pool the least that using a node costs: any node, and one with free units."""
+        self._seen: Ints = np.full(len(pools), -1, dtype=np.int64)
+        """Per pool, the version that these are of."""
         self._is_divisible: Mask = np.array([pool.devices is not None for pool in pools], dtype=np.bool_)
 
     def quick(self, ask: Ask, candidates: Ints) -> Floats:
@@ -70,7 +72,8 @@ class Floors:
         return found
 
     def _refresh(self) -> None:
-        changed = self._table.refresh()
+        self._table.refresh()
+        changed = self._table.changed_since(self._seen)
         if changed is None:
             return
         nodes = changed.nodes

@@ -1,5 +1,6 @@
 """What is free on all nodes of a fleet in one table, to judge many candidates with a few operations on arrays."""
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -37,17 +38,40 @@ class NodeTable:
         self.free: Ints = np.zeros((len(RESOURCES) + len(state.fleet.resources), self.pool.size), dtype=np.int64)
         """A row per resource, as in a pool."""
         self._seen: Ints = np.full(len(pools), _NEVER, dtype=np.int64)
+        self._domains: dict[str, tuple[Ints, Ints]] = {}
 
-    def refresh(self) -> Stretch | None:
-        """Copies what has changed, and returns those nodes; None if there are none."""
+    def refresh(self) -> None:
+        """Copies what has changed."""
         changed = np.flatnonzero(self._seen != self.state.versions)
+        self._seen[changed] = self.state.versions[changed]
+        for number in changed.tolist():
+            self.free[:, self.first[number] : self.first[number + 1]] = self.state.free(number)
+
+    def changed_since(self, versions: Ints) -> Stretch | None:
+        """The nodes of pools that have other versions than these, which it updates; None if there are none."""
+        changed = np.flatnonzero(versions != self.state.versions)
         if not changed.size:
             return None
-        self._seen[changed] = self.state.versions[changed]
+        versions[changed] = self.state.versions[changed]
         stretch = self.stretch(changed[self.first[changed] < self.first[changed + 1]])
-        for number in stretch.pools.tolist():
-            self.free[:, self.first[number] : self.first[number + 1]] = self.state.free(number)
         return stretch if stretch.pools.size else None
+
+    def domains(self, level: str) -> tuple[Ints, Ints]:
+        """The domains of a level: for each node the number of its domain (-1 if unknown), and for each domain its pool."""
+        found = self._domains.get(level)
+        if found is None:
+            pools = self.state.fleet.pools
+            known = [next((one for one in pool.domains if one.level == level), None) for pool in pools]
+            counts = [0 if one is None else len(one.paths) for one in known]
+            codes = [
+                np.full(len(pool.node_names), -1)
+                if one is None
+                else np.where(one.code_of_node < 0, -1, one.code_of_node + before)
+                for pool, one, before in zip(pools, known, accumulate(counts, initial=0), strict=False)
+            ]
+            of_node: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *codes])
+            found = self._domains[level] = (of_node, np.repeat(np.arange(len(pools)), counts))
+        return found
 
     def stretch(self, pools: Ints) -> Stretch:
         """The nodes of pools in ascending order, none of which is empty."""

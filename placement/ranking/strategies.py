@@ -5,6 +5,8 @@
     cluster_free   the same over all devices of the cluster
     stranding      the GPUs that would be unusable for the usual pods (`fragmentation`); for jobs of one pod set
 
+Where a gang would not keep to the domain that it prefers, `preference.WIDER` is added.
+
 The lowest sum wins; equal sums keep the order of cluster ids and flavor names. Candidates with a price rank before all
 others, then those without a price for the place or the data's move, then pods without a GPU on nodes with GPUs.
 """
