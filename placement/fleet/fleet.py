@@ -68,9 +68,14 @@ class Fleet:
     _shared: dict[tuple[int, ...], Audience] = field(default_factory=dict)
 
     @cached_property
+    def spreads(self) -> Mask:
+        """Per cluster whether its own scheduler picks nodes."""
+        return np.array([cluster.fills == "spread" for cluster in self.clusters], dtype=np.bool_)
+
+    @cached_property
     def has_spreading(self) -> bool:
         """True if some cluster's own scheduler picks nodes."""
-        return any(cluster.fills == "spread" for cluster in self.clusters)
+        return bool(self.spreads.any())
 
     def asked(self, pool: int) -> tuple[Rates | None, Rates | None]:
         """The prices in a pool of pods without a GPU and of pods with one; None without a price."""

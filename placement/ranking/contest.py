@@ -112,6 +112,10 @@ class Contest:
 
     def best(self, left_out: Mask | None = None) -> int | None:
         """The number of the best candidate that may still fit and is not `left_out`; None if there is none."""
+        if self._preference is not None:
+            self._preference.look()
+        if self._landings is not None:
+            self._landings.look(self._base < _OUT)
         tries = 0
         while not self.is_over:
             free = self._state.free_share.take(self.ask.lead)
@@ -149,10 +153,8 @@ class Contest:
         if self._weights.cluster_free:
             score += self._weights.cluster_free * self._state.cluster_free[self._cluster]
         if self._preference is not None:
-            self._preference.look()
             score += self._preference.cost
         if self._landings is not None:
-            self._landings.look(self._base < _OUT)
             score += self._weights.stranding * self._landings.stranding
             score[self._landings.is_masked] = _OUT
         return score

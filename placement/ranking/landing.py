@@ -21,8 +21,8 @@ _NEVER = -1
 IDLE_WEIGHT = 0.2
 """Of nodes that strand equally many GPUs, the fuller one is chosen: an idle node counts as 0.2 stranded GPUs."""
 MICRO = 1_000_000
-FEW = 1
-"""Close bounds cost more than so many landings."""
+FEW = 2
+"""Close bounds cost more than this number of landings."""
 
 
 class _Order(NamedTuple):
@@ -54,8 +54,7 @@ class Landings:
         self._seen: Ints = np.full(count, _NEVER, dtype=np.int64)
         self._rank: list[tuple[int, str]] = [(0, "")] * count
         self._cluster = state.fleet.cluster_of_pool[ask.lead]
-        spreading = np.array([cluster.fills == "spread" for cluster in state.fleet.clusters], dtype=np.bool_)
-        self._is_picked: Mask = spreading[self._cluster] & (ask.pod_sets[0].count == 1)
+        self._is_picked: Mask = state.fleet.spreads[self._cluster] & (ask.pod_sets[0].count == 1)
         """Whether the cluster's own scheduler picks the candidate's node."""
         self._orders: dict[int, _Order] = {}
         """By pool."""

@@ -120,7 +120,8 @@ class Told:
 
     def check_closed(self, told):
         if (found := CLOSED.search(told)) is not None:
-            counts = dict(reversed(one.split(" ", 1)) for one in found["reasons"].strip().split(", "))
+            told_of = (one.split(" ", 1) for one in found["reasons"].strip().split(", "))
+            counts = {why: count for count, why in told_of}
             assert counts == {why: str(count) for why, count in self.closed().items()}
 
 
