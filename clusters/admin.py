@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from .models import Cluster, ClusterEvent, Flavor, Node
+from .models import Cluster, ClusterEvent, Flavor, MaintenanceWindow, Node
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -49,6 +49,14 @@ class NodeAdmin(ReadOnly):
     list_filter = ["is_ready", "is_schedulable"]
     list_select_related = ["cluster"]
     search_fields = ["name", "cluster__name"]
+
+
+@admin.register(MaintenanceWindow)
+class MaintenanceWindowAdmin(ReadOnly):
+    list_display = ["cluster", "starts_at", "ends_at", "flavor", "drain", "reason", "created_by", "cancelled_at"]
+    list_filter = ["drain"]
+    list_select_related = ["cluster"]
+    search_fields = ["cluster__name", "reason", "created_by"]
 
 
 @admin.register(ClusterEvent)

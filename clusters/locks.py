@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from .models import Cluster, Storage, TenantSecret
+from .models import Cluster, MaintenanceWindow, Storage, TenantSecret
 
 
 def lock_cluster(cluster_id: UUID) -> Cluster | None:
@@ -19,6 +19,12 @@ def lock_storage(cluster_id: UUID, storage_id: UUID) -> Storage | None:
     """The storage's row, with its cluster and tenant, locked against other writers; None if there is none."""
     rows = Storage.objects.filter(cluster_id=cluster_id, id=storage_id).select_related("cluster", "tenant")
     return rows.select_for_update(of=("self",), no_key=True).first()
+
+
+def lock_window(cluster_id: UUID, window_id: UUID) -> MaintenanceWindow | None:
+    """The row of a cluster's maintenance window, locked against other writers; None if there is none."""
+    rows = MaintenanceWindow.objects.filter(cluster_id=cluster_id, id=window_id)
+    return rows.select_for_update(no_key=True).first()
 
 
 def lock_secret(tenant_id: UUID, name: str) -> TenantSecret | None:

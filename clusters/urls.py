@@ -6,7 +6,8 @@ from .api import datasets as datasets_api
 from .api import secrets as secrets_api
 from .api import storages as storages_api
 from .api import views
-from .web import datasets, pages, register, secrets, storages
+from .api import windows as windows_api
+from .web import datasets, pages, register, secrets, storages, windows
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters", views.ClustersView.as_view(), name="api-clusters"),
@@ -28,6 +29,13 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path(
         "clusters/<uuid:cluster_id>/storages/<uuid:storage_id>", storages_api.StorageView.as_view(), name="api-storage"
     ),
+    path("clusters/<uuid:cluster_id>/windows", windows_api.WindowsView.as_view(), name="api-windows"),
+    path("clusters/<uuid:cluster_id>/windows/<uuid:window_id>", windows_api.WindowView.as_view(), name="api-window"),
+    path(
+        "clusters/<uuid:cluster_id>/windows/<uuid:window_id>/cancel",
+        windows_api.CancelWindowView.as_view(),
+        name="api-window-cancel",
+    ),
     path("tenants/<uuid:tenant_id>/secrets", secrets_api.SecretsView.as_view(), name="api-secrets"),
     path("tenants/<uuid:tenant_id>/secrets/<slug:name>", secrets_api.SecretView.as_view(), name="api-secret"),
     path("datasets", datasets_api.DatasetsView.as_view(), name="api-datasets"),
@@ -40,6 +48,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/", pages.cluster, name="cluster"),
     path("clusters/<uuid:cluster_id>/storages/", storages.declare, name="storage-declare"),
     path("clusters/<uuid:cluster_id>/storages/<uuid:storage_id>/remove/", storages.remove, name="storage-remove"),
+    path("clusters/<uuid:cluster_id>/windows/", windows.plan, name="window-plan"),
+    path("clusters/<uuid:cluster_id>/windows/<uuid:window_id>/cancel/", windows.cancel, name="window-cancel"),
     path("clusters/<uuid:cluster_id>/avoided/<uuid:avoided_id>/clear/", pages.clear, name="avoided-node-clear"),
     path("clusters/<uuid:cluster_id>/credential/", pages.replace_credential, name="cluster-credential"),
     path("clusters/<uuid:cluster_id>/<slug:verb>/", pages.act, name="cluster-act"),

@@ -37,6 +37,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_comparedcluster": KEPT,
     "federation_retrybrake": KEPT,
     "clusters_avoidednode": KEPT,
+    "clusters_maintenancewindow": KEPT,
 }
 # Triggers that write tables which the processes may only read. They run as their owner, the only role that may change
 # them.

@@ -23,6 +23,7 @@ from clusters.operations.probing import ProbeRefused
 from clusters.queries.pages import ClusterView, Fleet, cluster_view, fleet_view
 from clusters.queries.storages import StorageLine, storage_lines
 from clusters.queries.visible import cluster_by_id
+from clusters.queries.windows import WindowLine, window_lines
 from foundation.pages import Form, asked, show, typed
 from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.queries import Actor
@@ -35,6 +36,7 @@ ACTIONS: Mapping[str, tuple[Callable[[Actor, UUID], Cluster], str]] = {
     "probe": (probe_cluster, "{} was probed: {}."),
 }
 
+NOTHING_TYPED = Form()
 MODES = (("read_only", "read only"), ("read_write", "read and write"))
 
 
@@ -52,6 +54,9 @@ class ClusterPage:
     """The storage that the viewer declares."""
     credential: Form
     """The credential that the viewer replaces; it never shows what was typed."""
+    windows: tuple[WindowLine, ...]
+    plan: Form
+    """The maintenance window that the viewer plans."""
     modes: Sequence[tuple[str, str]] = MODES
 
 
@@ -63,23 +68,30 @@ def fleet(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 @page(takes=("cursor",))
 def cluster(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
-    """One cluster with its flavors, nodes, storages and events."""
-    return show_cluster(request, actor, cluster_id, Form())
+    """One cluster with its flavors, nodes, maintenance, storages and events."""
+    return show_cluster(request, actor, cluster_id)
 
 
 def show_cluster(
     request: HttpRequest,
     actor: Actor,
     cluster_id: UUID,
-    form: Form,
     *,
-    credential: Form | None = None,
+    form: Form = NOTHING_TYPED,
+    credential: Form = NOTHING_TYPED,
+    plan: Form = NOTHING_TYPED,
     status: int = 200,
 ) -> HttpResponse:
-    """The page of a cluster, with the forms of a storage and of its credential."""
+    """The page of a cluster, with the forms of a storage, of its credential and of a maintenance window."""
     view = cluster_view(actor, cluster_by_id(actor, cluster_id), asked(request))
     shown = ClusterPage(
-        view, bool(request.GET.get("cursor")), storage_lines(actor, cluster_id), form, credential or Form()
+        cluster=view,
+        is_later=bool(request.GET.get("cursor")),
+        storages=storage_lines(actor, cluster_id),
+        form=form,
+        credential=credential,
+        windows=window_lines(cluster_id),
+        plan=plan,
     )
     return show(request, "clusters/cluster.html", shown, status=status)
 
@@ -103,7 +115,7 @@ def replace_credential(request: HttpRequest, actor: Actor, cluster_id: UUID) -> 
         changed = update_cluster(actor, cluster_id, Changes(kubeconfig=text))
     except (Invalid, ProbeRefused) as problem:
         refused = Form.refused({}, problem, {"kubeconfig": "kubeconfig"})
-        return show_cluster(request, actor, cluster_id, Form(), credential=refused, status=problem.status)
+        return show_cluster(request, actor, cluster_id, credential=refused, status=problem.status)
     messages.success(request, f"The gateway uses the new credential of {changed.name}.")
     return redirect("cluster", cluster_id)
 

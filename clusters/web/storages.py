@@ -29,7 +29,8 @@ def declare(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpRespons
     try:
         made = create_storage(actor, cluster_id, _read(values))
     except Problem as problem:
-        return show_cluster(request, actor, cluster_id, Form.refused(values, problem, CONTROLS), status=problem.status)
+        form = Form.refused(values, problem, CONTROLS)
+        return show_cluster(request, actor, cluster_id, form=form, status=problem.status)
     messages.success(request, f"Jobs of {made.tenant.path} and below can mount {made.name}.")
     return redirect("cluster", cluster_id)
 

@@ -1,8 +1,10 @@
-"""What administrators change while jobs run: tenants, limits, policies, reservations, prices, and whole clusters."""
+"""What administrators change while jobs run: tenants, limits, policies, reservations, maintenance, prices, and whole
+clusters.
+"""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -12,7 +14,8 @@ from django.db.models import QuerySet
 import clusters.operations
 from billing.models import EgressPrice
 from billing.operations.egress import NewEgressPrice, create_egress_price, end_egress_price
-from clusters.models import Cluster
+from clusters.models import Cluster, Flavor, MaintenanceWindow, Node
+from clusters.operations.windows import WantedWindow, cancel_window, make_window
 from federation import operations
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, PlacementPolicy, Reservation
 from federation.operations.restoration import close_on_request, open_on_request
@@ -104,6 +107,36 @@ def reserve(world: "World") -> None:
         world.scheduler.after(faults.between(10, 60), lambda: world.wish(f"{act.__name__}s {name}", lambda: act(name)))
 
 
+def maintain(world: "World") -> None:
+    """Maintenance of a cluster, a node or a flavor, from now on or soon; perhaps cancelled before or while it lasts."""
+    name, faults = CLUSTERS[world.faults.choose(CLUSTERS)], world.faults
+    what = ("cluster", "nodes", "flavor")[faults.choose(range(3))]
+    begins, lasts = faults.choose((0, 1, 4)) * 40.0, faults.between(100, 400)
+    drains = bool(faults.choose(range(2)))
+    reason = f"maintenance {world.scheduler.steps}"
+
+    def make() -> None:
+        now, here = clock.database_now(), Cluster.objects.filter(name=name)
+        starts_at = now + timedelta(seconds=begins)
+        nodes = Node.objects.filter(cluster__in=here).order_by("name").values_list("name", flat=True)[:1]
+        flavor = Flavor.objects.filter(cluster__in=here).order_by("name").values_list("name", flat=True).first()
+        wanted = WantedWindow(
+            starts_at=starts_at if begins else None,
+            ends_at=starts_at + timedelta(seconds=lasts),
+            reason=reason,
+            nodes=tuple(nodes) if what == "nodes" else (),
+            flavor=flavor or "" if what == "flavor" else "",
+            drain=drains,
+        )
+        make_window(SYSTEM, cluster_id(name), wanted)
+
+    how = "with" if drains else "without"
+    world.wish(f"plans {reason} of {name} ({what}), {how} drain", make, "maintenance.create")
+    if faults.choose(range(3)) == 0:
+        delay = faults.between(10, 200)
+        world.scheduler.after(delay, lambda: world.wish(f"cancels {reason}", lambda: _cancel_windows(reason=reason)))
+
+
 def change_egress(world: "World") -> None:
     """A price of moving data, or the end of one."""
     price = Decimal(round(world.faults.between(1, 9))) / 100
@@ -174,6 +207,7 @@ def heal(world: "World") -> None:
     """What administrators undo so that every job can end."""
     world.wish("removes all policies", _remove_policies)
     world.wish("cancels all reservations", _cancel_all)
+    world.wish("cancels all maintenance", _cancel_windows)
     world.wish("restores the limits", _restore_limits)
     for name in CLUSTERS:
         world.wish(f"opens {name}", lambda name=name: clusters.operations.uncordon_cluster(SYSTEM, cluster_id(name)))  # type: ignore[misc]
@@ -246,6 +280,14 @@ def _cancel_all() -> None:
         operations.cancel_reservation(user("ada"), reservation_id)
 
 
+def _cancel_windows(**which: str) -> None:
+    still = MaintenanceWindow.objects.filter(ends_at__gt=clock.database_now(), cancelled_at=None, **which)
+    still = still.filter(cluster__removed_at=None)
+    for of_cluster, window_id in still.order_by("id").values_list("cluster_id", "id"):
+        with suppress(Conflict):  # it has ended meanwhile
+            cancel_window(SYSTEM, of_cluster, window_id)
+
+
 def _end_egress() -> None:
     for price_id in EgressPrice.objects.filter(valid__endswith=None).order_by("id").values_list("id", flat=True):
         end_egress_price(SYSTEM, price_id)
@@ -295,5 +337,6 @@ EVENTS: dict[str, Callable[["World"], None]] = {
     "cluster_removed": remove_cluster,
     "cluster_destroyed": destroy_cluster,
     "dispatch_closed": close_dispatch,
+    "maintained": maintain,
 }
 """By the kind of fault."""

@@ -53,6 +53,61 @@ SELECT attempt.id, reserved.node
 
 
 @judging
+def nothing_starts_that_could_run_into_maintenance(world: "World") -> list[str]:
+    """The gateway commits to no attempt that could run, by its deadline, into a window of its nodes that was planned
+    before and is not cancelled. Two minutes are what a transaction may take that began before the window was known.
+    """
+    return [
+        f"attempt {attempt} was committed to on {node}, which the maintenance {window} concerns"
+        for attempt, node, window in world.watch.rows(STARTED_INTO_MAINTENANCE)
+    ]
+
+
+STARTED_INTO_MAINTENANCE = """
+SELECT attempt.id, used.node, planned.id
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id
+ CROSS JOIN LATERAL jsonb_object_keys(object.assumed_nodes) AS used(node)
+  JOIN clusters_maintenancewindow AS planned ON planned.cluster_id = attempt.cluster_id
+ WHERE attempt.starting_at > planned.created_at + interval '2 minutes'
+   AND attempt.starting_at < least(planned.ends_at, planned.cancelled_at)
+   AND attempt.starting_at + make_interval(secs => (job.spec->>'deadline_seconds')::float) > planned.starts_at
+   AND (planned.nodes = '[]' AND planned.flavor = '' OR planned.nodes ? used.node
+        OR object.flavor = planned.flavor
+           AND EXISTS (SELECT FROM clusters_node AS node
+                        WHERE node.cluster_id = planned.cluster_id AND node.name = used.node
+                          AND node.devices @> jsonb_build_array(jsonb_build_object('flavor', planned.flavor))))
+ ORDER BY 1, 2, 3
+"""
+
+
+@judging
+def maintenance_that_drains_stops_what_runs(world: "World") -> list[str]:
+    """When such a window of a whole cluster ends after three minutes or more, each attempt that ran on the cluster when it
+    began has ended, or was asked to stop.
+    """
+    if world.lost_commits.spans:
+        return []
+    return [
+        f"attempt {attempt} ran on during the maintenance {window}, and was not asked to stop"
+        for attempt, window in world.watch.rows(RAN_THROUGH_MAINTENANCE)
+    ]
+
+
+RAN_THROUGH_MAINTENANCE = """
+SELECT attempt.id, planned.id
+  FROM federation_attempt AS attempt
+  JOIN clusters_maintenancewindow AS planned ON planned.cluster_id = attempt.cluster_id
+ WHERE planned.drain AND planned.nodes = '[]' AND planned.flavor = ''
+   AND attempt.starting_at < planned.starts_at AND attempt.stop_requested_at IS NULL
+   AND coalesce(attempt.finished_at, 'infinity') >= least(planned.ends_at, planned.cancelled_at)
+   AND least(planned.ends_at, planned.cancelled_at) >= greatest(planned.starts_at, planned.created_at) + interval '3 minutes'
+ ORDER BY 1, 2
+"""
+
+
+@judging
 def a_cluster_is_removed_only_when_nothing_lives_there(world: "World") -> list[str]:
     """No attempt was live on a cluster when it was removed, or came later."""
     return [

@@ -94,7 +94,7 @@ def promise_8_what_runs_is_not_recalled(world: "World") -> list[str]:
         if state != "preempted" or asked_us is None:
             continue
         ran = [run for run in runs[str(id_)] if _is_under_way(run, asked_us) and not run.is_disrupted]
-        is_recall = end_reason in ("did_not_start", "cluster_draining", "pods_gone")
+        is_recall = end_reason in ("did_not_start", "cluster_draining", "maintenance_ahead", "pods_gone")
         is_refusal = end_reason == "refused_by_cluster" and objects == 1 and not _was_suspended(world, ran, asked_us)
         if ran and (is_recall or is_refusal):
             found.append(f"attempt {number} of {job_id} ran, and was taken back as {end_reason}")

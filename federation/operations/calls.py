@@ -44,7 +44,7 @@ MOST_DIGITS = 9
 AT_ONCE = 16
 """The number of pods of one gang whose gates are opened at the same time, in the order of their indices."""
 PATCH_PODS = Right("", "pods", "patch")
-RECALLS = frozenset({ReasonCode.DID_NOT_START, ReasonCode.CLUSTER_DRAINING})
+RECALLS = frozenset({ReasonCode.DID_NOT_START, ReasonCode.CLUSTER_DRAINING, ReasonCode.MAINTENANCE_AHEAD})
 """Reasons to stop an attempt that apply only while none of its pods has started."""
 ENDS_BY_STOP: Mapping[str, AttemptState] = {
     ReasonCode.CANCELLED: AttemptState.CANCELLED,

@@ -26,6 +26,7 @@ from placement.values.reason_codes import ReasonCode
 from . import transitions
 from .consequences import Ending
 from .endings import end_attempts
+from .maintenance import yield_to_maintenance
 
 NEVER_RELEASED = [AttemptState.RESERVED, AttemptState.CREATED]
 MAY_RUN = [AttemptState.STARTING, AttemptState.RUNNING]
@@ -35,11 +36,12 @@ TRIES_UNTOLD = 3
 
 
 def sweep() -> None:
-    """One round: marks attempts on silent clusters, restores those on recovered ones, recalls attempts that do not
-    start or have no pods any more, and explains what pods wait for.
+    """One round: marks attempts on silent clusters, restores those on recovered ones, stops what has to stop for
+    maintenance, recalls attempts that do not start or have no pods any more, and explains what pods wait for.
     """
     lose_sight()
     regain_sight()
+    yield_to_maintenance()
     recall_unstarted()
     recall_stuck()
     recall_deserted()

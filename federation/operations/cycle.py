@@ -36,6 +36,7 @@ from federation.queries.reservations import load_reservations
 from federation.queries.secrets import keyring_for, promised_report, promised_secrets
 from federation.queries.snapshot import load_snapshot
 from federation.queries.storages import promised_mounts, storages_of
+from federation.queries.windows import load_windows
 from foundation.clock import database_now
 from foundation.ids import new_id
 from foundation.transactions import retried
@@ -122,13 +123,13 @@ class _Lookup:
         return self._estimates[alike]
 
     def still_lawful(self, placements: Sequence[Placement]) -> Sequence[Placement]:
-        """The placements that respect the current reservations: some may have been made or ended while the engine
-        decided.
+        """The placements that respect the current reservations and maintenance windows: some may have been made or ended
+        while the engine decided.
         """
-        reservations = load_reservations(self.snapshot.now)
-        if reservations == self.snapshot.reservations:
+        reservations, windows = load_reservations(self.snapshot.now), load_windows(self.snapshot.now)
+        if (reservations, windows) == (self.snapshot.reservations, self.snapshot.windows):
             return placements
-        now = replace(self.snapshot, reservations=reservations)
+        now = replace(self.snapshot, reservations=reservations, windows=windows)
         return [one for one in placements if respects(self.requests[one.job_id], one, now)]
 
     @cached_property

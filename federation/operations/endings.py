@@ -88,7 +88,7 @@ def _unless_suspended(job: Job, attempt: Attempt, ending: Ending, diagnosis: Dia
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
     if ending.reason == ReasonCode.PODS_GONE:
         what = "was interrupted"
-    if ending.reason == ReasonCode.SUSPENDED:
+    if ending.reason in (ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN):
         what = "is stopped"
     return _again(job, attempt, what, ending, diagnosis)
 

@@ -22,9 +22,9 @@ from placement.values.reason_codes import ReasonCode
 from . import diagnoses, transitions
 from .consequences import Ending
 
-_REPEATED = {*INTERRUPTIONS, ReasonCode.SUSPENDED}
+_REPEATED = {*INTERRUPTIONS, ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN}
 """The reasons of ends after which the job repeats the work since its last checkpoint."""
-_BEING_CLEARED = [*Cause, ReasonCode.SUSPENDED]
+_BEING_CLEARED = [*Cause, ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN]
 """The reasons of stop requests that a Job's failure does not change: nothing follows until nothing of the attempt is left."""
 
 
@@ -52,7 +52,7 @@ class Judged:
 
 def judge_failures(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> Judged:
     """The consequences for attempts with a failed Job, with its failure message. Attempts already being stopped for it or
-    because a user suspended their job, and those whose diagnosis is open, are skipped.
+    because a user suspended their job or maintenance began, and those whose diagnosis is open, are skipped.
     """
     if not attempt_ids:
         return Judged()
@@ -120,7 +120,7 @@ def stop_for_another(again: Sequence[Again]) -> None:
             follows = next_step_text(one.diagnosis, one.memory)
             told = f"Attempt {attempt.number} was interrupted. {one.message}. {follows} First, the attempt's objects are removed."
             diagnoses.store(attempt.id, one.diagnosis, one.memory)
-            transitions.interrupt(attempt, one.cause, one.message, told)
+            transitions.interrupt([attempt], one.cause, one.message, told)
 
 
 NOTE_LOST_WORK = """

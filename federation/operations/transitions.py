@@ -32,6 +32,7 @@ from foundation.outbox import announce
 from foundation.pipelines import one_round_trip
 from foundation.rows import insert_like, insert_rows
 from foundation.states import advance
+from placement.values.maintenance import STOPPING
 from placement.values.reason_codes import ReasonCode
 
 from .consequences import Consequence, Ended
@@ -42,6 +43,7 @@ Rows = Sequence[Mapping[str, object]]
 REFUTABLE = (
     ReasonCode.DID_NOT_START,
     ReasonCode.CLUSTER_DRAINING,
+    ReasonCode.MAINTENANCE_AHEAD,
     ReasonCode.CANNOT_START,
     ReasonCode.PODS_GONE,
 )
@@ -90,9 +92,13 @@ def mark_created(token: int, uids: Mapping[UUID, Mapping[int, str]]) -> None:
 
 COMMIT_TO_START = """
 WITH moved AS (
-    UPDATE federation_attempt SET state = %(starting)s, starting_at = now()
+    UPDATE federation_attempt AS attempt SET state = %(starting)s, starting_at = now()
      WHERE id = ANY(%(ids)s) AND claim_token = %(token)s AND stop_requested_at IS NULL AND state = %(created)s
        AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+       -- The function costs more than the first part, and few clusters have windows.
+       AND (NOT EXISTS (SELECT FROM clusters_maintenancewindow AS planned
+                         WHERE planned.cluster_id = attempt.cluster_id AND cancelled_at IS NULL AND ends_at > now())
+            OR NOT EXISTS (SELECT FROM federation_windows_met(attempt.id, now(), %(stopping)s)))
     RETURNING id
 ), ready AS (
     SELECT id FROM moved
@@ -109,7 +115,8 @@ SELECT object.attempt_id, object.id, object.uid
 def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
     """`created` → `starting`: uids by attempt and object of the attempts that may be released now.
 
-    This commits the gateway to run them, unless a stop was requested. Attempts already `starting` come from a worker
+    This commits the gateway to run them, unless a stop was requested, or they could run into a maintenance window: those
+    are recalled (`operations.maintenance`). Attempts already `starting` come from a worker
     that died, or from a cluster that released only some of their objects, whose pods may already run (`running`). They are
     released again, which is harmless. One that was `unknown` keeps the time of its first commitment.
     """
@@ -119,6 +126,7 @@ def commit_to_start(token: int, attempt_ids: Sequence[UUID]) -> dict[UUID, dict[
         "created": AttemptState.CREATED.value,
         "ids": list(attempt_ids),
         "token": token,
+        "stopping": STOPPING.total_seconds(),
     }
     found: dict[UUID, dict[int, str]] = {}
     with connection.cursor() as cursor:
@@ -235,13 +243,13 @@ def ask_to_stop(attempts: Collection[UUID], reason: str, message: str = "") -> i
     return asked
 
 
-def interrupt(attempt: Attempt, reason: str, message: str, told: str) -> None:
-    """Requests the stop of an interrupted live attempt, and adds an event. Its job continues when nothing of the
-    attempt is left.
+def interrupt(attempts: Collection[Attempt], reason: str, message: str, told: str) -> None:
+    """Requests the stop of interrupted live attempts, and adds an event. Their jobs continue when nothing of the attempts
+    is left.
     """
-    ask_to_stop([attempt.id], reason, message)
-    _say([attempt], ReasonCode.INTERRUPTED, told)
-    tell("interrupted", {(attempt.job_id, attempt.id): told})
+    ask_to_stop([one.id for one in attempts], reason, message)
+    _say(attempts, ReasonCode.INTERRUPTED, told)
+    tell("interrupted", {(one.job_id, one.id): told for one in attempts})
 
 
 def stop_the_rest(attempts: Collection[UUID]) -> None:

@@ -20,8 +20,10 @@ from federation.engine.objects.gpu_needs import ANY_NODE, NodeNeeds, enforced
 from federation.models import Attempt
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.reservations import load_reservations
+from federation.queries.windows import load_windows
 from placement.values.advance import AdvanceReservation, Bounds, bounds_of, latest_end
 from placement.values.gpu_needs import GpuNeeds
+from placement.values.maintenance import nodes_closed
 from placement.values.reason_codes import ReasonCode
 
 UNRELEASED = (AttemptState.RESERVED, AttemptState.CREATED)
@@ -74,7 +76,7 @@ class ClaimedAttempt:
     objects: tuple[ClaimedObject, ...]
     bounds: Bounds
     """The nodes of its cluster that it may use if it is released now: those that reservations leave to it, less those that
-    it avoids.
+    it avoids and those of maintenance that it could run into.
     """
     is_released: bool = False
     creates_fail: bool = False
@@ -295,7 +297,7 @@ def spec_hash_of(spec: str) -> str:
 
 
 def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
-    """The claimed attempts, with their objects and how to render them. Five queries."""
+    """The claimed attempts, with their objects and how to render them. Six queries."""
     ids = list(attempt_ids)
     objects: dict[UUID, list[_ObjectRow]] = defaultdict(list)
     for row in map(_ObjectRow._make, _rows(_OBJECTS, [ids])):
@@ -303,13 +305,14 @@ def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
     rows = [_AttemptRow._make(row) for row in _rows(_ATTEMPTS, [ids])]
     if not rows:
         return []
-    reservations = load_reservations(rows[0].now)
+    reservations, windows = load_reservations(rows[0].now), load_windows(rows[0].now)
     avoided, by_job = avoided_names(), avoided_nodes(rows[0].now, [row.job_id for row in rows])
     claimed = [_claimed(row, objects[row.id], reservations) for row in rows]
-    return [
-        replace(one, bounds=one.bounds.without(_avoided(row, avoided, by_job)))
-        for one, row in zip(claimed, rows, strict=True)
-    ]
+    found = []
+    for one, row in zip(claimed, rows, strict=True):
+        closed = nodes_closed(windows, row.cluster_id, one.spec["deadline_seconds"], row.now)
+        found.append(replace(one, bounds=one.bounds.without(closed).without(_avoided(row, avoided, by_job))))
+    return found
 
 
 def _avoided(

@@ -31,7 +31,13 @@ BLAMED_IF_FAST = sorted({FailureClass.UNKNOWN.value, FailureClass.PROGRAM.value}
 FAILED_BY_INFRASTRUCTURE = sorted(
     {ReasonCode.DID_NOT_START, ReasonCode.CREATE_FAILED, ReasonCode.PODS_GONE, Cause.INFRASTRUCTURE, Cause.NODE_LOST}
 )
-NO_EVIDENCE = [ReasonCode.CANCELLED, ReasonCode.CLUSTER_DRAINING, ReasonCode.RUN_DEAD]
+NO_EVIDENCE = [
+    ReasonCode.CANCELLED,
+    ReasonCode.CLUSTER_DRAINING,
+    ReasonCode.MAINTENANCE_AHEAD,
+    ReasonCode.MAINTENANCE_BEGAN,
+    ReasonCode.RUN_DEAD,
+]
 """Ends that say nothing of the cluster."""
 
 RUNS = """

@@ -23,6 +23,7 @@ from federation.queries.secrets import with_secrets
 from federation.queries.snapshot import load_fleet, load_limits, with_times
 from federation.queries.storages import with_storages
 from federation.queries.submissions import read_shape, read_submission
+from federation.queries.windows import load_windows
 from foundation import clock
 from foundation.caches import reset_with
 from foundation.ids import new_id
@@ -98,6 +99,7 @@ class _Desk:
                     policies=load_policies(),
                     egress=egress_rates(at),
                     reservations=load_reservations(at),
+                    windows=load_windows(at),
                 )
             )
             self._quoter = Quoter(snapshot, self.index, depth=QUEUE_DEPTH)

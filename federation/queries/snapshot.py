@@ -29,6 +29,7 @@ from federation.queries.policies import load_policies
 from federation.queries.queue import load_queue, times_of
 from federation.queries.releases import load_releases
 from federation.queries.reservations import load_reservations
+from federation.queries.windows import load_windows
 from foundation.caches import cached_all
 from placement.ranking.interruptions import are_interrupted
 from placement.values.model import (
@@ -62,6 +63,7 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
         policies=load_policies(),
         egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
         reservations=load_reservations(now),
+        windows=load_windows(now),
     )
     return with_times(snapshot) if _needs_times(snapshot) else snapshot
 

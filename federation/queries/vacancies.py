@@ -16,6 +16,7 @@ from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.offered import foreign_use, node_of
 from federation.queries.reservations import load_reservations, visible_reservations
 from federation.queries.snapshot import load_fleet
+from federation.queries.windows import load_windows
 from foundation.problems import FieldError
 from placement.cycle.timeline import instant_text
 from placement.values.advance import TURNOVER, AdvanceReservation, latest_end
@@ -24,6 +25,7 @@ from tenancy.queries import Actor, visible_tenants
 
 RESERVED = "reserved for others in that period"
 BUSY = "in use by jobs that may run past its start"
+MAINTENANCE = "in maintenance in that period"
 MOST_NAMED = 10
 
 LIVE = """
@@ -90,6 +92,10 @@ def vacancies(starts_at: datetime, until_at: datetime, now: datetime) -> Vacanci
     why: dict[tuple[UUID, str], str] = {(one.cluster_id, node): BUSY for one in busy for node in one.nodes}
     why |= {(one.cluster_id, node): RESERVED for one in reserved for node in one.nodes}
     views = {view.id: view.nodes for view in clusters.queries.fleet()}
+    for one in load_windows(now):
+        if one.starts_at < until_at and starts_at < one.until_at:
+            names = [node.name for node in views.get(one.cluster_id, ())] if one.is_whole else one.nodes
+            why |= {(one.cluster_id, node): MAINTENANCE for node in names}
     found = (replace(one, nodes=_vacant(one.id, views.get(one.id, ()), why)) for one in load_fleet(now))
     return Vacancies(tuple(found), reserved, busy, now)
 

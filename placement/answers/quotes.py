@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 
 from placement.cycle.cycle import Cycle
-from placement.cycle.visibility import gate_reason, seen_through, sight_of, state_seen
+from placement.cycle.visibility import gate_reason, horizon, seen_through, sight_of, state_seen
 from placement.fleet.amounts import amounts_of
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
@@ -40,8 +40,8 @@ FEWEST_COUNTED = 20
 """The number that is always tried in one cluster."""
 UNLIMITED = 2**62
 
-Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...]]
-"""How many jobs are ahead, and the pods that packing leaves room for."""
+Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...], datetime | None]
+"""How many jobs are ahead, the pods that packing leaves room for, and until when maintenance windows count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,8 @@ class Quoter:
         queue = (*considered, *self.snapshot.queue[ahead:])[: self._depth]
         kinds = {(one.tenant_path, one.strategy) for one in considered}
         packs = any(self._counts_stranding(path, strategy) for path, strategy in kinds)
-        rank = (ahead, (self.snapshot.typical_pods or typical_of(queue)) if packs else ())
+        until = horizon(queue, self.snapshot.now) if self.snapshot.windows else None
+        rank = (ahead, (self.snapshot.typical_pods or typical_of(queue)) if packs else (), until)
         known = self._cycles.get(rank)
         if known is None:
             cycle = Cycle(replace(self.snapshot, queue=queue, typical_pods=rank[1]), self._index)

@@ -96,7 +96,7 @@ def _nearest_in(state: PoolState, need: Need) -> _Kept | None:
     pool = state.pool
     is_open = pool.is_open_bare if need.is_bare else pool.is_open
     whole = np.where(is_open, room_for(pool.capacity, pool.whole_devices, need), 0)
-    whole[list(state.reserved)] = 0
+    whole[[*state.reserved, *state.closed]] = 0
     now = np.minimum(state.room(need), need.count)
     found = [_fullest(members, whole, now, state, need) for members in _areas(state, need)]
     return min((one for one in found if one is not None), key=lambda one: one.missing, default=None)

@@ -114,7 +114,7 @@ class Timeline:
     def _receive(self, gift: _Gift) -> None:
         """Gives back on the node in its own pool, and what pods share in the node's other pools."""
         state = self.state.pool(gift.pool)
-        if gift.node in state.hidden:
+        if gift.node in state.hidden or gift.node in state.closed:
             return
         shared = gift.amounts.copy()
         shared[UNITS] = 0

@@ -13,7 +13,14 @@ from placement.values.decisions import Reason
 from placement.values.model import JobRequest
 from placement.values.reason_codes import ReasonCode
 
-WAITING_FOR_ROOM = frozenset({ReasonCode.WAITING_FOR_CAPACITY, ReasonCode.BEHIND_IN_QUEUE, KEPT_FOR_RESERVATION})
+WAITING_FOR_ROOM = frozenset(
+    {
+        ReasonCode.WAITING_FOR_CAPACITY,
+        ReasonCode.BEHIND_IN_QUEUE,
+        KEPT_FOR_RESERVATION,
+        ReasonCode.MAINTENANCE,
+    }
+)
 _MISSING = frozenset({ReasonCode.SECRET_MISSING, ReasonCode.STORAGE_MISSING})
 _NOT_ANSWERING = frozenset({ReasonCode.UNREACHABLE, ReasonCode.AUTH_FAILED, ReasonCode.STALE})
 
@@ -53,7 +60,7 @@ def _room_verdict(job: JobRequest, contest: Contest, beginning: FleetState) -> V
         return Verdict(
             ReasonCode.CLUSTERS_UNREACHABLE, f"could run only on clusters that do not answer: {names}", reasons
         )
-    if (special := _kept_for_others(open_now) or _lacking(reasons)) is not None:
+    if (special := _kept_for_others(open_now) or _in_maintenance(open_now) or _lacking(reasons)) is not None:
         return Verdict(*special, reasons)
     if contest.had_room(beginning):
         message = f"jobs ahead of it take the free room; {nearest_message(open_now)}"
@@ -69,6 +76,13 @@ def _lacking(reasons: Sequence[Reason]) -> tuple[str, str] | None:
     first = lacking[0]
     is_everywhere = first.code == ReasonCode.SECRET_MISSING
     return first.code, first.message if is_everywhere else f"{first.cluster} {first.message}"
+
+
+def _in_maintenance(open_now: Sequence[Reason]) -> tuple[str, str] | None:
+    """Code and message if only maintenance keeps it from every cluster that could run it; else None."""
+    if any(reason.code != ReasonCode.MAINTENANCE for reason in open_now):
+        return None
+    return ReasonCode.MAINTENANCE, nearest_message(open_now)
 
 
 def _kept_for_others(open_now: Sequence[Reason]) -> tuple[str, str] | None:

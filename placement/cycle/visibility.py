@@ -1,12 +1,13 @@
-"""Which part of the fleet a job may use while nodes are reserved: one visible fleet for all jobs that see the same
-part.
+"""Which part of the fleet a job may use while nodes are reserved or in maintenance: one visible fleet for all jobs that
+see the same part.
 
 A job that names no reservation sees the fleet without the nodes of reservations that it would overlap. A job that names
-one sees only its nodes. Each visible fleet has its own state, so that within a cycle it only shrinks; what is taken in
-one is taken in all. Without reservations there is one visible fleet, of all nodes.
+one sees only its nodes. No job sees the nodes of maintenance windows that it would overlap. Each visible fleet has its
+own state, so that within a cycle it only shrinks; what is taken in one is taken in all. Without reservations and
+windows there is one visible fleet, of all nodes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -15,12 +16,13 @@ from uuid import UUID
 
 from placement.fleet.eligibility import ELSEWHERE, OUTSIDE, as_of
 from placement.fleet.fleet import Fleet
-from placement.fleet.fleet_state import FleetState
+from placement.fleet.fleet_state import Closure, FleetState
 from placement.fleet.limits import LimitBook
 from placement.fleet.siting import Need, Site
 from placement.ranking.contest import Verdict
 from placement.values.advance import AdvanceReservation, closed_to, latest_end, longest_inside, named_by
 from placement.values.decisions import Placement, Reason
+from placement.values.maintenance import MaintenanceWindow
 from placement.values.model import JobRequest, Snapshot
 from placement.values.quantities import duration_text
 from placement.values.reason_codes import ReasonCode
@@ -41,7 +43,7 @@ class Gate(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What a job sees: the reservations whose nodes are `closed` to it, or, if it names one, the
-    one it is `inside` of; less the nodes that it avoids.
+    one it is `inside` of; less the nodes of `windows`, and those that it avoids.
     """
 
     closed: tuple[AdvanceReservation, ...] = ()
@@ -49,6 +51,8 @@ class Sight:
     gate: Gate | None = None
     avoided: tuple[tuple[UUID, str], ...] = ()
     """Nodes, each with its cluster, that the job avoids."""
+    windows: tuple[MaintenanceWindow, ...] = ()
+    """The maintenance windows that it could run into, the earliest first."""
 
 
 def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
@@ -56,13 +60,26 @@ def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
     same.
     """
     reservations, now = snapshot.reservations, snapshot.now
-    avoided = job.constraints.avoid_nodes
+    avoided, end = job.constraints.avoid_nodes, latest_end(now, job.deadline_seconds)
+    windows = closed_to(snapshot.windows, end, now)
     if not job.constraints.reservation:
-        return Sight(closed_to(reservations, latest_end(now, job.deadline_seconds), now), avoided=avoided)
+        return Sight(closed_to(reservations, end, now), avoided=avoided, windows=windows)
     inside = named_by(job.constraints.reservation, job.tenant_path, reservations)
     if inside is None or inside.until_at <= now:
         return Sight(gate=Gate(ReasonCode.RESERVATION_OVER, "the reservation that it names has ended or was cancelled"))
-    return Sight(inside=inside, gate=_gate(job, inside, now), avoided=avoided)
+    return Sight(inside=inside, gate=_gate(job, inside, now), avoided=avoided, windows=windows)
+
+
+def horizon(queue: Iterable[JobRequest], now: datetime) -> datetime | None:
+    """The time by which a job has ended that starts when another one ends, which starts now, if both run as long as the
+    longest in the queue; None if some job has no deadline.
+    """
+    longest = 0
+    for job in queue:
+        if job.deadline_seconds is None:
+            return None
+        longest = max(longest, job.deadline_seconds)
+    return latest_end(now, 2 * longest)
 
 
 def seen_through(sight: Sight, job: JobRequest, now: datetime) -> JobRequest:
@@ -91,9 +108,11 @@ def _gate(job: JobRequest, inside: AdvanceReservation, now: datetime) -> Gate | 
 
 
 def respects(job: JobRequest, placement: Placement, snapshot: Snapshot) -> bool:
-    """Whether a placement that was decided on an older snapshot respects the reservations of this one."""
+    """Whether a placement that was decided on an older snapshot respects the reservations and windows of this one."""
     sight = sight_of(job, snapshot)
     used = {name for placed in placement.pod_sets for name in placed.nodes}
+    if any(one.covers(placement.cluster_id, used) for one in sight.windows):
+        return False
     if sight.inside is not None:
         on_it = placement.cluster_id == sight.inside.cluster_id and used <= set(sight.inside.nodes)
         return on_it and sight.gate is None
@@ -110,7 +129,8 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
             begins = instant_text(reservation.starts_at, now)
             words = f"from {begins} on; a job whose deadline_seconds ends before that can use it"
         for number, positions in _positions(fleet, reservation).items():
-            state.reserve(number, dict.fromkeys(positions, words))
+            why = Closure(ReasonCode.KEPT_FOR_RESERVATION, f"has room, but it is reserved {words}")
+            state.reserve(number, dict.fromkeys(positions, why))
     if sight.inside is not None:
         own = _positions(fleet, sight.inside)
         for number in own:
@@ -120,16 +140,35 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
         names = {node for cluster_id, node in sight.avoided if cluster_id == pool.cluster.id}
         if positions := [position for position, name in enumerate(pool.node_names) if name in names]:
             state.close(number, positions)
+    for window in reversed(sight.windows):  # the earliest window has the last word on nodes of several
+        _close_for(window, state, now)
     return state
 
 
-def _positions(fleet: Fleet, reservation: AdvanceReservation) -> Mapping[int, list[int]]:
+def _close_for(window: MaintenanceWindow, state: FleetState, now: datetime) -> None:
+    """Closes the nodes of a maintenance window."""
+    if window.starts_at > now:
+        when = f"begins {instant_text(window.starts_at, now)}; the job could run into it"
+        when = f"{when}, unless its deadline_seconds ends before"
+    else:
+        when = f"lasts until {instant_text(window.until_at, now)}"
+    if not window.is_whole:
+        why = Closure(ReasonCode.MAINTENANCE, f"has room, but on nodes whose maintenance {when}")
+        for number, positions in _positions(state.fleet, window).items():
+            state.reserve(number, dict.fromkeys(positions, why))
+        return
+    for number, cluster in enumerate(state.fleet.clusters):
+        if cluster.id == window.cluster_id:
+            state.close_cluster(number, Closure(ReasonCode.MAINTENANCE, f"its maintenance {when}"))
+
+
+def _positions(fleet: Fleet, closed: AdvanceReservation | MaintenanceWindow) -> Mapping[int, list[int]]:
     """The positions of its nodes in the pools of its cluster; the result has every pool of the cluster."""
-    names = set(reservation.nodes)
+    names = set(closed.nodes)
     return {
         number: [position for position, name in enumerate(pool.node_names) if name in names]
         for number, pool in enumerate(fleet.pools)
-        if pool.cluster.id == reservation.cluster_id
+        if pool.cluster.id == closed.cluster_id
     }
 
 
@@ -187,14 +226,15 @@ class Visibility:
         self._snapshot, self._fleet, self._book = snapshot, fleet, book
         self._fleets: dict[Sight, VisibleFleet] = {}
         self._fleets_by_kind: dict[_Kind, VisibleFleet] = {}
-        self._are_several = bool(snapshot.reservations) or any(job.constraints.avoid_nodes for job in snapshot.queue)
+        self._all_see_all = not snapshot.reservations and not snapshot.windows
+        self._are_several = not self._all_see_all or any(job.constraints.avoid_nodes for job in snapshot.queue)
         self._changes: list[Change] = []
         """What has been taken and kept so far, for visible fleets that are made later."""
 
     def of(self, job: JobRequest) -> tuple[JobRequest, VisibleFleet]:
         """The job with its constraints as they are now, and the fleet that it sees."""
         named, avoided = job.constraints.reservation, job.constraints.avoid_nodes
-        if not self._snapshot.reservations and not named and not avoided:
+        if self._all_see_all and not named and not avoided:
             seen = self.strictest
         else:
             kind = (named, job.tenant_path if named else "", job.deadline_seconds, avoided)
@@ -204,9 +244,12 @@ class Visibility:
 
     @cached_property
     def strictest(self) -> VisibleFleet:
-        """The fleet that jobs without a deadline see: every job that names no reservation sees at least this part."""
-        now = self._snapshot.now
-        return self._fleet_of(Sight(closed_to(self._snapshot.reservations, None, now)))
+        """The fleet without reserved nodes, and without those of windows before the horizon: every job of the queue that
+        names no reservation sees at least this part.
+        """
+        now, windows = self._snapshot.now, self._snapshot.windows
+        met = closed_to(windows, horizon(self._snapshot.queue, now), now) if windows else ()
+        return self._fleet_of(Sight(closed_to(self._snapshot.reservations, None, now), windows=met))
 
     def _fleet_of(self, sight: Sight) -> VisibleFleet:
         seen = self._fleets.get(sight)

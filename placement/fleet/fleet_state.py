@@ -7,7 +7,7 @@ not fit for the rest of the cycle; the cycle relies on this.
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,13 @@ from .pools import CPU, MEMORY, PART, PODS, RESOURCES, UNITS, WHOLE, Floats, Int
 from .siting import TIGHTNESS_OF_A_UNIT, Need, Site, has_room, room_for, site_gang, site_one, spread_order, tightness
 
 _ENOUGH = 2**62
+
+
+class Closure(NamedTuple):
+    """Why nodes are closed to the jobs that see a state: the code of the reason, and its sentence."""
+
+    code: str
+    message: str
 
 
 class PoolState:
@@ -35,8 +42,8 @@ class PoolState:
         self.tight = tightness(self.free, self.devices)
         self.hidden: dict[int, Ints] = {}
         """By node that is kept from later jobs: its free amounts."""
-        self.reserved: dict[int, str] = {}
-        """The hidden nodes that advance reservations keep, with the period as text."""
+        self.reserved: dict[int, Closure] = {}
+        """The hidden nodes that advance reservations or maintenance windows keep."""
         self.closed: frozenset[int] = frozenset()
         """Nodes that are closed to the jobs that see this state."""
         self.is_own = False
@@ -181,8 +188,8 @@ class PoolState:
             self.free[:, node] = self.hidden.pop(node)
             self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
 
-    def reserve(self, nodes: Mapping[int, str]) -> None:
-        """Hides nodes that advance reservations keep, each with the period as text."""
+    def reserve(self, nodes: Mapping[int, Closure]) -> None:
+        """Hides nodes that advance reservations or maintenance windows keep."""
         self.hide(list(nodes))
         self.reserved = {**self.reserved, **nodes}
 
@@ -205,6 +212,13 @@ class PoolState:
         if need.count == 1:
             return bool(has_room(columns, need, nodes).any())
         return int(room_for(columns, None, need, nodes).sum() + self.room(need).sum()) >= need.count
+
+    def why_reserved(self, need: Need) -> Closure:
+        """Why a reserved node is closed: one that has room for a pod, if any has."""
+        nodes = list(self.reserved)
+        columns = np.stack([self.hidden[node] for node in nodes], axis=1)
+        room = room_for(columns, None, need, np.array(nodes))
+        return self.reserved[nodes[int((room > 0).argmax())]]
 
     def copy(self) -> "PoolState":
         """A copy to try changes on."""
@@ -242,6 +256,8 @@ class FleetState:
         """Reasons that jobs of other shapes share, by cluster, with the cluster's version that they are valid for."""
         self.lendable: dict[int, dict[int, datetime]] = {}
         """By pool, the kept nodes that may be lent, and the time at which they are needed."""
+        self.closures: dict[int, Closure] = {}
+        """By number, the clusters that are closed as a whole."""
         self.states: list[PoolState | None] = [None] * len(fleet.pools)
 
     def cluster_versions(self) -> list[float]:
@@ -344,8 +360,8 @@ class FleetState:
         if until is not None:
             self.lendable.setdefault(number, {}).update(dict.fromkeys(nodes, until))
 
-    def reserve(self, number: int, nodes: Mapping[int, str]) -> None:
-        """Keeps nodes of a pool from every job that sees this state; the values are the periods as text."""
+    def reserve(self, number: int, nodes: Mapping[int, Closure]) -> None:
+        """Keeps nodes of a pool from every job that sees this state."""
         self.pool(number).reserve(nodes)
         self.versions[number] += 1
 
@@ -353,6 +369,12 @@ class FleetState:
         """Closes nodes of a pool."""
         self.pool(number).close(nodes)
         self.versions[number] += 1
+
+    def close_cluster(self, number: int, why: Closure) -> None:
+        """Closes all nodes of a cluster."""
+        self.closures[number] = why
+        for pool in range(*self.fleet.first_pool_of_cluster[number : number + 2]):
+            self.close(pool, range(len(self.fleet.pools[pool].node_names)))
 
     def lend(self, end: datetime) -> dict[int, dict[int, datetime]]:
         """Makes the kept nodes that are not needed before `end` available; pass the result, by pool, to `take_back`."""

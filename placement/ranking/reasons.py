@@ -30,13 +30,14 @@ _STATE_MESSAGES: Mapping[str, str] = {
 _NEAREST_FIRST = (
     ReasonCode.RESERVED_FOR_GANG,
     KEPT_FOR_RESERVATION,
+    ReasonCode.MAINTENANCE,
     ReasonCode.TOPOLOGY_NOT_MET,
     ReasonCode.NOT_ENOUGH_FREE,
     ReasonCode.TAINTED,
     ReasonCode.NEVER_FITS,
     ReasonCode.NO_SUCH_RESOURCE,
 )
-_WITHOUT_FIGURES = frozenset({ReasonCode.RESERVED_FOR_GANG, KEPT_FOR_RESERVATION})
+_WITHOUT_FIGURES = frozenset({ReasonCode.RESERVED_FOR_GANG, KEPT_FOR_RESERVATION, ReasonCode.MAINTENANCE})
 _LEFT_OUT: Mapping[str, str] = {
     ReasonCode.REFUSED_BY_CLUSTER: "refused the job's object",
     ReasonCode.LATELY_INTERRUPTED: "interrupted the job",
@@ -65,11 +66,14 @@ def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = 
         if cluster.state == ReasonCode.STALE:
             message = f"it was last observed {cluster.minutes_unseen} min ago, so its free capacity is unknown"
         return Reason(cluster.name, cluster.state, message), True
+    closure = state.closures.get(number)
     for pod_set in job.pod_sets:
         shortage = _shortage(job, pod_set, number, state, policy)
-        if shortage is not None:
+        if shortage is not None and (closure is None or shortage.is_for_good):
             is_for_good = shortage.is_for_good or state.is_empty
             return Reason(cluster.name, shortage.code, shortage.message, is_for_good), shortage.is_about_devices
+    if closure is not None:
+        return Reason(cluster.name, closure.code, closure.message), False
     code = ReasonCode.NEVER_FITS if state.is_empty else ReasonCode.NOT_ENOUGH_FREE
     return Reason(
         cluster.name, code, "has room for each pod set alone, but not for all together", state.is_empty

@@ -132,15 +132,13 @@ def _missing_resource(state: PoolState, pod_set: PodSetRequest, names: Sequence[
 
 
 def _kept_for_others(state: PoolState, need: Need) -> Shortage | None:
-    """The shortage if there is room only on nodes that are kept for a large job, or reserved; else None."""
+    """The shortage if there is room only on nodes that are kept for a large job, reserved, or in maintenance; else None."""
     if state.had_hidden(need, reserved=False):
         message = "has room, but keeps it for a larger job that has waited longer"
         return Shortage(ReasonCode.RESERVED_FOR_GANG, message, is_about_devices=False)
     if state.reserved and state.had_hidden(need, reserved=True):
-        words = next(iter(state.reserved.values()))
-        return Shortage(
-            ReasonCode.KEPT_FOR_RESERVATION, f"has room, but it is reserved {words}", is_about_devices=False
-        )
+        why = state.why_reserved(need)
+        return Shortage(why.code, why.message, is_about_devices=False)
     return None
 
 

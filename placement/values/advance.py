@@ -8,10 +8,27 @@ deadline is a hard end, because a run is stopped there. Learned run times are no
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 TURNOVER = timedelta(minutes=2)
 """The time to dispatch a job to its cluster, and to stop it there after its deadline."""
+
+
+class Period(Protocol):
+    """What closes nodes from a start to an end time."""
+
+    @property
+    def id(self) -> UUID: ...
+
+    @property
+    def starts_at(self) -> datetime: ...
+
+    @property
+    def until_at(self) -> datetime: ...
+
+
+_Period = TypeVar("_Period", bound=Period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +57,16 @@ class AdvanceReservation:
         return tenant_path == self.tenant_path or tenant_path.startswith(f"{self.tenant_path}/")
 
 
-def latest_end(now: datetime, deadline_seconds: int | None) -> datetime | None:
+def latest_end(now: datetime, deadline_seconds: int | None, turnover: timedelta = TURNOVER) -> datetime | None:
     """The latest time at which a job placed now frees its nodes; None if it has no deadline."""
-    return None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds) + TURNOVER
+    return None if deadline_seconds is None else now + timedelta(seconds=deadline_seconds) + turnover
 
 
-def closed_to(
-    reservations: Iterable[AdvanceReservation], end: datetime | None, now: datetime
-) -> tuple[AdvanceReservation, ...]:
-    """The reservations that a job which names none, and ends at `end`, would overlap; the earliest first."""
-    met = (one for one in reservations if one.until_at > now and (end is None or one.starts_at < end))
+def closed_to(periods: Iterable[_Period], end: datetime | None, now: datetime) -> tuple[_Period, ...]:
+    """The reservations that a job which names none, and ends at `end`, would overlap; the earliest first. Likewise
+    maintenance windows, for every job.
+    """
+    met = (one for one in periods if one.until_at > now and (end is None or one.starts_at < end))
     return tuple(sorted(met, key=lambda one: (one.starts_at, one.id)))
 
 

@@ -16,6 +16,7 @@ from clusters.engine.gpu_facts import GpuFacts
 from .advance import AdvanceReservation
 from .datasets import DataNeed
 from .gpu_needs import GpuNeeds
+from .maintenance import MaintenanceWindow
 from .reason_codes import ReasonCode
 from .storages import StorageNeed
 
@@ -345,3 +346,5 @@ class Snapshot:
     """The egress prices between regions, if some job names data: those in force and those announced."""
     reservations: tuple[AdvanceReservation, ...] = ()
     """The reservations that have not ended."""
+    windows: tuple[MaintenanceWindow, ...] = ()
+    """The maintenance windows that have not ended."""

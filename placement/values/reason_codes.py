@@ -26,6 +26,7 @@ class ReasonCode(StrEnum):
     BEHIND_IN_QUEUE = "behind_in_queue", "Jobs ahead of it took the free room."
     RESERVED_FOR_GANG = "reserved_for_gang", "The room is kept for a large job that has waited longer."
     KEPT_FOR_RESERVATION = "kept_for_reservation", "The room is kept for advance reservations."
+    MAINTENANCE = "maintenance", "The room is in maintenance, or will be before the job is sure to have ended."
     WAITING_FOR_RESERVATION = "waiting_for_reservation", "The reservation that it names has not begun."
     RESERVATION_FULL = "reservation_full", "The reservation that it names has no room left."
     RESERVATION_TOO_SHORT = "reservation_too_short", "It could run past the end of the reservation that it names."
@@ -108,6 +109,11 @@ class ReasonCode(StrEnum):
         "Its cluster does not let the gateway make the Service by which the pods of a gang find each other.",
     )
     CLUSTER_DRAINING = "cluster_draining", "Its cluster is being drained and it had not started."
+    MAINTENANCE_AHEAD = (
+        "maintenance_ahead",
+        "It had not started, and it could have run into maintenance where it was placed.",
+    )
+    MAINTENANCE_BEGAN = "maintenance_began", "Maintenance that stops jobs began where it ran."
     CLUSTER_LOST = "cluster_lost", "Its cluster stopped answering before anything was started there."
     CLUSTER_DESTROYED = "cluster_destroyed", "An administrator attested that its cluster is destroyed."
     RUN_DEAD = "run_dead", "An administrator attested that no part of it still runs."

@@ -23,6 +23,7 @@ def check(snapshot: Snapshot, decisions: Decisions) -> None:
         check_policies(snapshot, jobs[placement.job_id], placement, clusters[placement.cluster_id])
         check_gang(jobs[placement.job_id], placement, clusters[placement.cluster_id])
         check_reserved(snapshot, jobs[placement.job_id], placement)
+        check_maintenance(snapshot, jobs[placement.job_id], placement)
     check_nodes(snapshot, decisions, jobs)
     check_limits(snapshot, decisions, jobs)
 
@@ -70,6 +71,16 @@ def check_reserved(snapshot: Snapshot, job: JobRequest, placement: Placement) ->
             assert seconds <= (one.starts_at - snapshot.now).total_seconds()
     named = {str(one.id) for one in snapshot.reservations}
     assert not job.constraints.reservation or job.constraints.reservation in named
+
+
+def check_maintenance(snapshot: Snapshot, job: JobRequest, placement: Placement) -> None:
+    """No run overlaps a window of its nodes, even if it takes as long as its deadline and two minutes allow."""
+    used = {name for placed in placement.pod_sets for name in placed.nodes}
+    seconds = float("inf") if job.deadline_seconds is None else job.deadline_seconds + 120
+    for one in snapshot.windows:
+        if placement.cluster_id == one.cluster_id and (one.is_whole or used & set(one.nodes)):
+            ends_first = seconds <= (one.starts_at - snapshot.now).total_seconds()
+            assert ends_first or one.until_at <= snapshot.now
 
 
 def check_gang(job: JobRequest, placement: Placement, cluster: FleetCluster) -> None:

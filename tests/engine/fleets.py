@@ -7,6 +7,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from placement.values.advance import AdvanceReservation
+from placement.values.maintenance import MaintenanceWindow
 from placement.values.model import (
     Constraints,
     FleetCluster,
@@ -129,7 +130,16 @@ def reservation(number, *nodes, on=1, tenant="acme/ml", starts=0, minutes=60) ->
     )  # fmt: skip
 
 
-def snapshot(clusters, queue, limits=(), policies=(), reservations=()) -> Snapshot:
+def window(number, *nodes, on=1, starts=0, minutes=60) -> MaintenanceWindow:
+    """Maintenance of nodes of cluster `on`, or of all of it, for an hour from now, unless it starts so many minutes later
+    or takes so long.
+    """
+    starts_at = NOW + timedelta(minutes=starts)
+    until_at = starts_at + timedelta(minutes=minutes)
+    return MaintenanceWindow(UUID(int=number), UUID(int=on), f"c{on}", starts_at, until_at, not nodes, nodes)
+
+
+def snapshot(clusters, queue, limits=(), policies=(), reservations=(), windows=()) -> Snapshot:
     return Snapshot(
         NOW,
         tuple(clusters),
@@ -137,4 +147,5 @@ def snapshot(clusters, queue, limits=(), policies=(), reservations=()) -> Snapsh
         tuple(limits),
         policies=tuple(policies),
         reservations=tuple(reservations),
+        windows=tuple(windows),
     )

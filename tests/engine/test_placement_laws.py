@@ -18,7 +18,7 @@ from placement.values.model import StrategyWeights, TenantPolicy, Tier
 from placement.values.strategies import STRATEGIES
 
 from .checker import check
-from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot
+from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, window
 
 pytestmark = pytest.mark.law
 
@@ -127,6 +127,18 @@ def reservations(draw):
     return made
 
 
+@st.composite
+def windows(draw):
+    """Of whole clusters or some nodes, past, of now and to come; they may overlap each other and reservations."""
+    made = []
+    for number in range(draw(st.integers(1, 3))):
+        starts, minutes = draw(st.sampled_from([-60, -1, 15, 30, 45, 3000])), draw(st.sampled_from([20, 59, 90, 5000]))
+        on = draw(st.integers(1, 4))
+        nodes = {f"n{on - 1}-{n}" for n in draw(st.sets(st.integers(0, 5), max_size=3))}
+        made.append(window(number + 1, *sorted(nodes), on=on, starts=starts, minutes=minutes))
+    return made
+
+
 limits = st.lists(
     st.builds(
         limit,
@@ -160,6 +172,7 @@ snapshots = st.builds(
     limits,
     st.one_of(st.just([]), policies),
     st.one_of(st.just([]), reservations()),
+    st.one_of(st.just([]), windows()),
 )
 
 

@@ -4,12 +4,11 @@ from django.db import models
 from django.db.models import F, Q, Value
 from django.db.models.functions import Concat, Now
 
+from clusters.engine.datasets import DATASET_PATTERN, MOST_BYTES
+from clusters.engine.secrets import REGISTRY_PATTERN, Kind
+from clusters.engine.storages import CLAIM_PATTERN, DOTS_PATTERN, MOST_PREFIX, PREFIX_PATTERN, Mode
 from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
-
-from .engine.datasets import DATASET_PATTERN, MOST_BYTES
-from .engine.secrets import REGISTRY_PATTERN, Kind
-from .engine.storages import CLAIM_PATTERN, DOTS_PATTERN, MOST_PREFIX, PREFIX_PATTERN, Mode
 
 
 class StandingClusters(models.Manager["Cluster"]):

@@ -1,0 +1,14 @@
+"""State and constraints of this room: registered clusters, the last observation of them, and their maintenance."""
+
+from .clusters import AvoidedNode as AvoidedNode
+from .clusters import Cluster as Cluster
+from .clusters import ClusterCredential as ClusterCredential
+from .clusters import ClusterEvent as ClusterEvent
+from .clusters import Dataset as Dataset
+from .clusters import DatasetLocation as DatasetLocation
+from .clusters import Flavor as Flavor
+from .clusters import Node as Node
+from .clusters import StandingClusters as StandingClusters
+from .clusters import Storage as Storage
+from .clusters import TenantSecret as TenantSecret
+from .maintenance import MaintenanceWindow as MaintenanceWindow
