@@ -317,6 +317,7 @@ SPECTACULAR_SETTINGS = {
         "SecretKind": "clusters.api.secrets.KINDS",
         "StorageMode": "clusters.api.storages.MODES",
         "TopologyMode": "federation.api.shapes.MODES",
+        "PeriodState": "clusters.api.windows.STATES",
         "CapacityType": "federation.engine.intake.spec.CAPACITY_TYPES",
         "JobState": "federation.api.shapes.JOB_STATES",
         "AttemptState": "federation.api.shapes.ATTEMPT_STATES",

@@ -55,7 +55,7 @@ def open_windows(now: datetime) -> list[OpenWindow]:
     """The windows that have not ended, the earliest first. One query."""
     with connection.cursor() as cursor:
         cursor.execute(OPEN, [now])
-        return [OpenWindow(*rest, tuple(named + offering)) for *rest, named, offering in cursor.fetchall()]
+        return [OpenWindow._make((*row, (*named, *offering))) for *row, named, offering in cursor.fetchall()]
 
 
 WINDOWED = """

@@ -33,7 +33,9 @@ def plan(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
         refused = Form.refused(values, problem, CONTROLS)
         return show_cluster(request, actor, cluster_id, plan=refused, status=problem.status)
     what = scope_text(made.nodes, made.flavor)
-    messages.success(request, f"Maintenance of {what} is planned. Jobs that could run into it start elsewhere, or later.")
+    messages.success(
+        request, f"Maintenance of {what} is planned. Jobs that could run into it start elsewhere, or later."
+    )
     return redirect("cluster", cluster_id)
 
 

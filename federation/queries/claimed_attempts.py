@@ -309,9 +309,9 @@ def claimed_attempts(attempt_ids: Collection[UUID]) -> list[ClaimedAttempt]:
     avoided, by_job = avoided_names(), avoided_nodes(rows[0].now, [row.job_id for row in rows])
     claimed = [_claimed(row, objects[row.id], reservations) for row in rows]
     found = []
-    for one, row in zip(claimed, rows, strict=True):
-        closed = nodes_closed(windows, row.cluster_id, one.spec["deadline_seconds"], row.now)
-        found.append(replace(one, bounds=one.bounds.without(closed).without(_avoided(row, avoided, by_job))))
+    for one, its in zip(claimed, rows, strict=True):
+        closed = nodes_closed(windows, its.cluster_id, one.spec["deadline_seconds"], its.now)
+        found.append(replace(one, bounds=one.bounds.without(closed).without(_avoided(its, avoided, by_job))))
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from clusters.engine.health import OPEN_STATES
 from placement.fleet.amounts import USUAL_VENDOR, is_wanted
 from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
-from placement.fleet.fleet_state import FleetState
+from placement.fleet.fleet_state import Closure, FleetState
 from placement.fleet.limits import LimitLine
 from placement.fleet.policies import NO_POLICY, Policy
 from placement.fleet.pools import Pool
@@ -72,12 +72,10 @@ def reason_on(job: JobRequest, number: int, state: FleetState, policy: Policy = 
         if shortage is not None and (closure is None or shortage.is_for_good):
             is_for_good = shortage.is_for_good or state.is_empty
             return Reason(cluster.name, shortage.code, shortage.message, is_for_good), shortage.is_about_devices
-    if closure is not None:
-        return Reason(cluster.name, closure.code, closure.message), False
-    code = ReasonCode.NEVER_FITS if state.is_empty else ReasonCode.NOT_ENOUGH_FREE
-    return Reason(
-        cluster.name, code, "has room for each pod set alone, but not for all together", state.is_empty
-    ), False
+    if closure is None:
+        code = ReasonCode.NEVER_FITS if state.is_empty else ReasonCode.NOT_ENOUGH_FREE
+        closure = Closure(code, "has room for each pod set alone, but not for all together")
+    return Reason(cluster.name, *closure, is_for_good=state.is_empty), False
 
 
 def _opens_later(

@@ -209,7 +209,9 @@ def test_recorded_windows_replay():
 arrivals = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8), st.integers(1, 30)), max_size=25)
 """The minute of arrival, GPUs, the deadline in minutes."""
 closings = st.lists(
-    st.tuples(st.sampled_from([(), ("n0",), ("n1", "n2")]), st.integers(0, 30), st.integers(1, 15)), min_size=1, max_size=3
+    st.tuples(st.sampled_from([(), ("n0",), ("n1", "n2")]), st.integers(0, 30), st.integers(1, 15)),
+    min_size=1,
+    max_size=3,
 )
 """The nodes, when maintenance starts, how long it takes."""
 
@@ -220,7 +222,8 @@ closings = st.lists(
 def test_whatever_comes_nothing_runs_on_a_node_while_it_is_in_maintenance(coming, planned):
     """Runs take as long as their deadline and the turnover let them; jobs arrive, and rounds happen, every minute."""
     windows = [
-        window(number, *nodes, starts=starts, minutes=minutes) for number, (nodes, starts, minutes) in enumerate(planned)
+        window(number, *nodes, starts=starts, minutes=minutes)
+        for number, (nodes, starts, minutes) in enumerate(planned)
     ]
     busy = []  # (end, node, GPUs)
     waiting = [(at, runs(length, units)) for at, units, length in coming]

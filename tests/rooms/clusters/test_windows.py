@@ -57,7 +57,12 @@ def test_an_admin_plans_reads_and_cancels_a_window_with_an_audit_entry_and_an_ev
     status, made = call(admin, "post", path, body)
     assert status == 201, made
     assert {name: made[name] for name in body} == body | {"nodes": ["n1", "n2"]}
-    assert (made["cluster"], made["state"], made["flavor"], made["created_by"]) == ("north", "scheduled", "", admin.email)
+    assert (made["cluster"], made["state"], made["flavor"], made["created_by"]) == (
+        "north",
+        "scheduled",
+        "",
+        admin.email,
+    )
     one = f"{path}/{made['id']}"
     assert call(admin, "get", one) == (200, made)
     status, gone = call(admin, "post", f"{one}/cancel")
@@ -65,7 +70,11 @@ def test_an_admin_plans_reads_and_cancels_a_window_with_an_audit_entry_and_an_ev
     assert call(admin, "post", f"{one}/cancel") == (200, gone), "a second request is harmless"
     trail = AuditEntry.objects.filter(object_kind="maintenance_window").order_by("id")
     assert [entry.action for entry in trail] == ["maintenance.create", "maintenance.cancel"]
-    assert (trail[0].detail["nodes"], trail[0].detail["drain"], trail[0].tenant_id) == (["n1", "n2"], True, north.owner_id)
+    assert (trail[0].detail["nodes"], trail[0].detail["drain"], trail[0].tenant_id) == (
+        ["n1", "n2"],
+        True,
+        north.owner_id,
+    )
     kinds = ClusterEvent.objects.filter(cluster=north).order_by("id").values_list("kind", flat=True)
     assert list(kinds) == ["cluster.maintenance_planned", "cluster.maintenance_cancelled"]
 
@@ -259,7 +268,10 @@ def stored(north):
         ({"nodes": "'[null]'"}, "window_nodes_are_a_short_list_of_names"),
         ({"nodes": "'[[\"n1\"]]'"}, "window_nodes_are_a_short_list_of_names"),
         ({"nodes": "'[\"\"]'"}, "window_nodes_are_a_short_list_of_names"),
-        ({"nodes": "(SELECT jsonb_agg('n' || n) FROM generate_series(1, 501) AS n)"}, "window_nodes_are_a_short_list_of_names"),
+        (
+            {"nodes": "(SELECT jsonb_agg('n' || n) FROM generate_series(1, 501) AS n)"},
+            "window_nodes_are_a_short_list_of_names",
+        ),
         ({"nodes": "jsonb_build_array(repeat('n', 200000))"}, "window_nodes_are_a_short_list_of_names"),
         ({"cancelled_at": "now()"}, "window_is_cancelled_by_someone_before_its_end"),
         ({"cancelled_by": "'eve'"}, "window_is_cancelled_by_someone_before_its_end"),
@@ -301,9 +313,10 @@ def test_a_cancelled_window_stays_cancelled_and_none_is_deleted(north):
         with pytest.raises(IntegrityError) as refused, transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(f"UPDATE clusters_maintenancewindow SET {change}")
         assert constraint_of(refused.value) == "windows_are_history"
+    with connection.cursor() as cursor:
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     for statement in ("DELETE FROM clusters_maintenancewindow", "TRUNCATE clusters_maintenancewindow"):
         with pytest.raises(Error, match="never deleted"), transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             cursor.execute(statement)
 
 

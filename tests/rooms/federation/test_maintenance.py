@@ -8,7 +8,7 @@ from django.db import transaction
 from billing.models import Meter
 from clusters.models import MaintenanceWindow
 from clusters.operations.windows import WantedWindow, cancel_window, make_window
-from federation import operations
+from federation import locks, operations
 from federation.models import Attempt, Job, JobEvent
 from federation.operations import Observations, maintenance, record_observations, sweep, transitions
 from federation.operations.maintenance import yield_to_maintenance
@@ -246,7 +246,7 @@ def test_an_attempt_on_a_silent_cluster_is_left_alone_or_stopped_when_it_answers
 def test_a_window_that_is_cancelled_while_a_sweep_waits_for_locks_stops_nothing(attempt, monkeypatch):
     cluster = attempt.cluster
     window = plan(cluster, drain=True)
-    lock = maintenance.lock_with_jobs
+    lock = locks.lock_with_jobs
 
     def after_a_while(ids):
         cancel_window(SYSTEM, cluster.id, window.id)
@@ -293,7 +293,9 @@ def test_a_drained_job_that_a_user_suspends_or_cancels_obeys_the_user(cluster, s
 
 
 def test_a_drain_uses_up_no_retry_and_avoids_no_node(cluster, submitter):
-    job = submit(submitter, gpu_job(seconds=100_000) | {"retries": {"preempted": 0, "node_lost": 0, "infrastructure": 0}})
+    job = submit(
+        submitter, gpu_job(seconds=100_000) | {"retries": {"preempted": 0, "node_lost": 0, "infrastructure": 0}}
+    )
     observe_until(is_running)
     window = plan(cluster, drain=True)
     observe_until(lambda: Job.objects.filter(state="queued").exists())
