@@ -111,7 +111,7 @@ def maintain(world: "World") -> None:
     """Maintenance of a cluster, a node or a flavor, from now on or soon; perhaps cancelled before or while it lasts."""
     name, faults = CLUSTERS[world.faults.choose(CLUSTERS)], world.faults
     what = ("cluster", "nodes", "flavor")[faults.choose(range(3))]
-    begins, lasts = faults.choose((0, 1, 4)) * 40.0, faults.between(100, 400)
+    begins, lasts = (0.0, 20.0, 60.0, 450.0)[faults.choose(range(4))], faults.between(20, 120)
     drains = bool(faults.choose(range(2)))
     reason = f"maintenance {world.scheduler.steps}"
 
@@ -128,7 +128,7 @@ def maintain(world: "World") -> None:
             flavor=flavor or "" if what == "flavor" else "",
             drain=drains,
         )
-        make_window(SYSTEM, cluster_id(name), wanted)
+        world.planned[make_window(SYSTEM, cluster_id(name), wanted).id] = world.scheduler.now_us
 
     how = "with" if drains else "without"
     world.wish(f"plans {reason} of {name} ({what}), {how} drain", make, "maintenance.create")

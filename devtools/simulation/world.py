@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.db import Error, close_old_connections
@@ -101,6 +102,8 @@ class World:
     """Clusters of which an operator attested that their missing runs are gone."""
     fulfilled: list[tuple[int, str]] = field(default_factory=list)
     """When operators learned that an action was done, and the action."""
+    planned: dict[UUID, int] = field(default_factory=dict)
+    """When operators learned that a maintenance window is planned, by the window."""
     processes: dict[str, Process] = field(default_factory=dict)
     proof: list[str] = field(default_factory=list)
     """What the gateway's own proof found at the end."""

@@ -14,6 +14,7 @@ from federation.models import Attempt
 from federation.observer import buffer
 from federation.operations import calls, continuity, endings, observation, reconciliation
 from federation.operations.consequences import Ending
+from federation.queries import windows
 from foundation import clock
 from placement.values.reason_codes import ReasonCode
 
@@ -28,6 +29,14 @@ def _recalls_without_asking(change: Change) -> None:
         return ()
 
     change.put(calls, "_started", started)
+
+
+@mutant(only({"maintained": 6}, cancels=0, run_seconds=(200,)))
+def _maintenance_stops_what_it_leaves_alone(change: Change) -> None:
+    """Each window stops what has started on its cluster, also one that does not drain."""
+    change.cut(windows, "MEETINGS", "OR planned.drain AND planned.starts_at", "OR planned.starts_at")
+    everywhere = windows.windowed_clusters
+    change.put(windows, "windowed_clusters", lambda: dict.fromkeys(everywhere(), True))
 
 
 @mutant(only({"clocks_differ": 12, "image_missing": 0.7}))
