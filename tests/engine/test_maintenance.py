@@ -182,6 +182,19 @@ def test_room_is_kept_for_a_large_job_where_maintenance_is_far_and_not_where_it_
     assert placed_on(near) == [["n1"]]
 
 
+def test_room_that_comes_free_on_a_closed_cluster_is_expected_by_nobody():
+    """A large job waits on two clusters; the one with maintenance would have room sooner."""
+    large = job(pods(1, 8), submitted_at=NOW - timedelta(hours=1), deadline_seconds=3600)
+    clusters = [cluster(n, [node(f"c{n}-n", OF, 8, 0)], [OF]) for n in (1, 2)]
+    soon, later = (NOW + timedelta(minutes=minutes) for minutes in (5, 9))
+    releases = (
+        Release(soon, UUID(int=1), OF.name, 8, 0, 0, {"c1-n": 1}),
+        Release(later, UUID(int=2), OF.name, 8, 0, 0, {"c2-n": 1}),
+    )
+    (wait,) = decided(clusters, [large], window(1, starts=30), releases=releases).waits
+    assert (wait.start.cluster, wait.start.at) == ("c2", later)
+
+
 def test_windows_count_up_to_twice_the_longest_deadline_of_the_queue():
     assert horizon([runs(10), runs(30)], NOW) == NOW + timedelta(minutes=60) + TURNOVER
     assert horizon([runs(10), job(pods(1, 1))], NOW) is None

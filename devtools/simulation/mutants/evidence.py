@@ -7,6 +7,7 @@ from uuid import UUID
 from django.db import transaction
 
 from clusters.drivers import WatchEvent
+from clusters.queries.windows import windowed_clusters
 from devtools.simulation.swarm import only
 from federation.engine.lifecycle import AttemptState
 from federation.locks import lock_with_jobs
@@ -35,7 +36,7 @@ def _recalls_without_asking(change: Change) -> None:
 def _maintenance_stops_what_it_leaves_alone(change: Change) -> None:
     """Each window stops what has started on its cluster, also one that does not drain."""
     change.cut(windows, "MEETINGS", "OR planned.drain AND planned.starts_at", "OR planned.starts_at")
-    everywhere = windows.windowed_clusters
+    everywhere = windowed_clusters
     change.put(windows, "windowed_clusters", lambda: dict.fromkeys(everywhere(), True))
 
 

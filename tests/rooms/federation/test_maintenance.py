@@ -223,6 +223,21 @@ def test_a_pod_that_has_started_refutes_the_recall_and_a_drain_stops_it_then(att
     assert asked_to_stop(attempt) == "maintenance_began"
 
 
+def test_dispatch_asks_the_cluster_before_it_recalls_what_nobody_has_seen_start(cluster, submitter):
+    _, attempt = place(submitter, seconds=100_000)
+    every_visit(attempt, 1)
+    (job,) = call(cluster, "list_jobs")
+    observe_until(is_running)
+    attempt.pods.all().delete()
+    Attempt.objects.filter(id=attempt.id).update(state="starting", started_at=None)
+    plan(cluster)
+    assert yield_to_maintenance() == 1
+    assert asked_to_stop(attempt) == "maintenance_ahead"
+    every_visit(attempt, 1)
+    assert asked_to_stop(attempt) is None, "its pods run"
+    assert [one.uid for one in call(cluster, "list_jobs")] == [job.uid]
+
+
 def test_an_earlier_stop_request_keeps_its_reason(attempt):
     cluster = attempt.cluster
     with transaction.atomic():
