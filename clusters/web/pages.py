@@ -1,7 +1,7 @@
 """The fleet, one cluster, and the actions on it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.contrib import messages
@@ -36,13 +36,24 @@ ACTIONS: Mapping[str, tuple[Callable[[Actor, UUID], Cluster], str]] = {
     "probe": (probe_cluster, "{} was probed: {}."),
 }
 
-NOTHING_TYPED = Form()
 MODES = (("read_only", "read only"), ("read_write", "read and write"))
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPage:
     fleet: Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The forms on the page of a cluster: of a storage, of its credential, of a maintenance window."""
+
+    storage: Form = field(default_factory=Form)
+    credential: Form = field(default_factory=Form)
+    plan: Form = field(default_factory=Form)
+
+
+NOTHING_TYPED = Forms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +87,20 @@ def show_cluster(
     request: HttpRequest,
     actor: Actor,
     cluster_id: UUID,
+    forms: Forms = NOTHING_TYPED,
     *,
-    form: Form = NOTHING_TYPED,
-    credential: Form = NOTHING_TYPED,
-    plan: Form = NOTHING_TYPED,
     status: int = 200,
 ) -> HttpResponse:
-    """The page of a cluster, with the forms of a storage, of its credential and of a maintenance window."""
+    """The page of a cluster, with its forms as they were sent."""
     view = cluster_view(actor, cluster_by_id(actor, cluster_id), asked(request))
     shown = ClusterPage(
         cluster=view,
         is_later=bool(request.GET.get("cursor")),
         storages=storage_lines(actor, cluster_id),
-        form=form,
-        credential=credential,
         windows=window_lines(cluster_id),
-        plan=plan,
+        form=forms.storage,
+        credential=forms.credential,
+        plan=forms.plan,
     )
     return show(request, "clusters/cluster.html", shown, status=status)
 
@@ -115,7 +124,7 @@ def replace_credential(request: HttpRequest, actor: Actor, cluster_id: UUID) -> 
         changed = update_cluster(actor, cluster_id, Changes(kubeconfig=text))
     except (Invalid, ProbeRefused) as problem:
         refused = Form.refused({}, problem, {"kubeconfig": "kubeconfig"})
-        return show_cluster(request, actor, cluster_id, credential=refused, status=problem.status)
+        return show_cluster(request, actor, cluster_id, Forms(credential=refused), status=problem.status)
     messages.success(request, f"The gateway uses the new credential of {changed.name}.")
     return redirect("cluster", cluster_id)
 

@@ -17,7 +17,7 @@ from tenancy.models import NAME_PATTERN
 from tenancy.queries import Actor
 from tenancy.web import action
 
-from .pages import show_cluster
+from .pages import Forms, show_cluster
 
 CONTROLS = {name: name for name in ("name", "claim", "tenant", "mode", "prefix")}
 
@@ -30,7 +30,7 @@ def declare(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpRespons
         made = create_storage(actor, cluster_id, _read(values))
     except Problem as problem:
         form = Form.refused(values, problem, CONTROLS)
-        return show_cluster(request, actor, cluster_id, form=form, status=problem.status)
+        return show_cluster(request, actor, cluster_id, Forms(storage=form), status=problem.status)
     messages.success(request, f"Jobs of {made.tenant.path} and below can mount {made.name}.")
     return redirect("cluster", cluster_id)
 

@@ -16,7 +16,7 @@ from foundation.problems import Conflict, FieldError, Invalid, Problem
 from tenancy.queries import Actor
 from tenancy.web import action
 
-from .pages import show_cluster
+from .pages import Forms, show_cluster
 
 CONTROLS = {name: name for name in ("starts_at", "ends_at", "reason", "nodes", "flavor", "drain")}
 MOST_REASON = 300
@@ -31,7 +31,7 @@ def plan(request: HttpRequest, actor: Actor, cluster_id: UUID) -> HttpResponse:
         made = make_window(actor, cluster_id, _read(values))
     except Problem as problem:
         refused = Form.refused(values, problem, CONTROLS)
-        return show_cluster(request, actor, cluster_id, plan=refused, status=problem.status)
+        return show_cluster(request, actor, cluster_id, Forms(plan=refused), status=problem.status)
     what = scope_text(made.nodes, made.flavor)
     messages.success(
         request, f"Maintenance of {what} is planned. Jobs that could run into it start elsewhere, or later."
