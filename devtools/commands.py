@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, NoReturn
 
+import manage
 from config.home import take_settings_of_home
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -109,12 +110,13 @@ def _become(arguments: Sequence[str], output: IO[bytes], errors: IO[bytes]) -> N
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output.fileno(), 1)
         os.dup2(errors.fileno(), 2)
-        from django.core.management import execute_from_command_line  # noqa: PLC0415 - likewise
-
-        execute_from_command_line(["manage.py", *arguments])
+        sys.argv = ["manage.py", *arguments]
+        manage.main()
         code = 0
     except SystemExit as end:
         code = end.code or 0
+        if isinstance(code, str):  # as the interpreter does
+            print(code, file=sys.stderr)
     except BaseException:  # noqa: BLE001 - the end of a process
         traceback.print_exc()
     finally:
