@@ -118,8 +118,8 @@ def _compare(cluster: DueCluster) -> Brought:
 
 
 def _next_in_seconds() -> float:
-    """About a period: clusters that were compared together, as after a restart, soon are not any more."""
-    return PERIOD_SECONDS * (0.75 + host().chance().random() / 2)
+    """At most a period: clusters that were compared together, as after a restart, soon are not any more."""
+    return PERIOD_SECONDS * host().chance().uniform(0.6, 1)
 
 
 ROUNDS = Rounds("compare", "reconcile", _due_clusters, _compare, _is_claimed)

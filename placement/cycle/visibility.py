@@ -16,12 +16,12 @@ from uuid import UUID
 
 from placement.fleet.eligibility import ELSEWHERE, OUTSIDE, as_of
 from placement.fleet.fleet import Fleet
-from placement.fleet.fleet_state import Closure, FleetState
+from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook
 from placement.fleet.siting import Need, Site
 from placement.ranking.contest import Verdict
 from placement.values.advance import AdvanceReservation, closed_to, latest_end, longest_inside, named_by
-from placement.values.decisions import Placement, Reason
+from placement.values.decisions import Closure, Placement, Reason
 from placement.values.maintenance import MaintenanceWindow
 from placement.values.model import JobRequest, Snapshot
 from placement.values.quantities import duration_text

@@ -7,24 +7,17 @@ not fit for the rest of the cycle; the cycle relies on this.
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from placement.values.decisions import Reason
+from placement.values.decisions import Closure, Reason
 
 from .fleet import Fleet
 from .pools import CPU, MEMORY, PART, PODS, RESOURCES, UNITS, WHOLE, Floats, Ints, Pool
 from .siting import TIGHTNESS_OF_A_UNIT, Need, Site, has_room, room_for, site_gang, site_one, spread_order, tightness
 
 _ENOUGH = 2**62
-
-
-class Closure(NamedTuple):
-    """Why nodes are closed to the jobs that see a state: the code of the reason, and its sentence."""
-
-    code: str
-    message: str
 
 
 class PoolState:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from clusters.engine.health import OPEN_STATES
 from placement.fleet.amounts import USUAL_VENDOR, is_wanted
 from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
-from placement.fleet.fleet_state import Closure, FleetState
+from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitLine
 from placement.fleet.policies import NO_POLICY, Policy
 from placement.fleet.pools import Pool
-from placement.values.decisions import Reason
+from placement.values.decisions import Closure, Reason
 from placement.values.model import FleetCluster, JobRequest, PodSetRequest
 from placement.values.reason_codes import ReasonCode
 

@@ -23,6 +23,13 @@ class Reason(NamedTuple):
     """True if the cluster could not run it even when empty."""
 
 
+class Closure(NamedTuple):
+    """Why nodes are closed to some jobs: the code of the reason, and its sentence."""
+
+    code: str
+    message: str
+
+
 class PodSetPlacement(NamedTuple):
     """Where the pods of one set go: the flavor, the domain, and the assumed nodes with the number of pods on each.
 
