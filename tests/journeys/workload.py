@@ -15,6 +15,8 @@ from federation.engine.lifecycle import JobState
 
 TEAM = "acme/research/vision"
 PATIENCE_SECONDS = 240
+SETTLED_SECONDS = 120
+"""An attempt whose pods were not all seen waits for its cluster's next comparison, within a minute, and for a settlement."""
 ENDED = {"succeeded", "failed", "cancelled"}
 OPEN = ",".join(state.value for state in JobState if state.value not in ENDED)
 
@@ -121,7 +123,7 @@ class Run:
         found = [(i["name"], i["state"], (i["reason"] or {}).get("message")) for i in self._open()]
         return f"{len(found)} open: {found[:5]}"
 
-    def wait_until_settled(self, seconds: float = 60) -> None:
+    def wait_until_settled(self, seconds: float = SETTLED_SECONDS) -> None:
         """Every job's cost is final, which is when its usage is complete."""
         wait_for(
             lambda: not any(i["cost"]["provisional"] for i in self.gateway.items("/jobs") if i["id"] in self.acked),

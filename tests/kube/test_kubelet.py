@@ -471,13 +471,22 @@ def test_the_driver_sees_on_nodes_that_run_what_it_sees_on_others(promise, world
     promise(world)
 
 
+def four_sleepers(plane):
+    """The kubelet's processes, once four of them sleep: a pod runs before its shell has started its programs."""
+    family = psutil.Process(plane.pid("kubelet")).children(recursive=True)
+    names = []
+    for one in family:
+        with suppress(psutil.Error):  # it ended just now
+            names.append(one.name())
+    return family if names.count("sleep") >= 4 else []
+
+
 def test_a_killed_kubelet_takes_all_processes_and_mounts_along_and_its_pods_are_lost(http, plane):
     hides = "setsid sh -c 'trap \"\" TERM HUP; sleep 3600' & exec sleep 3600"
     create(http, pod("dies", hides), pod("returns", hides, restartPolicy="OnFailure"))
     for name in ("dies", "returns"):
         reached(http, name, "Running")
-    family = psutil.Process(plane.pid("kubelet")).children(recursive=True)
-    assert sum(one.cmdline()[:1] == ["sleep"] for one in family) >= 4
+    family = wait_for(lambda: four_sleepers(plane), "both programs of both pods sleep")
     next(one for one in family if "devtools.localfleet.kubelet" in one.cmdline()).send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive
