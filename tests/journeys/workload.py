@@ -15,8 +15,8 @@ from federation.engine.lifecycle import JobState
 
 TEAM = "acme/research/vision"
 PATIENCE_SECONDS = 240
-SETTLED_SECONDS = 120
-"""An attempt whose pods were not all seen waits for its cluster's next comparison, within a minute, and for a settlement."""
+SETTLED_SECONDS = 180
+"""An attempt whose pods were not all seen is asked about again with growing pauses, and what is uncertain waits two minutes."""
 ENDED = {"succeeded", "failed", "cancelled"}
 OPEN = ",".join(state.value for state in JobState if state.value not in ENDED)
 
