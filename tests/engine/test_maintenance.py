@@ -19,18 +19,7 @@ from placement.values.model import Release
 
 from .checker import check
 from .fleets import NOW, cluster, flavor, job, node, pods, reservation, snapshot, uniform, window
-
-OF = flavor()
-R1 = str(UUID(int=1))
-
-
-def fleet(*free, **more):
-    return [cluster(1, [node(f"n{n}", OF, 8, units) for n, units in enumerate(free)], [OF], **more)]
-
-
-def runs(minutes, units=8, **more):
-    """A job that its deadline stops after so many minutes."""
-    return job(pods(1, units), deadline_seconds=minutes * 60, **more)
+from .test_advance import OF, R1, fleet, placed_on, runs
 
 
 def decided(clusters, queue, *windows, **more):
@@ -38,10 +27,6 @@ def decided(clusters, queue, *windows, **more):
     decisions = decide(given_snapshot)
     check(given_snapshot, decisions)
     return decisions
-
-
-def placed_on(decisions):
-    return [sorted(placed.pod_sets[0].nodes) for placed in decisions.placements]
 
 
 @pytest.mark.parametrize("free", [8, 0])
