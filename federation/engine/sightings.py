@@ -136,7 +136,7 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Run:
     """A pod that counts, or counted. `until_at` is the end of its sightings, None while it runs; `running_at` is the
-    last time it was seen running.
+    last time it was seen running, and `since_at` its start, if it is known to have started.
     """
 
     uid: str
@@ -145,6 +145,7 @@ class Run:
     until_at: datetime | None
     running_at: datetime | None = None
     is_gone: bool = False
+    since_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +218,13 @@ def admit(
                 refused.append(ALREADY_ANOTHERS)
                 continue
             is_back = pod.uid not in gone and _is_back(pod, run, so_far)
-            seen = _witnessed(run, _sighting(asked, pod, run.place or 0, None, now, is_new=False))
+            free_since = None if run.place is None else _free_since(_before(run, so_far), run.index, run.place)
+            seen = _witnessed(run, _sighting(asked, pod, run.place or 0, free_since, now, is_new=False))
             seen = replace(seen, is_back=is_back)
             counted.append(seen)
-            until_at = None if is_back else run.until_at or (now if seen.finished_at else None)
-            so_far = [replace(each, until_at=until_at) if each is run else each for each in so_far]
+            until_at = None if is_back else run.until_at or _held_until(seen, now)
+            now_known = replace(run, until_at=until_at, since_at=run.since_at or seen.started_at)
+            so_far = [now_known if each is run else each for each in so_far]
             continue
         verdict = _place_for(asked, pod, so_far, now)
         if isinstance(verdict, str):
@@ -230,8 +233,14 @@ def admit(
         free_since = _free_since(so_far, sighting_index(pod), verdict)
         sighting = _sighting(asked, pod, verdict, free_since, now, is_new=True)
         counted.append(sighting)
-        so_far.append(Run(pod.uid, sighting.index, verdict, now if sighting.finished_at else None))
+        until_at = _held_until(sighting, now)
+        so_far.append(Run(pod.uid, sighting.index, verdict, until_at, since_at=sighting.started_at))
     return counted, refused
+
+
+def _held_until(seen: Sighting, now: datetime) -> datetime | None:
+    """Until when a pod whose end is recorded now has its place: its cluster's clock may be a little ahead."""
+    return None if seen.finished_at is None else max(now, seen.finished_at)
 
 
 def sighting_index(pod: Pod) -> int:
@@ -279,6 +288,17 @@ def _place_for(asked: Asked, pod: Pod, runs: Sequence[Run], now: datetime) -> in
         return index
     taken = {run.place for run in runs if run.until_at is None}
     return next((place for place in range(asked.places) if place not in taken), PLACE_TAKEN)
+
+
+def _before(run: Run, runs: Sequence[Run]) -> list[Run]:
+    """The other runs that have ended and were there before this known one, which may have waited then and started since.
+    Once it was gone, others may have taken its place.
+    """
+    latest = run.until_at
+    others = [each for each in runs if each.uid != run.uid and each.until_at]
+    if latest is None:
+        return others
+    return [e for e in others if e.until_at and (e.until_at <= latest if e.since_at is None else e.since_at < latest)]
 
 
 def _free_since(runs: Sequence[Run], index: int, place: int) -> datetime | None:

@@ -5,14 +5,15 @@ nothing. Observations may arrive late, twice and in any order: terminal states a
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 from django.db.models import BooleanField, Case, Count, F, Value, When
 from django.db.models.functions import Coalesce
 
@@ -44,6 +45,9 @@ from .consequences import Ending
 from .endings import OBJECT_DELETED, end_attempts
 from .failures import Judged, judge_failures, stop_for_another
 from .reopening import Changed, reopen_settled
+from .setting_aside import in_parts
+
+NO_JOB = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +61,46 @@ class Observations:
     vanished_pods: Sequence[str] = ()
     """The gone objects that were missing in a list: their end was not seen."""
 
+    def of(self, owners: Collection[str]) -> "Observations":
+        """The reports on the Jobs with these uids and on their pods. Gone pods of which nothing else is reported count
+        as those of the empty uid.
+        """
+        owner_of = {pod.uid: pod.owner for pod in self.pods}
+        return Observations(
+            jobs=[job for job in self.jobs if job.uid in owners],
+            pods=[pod for pod in self.pods if pod.owner in owners],
+            gone_jobs=[uid for uid in self.gone_jobs if uid in owners],
+            gone_pods=[uid for uid in self.gone_pods if owner_of.get(uid, NO_JOB) in owners],
+            vanished_pods=[uid for uid in self.vanished_pods if owner_of.get(uid, NO_JOB) in owners],
+        )
+
+    @property
+    def owners(self) -> list[str]:
+        """The uids of the Jobs that the reports are about."""
+        return sorted({NO_JOB, *(job.uid for job in self.jobs), *(pod.owner for pod in self.pods), *self.gone_jobs})
+
 
 def record_observations(cluster_id: UUID, seen: Observations) -> int:
-    """The number of attempts concerned. Reports that do not count are logged as security events."""
+    """The number of attempts concerned. Reports that do not count are logged as security events. Reports that the
+    database refuses are set aside with their attempt, and do not hold up those of others.
+    """
     try:
         return _record(cluster_id, seen)
-    except IntegrityError:
-        # Another writer recorded a pod for the same place meanwhile: its current state decides.
-        return _record(cluster_id, seen)
+    except OperationalError:
+        raise
+    except DatabaseError:
+        # Another writer recorded a pod for the same place meanwhile: its current state decides. If not, a part is bad.
+        return in_parts(
+            "observe",
+            seen.owners,
+            lambda owners: _record(cluster_id, seen.of(frozenset(owners))),
+            attempts_of=partial(_attempts_of, cluster_id),
+        )
+
+
+def _attempts_of(cluster_id: UUID, owners: Collection[str]) -> list[UUID]:
+    objects = RemoteObject.objects.filter(cluster_id=cluster_id, uid__any_of=[uid for uid in owners if is_uid(uid)])
+    return list(objects.values_list("attempt_id", flat=True))
 
 
 @retried
@@ -124,7 +160,8 @@ KNOWN_RUNS = """
 SELECT pod.remote_object_id, pod.uid, pod.index, pod.place,
        CASE WHEN pod.finished_at IS NOT NULL OR pod.is_gone
             THEN greatest(pod.started_at, pod.finished_at, pod.observed_at) END,
-       CASE WHEN pod.phase = 'Running' AND pod.finished_at IS NULL AND NOT pod.is_gone THEN pod.observed_at END, pod.is_gone
+       CASE WHEN pod.phase = 'Running' AND pod.finished_at IS NULL AND NOT pod.is_gone THEN pod.observed_at END, pod.is_gone,
+       pod.started_at
   FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS asked(attempt_id, position, index)
   JOIN federation_podrun AS pod ON pod.attempt_id = asked.attempt_id AND pod.position = asked.position
    AND (pod.index = asked.index OR asked.index IS NULL)

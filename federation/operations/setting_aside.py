@@ -20,7 +20,7 @@ from federation.models import Attempt
 from . import figures, transitions
 
 log = logging.getLogger(__name__)
-Row = TypeVar("Row", UUID, int)
+Row = TypeVar("Row", UUID, int, str)
 TRIED_AGAIN_AFTER = timedelta(minutes=15)
 WHAT_TO_DO = (
     "Its hold remains, and recording is retried every 15 minutes. Check its pods and meters (manage.py prove_ledger lists"

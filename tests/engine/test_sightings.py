@@ -270,6 +270,18 @@ def test_an_earlier_pod_of_the_place_or_of_the_index_bounds_the_start():
     assert (seen.place, seen.started_at) == (1, ago(20))
 
 
+def test_a_pod_that_waited_in_a_place_starts_after_the_one_that_had_the_place_before():
+    runs = [Run("a", 1, 0, ago(20)), Run("b", 3, 0, None)]
+    (seen,), _ = admit(asked(2, 9), [SeenPod("b", 3, started_at=ago(25))], runs, NOW)
+    assert (seen.place, seen.started_at, seen.is_estimated) == (0, ago(20), True)
+
+
+def test_a_pod_that_was_gone_is_not_bounded_by_one_that_took_its_place_later():
+    runs = [Run("a", 1, 0, ago(20)), Run("b", 3, 0, ago(15), is_gone=True), Run("c", 4, 0, ago(5), since_at=ago(15))]
+    (seen,), _ = admit(asked(2, 9), [ended("b", 3, until=16, started_at=ago(19))], runs, NOW)
+    assert (seen.started_at, seen.finished_at, seen.is_estimated) == (ago(19), ago(16), False)
+
+
 @pytest.mark.parametrize(("pods", "counted"), [(-1, 0), (1, 1), (2, 2), (3, 2)])
 def test_an_ended_job_counts_at_most_its_pods(pods, counted):
     assert tally(asked(), Ended(ago(60), ago(10), pods), NOW) == (ago(60), ago(10), counted)

@@ -15,8 +15,8 @@ from federation.engine.lifecycle import JobState
 
 TEAM = "acme/research/vision"
 PATIENCE_SECONDS = 240
-SETTLED_SECONDS = 180
-"""An attempt whose pods were not all seen is asked about again with growing pauses, and what is uncertain waits two minutes."""
+SETTLED_SECONDS = 60
+"""An attempt whose pods were not all seen is asked about again with growing pauses."""
 ENDED = {"succeeded", "failed", "cancelled"}
 OPEN = ",".join(state.value for state in JobState if state.value not in ENDED)
 
@@ -125,11 +125,22 @@ class Run:
 
     def wait_until_settled(self, seconds: float = SETTLED_SECONDS) -> None:
         """Every job's cost is final, which is when its usage is complete."""
-        wait_for(
-            lambda: not any(i["cost"]["provisional"] for i in self.gateway.items("/jobs") if i["id"] in self.acked),
-            "usage settled",
-            seconds,
-        )
+        try:
+            wait_for(lambda: not self._unsettled(), "usage settled", seconds)
+        except AssertionError as late:
+            raise AssertionError(f"{late}; {self._told_unsettled()}") from None
+
+    def _unsettled(self) -> list[dict[str, Any]]:
+        return [i for i in self.gateway.items("/jobs") if i["id"] in self.acked and i["cost"]["provisional"]]
+
+    def _told_unsettled(self) -> str:
+        found = self._unsettled()
+        told = [
+            (i["name"], i["state"], [*self.gateway.items(f"/jobs/{i['id']}/{what}")])
+            for i in found[:3]
+            for what in ("attempts", "events")
+        ]
+        return f"{len(found)} unsettled: {told}"
 
     def told(self) -> dict[str, dict[str, Any]]:
         """Each job as the gateway shows it, with its attempts."""
