@@ -10,15 +10,15 @@ from datetime import timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from clusters.models import Cluster
-from federation.engine.lifecycle import AttemptState, JobState
+from federation.engine.lifecycle import AttemptState
 from federation.engine.stuck import PATIENCE, is_stuck
 from federation.locks import lock_attempts, lock_with_jobs
-from federation.models import Attempt, Job, PodRun
+from federation.models import Attempt, PodRun
 from federation.queries.standstill import open_standstill
 from foundation.transactions import retried
 from placement.values.reason_codes import ReasonCode
@@ -140,28 +140,47 @@ def _recall(attempts: QuerySet[Attempt], reason: str, message: str = "") -> int:
         return transitions.ask_to_stop(found, reason, message)
 
 
+WRITE_WHAT_IS_SAID = """, shown AS (
+    SELECT job.id, said.words FROM said
+      JOIN federation_job AS job ON job.id = said.job_id AND job.state = 'dispatching'
+       AND job.suspend_requested_at IS NULL AND job.reason_message <> said.words
+     ORDER BY job.id LIMIT %(most)s FOR NO KEY UPDATE OF job SKIP LOCKED
+)
+UPDATE federation_job AS job SET reason_code = %(code)s, reason_message = shown.words, reason_at = now()
+  FROM shown WHERE job.id = shown.id
+"""
+"""A job that is locked is left to the next sweep."""
+EXPLAIN_UNSENT = f"""
+WITH said AS (
+    SELECT attempt.job_id, cluster.name || ' does not accept it yet: ' || attempt.end_message AS words
+      FROM federation_attempt AS attempt JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+     WHERE attempt.state IN ('reserved', 'created') AND attempt.tries >= %(tries)s AND attempt.end_message <> ''
+){WRITE_WHAT_IS_SAID}"""
+EXPLAIN_UNSTARTED = f"""
+WITH said AS (
+    SELECT attempt.job_id, coalesce(waits.reason, 'its pods have not started yet') AS words
+      FROM federation_attempt AS attempt
+      LEFT JOIN LATERAL (
+           SELECT pod.reason FROM federation_podrun AS pod WHERE pod.attempt_id = attempt.id AND pod.reason <> ''
+            ORDER BY pod.id LIMIT 1) AS waits ON true
+     WHERE attempt.state = 'starting' AND attempt.released_at < now() - interval '20 seconds'
+       AND NOT EXISTS (
+           SELECT 1 FROM federation_podrun AS pod WHERE pod.attempt_id = attempt.id AND pod.started_at IS NOT NULL)
+){WRITE_WHAT_IS_SAID}"""
+MOST_EXPLAINED = 1000
+"""The number of jobs per sweep and kind: a cluster that hangs may have many thousands."""
+
+
 def explain_unsent() -> int:
     """The number of jobs with a new text because their cluster answers but refuses them, with its own message."""
-    failing = Attempt.objects.filter(state__in=NEVER_RELEASED, tries__gte=TRIES_UNTOLD).exclude(end_message="")
-    told = 0
-    for attempt in failing.select_related("cluster")[:500]:
-        words = f"{attempt.cluster.name} does not accept it yet: {attempt.end_message}"
-        jobs = Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING, suspend_requested_at=None).exclude(
-            reason_message=words
-        )
-        told += jobs.update(reason_code=ReasonCode.DISPATCHING, reason_message=words, reason_at=Now())
-    return told
+    with connection.cursor() as cursor:
+        given = {"code": ReasonCode.DISPATCHING, "tries": TRIES_UNTOLD, "most": MOST_EXPLAINED}
+        cursor.execute(EXPLAIN_UNSENT, given)
+        return int(cursor.rowcount)
 
 
 def explain_unstarted() -> int:
     """The number of jobs with a new text because their pods wait on the cluster, with its own message."""
-    waiting = Attempt.objects.filter(state=AttemptState.STARTING, released_at__lt=Now() - timedelta(seconds=20))
-    told = 0
-    for attempt in waiting.exclude(pods__started_at__isnull=False).prefetch_related("pods")[:500]:
-        words = next((pod.reason for pod in attempt.pods.all() if pod.reason), "its pods have not started yet")
-        told += (
-            Job.objects.filter(id=attempt.job_id, state=JobState.DISPATCHING, suspend_requested_at=None)
-            .exclude(reason_message=words)
-            .update(reason_code=ReasonCode.WAITING_ON_CLUSTER, reason_message=words, reason_at=Now())
-        )
-    return told
+    with connection.cursor() as cursor:
+        cursor.execute(EXPLAIN_UNSTARTED, {"code": ReasonCode.WAITING_ON_CLUSTER, "most": MOST_EXPLAINED})
+        return int(cursor.rowcount)

@@ -5,14 +5,17 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from clusters.drivers import Refused, Unreachable
 from clusters.drivers.simulated import SimulatedDriver
 from clusters.models import Cluster
 from federation import operations
 from federation.models import Attempt, Job, PodRun
-from federation.operations.continuity import explain_unsent, recall_stuck, recall_unstarted
+from federation.operations.continuity import explain_unsent, explain_unstarted, recall_stuck, recall_unstarted
 from federation.operations.visits import MOST_TIMES_FAILED
+from foundation.clock import now
 from tests.live import every_visit, observe_until, place
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,6 +49,33 @@ def test_a_cluster_that_fails_creates_again_and_again_is_given_up_in_its_words_a
     job.refresh_from_db()
     assert job.state == "queued"
     assert job.explanation["clusters"][0]["code"] == "lately_failed"
+
+
+def test_what_jobs_wait_for_is_written_in_one_statement_and_only_when_it_changes(cluster, submitter):
+    placed = [place(submitter, name=f"job-{number}", gpus=1) for number in range(3)]
+    attempts = Attempt.objects.filter(id__in=[attempt.id for _, attempt in placed])
+    attempts.update(tries=3, end_message="quota pods: denied")
+    with CaptureQueriesContext(connection) as asked:
+        assert explain_unsent() == 3
+    assert len(asked) == 1
+    assert explain_unsent() == 0
+    texts = set(Job.objects.values_list("reason_message", flat=True))
+    assert texts == {f"{cluster.name} does not accept it yet: quota pods: denied"}
+    for number, (_, attempt) in enumerate(placed):
+        attempt.remote_objects.update(uid=f"uid-{number}", cluster_id=cluster.id)
+    attempts.update(state="starting", starting_at=Now(), released_at=Now() - timedelta(minutes=1))
+    remote, pod = placed[0][1].remote_objects.get(), {"phase": "Pending", "observed_at": now(), "name": "p", "place": 0}
+    for uid, reason in (("a", ""), ("b", "0/8 nodes are available"), ("c", "later")):
+        PodRun.objects.create(
+            attempt=placed[0][1], cluster_id=cluster.id, remote_object=remote, uid=uid, reason=reason, **pod
+        )
+    PodRun.objects.create(
+        attempt=placed[1][1], cluster_id=cluster.id, remote_object=placed[1][1].remote_objects.get(), uid="d",
+        started_at=now(), **pod,
+    )  # fmt: skip
+    assert explain_unstarted() == 2
+    told = [Job.objects.get(id=job.id).reason_message for job, _ in placed]
+    assert told == ["0/8 nodes are available", *texts, "its pods have not started yet"]
 
 
 def test_a_cluster_that_creates_again_is_in_order_again(cluster, submitter, failing):
