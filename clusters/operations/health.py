@@ -46,7 +46,7 @@ def record_contact(
 
     Returns whether its health changed. Unknown or removed clusters are ignored.
     """
-    with transaction.atomic():
+    with transaction.atomic(savepoint=False):  # the observer's pulse of each cluster: every round trip counts
         cluster = lock_cluster(cluster_id)
         if cluster is None:
             return False

@@ -58,6 +58,8 @@ class _Row:
     cluster_id: UUID
     state: AttemptState
     uids: frozenset[str]
+    ended: frozenset[str]
+    """The uids of its objects whose outcome is recorded."""
     finished_at: datetime | None
     settled_at: datetime | None
     released_at: datetime | None
@@ -138,7 +140,8 @@ def _reconcile(cluster: DueCluster) -> None:
         run(_delete_all(driver, inert), timeout_seconds=LIST_SECONDS)
         record_observations(cluster_id, Observations(jobs=seen))
         return
-    record_observations(cluster_id, Observations(jobs=seen))
+    if news := [job for job in seen if _is_news(job, rows)]:
+        record_observations(cluster_id, Observations(jobs=news))
     _notice_vanished(cluster_id, driver, identity, seen, listed_at)
     run(_delete_all(driver, _unwanted(cluster_id, seen, rows, listed_at)), timeout_seconds=LIST_SECONDS)
     _confirm_removed(cluster_id, seen, listed_at)
@@ -159,12 +162,19 @@ def _rows(seen: Sequence[JobSeen]) -> Mapping[UUID, _Row]:
             a.cluster_id,
             AttemptState(a.state),
             frozenset(o.uid for o in a.remote_objects.all()),
+            frozenset(o.uid for o in a.remote_objects.all() if o.outcome),
             a.finished_at,
             a.settled_at,
             a.released_at,
         )
         for a in found
     }
+
+
+def _is_news(job: JobSeen, rows: Mapping[UUID, _Row]) -> bool:
+    """Whether something may have to be recorded: Jobs are listed for as long as they are kept after their end."""
+    row = rows.get(id_in(job.labels, LABEL_ATTEMPT) or UUID(int=0))
+    return row is None or row.finished_at is None or not (job.uid in row.ended or not job.outcome)
 
 
 def _unwanted(cluster_id: UUID, seen: Sequence[JobSeen], rows: Mapping[UUID, _Row], at: datetime) -> list[JobSeen]:

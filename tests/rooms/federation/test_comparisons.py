@@ -111,6 +111,25 @@ def test_one_cluster_that_cannot_be_compared_does_not_keep_the_others_from_it(fl
     assert operations.compare_clusters() == 11
 
 
+def test_jobs_that_are_kept_after_their_end_are_recorded_once(cluster, submitter, monkeypatch):
+    _, attempt = place(submitter, seconds=1)
+    operations.dispatch_attempts()
+    recorded = []
+    record = operations.record_observations
+    monkeypatch.setattr(
+        reconciliation, "record_observations", lambda id_, seen: recorded.append(seen.jobs) or record(id_, seen)
+    )
+    while not Attempt.objects.filter(id=attempt.id, finished_at__isnull=False).exists():
+        operations.reconcile_clusters()
+    assert recorded[-1][0].outcome == "succeeded"
+    before = len(recorded)
+    operations.reconcile_clusters()
+    assert len(recorded) == before
+    attempt.remote_objects.update(outcome="", ended_at=None)
+    operations.reconcile_clusters()
+    assert attempt.remote_objects.get().outcome == "succeeded"
+
+
 @contextmanager
 def reading(most):
     """Fails when more rows than these of what grows with history are read, in one transaction."""
