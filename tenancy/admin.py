@@ -91,8 +91,9 @@ class UserAdmin(Audited, admin.ModelAdmin):
     """All users. Passwords are neither set nor shown here: a user sets one with a one-time link ("View on site" makes
     one).
 
-    Only superusers set who is staff or superuser, and who is in which group, because groups carry roles. Other staff
-    edit the users whom they may help (see `may_help`). They never change an email, with which an account signs in.
+    Only superusers set who is staff or superuser, and who is in which group, because groups carry roles; never for
+    themselves. Other staff edit the users whom they may help (see `may_help`). They never change an email, with which
+    an account signs in. Access ends on the person's own page ("View on site"), which keeps the last admin.
     """
 
     form = UserForm
@@ -101,7 +102,7 @@ class UserAdmin(Audited, admin.ModelAdmin):
     list_filter = ["is_active", "is_staff", "is_superuser", "groups"]
     search_fields = ["email", "display_name"]
     filter_horizontal = ["groups", "user_permissions"]
-    readonly_fields = ["last_login", "created_at"]
+    readonly_fields = ["is_active", "last_login", "created_at"]
     fieldsets = [
         (None, {"fields": ["email", "display_name"]}),
         ("Permissions", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
@@ -125,11 +126,15 @@ class UserAdmin(Audited, admin.ModelAdmin):
         return super().get_fieldsets(request, obj) if obj else [(None, {"fields": ["email", "display_name"]})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:
-        """Staff change only a user's name and whether they are active; for a new user they also set the email."""
+        """Staff change only a user's name; for a new user they also set the email. Superusers cannot take their own powers
+        away, so that the last one remains.
+        """
         fixed = [] if request.user.is_superuser else ["is_staff", "is_superuser", "groups", "user_permissions"]
         if obj is not None and not request.user.is_superuser:
             fixed.append("email")
-        return [*super().get_readonly_fields(request, obj), *fixed]
+        if obj is not None and obj.pk == request.user.pk:
+            fixed += ["is_staff", "is_superuser"]
+        return [*super().get_readonly_fields(request, obj), *dict.fromkeys(fixed)]
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:  # noqa: FBT001 - the framework's signature
         """Writes only the changed fields, so that it does not undo a concurrent change, such as a new password."""

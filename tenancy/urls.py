@@ -3,8 +3,9 @@
 from django.urls import URLPattern, URLResolver, path
 
 from .api import members, people, tenants
-from .web import account, links, pages, sign_in
+from .web import account, links, pages, roles, sign_in
 from .web import people as people_pages
+from .web import tenants as tenant_pages
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("me", people.Me.as_view()),
@@ -19,6 +20,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("people/<uuid:person_id>", members.OnePerson.as_view()),
     path("people/<uuid:person_id>/links", members.Links.as_view()),
     path("people/<uuid:person_id>/end-sessions", members.EndSessions.as_view()),
+    path("people/<uuid:person_id>/deactivate", members.Deactivation.as_view()),
+    path("people/<uuid:person_id>/activate", members.Activation.as_view()),
     path("tokens", people.Tokens.as_view()),
     path("tokens/<uuid:token_id>", people.OneToken.as_view()),
     path("audit", people.Audit.as_view()),
@@ -26,8 +29,15 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
 web_urlpatterns: list[URLPattern | URLResolver] = [
     path("login/", sign_in.sign_in, name="login"),
     path("logout/", sign_in.sign_out, name="logout"),
-    path("tenants/", pages.tenants, name="tenants"),
-    path("tenants/<uuid:tenant_id>/", pages.tenant, name="tenant"),
+    path("tenants/", tenant_pages.tenants, name="tenants"),
+    path("tenants/new/", tenant_pages.new_organisation, name="organisation-new"),
+    path("tenants/<uuid:tenant_id>/", tenant_pages.tenant, name="tenant"),
+    path("tenants/<uuid:tenant_id>/new/", tenant_pages.new_tenant, name="tenant-new"),
+    path("tenants/<uuid:tenant_id>/edit/", tenant_pages.edit_tenant, name="tenant-edit"),
+    path("tenants/<uuid:tenant_id>/remove/", tenant_pages.remove, name="tenant-remove"),
+    path("tenants/<uuid:tenant_id>/roles/", roles.bind, name="role-bind"),
+    path("tenants/<uuid:tenant_id>/roles/<uuid:binding_id>/", roles.binding, name="role-binding"),
+    path("tenants/<uuid:tenant_id>/roles/<uuid:binding_id>/remove/", roles.unbind, name="role-unbind"),
     path("tenants/<uuid:tenant_id>/people/", people_pages.people, name="people"),
     path("tenants/<uuid:tenant_id>/people/<uuid:person_id>/remove/", people_pages.remove, name="member-remove"),
     path(
@@ -38,6 +48,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("people/<uuid:person_id>/", people_pages.person, name="person"),
     path("people/<uuid:person_id>/link/", people_pages.link_for_person, name="person-link"),
     path("people/<uuid:person_id>/end-sessions/", people_pages.end_sessions_of, name="person-end-sessions"),
+    path("people/<uuid:person_id>/deactivate/", people_pages.deactivate, name="person-deactivate"),
+    path("people/<uuid:person_id>/activate/", people_pages.activate, name="person-activate"),
     path("account/", account.account, name="account"),
     path("account/end-sessions/", account.end_own_sessions, name="account-end-sessions"),
     path("sign-in/link/", links.link, name="link"),

@@ -13,8 +13,17 @@ from foundation.problems import NotFound
 from foundation.schema import page_shape
 from tenancy.engine.roles import Permission, Role
 from tenancy.models import OneTimeLink, User
-from tenancy.operations import end_sessions, invite, make_link, remove_member, withdraw_invitation
+from tenancy.operations import (
+    activate_person,
+    deactivate_person,
+    end_sessions,
+    invite,
+    make_link,
+    remove_member,
+    withdraw_invitation,
+)
 from tenancy.queries import (
+    Actor,
     memberships_known,
     pending_invitations,
     person_by_id,
@@ -65,9 +74,7 @@ class OnePerson(ApiView):
     @extend_schema(responses=PersonShape)
     def get(self, request: Request, person_id: UUID) -> Response:
         """Returns a person from that list; 404 for anyone else."""
-        person = person_by_id(self.actor, person_id)
-        setattr(person, KNOWN, list(memberships_known(self.actor).filter(user=person)))
-        return Response(_person(person))
+        return Response(_one(self.actor, person_by_id(self.actor, person_id)))
 
 
 class Links(ApiView):
@@ -91,6 +98,22 @@ class EndSessions(ApiView):
         """Ends all web sessions of the person immediately. With `tokens`, also revokes their tokens, except the one you use."""
         fields = self.read(EndSessionsShape)
         return Response({"tokens_revoked": end_sessions(self.actor, person_id, with_tokens=fields["tokens"])})
+
+
+class Deactivation(ApiView):
+    @extend_schema(request=NoFieldsShape, responses=PersonShape)
+    def post(self, request: Request, person_id: UUID) -> Response:
+        """Ends the person's access: no sign-in, and all sessions, tokens and links end permanently. Harmless if repeated."""
+        self.read(NoFieldsShape)
+        return Response(_one(self.actor, deactivate_person(self.actor, person_id)))
+
+
+class Activation(ApiView):
+    @extend_schema(request=NoFieldsShape, responses=PersonShape)
+    def post(self, request: Request, person_id: UUID) -> Response:
+        """Lets a deactivated person sign in again. What ended, remains ended. Harmless if repeated."""
+        self.read(NoFieldsShape)
+        return Response(_one(self.actor, activate_person(self.actor, person_id)))
 
 
 class Invitations(ApiView):
@@ -139,6 +162,11 @@ class OneMember(ApiView):
         """Removes the person and all their roles from the organisation, immediately."""
         remove_member(self.actor, tenant_id, person_id)
         return Response(status=204)
+
+
+def _one(actor: Actor, person: User) -> dict[str, Any]:
+    setattr(person, KNOWN, list(memberships_known(actor).filter(user=person)))
+    return _person(person)
 
 
 def _person(person: User) -> dict[str, Any]:

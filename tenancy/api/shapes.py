@@ -65,6 +65,11 @@ class NewBindingShape(StrictShape):
         return attrs
 
 
+class BindingChangeShape(StrictShape):
+    role = serializers.ChoiceField(choices=ROLES, required=False)
+    expires_at = Instant(allow_null=True, required=False, help_text="null: no end.")
+
+
 class BindingShape(serializers.ModelSerializer[RoleBinding]):
     tenant = serializers.CharField(source="tenant.path")
     user = serializers.CharField(source="user.email", default=None, allow_null=True)

@@ -12,10 +12,18 @@ from foundation.problems import Invalid, NotFound
 from foundation.schema import page_shape
 from tenancy.engine.roles import Permission, Role
 from tenancy.models import Tenant
-from tenancy.operations import bind_role, change_tenant, create_tenant, remove_tenant, unbind_role
+from tenancy.operations import (
+    Until,
+    bind_role,
+    change_binding,
+    change_tenant,
+    create_tenant,
+    remove_tenant,
+    unbind_role,
+)
 from tenancy.queries import Actor, bindings_at, tenant_by_id, tenant_named, visible_tenants
 
-from .shapes import BindingShape, NewBindingShape, NewTenantShape, TenantChangeShape, TenantShape
+from .shapes import BindingChangeShape, BindingShape, NewBindingShape, NewTenantShape, TenantChangeShape, TenantShape
 from .views import ApiView
 
 TENANT_ORDERS = {"path": "path", "-path": "-path", "created": "id", "-created": "-id"}
@@ -107,6 +115,14 @@ class OneRoleBinding(ApiView):
         if binding is None:
             raise NotFound
         return Response(_binding(binding))
+
+    @extend_schema(request=BindingChangeShape, responses=BindingShape)
+    def patch(self, request: Request, tenant_id: UUID, binding_id: UUID) -> Response:
+        """Changes the role or its end. You need as much as the role before and the one after."""
+        fields = self.read(BindingChangeShape)
+        role = Role(fields["role"]) if "role" in fields else None
+        until = Until(fields["expires_at"]) if "expires_at" in fields else None
+        return Response(_binding(change_binding(self.actor, tenant_id, binding_id, role=role, until=until)))
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, tenant_id: UUID, binding_id: UUID) -> Response:

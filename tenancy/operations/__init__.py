@@ -8,8 +8,12 @@ from .aging import forget_what_is_over as forget_what_is_over
 from .anchoring import accept_audit as accept_audit
 from .anchoring import anchor_audit as anchor_audit
 from .audit import record_audit as record_audit
+from .bindings import Until as Until
 from .bindings import bind_role as bind_role
+from .bindings import change_binding as change_binding
 from .bindings import unbind_role as unbind_role
+from .deactivation import activate_person as activate_person
+from .deactivation import deactivate_person as deactivate_person
 from .idempotency import Answer as Answer
 from .idempotency import Slot as Slot
 from .idempotency import answer_once as answer_once

@@ -1,20 +1,29 @@
-"""Binds and removes roles. An actor cannot grant more, or for longer, than they have themselves."""
+"""Binds, changes and removes roles. An actor cannot grant more, or for longer, than they have themselves."""
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from foundation.clock import now
 from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
 from tenancy.engine.roles import GRANTS, Permission, Role
 from tenancy.locks import hold_tree
 from tenancy.models import RoleBinding, Tenant, User
-from tenancy.queries import Actor, permissions_at, tenant_by_id
+from tenancy.queries import Actor, permanent_admins, permissions_at, tenant_by_id
 
 from .audit import record_audit
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The end of a role; None for no end."""
+
+    at: datetime | None
 
 
 def bind_role(
@@ -27,8 +36,7 @@ def bind_role(
     the actor has less than the role grants (or has it for a shorter time), Invalid for an unknown user or group or an
     end in the past.
     """
-    if expires_at is not None and expires_at <= now():
-        raise Invalid.field("expires_at", "in_the_past", "expires_at is in the past")
+    _check_end(expires_at)
     with transaction.atomic():
         tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
         check_own_roles(actor, tenant, role, expires_at)
@@ -45,15 +53,35 @@ def bind_role(
                 raise _nobody() from None
             raise
         if not is_new:
-            raise Conflict("This role is bound already; remove the binding to change it.", code="role_already_bound")
-        record_audit(
-            actor,
-            "role.bind",
-            object_kind="role_binding",
-            object_id=binding.id,
-            tenant_id=tenant.id,
-            detail=_seen(binding),
-        )
+            raise _bound_already()
+        _record(actor, "role.bind", binding, _seen(binding))
+    return binding
+
+
+def change_binding(
+    actor: Actor, tenant_id: UUID, binding_id: UUID, *, role: Role | None = None, until: Until | None = None
+) -> RoleBinding:
+    """The binding with another role or another end; None leaves a value as it is. Equal values change nothing.
+
+    The actor needs as much as both the role before and the one after, for as long as it lasts. Raises NotFound,
+    PermissionDenied `role_exceeds_own`, Conflict `role_already_bound` and `last_admin`, Invalid for an end in the past.
+    """
+    with transaction.atomic():
+        hold_tree()
+        binding = _binding(actor, tenant_id, binding_id)
+        tenant, before = binding.tenant, _seen(binding)
+        was_lasting_admin = _is_lasting_admin(binding)
+        check_own_roles(actor, tenant, Role(binding.role), now())
+        binding.role = binding.role if role is None else role.value
+        binding.expires_at = binding.expires_at if until is None else until.at
+        if _seen(binding) == before:
+            return binding
+        _check_end(binding.expires_at)
+        check_own_roles(actor, tenant, Role(binding.role), binding.expires_at)
+        if was_lasting_admin and not _is_lasting_admin(binding):
+            check_others_administer(tenant, without=binding)
+        _store(binding)
+        _record(actor, "role.change", binding, {"before": before, "after": _seen(binding)})
     return binding
 
 
@@ -63,21 +91,11 @@ def unbind_role(actor: Actor, tenant_id: UUID, binding_id: UUID) -> None:
     """
     with transaction.atomic():
         hold_tree()
-        tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
-        binding = RoleBinding.objects.select_related("user", "group").filter(tenant=tenant, id=binding_id).first()
-        if binding is None:
-            raise NotFound
-        check_own_roles(actor, tenant, Role(binding.role), now())
-        if tenant.parent_id is None and binding.role == Role.ADMIN:
-            check_others_administer(tenant, RoleBinding.objects.filter(id=binding.id))
-        record_audit(
-            actor,
-            "role.unbind",
-            object_kind="role_binding",
-            object_id=binding.id,
-            tenant_id=tenant.id,
-            detail=_seen(binding),
-        )
+        binding = _binding(actor, tenant_id, binding_id)
+        check_own_roles(actor, binding.tenant, Role(binding.role), now())
+        if binding.tenant.parent_id is None and binding.role == Role.ADMIN:
+            check_others_administer(binding.tenant, without=binding)
+        _record(actor, "role.unbind", binding, _seen(binding))
         binding.delete()
 
 
@@ -89,14 +107,46 @@ def check_own_roles(actor: Actor, tenant: Tenant, role: Role, until: datetime | 
         )
 
 
-def check_others_administer(organisation: Tenant, without: QuerySet[RoleBinding]) -> None:
-    """Raises Conflict `last_admin` if the organisation would have no permanent admin without these bindings."""
-    admins = RoleBinding.objects.filter(tenant=organisation, role=Role.ADMIN, expires_at__isnull=True)
-    people = Q(user__is_active=True) | Q(
-        group__user__is_active=True, group__user__memberships__organisation=organisation
-    )
-    if not admins.exclude(id__in=without.values("id")).filter(people).exists():
+def check_others_administer(
+    organisation: Tenant, *, without: RoleBinding | None = None, besides: User | None = None
+) -> None:
+    """Raises Conflict `last_admin` if the organisation would have no permanent admin without this binding or person."""
+    others = permanent_admins(organisation, without=without)
+    if not (others.exclude(id=besides.id) if besides else others).exists():
         raise Conflict("An organisation must keep at least one admin.", code="last_admin")
+
+
+def _binding(actor: Actor, tenant_id: UUID, binding_id: UUID) -> RoleBinding:
+    tenant = tenant_by_id(actor, tenant_id, Permission.MANAGE_TENANTS)
+    binding = RoleBinding.objects.select_related("tenant", "user", "group").filter(tenant=tenant, id=binding_id).first()
+    if binding is None:
+        raise NotFound
+    return binding
+
+
+def _is_lasting_admin(binding: RoleBinding) -> bool:
+    return binding.tenant.parent_id is None and binding.role == Role.ADMIN and binding.expires_at is None
+
+
+def _store(binding: RoleBinding) -> None:
+    """Stores the changed binding; an expired one in its place makes room."""
+    holder = {"user": binding.user, "group": binding.group}
+    same = RoleBinding.objects.filter(tenant=binding.tenant, role=binding.role, **holder).exclude(id=binding.id)
+    same.filter(expires_at__lte=now()).delete()
+    try:
+        with transaction.atomic():
+            binding.save(update_fields=["role", "expires_at"])
+    except IntegrityError:  # only of the two constraints that allow a role once per holder
+        raise _bound_already() from None
+
+
+def _check_end(expires_at: datetime | None) -> None:
+    if expires_at is not None and expires_at <= now():
+        raise Invalid.field("expires_at", "in_the_past", "expires_at is in the past")
+
+
+def _bound_already() -> Conflict:
+    return Conflict("This role is bound already; change that binding.", code="role_already_bound")
 
 
 def _member(name: str, tenant: Tenant) -> User:
@@ -131,3 +181,14 @@ def _seen(binding: RoleBinding) -> dict[str, str | None]:
         "group": binding.group.name if binding.group else None,
         "expires_at": binding.expires_at.isoformat() if binding.expires_at else None,
     }
+
+
+def _record(actor: Actor, action: str, binding: RoleBinding, detail: dict[str, Any]) -> None:
+    record_audit(
+        actor,
+        action,
+        object_kind="role_binding",
+        object_id=binding.id,
+        tenant_id=binding.tenant_id,
+        detail=detail,
+    )

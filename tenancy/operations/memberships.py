@@ -5,10 +5,9 @@ from uuid import UUID
 from django.db import transaction
 
 from foundation.problems import NotFound, PermissionDenied
-from tenancy.engine.roles import Role
 from tenancy.locks import hold_tree, lock_user
 from tenancy.models import Membership, RoleBinding, Tenant, User
-from tenancy.queries import Actor, administers, person_by_id, tenant_by_id
+from tenancy.queries import Actor, administers, permanent_admins, person_by_id, tenant_by_id
 
 from .access import revoke_access
 from .audit import record_audit
@@ -44,8 +43,8 @@ def remove_member(actor: Actor, organisation_id: UUID, person_id: UUID) -> None:
         if not (is_self or administers(actor, organisation)):
             raise PermissionDenied(f"Only admins of {organisation.path} can remove its members.")
         theirs = RoleBinding.objects.filter(organisation=organisation, user=person)
-        if theirs.filter(tenant=organisation, role=Role.ADMIN).exists():
-            check_others_administer(organisation, theirs)
+        if permanent_admins(organisation).filter(id=person.id).exists():
+            check_others_administer(organisation, besides=person)
         roles = [
             f"{role} at {path}" for role, path in theirs.values_list("role", "tenant__path").order_by("tenant__path")
         ]

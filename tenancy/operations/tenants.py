@@ -1,5 +1,6 @@
 """The tenant tree: creates, renames, moves and removes tenants."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ from django.dispatch import Signal
 from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.engine.roles import Permission, Role
 from tenancy.locks import hold_tree
-from tenancy.models import MAX_DEPTH, Membership, RoleBinding, Tenant
+from tenancy.models import MAX_DEPTH, NAME_PATTERN, Membership, RoleBinding, Tenant
 from tenancy.queries import Actor, require_operator, tenant_by_id, what_hangs_on
 
 from .audit import record_audit
@@ -28,6 +29,7 @@ def create_tenant(
 
     Raises Conflict `tenant_exists` if the name is in use there, Invalid for a kind or depth that is not allowed.
     """
+    _check_name(name)
     with transaction.atomic():
         if parent_id is None:
             parent = None
@@ -60,6 +62,8 @@ def change_tenant(
     Conflict `tenant_exists`, Invalid `tenant_below_itself`, `other_organisation`, and the refusals of rooms that record
     usage by path.
     """
+    if name is not None:
+        _check_name(name)
     with transaction.atomic():
         if name is not None or parent_id is not None:
             hold_tree()
@@ -107,6 +111,11 @@ def _parent(actor: Actor, parent_id: UUID) -> Tenant:
         return tenant_by_id(actor, parent_id, Permission.MANAGE_TENANTS)
     except NotFound:
         raise Invalid.field("parent", "unknown_tenant", "there is no such tenant") from None
+
+
+def _check_name(name: str) -> None:
+    if not re.match(NAME_PATTERN, name):
+        raise Invalid.field("name", "invalid", "lower-case letters, digits and inner hyphens, at most 63")
 
 
 def _check_place(kind: str, parent: Tenant | None) -> None:

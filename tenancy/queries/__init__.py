@@ -34,5 +34,6 @@ from .people import may_help as may_help
 from .people import memberships_known as memberships_known
 from .people import organisations_of as organisations_of
 from .people import pending_invitations as pending_invitations
+from .people import permanent_admins as permanent_admins
 from .people import person_by_id as person_by_id
 from .people import visible_people as visible_people

@@ -49,6 +49,20 @@ def administers(actor: Actor, organisation: Tenant) -> bool:
     return permissions_at(actor, organisation) == frozenset(Permission)
 
 
+def permanent_admins(organisation: Tenant, *, without: RoleBinding | None = None) -> QuerySet[User]:
+    """Active people with the role admin at the organisation itself, without an end, theirs or of one of their groups;
+    as if `without` were not bound.
+    """
+    bindings = RoleBinding.objects.filter(tenant=organisation, role=Role.ADMIN, expires_at__isnull=True)
+    if without is not None:
+        bindings = bindings.exclude(id=without.id)
+    groups = bindings.filter(group__isnull=False).values("group_id")
+    of_groups = User.groups.through.objects.filter(group_id__in=groups).values("user_id")
+    members = Membership.objects.filter(organisation=organisation).values("user_id")
+    people = bindings.filter(user__isnull=False).values("user_id")
+    return User.objects.filter(is_active=True, id__in=members).filter(Q(id__in=people) | Q(id__in=of_groups))
+
+
 def may_help(actor: Actor, person: User) -> bool:
     """Whether the actor may make a link with which the person sets a password, end their sessions, and edit their
     details.

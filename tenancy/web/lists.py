@@ -6,15 +6,20 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, Q
+from django.db.models import CharField, Count, F, Min, Q, Value
+from django.db.models.functions import Cast, Coalesce, Collate, Concat, LPad, Replace
 
 from foundation.clock import now
 from foundation.paging import page_of
-from tenancy.engine.roles import Permission
+from tenancy.engine.roles import GRANTS, Permission, Role
 from tenancy.models import ApiToken, AuditEntry, RoleBinding, Tenant, User
 from tenancy.queries import Actor, audit_watch, bindings_of, permissions_at, visible_tenants
 
 AUDIT_PAGE_SIZE = "50"
+PAGE_SIZE = "100"
+"""Of tenants, bindings and members."""
+MOST_CHILDREN = 100
+DEEPEST = 99
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +36,26 @@ class TenantRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantsShown:
+    rows: tuple[TenantRow, ...]
+    next: str | None
+    q: str
+
+
+@dataclass(frozen=True, slots=True)
 class BindingRow:
+    """`place_id` is the tenant where the role is bound, if that is another one and the viewer may open it."""
+
+    id: UUID
     who: str
     is_group: bool
     role: str
     at: str
     is_inherited: bool
+    place_id: UUID | None
     expires_at: datetime | None
     is_expired: bool
+    may_change: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +69,10 @@ class TenantView:
     labels: Mapping[str, str]
     created_at: datetime
     children: tuple[TenantRow, ...]
+    more_children: int
     bindings: tuple[BindingRow, ...]
+    next: str | None
+    """The cursor of the next page of bindings."""
     above: tuple[tuple[str, UUID | None], ...]
     """Names from the root down, with the id of those that the actor may open."""
     permissions: frozenset[str]
@@ -94,26 +114,35 @@ class AuditPage:
     has_fault: bool
 
 
-def tenant_tree(actor: Actor) -> tuple[TenantRow, ...]:
-    """Every tenant that the actor may see, parents before children, with the actor's own roles."""
-    tenants = list(visible_tenants(actor).annotate(children_count=Count("children")))
-    tenants.sort(key=lambda tenant: tenant.path.split("/"))
+def tenants_shown(actor: Actor, query: Mapping[str, str]) -> TenantsShown:
+    """A page of the tenants that the actor may see, parents before children, with the actor's own roles. `q` is part of a
+    path.
+    """
+    q = query.get("q", "").strip().lower()
+    visible = visible_tenants(actor)
+    top: int = visible.aggregate(top=Min("depth"))["top"] or 0
     roles: dict[str, list[str]] = {}
     for binding in bindings_of(actor):
         roles.setdefault(binding.tenant.path, []).append(binding.role)
-    top = min((tenant.depth for tenant in tenants), default=0)
-    return tuple(_tenant_row(tenant, tenant.depth - top, roles.get(tenant.path, [])) for tenant in tenants)
-
-
-def tenant_view(actor: Actor, tenant: Tenant) -> TenantView:
-    """The page of one tenant; the caller has checked that the actor may see it."""
-    at = now()
-    bindings = (
-        RoleBinding.objects.filter(tenant__path__in=tenant.path_prefixes)
-        .select_related("tenant", "user", "group")
-        .order_by("-tenant__depth", "role", "user__email", "group__name")
+    # A blank sorts before every character of a name, so each tenant is followed by all that is below it.
+    place = Collate(Replace("path", Value("/"), Value(" ")), "C")
+    found = page_of(
+        (visible.filter(path__contains=q) if q else visible).annotate(place=place, children_count=Count("children")),
+        _first_or_next(query),
+        orders={"tree": "place"},
+        scope=f"tenants-page|{actor.user_id}|{q}",
+        render=lambda tenant: _tenant_row(tenant, tenant.depth - top, roles.get(tenant.path, [])),
     )
-    children = visible_tenants(actor).filter(parent=tenant).annotate(children_count=Count("children")).order_by("name")
+    return TenantsShown(tuple(found["items"]), found["next"], q)
+
+
+def tenant_view(actor: Actor, tenant: Tenant, query: Mapping[str, str]) -> TenantView:
+    """The page of one tenant; the caller has checked that the actor may see it."""
+    children = visible_tenants(actor).filter(parent=tenant)
+    first = children.annotate(children_count=Count("children")).order_by("name")[:MOST_CHILDREN]
+    rows = tuple(_tenant_row(child, 0, []) for child in first)
+    own = permissions_at(actor, tenant)
+    bindings, following = _bindings(actor, tenant, own, query)
     return TenantView(
         id=tenant.id,
         name=tenant.name,
@@ -121,11 +150,45 @@ def tenant_view(actor: Actor, tenant: Tenant) -> TenantView:
         kind=tenant.kind,
         labels=dict(tenant.labels),
         created_at=tenant.created_at,
-        children=tuple(_tenant_row(child, 0, []) for child in children),
-        bindings=tuple(_binding_row(binding, tenant, at) for binding in bindings),
+        children=rows,
+        more_children=children.count() - len(rows),
+        bindings=bindings,
+        next=following,
         above=_above(actor, tenant),
-        permissions=frozenset(permission.value for permission in permissions_at(actor, tenant)),
+        permissions=frozenset(permission.value for permission in own),
     )
+
+
+def roles_within(own: frozenset[Permission]) -> tuple[tuple[str, str], ...]:
+    """The roles that those permissions can give, as options of a control."""
+    return tuple((role.value, role.value) for role in Role if GRANTS[role] <= own)
+
+
+def _bindings(
+    actor: Actor, tenant: Tenant, own: frozenset[Permission], query: Mapping[str, str]
+) -> tuple[tuple[BindingRow, ...], str | None]:
+    """Who has which role here: those bound here first, then upwards, by name."""
+    at = now()
+    places = dict(visible_tenants(actor).filter(path__in=tenant.path_prefixes).values_list("path", "id"))
+    nearest_first = LPad(Cast(DEEPEST - F("tenant__depth"), CharField()), 2, Value("0"))
+    who = Coalesce("user__email", "group__name", output_field=CharField())
+    key = Collate(
+        Concat(nearest_first, who, Value(" "), "role", Value(" "), Cast("id", CharField()), output_field=CharField()),
+        "C",
+    )
+    rows = RoleBinding.objects.filter(tenant__path__in=tenant.path_prefixes).select_related("tenant", "user", "group")
+    found = page_of(
+        rows.annotate(place_and_name=key),
+        _first_or_next(query),
+        orders={"nearest": "place_and_name"},
+        scope=f"bindings-page|{actor.user_id}|{tenant.id}",
+        render=lambda binding: _binding_row(binding, tenant, own, places, at),
+    )
+    return tuple(found["items"]), found["next"]
+
+
+def _first_or_next(query: Mapping[str, str]) -> dict[str, str]:
+    return {"limit": PAGE_SIZE, **({"cursor": query["cursor"]} if query.get("cursor") else {})}
 
 
 def tokens_of(actor: Actor) -> tuple[TokenRow, ...]:
@@ -161,7 +224,7 @@ def audit_page(actor: Actor, query: Mapping[str, str]) -> AuditPage:
         entries = entries.filter(Q(object_kind=filters["object"]) | Q(object_id=filters["object"]))
     found = page_of(
         entries,
-        {"limit": AUDIT_PAGE_SIZE, **({"cursor": query["cursor"]} if query.get("cursor") else {})},
+        {**_first_or_next(query), "limit": AUDIT_PAGE_SIZE},
         orders={"newest": "-id"},
         scope=f"audit-page|{actor.user_id}|{sorted(filters.items())}",
         render=_audit_row,
@@ -187,16 +250,32 @@ def _above(actor: Actor, tenant: Tenant) -> tuple[tuple[str, UUID | None], ...]:
     return tuple((path.rpartition("/")[2], open_ones.get(path)) for path in paths)
 
 
-def _binding_row(binding: RoleBinding, tenant: Tenant, at: datetime) -> BindingRow:
+def _binding_row(
+    binding: RoleBinding,
+    tenant: Tenant,
+    own: frozenset[Permission],
+    places: Mapping[str, UUID],
+    at: datetime,
+) -> BindingRow:
+    is_inherited = binding.tenant_id != tenant.id
+    within = Permission.MANAGE_TENANTS in own and GRANTS[Role(binding.role)] <= own
     return BindingRow(
-        who=binding.user.email if binding.user else binding.group.name if binding.group else "",
+        id=binding.id,
+        who=holder_of(binding),
         is_group=binding.user is None,
         role=binding.role,
         at=binding.tenant.path,
-        is_inherited=binding.tenant_id != tenant.id,
+        is_inherited=is_inherited,
+        place_id=places.get(binding.tenant.path) if is_inherited else None,
         expires_at=binding.expires_at,
         is_expired=binding.expires_at is not None and binding.expires_at <= at,
+        may_change=within and not is_inherited,
     )
+
+
+def holder_of(binding: RoleBinding) -> str:
+    """The email or the group's name."""
+    return binding.user.email if binding.user else binding.group.name if binding.group else ""
 
 
 def _token_state(token: ApiToken, at: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Tenants, API tokens, and the audit trail."""
+"""API tokens and the audit trail."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from foundation.problems import FieldError, Invalid, Problem
 from tenancy.engine.roles import Scope
 from tenancy.operations import create_token, revoke_token
 from tenancy.operations.tokens import USUAL_DAYS
-from tenancy.queries import Actor, tenant_by_id
+from tenancy.queries import Actor
 
 from .doors import action, page
-from .lists import AuditPage, TenantRow, TenantView, TokenRow, audit_page, tenant_tree, tenant_view, tokens_of
+from .lists import AuditPage, TokenRow, audit_page, tokens_of
 
 SCOPES = (
     ("write", "read, and run jobs"),
@@ -29,16 +29,6 @@ SCOPES = (
 DEFAULTS = {"scope": "write", "days": str(USUAL_DAYS)}
 LIFETIMES = (("30", "30 days"), ("7", "7 days"), ("90", "90 days"), ("365", "a year"), ("", "never"))
 MAX_NAME = 100
-
-
-@dataclass(frozen=True, slots=True)
-class TenantsPage:
-    tenants: tuple[TenantRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TenantPage:
-    tenant: TenantView
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +48,6 @@ class TrailPage:
     entries: AuditPage
     form: Form
     is_later: bool
-
-
-@page
-def tenants(request: HttpRequest, actor: Actor) -> HttpResponse:
-    """The tree of everything that the viewer may see."""
-    return show(request, "tenancy/tenants.html", TenantsPage(tenant_tree(actor)))
-
-
-@page
-def tenant(request: HttpRequest, actor: Actor, tenant_id: UUID) -> HttpResponse:
-    """One tenant and who has which role in it."""
-    return show(request, "tenancy/tenant.html", TenantPage(tenant_view(actor, tenant_by_id(actor, tenant_id))))
 
 
 @never_cache

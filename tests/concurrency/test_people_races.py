@@ -1,25 +1,31 @@
 """Two at once with one link, one invitation, one membership: one wins, and nothing is left that neither meant."""
 
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connections
 
+from foundation.clock import now
 from foundation.problems import Problem
 from tenancy.engine.roles import Role
 from tenancy.models import Membership, OneTimeLink, RoleBinding, Tenant, User
 from tenancy.operations import (
+    Until,
     accept_as_new,
     accept_invitation,
     bind_role,
+    change_binding,
+    deactivate_person,
     invite,
     make_link,
     remove_member,
     set_password_by_link,
+    unbind_role,
     withdraw_invitation,
 )
-from tenancy.queries import SYSTEM, actor_for
+from tenancy.queries import SYSTEM, actor_for, administers, permanent_admins
 from tests.builders import bind, join, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -131,3 +137,57 @@ def test_of_two_admins_who_leave_at_once_one_stays():
     )
     assert sorted(answers) == ["last_admin", "left"]
     assert Membership.objects.filter(organisation=acme).count() == 1
+
+
+ENDS = {
+    "takes the role": lambda actor, other, acme: unbind_role(actor, acme.id, binding_of(other).id),
+    "gives the role an end": lambda actor, other, acme: change_binding(
+        actor, acme.id, binding_of(other).id, until=Until(now() + timedelta(days=1))
+    ),
+    "makes the other a viewer": lambda actor, other, acme: change_binding(
+        actor, acme.id, binding_of(other).id, role=Role.VIEWER
+    ),
+    "removes the member": lambda actor, other, acme: remove_member(actor, acme.id, other.id),
+    "ends the access": lambda actor, other, acme: deactivate_person(actor, other.id),
+}
+
+
+REFUSALS = {"last_admin", "not_found", "permission_denied", "role_exceeds_own"}
+
+
+def binding_of(user):
+    return RoleBinding.objects.get(user=user)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *[(name, name) for name in ENDS],
+        ("takes the role", "ends the access"),
+        ("ends the access", "removes the member"),
+    ],
+)
+def test_of_two_admins_who_end_each_other_at_once_one_remains(one, other):
+    for number in range(3):
+        acme = make_tenant(f"acme{number}")
+        first, second = (bind(make_user(), acme.path, "admin").user for _ in range(2))
+        acts = [(ENDS[one], first, second, acme), (ENDS[other], second, first, acme)]
+        answers = at_once(*[lambda act=act: act[0](actor_for(act[1]), *act[2:]) and "done" for act in acts])
+        refused = [answer for answer in answers if answer in REFUSALS]
+        assert len(refused) == 1, answers
+        left = permanent_admins(acme)
+        assert left.count() == 1, answers
+        assert administers(actor_for(left.get()), acme)
+
+
+def test_of_two_superusers_who_end_each_other_at_once_one_remains():
+    for _ in range(3):
+        User.objects.all().delete()
+        first, second = make_user(), make_user()
+        User.objects.update(is_superuser=True)
+        first.refresh_from_db()
+        second.refresh_from_db()
+        pairs = [(first, second), (second, first)]
+        answers = at_once(*[lambda p=p: deactivate_person(actor_for(p[0]), p[1].id) and "done" for p in pairs])
+        assert sorted(answers) == ["done", "not_found"]
+        assert User.objects.filter(is_active=True, is_superuser=True).count() == 1

@@ -5,11 +5,13 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import IntegrityError
 
 from foundation.problems import Problem
 from tenancy.operations import bootstrap
 from tenancy.web.links import link_to, own_address
+
+OPTIONS = {"name": "--organisation"}
+"""The option of a field."""
 
 
 class Command(BaseCommand):
@@ -40,13 +42,8 @@ class Command(BaseCommand):
                 wants_link=options["new_link"],
             )
         except Problem as problem:
-            raise CommandError("; ".join(f"{e.field}: {e.detail}" for e in problem.errors) or problem.detail) from None
-        except IntegrityError as error:
-            if "tenant_name_is_a_dns_label" in str(error):
-                raise CommandError(
-                    "--organisation must be lower-case letters, digits and inner hyphens, at most 63"
-                ) from None
-            raise
+            said = "; ".join(f"{OPTIONS.get(e.field, e.field)}: {e.detail}" for e in problem.errors)
+            raise CommandError(said or problem.detail) from None
         answer = {
             "organisation": done.organisation.path,
             "organisation_id": str(done.organisation.id),
