@@ -52,6 +52,15 @@ FIRST_LINKS = {  # a page, where to find its address, and the link that leads th
     "job-failed": ("/jobs/?state=failed", "#jobs tbody a.title-link"),
     "cluster": ("/clusters/", ".cluster-card:last-child a.title-link"),
     "tenant": ("/tenants/", "tbody tr:nth-child(3) a.title-link"),
+    "organisation": ("/tenants/", "tbody tr:first-child a.title-link"),
+}
+OF_A_TENANT = {
+    "policy": "policy",
+    "people": "people",
+    "tenant-new": "new",
+    "tenant-edit": "edit",
+    "failure-rules": "failure-rules",
+    "failure-rule": "failure-rules/rule",
 }
 
 
@@ -128,10 +137,21 @@ def _found_pages(visit: Visit) -> dict[str, str]:
         if link.count():
             found[name] = link.get_attribute("href") or path
     if "tenant" in found:
-        found["policy"] = f"{found['tenant']}policy/"
-        found["people"] = f"{found['tenant']}people/"
+        found |= {name: f"{found['tenant']}{path}/" for name, path in OF_A_TENANT.items()}
+        found |= _linked_pages(visit, found["organisation"])
     if "job-running" in found:
         found["job-logs"] = f"{found['job-running']}logs/"
+    return found
+
+
+def _linked_pages(visit: Visit, organisation: str) -> dict[str, str]:
+    """A role's page and a person's."""
+    found = {}
+    for name, path, selector in (("role", "", "a[href*='/roles/']"), ("person", "people/", "a[href^='/people/']")):
+        visit.page.goto(f"{visit.address}{organisation}{path}")
+        link = visit.page.locator(selector).last
+        if link.count():
+            found[name] = link.get_attribute("href") or organisation
     return found
 
 

@@ -10,7 +10,7 @@ from .api import reports as reports_api
 from .api import reservations as reservations_api
 from .api import standstill as standstill_api
 from .api.metrics import metrics
-from .web import attesting, capacity, home, jobs, logs, policies, reservations, standstill, submit
+from .web import attesting, capacity, failure_rules, home, jobs, logs, policies, reservations, standstill, submit
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs", api.Jobs.as_view()),
@@ -58,4 +58,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("reservations/<uuid:reservation_id>/cancel/", reservations.cancel, name="reservation-cancel"),
     path("tenants/<uuid:tenant_id>/policy/", policies.policy, name="policy"),
     path("tenants/<uuid:tenant_id>/policy/remove/", policies.remove, name="policy-remove"),
+    path("tenants/<uuid:tenant_id>/failure-rules/", failure_rules.rules, name="failure-rules"),
+    path("tenants/<uuid:tenant_id>/failure-rules/rule/", failure_rules.rule, name="failure-rule"),
+    path("tenants/<uuid:tenant_id>/failure-rules/change/", failure_rules.change, name="failure-rules-change"),
 ]

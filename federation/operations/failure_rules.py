@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from federation.engine.intake.failure_rules import read_tenants_rules, rules_json
@@ -11,29 +11,32 @@ from federation.engine.intake.reading import Refused
 from federation.models import TenantFailureRules
 from federation.queries.failures import RulesView, rules_at
 from federation.queries.submissions import field_errors
-from foundation.problems import Invalid, NotFound
+from foundation.problems import Conflict, Invalid, NotFound
 from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
 
-def put_failure_rules(actor: Actor, tenant_id: UUID, body: object) -> RulesView:
+def put_failure_rules(actor: Actor, tenant_id: UUID, body: object, *, version: str = "") -> RulesView:
     """The rules after the change. Managers of the tenant set them; an empty list removes them. Equal rules change nothing.
 
-    Raises NotFound, NotAllowedHere, or Invalid with every field at fault.
+    With `version`, they change only if the own rules are still those of this version. Raises NotFound, NotAllowedHere,
+    Conflict `state_conflict` for another version, or Invalid with every field at fault.
     """
     with transaction.atomic():
         before = rules_at(actor, tenant_id, Permission.MANAGE_TENANTS)
+        if version and version != before.version:
+            raise _other_version()
         try:
             rules = rules_json(read_tenants_rules(body))
         except Refused as refused:
             raise Invalid(errors=field_errors(refused.faults)) from None
         if rules != list(before.own):
-            if rules:
-                given = {"rules": rules, "changed_at": Now()}
-                TenantFailureRules.objects.update_or_create(tenant=before.tenant, defaults=given)
+            if version:
+                _replace(before, rules)
             else:
-                TenantFailureRules.objects.filter(tenant=before.tenant).delete()
+                _store(before.tenant, rules)
             _record(actor, "failure_rules.put", before, rules)
     return rules_at(actor, tenant_id)
 
@@ -46,6 +49,33 @@ def remove_failure_rules(actor: Actor, tenant_id: UUID) -> None:
         if not removed:
             raise NotFound("The tenant does not have its own failure rules.")
         _record(actor, "failure_rules.remove", before, [])
+
+
+def _store(tenant: Tenant, rules: list[dict[str, Any]]) -> None:
+    if rules:
+        given = {"rules": rules, "changed_at": Now()}
+        TenantFailureRules.objects.update_or_create(tenant=tenant, defaults=given)
+    else:
+        TenantFailureRules.objects.filter(tenant=tenant).delete()
+
+
+def _replace(before: RulesView, rules: list[dict[str, Any]]) -> None:
+    """Stores the rules unless another change came first."""
+    same = TenantFailureRules.objects.filter(tenant=before.tenant, rules=list(before.own))
+    if not before.own:
+        try:
+            with transaction.atomic():
+                TenantFailureRules.objects.create(tenant=before.tenant, rules=rules)
+        except IntegrityError:  # another transaction created them
+            raise _other_version() from None
+    elif not (same.update(rules=rules, changed_at=Now()) if rules else same.delete()[0]):
+        raise _other_version()
+
+
+def _other_version() -> Conflict:
+    return Conflict(
+        "The rules have changed meanwhile. Open the page again, and repeat your change.", code="state_conflict"
+    )
 
 
 def _record(actor: Actor, action: str, before: RulesView, after: list[dict[str, Any]]) -> None:

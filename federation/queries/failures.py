@@ -1,5 +1,7 @@
 """What is known of failed attempts, and the rules that judge them; diagnoses as users see them."""
 
+import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -207,6 +209,11 @@ class RulesView:
     own: Sequence[dict[str, Any]]
     above: Sequence[tuple[str, Sequence[dict[str, Any]]]]
     may_edit: bool
+
+    @property
+    def version(self) -> str:
+        """Equal for equal own rules, so that a form can say which it was made from."""
+        return hashlib.sha256(json.dumps(list(self.own), sort_keys=True).encode()).hexdigest()
 
 
 def rules_at(actor: Actor, tenant_id: UUID, permission: Permission = Permission.VIEW) -> RulesView:

@@ -3,10 +3,12 @@ from datetime import timedelta
 import pytest
 
 from clusters.models import Cluster
+from devtools.screenshots import OF_A_TENANT
 from federation.models import Attempt, Job, JobEvent, Reservation
 from federation.operations import make_reservation
 from foundation.clock import now
 from foundation.plain_json import instant
+from tenancy.models import RoleBinding
 from tests.builders import actor_for, make_cluster, make_spec, submit
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -43,7 +45,9 @@ def every_path(user):
     cluster, tenant = Cluster.objects.get(name="north"), job.tenant
     reserved = reserve(user) if not Reservation.objects.exists() else Reservation.objects.get().id
     return [*PATHS, f"/jobs/{job.id}/", f"/jobs/{job.id}/logs/", f"/clusters/{cluster.id}/", f"/tenants/{tenant.id}/",
-            f"/tenants/{tenant.id}/policy/", f"/jobs/new/?from={job.id}", f"/reservations/{reserved}/"]  # fmt: skip
+            *(f"/tenants/{tenant.id}/{part}/" for part in OF_A_TENANT.values()), f"/people/{user.id}/",
+            *(f"/tenants/{b.tenant_id}/roles/{b.id}/" for b in RoleBinding.objects.filter(user=user)[:1]),
+            f"/jobs/new/?from={job.id}", f"/reservations/{reserved}/"]  # fmt: skip
 
 
 def test_every_page_opens_without_a_complaint_of_the_browser(window, admin):
