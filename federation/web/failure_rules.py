@@ -17,6 +17,7 @@ from federation.operations import put_failure_rules
 from federation.queries.failures import RulesView, rules_at
 from foundation.pages import Form, show, typed
 from foundation.problems import Conflict, Invalid, NotFound, Problem
+from foundation.templatetags.display import duration
 from tenancy.engine.roles import Permission
 from tenancy.queries import Actor
 from tenancy.web import action, page
@@ -186,8 +187,7 @@ def _show_rule(
 
 
 def _row(stored: Mapping[str, Any]) -> RuleRow:
-    when = tuple((NAMES[name], ", ".join(map(str, values)).replace("_", " ") if name == "seen" else ", ".join(map(str, values)))
-                 for name, values in stored["when"].items())  # fmt: skip
+    when = tuple((NAMES[name], ", ".join(map(str, values))) for name, values in stored["when"].items())
     shown_as = ": ".join(filter(None, (stored.get("class", "").replace("_", " "), stored.get("text", ""))))
     return RuleRow(stored["name"], when, _then(stored), shown_as)
 
@@ -198,13 +198,13 @@ def _then(stored: Mapping[str, Any]) -> str:
         return "the job fails"
     parts = ["starts again"]
     if step == Step.AGAIN_ELSEWHERE:
-        parts = [f"starts again, avoids the {stored['avoid']['what']} for {stored['avoid']['seconds']} s"]
+        parts = [f"starts again, avoids the {stored['avoid']['what']} for {duration(stored['avoid']['seconds'])}"]
     if step == Step.MORE_MEMORY:
         most = f", up to {stored['memory']['most']}" if stored["memory"]["most"] else ""
         parts = [f"starts again with {stored['memory']['factor']} times the memory{most}"]
     parts.append(f"at most {stored['retries']} times")
     if stored["backoff"]["seconds"]:
-        parts.append(f"after {stored['backoff']['seconds']} s and twice as long each time")
+        parts.append(f"after {duration(stored['backoff']['seconds'])} and twice as long each time")
     return ", ".join(parts)
 
 
