@@ -63,12 +63,15 @@ def change_binding(
 ) -> RoleBinding:
     """The binding with another role or another end; None leaves a value as it is. Equal values change nothing.
 
-    The actor needs as much as both the role before and the one after, for as long as it lasts. Raises NotFound,
-    PermissionDenied `role_exceeds_own`, Conflict `role_already_bound` and `last_admin`, Invalid for an end in the past.
+    The actor needs as much as both the role before and the one after, for as long as it lasts; for a group, they must be
+    an operator. Raises NotFound, PermissionDenied `role_exceeds_own`, Conflict `role_already_bound` and `last_admin`,
+    Invalid for an end in the past.
     """
     with transaction.atomic():
         hold_tree()
         binding = _binding(actor, tenant_id, binding_id)
+        if binding.group_id is not None:
+            _require_for_groups(actor)
         tenant, before = binding.tenant, _seen(binding)
         was_lasting_admin = _is_lasting_admin(binding)
         check_own_roles(actor, tenant, Role(binding.role), now())
@@ -166,12 +169,16 @@ def _nobody() -> Invalid:
 
 
 def _group(actor: Actor, name: str) -> Group:
-    if not (actor.is_operator or actor.is_staff):
-        raise PermissionDenied("Only operators of this installation can bind groups.")
+    _require_for_groups(actor)
     group = Group.objects.filter(name=name).first()
     if group is None:
         raise Invalid.field("group", "unknown_group", "there is no such group")
     return group
+
+
+def _require_for_groups(actor: Actor) -> None:
+    if not (actor.is_operator or actor.is_staff):
+        raise PermissionDenied("Only operators of this installation can bind groups.")
 
 
 def _seen(binding: RoleBinding) -> dict[str, str | None]:

@@ -55,6 +55,7 @@ class BindingRow:
     place_id: UUID | None
     expires_at: datetime | None
     is_expired: bool
+    may_take: bool
     may_change: bool
 
 
@@ -182,7 +183,7 @@ def _bindings(
         _first_or_next(query),
         orders={"nearest": "place_and_name"},
         scope=f"bindings-page|{actor.user_id}|{tenant.id}",
-        render=lambda binding: _binding_row(binding, tenant, own, places, at),
+        render=lambda binding: _binding_row(actor, binding, tenant, own, places, at),
     )
     return tuple(found["items"]), found["next"]
 
@@ -251,6 +252,7 @@ def _above(actor: Actor, tenant: Tenant) -> tuple[tuple[str, UUID | None], ...]:
 
 
 def _binding_row(
+    actor: Actor,
     binding: RoleBinding,
     tenant: Tenant,
     own: frozenset[Permission],
@@ -269,7 +271,8 @@ def _binding_row(
         place_id=places.get(binding.tenant.path) if is_inherited else None,
         expires_at=binding.expires_at,
         is_expired=binding.expires_at is not None and binding.expires_at <= at,
-        may_change=within and not is_inherited,
+        may_take=within and not is_inherited,
+        may_change=within and not is_inherited and (binding.user is not None or actor.is_operator or actor.is_staff),
     )
 
 

@@ -116,3 +116,17 @@ def test_an_organisation_keeps_an_admin_when_one_by_a_group_leaves():
     join(make_user(), "acme").groups.add(group)
     remove_member(actor_for(leaver), acme.id, leaver.id)
     assert not Membership.objects.filter(user=leaver).exists()
+
+
+def test_only_operators_change_the_role_of_a_group(client):
+    admin, group = Caller(client), Group.objects.create(name="vision")
+    held = RoleBinding.objects.create(tenant=make_tenant("acme"), group=group, role="viewer")
+    client.force_login(admin.user)
+    page, one = f"/tenants/{held.tenant_id}/", f"{bindings()}/{held.id}"
+    for body in ({"role": "admin"}, {"expires_at": later(days=1)}):
+        problem(admin("patch", one, body), 403, "permission_denied")
+    assert client.post(f"{page}roles/{held.id}/", {"role": "admin", "days": "keep"}).status_code == 403
+    assert f"roles/{held.id}/remove/" in client.get(page).content.decode()
+    assert f'roles/{held.id}/"' not in client.get(page).content.decode()
+    operator = Caller(client, is_staff=True)
+    assert operator("patch", one, {"role": "submitter"}).json()["group"] == "vision"
