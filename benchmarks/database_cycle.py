@@ -79,13 +79,18 @@ def _make_jobs(teams: Sequence[Any], count: int, rng: random.Random) -> None:
     """Singles of many shapes, stored as the gateway stores what it has accepted."""
     from federation.models import Job
     from federation.operations.submission import new_job
+    from federation.queries.priority_classes import rules_at
     from federation.queries.submissions import read_submission
     from foundation.clock import now
+    from tenancy.queries import SYSTEM
     from tests.builders import make_user
 
     user, at = make_user(), now()
     specs = [read_submission(_body(number, rng)).spec for number in range(SHAPES)]
-    Job.objects.bulk_create((new_job(user, rng.choice(teams), rng.choice(specs), at) for _ in range(count)), 1000)
+    usual = rules_at(SYSTEM, teams[0]).classes.named("normal")
+    Job.objects.bulk_create(
+        (new_job(user, rng.choice(teams), rng.choice(specs), usual, at) for _ in range(count)), 1000
+    )
 
 
 def _body(number: int, rng: random.Random) -> dict[str, object]:

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from .models import Attempt, Job, JobEvent, PodRun, RemoteObject
+from .models import Attempt, Job, JobEvent, PodRun, PriorityClass, RemoteObject
 
 
 class ReadOnly(admin.ModelAdmin):
@@ -54,6 +54,13 @@ class PodRunAdmin(ReadOnly):
     list_display = ["name", "attempt", "node", "phase", "started_at", "finished_at", "exit_code"]
     search_fields = ["name", "uid"]
     ordering = ["-id"]
+
+
+@admin.register(PriorityClass)
+class PriorityClassAdmin(ReadOnly):
+    list_display = ["name", "value", "is_open", "is_default", "changed_at"]
+    search_fields = ["name"]
+    ordering = ["-value", "name"]
 
 
 @admin.register(JobEvent)

@@ -205,3 +205,12 @@ def rewrite_reservations() -> None:
     """Makes this transaction the only one that makes or changes reservations, or places jobs. Likewise."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [RESERVATIONS_LOCK])
+
+
+PRIORITY_CLASSES_LOCK = 0x5357594C  # "SWYL"
+
+
+def rewrite_priority_classes() -> None:
+    """Makes this transaction the only one that changes priority classes. Take it before any row."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PRIORITY_CLASSES_LOCK])

@@ -6,11 +6,24 @@ from .api import attestations, quotes
 from .api import failure_rules as failure_rules_api
 from .api import jobs as api
 from .api import policies as policies_api
+from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
 from .api import standstill as standstill_api
 from .api.metrics import metrics
-from .web import attesting, capacity, failure_rules, home, jobs, logs, policies, reservations, standstill, submit
+from .web import (
+    attesting,
+    capacity,
+    failure_rules,
+    home,
+    jobs,
+    logs,
+    policies,
+    priority_classes,
+    reservations,
+    standstill,
+    submit,
+)
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs", api.Jobs.as_view()),
@@ -29,6 +42,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("clusters/<uuid:cluster_id>/attestations", attestations.ClusterAttestations.as_view()),
     path("quotes", quotes.Quotes.as_view()),
     path("capacity", quotes.Room.as_view()),
+    path("priority-classes", priority_classes_api.PriorityClasses.as_view()),
+    path("priority-classes/<uuid:class_id>", priority_classes_api.OnePriorityClass.as_view()),
     path("reservations", reservations_api.Reservations.as_view()),
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
@@ -56,6 +71,10 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("reservations/new/", reservations.reserve, name="reserve"),
     path("reservations/<uuid:reservation_id>/", reservations.reservation, name="reservation"),
     path("reservations/<uuid:reservation_id>/cancel/", reservations.cancel, name="reservation-cancel"),
+    path("priority-classes/", priority_classes.priority_classes, name="priority-classes"),
+    path("priority-classes/new/", priority_classes.create, name="priority-class-new"),
+    path("priority-classes/<uuid:class_id>/", priority_classes.edit, name="priority-class"),
+    path("priority-classes/<uuid:class_id>/remove/", priority_classes.remove, name="priority-class-remove"),
     path("tenants/<uuid:tenant_id>/policy/", policies.policy, name="policy"),
     path("tenants/<uuid:tenant_id>/policy/remove/", policies.remove, name="policy-remove"),
     path("tenants/<uuid:tenant_id>/failure-rules/", failure_rules.rules, name="failure-rules"),

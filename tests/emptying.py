@@ -6,6 +6,7 @@ of being written again for each test.
 """
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from django.db import connection, transaction
@@ -16,6 +17,10 @@ from foundation.transactions import retried
 KEPT = {"django_content_type", "auth_permission"}
 MOST_BYTES = 2**20
 """A table that grew beyond this is truncated, with all others: nothing of it remains that the next test would read past."""
+SEED = (
+    (Path(__file__).parent.parent / "federation/migrations/0009_priority_classes.sql").read_text().partition("\n\n")[0]
+)
+"""Rows that a new installation begins with."""
 EMPTY = """
 DO $$
 DECLARE
@@ -44,6 +49,7 @@ def empty_tables(*_: Any) -> None:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(names))
         cursor.execute(sql.SQL(EMPTY).format(tables=tables, names=names, most_bytes=sql.Literal(MOST_BYTES)))
+        cursor.execute(SEED)
 
 
 @cache

@@ -33,6 +33,9 @@ class WeightsShape(serializers.Serializer[Any]):
 
 class PolicyShape(serializers.Serializer[Any]):
     default_strategy = serializers.CharField(required=False, allow_null=True, help_text=STRATEGY)
+    default_priority_class = serializers.CharField(
+        required=False, allow_null=True, help_text="Of jobs that name none: a class that users of the tenant may use."
+    )
     strategies = serializers.ListField(
         child=serializers.CharField(), required=False, help_text=f"{STRATEGY} Empty allows all."
     )
@@ -51,6 +54,9 @@ class TenantPolicyShape(PolicyShape):
 
 class EffectiveShape(serializers.Serializer[Any]):
     default_strategy = serializers.CharField()
+    default_priority_class = serializers.CharField(
+        allow_null=True, help_text="As policies set it; null: the default of the installation."
+    )
     strategies = serializers.ListField(child=serializers.CharField())
     weights = serializers.DictField(child=WeightsShape(), help_text="Of the allowed strategies, every term.")
 
@@ -93,6 +99,7 @@ def _effective(policy: Policy) -> dict[str, Any]:
     allowed = [name for name in STRATEGY_NAMES if not policy.strategy_fault(name)]
     return {
         "default_strategy": policy.default_strategy,
+        "default_priority_class": policy.default_priority_class or None,
         "strategies": allowed,
         "weights": {name: weights_json(weights_of(name, policy)) for name in allowed},
     }

@@ -1,5 +1,5 @@
 """State and constraints of this room: jobs and their attempts, tenants' placement policies and failure rules,
-advance reservations.
+priority classes, advance reservations.
 """
 
 from .failures import Diagnosis as Diagnosis
@@ -16,6 +16,8 @@ from .jobs import RemoteObject as RemoteObject
 from .pods import PodRun as PodRun
 from .policies import PlacementPolicy as PlacementPolicy
 from .policies import PolicyWeight as PolicyWeight
+from .priority_classes import PriorityClass as PriorityClass
+from .priority_classes import PriorityClassGrant as PriorityClassGrant
 from .proofs import BookProof as BookProof
 from .reports import Checkpoint as Checkpoint
 from .reports import Progress as Progress

@@ -11,6 +11,8 @@ from foundation.ids import new_id
 from foundation.states import Lifecycle
 from tenancy.models import Tenant, User
 
+from .priority_classes import PriorityClass
+
 JOB_LIFECYCLE = Lifecycle(JOB_MOVES)
 ATTEMPT_LIFECYCLE = Lifecycle(ATTEMPT_MOVES)
 LIVE_ATTEMPT_STATES = sorted(ATTEMPT_LIFECYCLE.live)
@@ -27,7 +29,15 @@ class Job(models.Model):
     spec = models.JSONField()
     shape = models.CharField(max_length=32, help_text="Hex digest of everything that placement considers.")
     labels = models.JSONField(default=dict)
-    priority = models.IntegerField(default=0)
+    priority = models.IntegerField(default=0, help_text="The value of its class when it was submitted.")
+    priority_class = models.ForeignKey(
+        PriorityClass,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="jobs",
+        db_index=False,
+        help_text="Empty for jobs that were submitted before classes had rows; the spec names it.",
+    )
     state = models.CharField(max_length=12, choices=[(s.value, s.value) for s in JobState], default=JobState.QUEUED)
     reason_code = models.CharField(max_length=40, default="new", blank=True)
     reason_message = models.TextField(default="", blank=True)

@@ -12,6 +12,8 @@ from federation.engine.intake.spec import CAPACITY_TYPES
 from placement.values.strategies import BOUNDS, STRATEGY_NAMES
 from tenancy.models import Tenant
 
+from .priority_classes import PriorityClass
+
 
 def _names(most: int, length: int = 253) -> "ArrayField[list[str], list[str]]":
     return ArrayField(models.CharField(max_length=length), default=list, blank=True, size=most)
@@ -22,6 +24,9 @@ class PlacementPolicy(models.Model):
 
     tenant = models.OneToOneField(Tenant, primary_key=True, on_delete=models.PROTECT, related_name="placement_policy")
     default_strategy = models.CharField(max_length=20, blank=True)
+    default_priority_class = models.ForeignKey(
+        PriorityClass, null=True, blank=True, on_delete=models.PROTECT, related_name="default_of"
+    )
     strategies = _names(len(STRATEGY_NAMES), 20)
     clusters = _names(100)
     regions = _names(100)

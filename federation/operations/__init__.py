@@ -15,6 +15,8 @@ from .observation import Observations as Observations
 from .observation import record_observations as record_observations
 from .policies import put_policy as put_policy
 from .policies import remove_policy as remove_policy
+from .priority_classes import put_class as put_class
+from .priority_classes import remove_class as remove_class
 from .proving import prove_books as prove_books
 from .reconciliation import compare_clusters as compare_clusters
 from .reconciliation import reconcile_clusters as reconcile_clusters

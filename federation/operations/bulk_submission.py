@@ -10,26 +10,25 @@ from uuid import UUID
 
 from django.db import connection
 
-from federation.engine.intake.normal_form import request_of
 from federation.engine.intake.reading import Faults, Fields
 from federation.models import Job
 from federation.queries.feasibility import refuse_hopeless
-from federation.queries.policies import policy_at
 from federation.queries.policy_hooks import Draft, Reviewed, has_hooks, review_all
+from federation.queries.priority_classes import TenantRules, rules_at
 from federation.queries.queue import refuse_when_full
 from federation.queries.reservations import with_reservation
 from federation.queries.submissions import field_errors, read_submission
 from foundation import clock
 from foundation.outbox import announce
 from foundation.problems import Invalid, Problem
-from placement.fleet.policies import Policy
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
 from tenancy.operations import Answer, Slot, answer_once, claim_keys, given_answer, kept_answers, record_audit
 from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
-from .submission import JOB_COLUMNS, ROUTE, new_job, submitter_of, values_of
+from .priority_classes import while_classes_exist
+from .submission import JOB_COLUMNS, ROUTE, new_job, request_for, submitter_of, values_of
 
 BULK_ROUTE = "jobs/bulk"
 MAX_JOBS = 10_000
@@ -108,7 +107,8 @@ def submit_jobs(
         _store(actor, items)
         return 200, {"items": [_answer(item, show, tell) for item in items]}
 
-    answer = answer_once(actor, tenant_id=None, route=BULK_ROUTE, key=key, body=raw, produce=produce)
+    with while_classes_exist():
+        answer = answer_once(actor, tenant_id=None, route=BULK_ROUTE, key=key, body=raw, produce=produce)
     if not answer.replayed:
         SUBMITTED.labels("bulk").inc(sum("job" in item and "replayed" not in item for item in answer.body["items"]))
     return answer
@@ -121,11 +121,11 @@ class _Batch:
         self.actor, self.submitter = actor, submitter_of(actor)
         self.default_tenant = default_tenant
         self.tenants: dict[str, Tenant | Problem] = {}
-        self.policies: dict[str, Policy] = {}
+        self.rules: dict[str, TenantRules] = {}
         self.verdicts: dict[tuple[UUID, str], Problem | None] = {}
 
     def read_all(self, values: Sequence[object]) -> list[_Item]:
-        """The items as far as they are valid, completed by their tenants' policies."""
+        """The items as far as they are valid, completed by their tenants' rules."""
         return [self._read(index, value) for index, value in enumerate(values)]
 
     def _read(self, index: int, value: object) -> _Item:
@@ -137,7 +137,7 @@ class _Batch:
                 value = {name: field for name, field in value.items() if name != KEY}
             submission = read_submission(value, default_tenant=self.default_tenant)
             item.tenant = self._tenant(submission.tenant_path)
-            item.reviewed = Reviewed(submission.under(self._policy(item.tenant)))
+            item.reviewed = Reviewed(submission.under(self._rules(item.tenant)))
         except Problem as problem:
             item.problem = problem
         return item
@@ -156,7 +156,7 @@ class _Batch:
                 same = alike[(item.slot, item.digest) if item.key else item.index]
                 same.append(item)
                 if len(same) == 1:
-                    drafts.append(Draft(item.tenant.path, item.reviewed.spec, self._policy(item.tenant)))
+                    drafts.append(Draft(item.tenant.path, item.reviewed.spec, self._rules(item.tenant)))
         for same, outcome in zip(alike.values(), review_all(self.actor, drafts), strict=True):
             for item in same:
                 if isinstance(outcome, Problem):
@@ -173,7 +173,8 @@ class _Batch:
                 try:
                     refuse_when_full(item.tenant, admitted[item.tenant.id] + 1)
                     spec = with_reservation(item.reviewed.spec, item.tenant)
-                    job = new_job(self.submitter, item.tenant, spec, at)
+                    chosen = self._rules(item.tenant).classes.named(spec.priority_class)
+                    job = new_job(self.submitter, item.tenant, spec, chosen, at)
                     self._refuse_hopeless(job, item.tenant)
                 except Problem as problem:
                     item.problem = problem
@@ -192,19 +193,17 @@ class _Batch:
             raise found
         return found
 
-    def _policy(self, tenant: Tenant) -> Policy:
-        if tenant.path not in self.policies:
-            self.policies[tenant.path] = policy_at(tenant.path)
-        return self.policies[tenant.path]
+    def _rules(self, tenant: Tenant) -> TenantRules:
+        if tenant.path not in self.rules:
+            self.rules[tenant.path] = rules_at(self.actor, tenant)
+        return self.rules[tenant.path]
 
     def _refuse_hopeless(self, job: Job, tenant: Tenant) -> None:
         known = (tenant.id, job.shape)
         if known not in self.verdicts:
             self.verdicts[known] = None
             try:
-                refuse_hopeless(
-                    request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id
-                )
+                refuse_hopeless(request_for(job), tenant.id)
             except Problem as problem:
                 self.verdicts[known] = problem
         verdict = self.verdicts[known]

@@ -92,7 +92,7 @@ def _judge_those_that_could_not_start(endings: Sequence[tuple[Attempt, Ending]])
 def grow(job: Job, diagnosis: Diagnosis) -> None:
     """Gives the job the memory that its diagnosis names. Its next attempt requests it, and so does its spec."""
     spec = with_memory(job.spec, diagnosis.memory)
-    Job.objects.filter(id=job.id).update(spec=spec, shape=shape_of(spec))
+    Job.objects.filter(id=job.id).update(spec=spec, shape=shape_of(spec, job.priority))
 
 
 def with_memory(spec: Mapping[str, Any], memory: Mapping[str, int]) -> dict[str, Any]:

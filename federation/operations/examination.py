@@ -193,7 +193,8 @@ def _grown(case: Case, diagnosis: Diagnosis, rule: Rule) -> tuple[Diagnosis, dic
     if wanted <= now:
         return diagnosis.stopped(f"it has {memory_text(now)} of memory already, the most that the rule allows"), {}
     spec = diagnoses.with_memory(job.spec, {diagnosis.pod_set: wanted})
-    request = request_of(spec, job_id=job.id, tenant_path=job.tenant.path, shape=shape_of(spec))
+    shape = shape_of(spec, job.priority)
+    request = request_of(spec, job_id=job.id, tenant_path=job.tenant.path, shape=shape, priority=job.priority)
     try:
         refuse_hopeless(request, job.tenant_id)
     except Problem as problem:

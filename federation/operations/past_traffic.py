@@ -20,7 +20,7 @@ from federation.engine.intake.normal_form import shape_of, spec_json
 from federation.engine.intake.spec import JobSpec
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.engine.objects import rendering
-from federation.models import Attempt, Job, JobEvent, PodRun, RemoteObject
+from federation.models import Attempt, Job, JobEvent, PodRun, PriorityClass, RemoteObject
 from foundation.ids import id_at
 from placement.values.reason_codes import ReasonCode
 from tenancy.models import Tenant, User
@@ -64,7 +64,8 @@ class PastJob:
 
 def record_past_jobs(past: Sequence[PastJob]) -> None:
     """Writes these jobs with all their rows and their usage, in one transaction."""
-    jobs = [_job(one) for one in past]
+    classes = {one.name: one for one in PriorityClass.objects.all()}
+    jobs = [_job(one, classes[one.spec.priority_class]) for one in past]
     attempts = [_attempt(one, job) for one, job in zip(past, jobs, strict=True)]
     remotes = [_remote(one, attempt) for one, attempt in zip(past, attempts, strict=True)]
     pods = [_pods(one, remote) for one, remote in zip(past, remotes, strict=True)]
@@ -78,7 +79,7 @@ def record_past_jobs(past: Sequence[PastJob]) -> None:
         record_runs([_run(one, job, attempt, pod) for one, job, attempt, ran in whole for pod in ran])
 
 
-def _job(past: PastJob) -> Job:
+def _job(past: PastJob, priority_class: PriorityClass) -> Job:
     stored = spec_json(past.spec)
     return Job(
         id=id_at(past.submitted_at),
@@ -86,9 +87,10 @@ def _job(past: PastJob) -> Job:
         created_by=past.user,
         name=past.spec.name,
         spec=stored,
-        shape=shape_of(stored),
+        shape=shape_of(stored, priority_class.value),
         labels=stored["labels"],
-        priority=past.spec.priority,
+        priority=priority_class.value,
+        priority_class=priority_class,
         state=past.outcome,
         reason_code=past.reason if past.outcome != JobState.SUCCEEDED else "",
         reason_message=_last_words(past),

@@ -11,6 +11,7 @@ from federation.engine.intake.policy_reading import policy_json, read_policy
 from federation.engine.intake.reading import Refused
 from federation.models import PlacementPolicy, PolicyWeight
 from federation.queries.policies import PolicyView, policy_of
+from federation.queries.priority_classes import classes_known_at
 from federation.queries.submissions import field_errors
 from foundation.outbox import announce
 from foundation.problems import Invalid, NotFound
@@ -21,16 +22,18 @@ from tenancy.models import Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
+from .priority_classes import while_classes_exist
+
 
 def put_policy(actor: Actor, tenant_id: UUID, body: object) -> PolicyView:
     """The current policies after the change. Managers of the tenant set it; the policies above it still apply.
 
     Raises NotFound, NotAllowedHere, or Invalid with every field at fault.
     """
-    with transaction.atomic():
+    with while_classes_exist(), transaction.atomic():
         before = policy_of(actor, tenant_id, Permission.MANAGE_TENANTS)
         policy = _read(body, before.tenant.path)
-        _store(before.tenant, policy)
+        _store(before.tenant, policy, _default_class(actor, before.tenant, policy))
         _record(actor, "policy.put", before, policy_json(policy))
     return policy_of(actor, tenant_id)
 
@@ -54,12 +57,25 @@ def _read(body: object, tenant_path: str) -> TenantPolicy:
         raise Invalid(errors=field_errors(refused.faults)) from None
 
 
-def _store(tenant: Tenant, policy: TenantPolicy) -> None:
+def _default_class(actor: Actor, tenant: Tenant, policy: TenantPolicy) -> UUID | None:
+    """The id of the class that it makes the default, which some of the tenant's users must be allowed to use."""
+    name = policy.default_priority_class
+    if not name:
+        return None
+    known = classes_known_at(actor, tenant)
+    if name not in known:
+        told = f"the tenant has no such priority class; it has: {', '.join(known) or 'none'}"
+        raise Invalid.field("default_priority_class", "unknown_value", told)
+    return known[name]
+
+
+def _store(tenant: Tenant, policy: TenantPolicy, default_class_id: UUID | None) -> None:
     """Stores the policy. A concurrent writer waits for the row, or for its key."""
     row, _ = PlacementPolicy.objects.update_or_create(
         tenant=tenant,
         defaults={
             "default_strategy": policy.default_strategy,
+            "default_priority_class_id": default_class_id,
             "strategies": list(policy.strategies),
             "clusters": list(policy.clusters),
             "regions": list(policy.regions),

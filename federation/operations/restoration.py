@@ -147,11 +147,15 @@ def _adopt(cluster_id: UUID, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:
             job = lock_job(job_id)
             if job is None or job.state != JobState.QUEUED or not _fits(job, attempt_id, jobs):
                 return False
-            request = request_of(job.spec, job_id=job.id, tenant_path=job.tenant.path, shape=job.shape)
+            request = _request(job)
             serving = _serving(request, flavors)
             return serving is not None and _take(cluster_id, attempt_id, job, request, serving, jobs)
     except IntegrityError:
         return False  # the uid of another object, or a live attempt of the job elsewhere
+
+
+def _request(job: Job) -> JobRequest:
+    return request_of(job.spec, job_id=job.id, tenant_path=job.tenant.path, shape=job.shape, priority=job.priority)
 
 
 def _fits(job: Job, attempt_id: UUID, jobs: Sequence[JobSeen]) -> bool:

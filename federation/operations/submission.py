@@ -12,21 +12,23 @@ import msgspec
 from django.db import connection
 
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
+from federation.engine.intake.priority_classes import ClassHere
 from federation.engine.intake.spec import JobSpec
 from federation.engine.lifecycle import JobState
 from federation.models import Job
 from federation.queries.feasibility import refuse_hopeless
-from federation.queries.policies import policy_at
 from federation.queries.policy_hooks import Draft, Reviewed, has_hooks, review
+from federation.queries.priority_classes import TenantRules, rules_at
 from federation.queries.queue import refuse_when_full
 from federation.queries.reservations import with_reservation
-from federation.queries.submissions import read_submission
+from federation.queries.submissions import Submission, read_submission
 from foundation import clock
 from foundation.ids import new_id
 from foundation.outbox import announce
 from foundation.pipelines import one_round_trip
 from foundation.problems import PermissionDenied
 from foundation.rows import columns_of
+from placement.values.model import JobRequest
 from placement.values.reason_codes import ReasonCode
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant, User
@@ -34,6 +36,7 @@ from tenancy.operations import Answer, answer_once, given_answer, record_audit
 from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
+from .priority_classes import while_classes_exist
 
 ROUTE = "jobs"
 NEW = ReasonCode.NEW
@@ -59,19 +62,20 @@ def submit_job(
     """
     submitter, submission = submitter_of(actor), read_submission(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
-    reviewed: Reviewed | None = None
+    reviewed: tuple[Reviewed, TenantRules] | None = None
     if has_hooks():
         given = given_answer(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw)
         if given is not None:
             return given
-        policy = policy_at(tenant.path)
-        reviewed = review(actor, Draft(tenant.path, submission.under(policy), policy))
+        rules = rules_at(actor, tenant)
+        reviewed = review(actor, Draft(tenant.path, submission.under(rules), rules)), rules
 
     def drafted() -> tuple[Job, Reviewed]:
         refuse_when_full(tenant)
-        final = reviewed or Reviewed(submission.under(policy_at(tenant.path)))
-        job = new_job(submitter, tenant, with_reservation(final.spec, tenant), clock.now())
-        refuse_hopeless(request_of(job.spec, job_id=job.id, tenant_path=tenant.path, shape=job.shape), tenant.id)
+        final, rules = reviewed or _completed(actor, tenant, submission)
+        chosen = rules.classes.named(final.spec.priority_class)
+        job = new_job(submitter, tenant, with_reservation(final.spec, tenant), chosen, clock.now())
+        refuse_hopeless(request_for(job), tenant.id)
         return job, final
 
     # Policy hooks are called before the transaction, unless the key may already have an answer.
@@ -86,7 +90,8 @@ def submit_job(
             record_audit(actor, "job.submit", object_kind="job", object_id=job.id, tenant_id=tenant.id, detail=detail)
         return 201, show(job)
 
-    answer = answer_once(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw, produce=produce)
+    with while_classes_exist():
+        answer = answer_once(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw, produce=produce)
     if not answer.replayed:
         SUBMITTED.labels("single").inc()
     return answer
@@ -99,8 +104,18 @@ def submitter_of(actor: Actor) -> User:
     return User(id=actor.user_id, email=actor.name)
 
 
-def new_job(submitter: User, tenant: Tenant, spec: JobSpec, at: datetime) -> Job:
-    """The unsaved row of a job."""
+def _completed(actor: Actor, tenant: Tenant, submission: Submission) -> tuple[Reviewed, TenantRules]:
+    rules = rules_at(actor, tenant)
+    return Reviewed(submission.under(rules)), rules
+
+
+def request_for(job: Job) -> JobRequest:
+    """A job as placement sees it before it waits."""
+    return request_of(job.spec, job_id=job.id, tenant_path=job.tenant.path, shape=job.shape, priority=job.priority)
+
+
+def new_job(submitter: User, tenant: Tenant, spec: JobSpec, chosen: ClassHere, at: datetime) -> Job:
+    """The unsaved row of a job of a priority class."""
     stored = spec_json(spec)
     return Job(
         id=new_id(),
@@ -108,9 +123,10 @@ def new_job(submitter: User, tenant: Tenant, spec: JobSpec, at: datetime) -> Job
         created_by=submitter,
         name=spec.name,
         spec=stored,
-        shape=shape_of(stored),
+        shape=shape_of(stored, chosen.value),
         labels=stored["labels"],
-        priority=spec.priority,
+        priority=chosen.value,
+        priority_class_id=chosen.id,
         state=JobState.QUEUED,
         reason_code=NEW,
         reason_message="Not yet considered.",

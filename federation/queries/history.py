@@ -24,13 +24,15 @@ def past_jobs(since: datetime, until: datetime) -> tuple[tuple[TraceJob, ...], i
         .annotate(took=Subquery(last.values("took")[:1]))
         .filter(took__isnull=False)
         .order_by("created_at", "id")
-        .values_list("id", "tenant_id", "tenant__path", "spec", "created_at", "took")
+        .values_list("id", "tenant_id", "tenant__path", "priority", "spec", "created_at", "took")
     )
     found: list[TraceJob] = []
     untold = 0
-    for job_id, tenant_id, path, spec, created_at, took in rows.iterator(chunk_size=2000):
+    for job_id, tenant_id, path, priority, spec, created_at, took in rows.iterator(chunk_size=2000):
         kind = groups_of(tenant_id, spec).name
-        request = request_of(spec, job_id=job_id, tenant_path=path, shape="", submitted_at=created_at, kind=kind)
+        request = request_of(
+            spec, job_id=job_id, tenant_path=path, shape="", priority=priority, submitted_at=created_at, kind=kind
+        )
         job = _trace_job(request, (created_at - since).total_seconds(), took.total_seconds())
         if job is None:
             untold += 1

@@ -1,6 +1,6 @@
 """Tenants' policies as placement needs them, and as users read them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -37,12 +37,17 @@ def load_policies() -> tuple[TenantPolicy, ...]:
 
 
 def policy_at(tenant_path: str) -> Policy:
-    """The policy that applies to a tenant now. It takes one query if no policy exists; every submission runs it."""
+    """The policy that applies to a tenant now. It takes one query if no policy exists."""
     paths = list(prefixes_of(tenant_path))
     with connection.cursor() as cursor:
         cursor.execute(_HAS_POLICY, [paths])
         (is_there,) = cursor.fetchone()
-    return Policy(tuple(_values(PlacementPolicy.objects.filter(tenant__path__in=paths))) if is_there else ())
+    return policies_on(paths) if is_there else Policy()
+
+
+def policies_on(paths: Sequence[str]) -> Policy:
+    """The policies of these tenants, a path from the root."""
+    return Policy(tuple(_values(PlacementPolicy.objects.filter(tenant__path__in=paths))))
 
 
 def policy_of(actor: Actor, tenant_id: UUID, permission: Permission = Permission.VIEW) -> PolicyView:
@@ -60,7 +65,9 @@ def policy_of(actor: Actor, tenant_id: UUID, permission: Permission = Permission
 
 
 def _values(rows: QuerySet[PlacementPolicy]) -> Iterable[TenantPolicy]:
-    for row in rows.select_related("tenant").prefetch_related("weights").order_by("tenant__path"):
+    for row in (
+        rows.select_related("tenant", "default_priority_class").prefetch_related("weights").order_by("tenant__path")
+    ):
         yield value_of(row)
 
 
@@ -72,6 +79,7 @@ def value_of(row: PlacementPolicy) -> TenantPolicy:
     return TenantPolicy(
         tenant_path=row.tenant.path,
         default_strategy=row.default_strategy,
+        default_priority_class=row.default_priority_class.name if row.default_priority_class else "",
         strategies=tuple(row.strategies),
         clusters=tuple(row.clusters),
         regions=tuple(row.regions),

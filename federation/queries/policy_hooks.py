@@ -24,10 +24,10 @@ from federation.engine.intake.policy_hooks import (
 from federation.engine.intake.reading import Refused
 from federation.engine.intake.spec import JobSpec
 from federation.engine.intake.spec_reading import read_spec
+from federation.queries.priority_classes import TenantRules
 from federation.queries.submissions import rules
 from foundation.problems import Problem
 from foundation.requests import current_request_id
-from placement.fleet.policies import Policy
 from tenancy.queries import Actor
 
 log = logging.getLogger(__name__)
@@ -36,11 +36,11 @@ MOST_FAULTS_LOGGED = 5
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A job that was read and completed by its tenant's placement policy."""
+    """A job that was read and completed by its tenant's rules."""
 
     tenant_path: str
     spec: JobSpec
-    policy: Policy
+    rules: TenantRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,10 @@ class _Review:
         except Refused as refused:
             faults = ", ".join(f"{fault.field} {fault.code}" for fault in refused.faults[:MOST_FAULTS_LOGGED])
             raise HookFailed(f"the spec is no longer valid: {faults}") from None
-        if spec.strategy != self.spec.strategy and self.draft.policy.strategy_fault(spec.strategy):
+        if spec.strategy != self.spec.strategy and self.draft.rules.policy.strategy_fault(spec.strategy):
             raise HookFailed("the tenant's placement policy does not allow the strategy")
+        if spec.priority_class != self.spec.priority_class and self.draft.rules.classes.fault(spec.priority_class):
+            raise HookFailed("the submitter may not use the priority class")
         return spec
 
 

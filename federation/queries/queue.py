@@ -102,7 +102,7 @@ def _count(bound: _Bound) -> int:
 
 _JOBS = "federation_job AS job JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id"
 _MAY_START = "job.state = 'queued' AND (job.retry_at IS NULL OR job.retry_at <= %s)"
-_READ = "job.tenant_id, tenant.path, job.shape, job.created_at, job.spec"
+_READ = "job.tenant_id, tenant.path, job.shape, job.priority, job.created_at, job.spec"
 """All that a request is made from, beside the job's id."""
 FIRST = f"""
 SELECT job.id, hash_record_extended(ROW({_READ}), 0) FROM {_JOBS}
@@ -145,21 +145,32 @@ def _requests(waiting: Sequence[_Waiting]) -> list[JobRequest | None]:
     """The requests; None for a job that has been deleted meanwhile."""
     with connection.cursor() as cursor:
         cursor.execute(REQUESTS, [[job.id for job in waiting]])
-        found = {row[0]: _request(*row) for row in cursor.fetchall()}
+        found = {row[0]: _request(_Row(*row)) for row in cursor.fetchall()}
     return [found.get(job.id) for job in waiting]
 
 
-def _request(
-    job_id: UUID, tenant_id: UUID, tenant_path: str, shape: str, created_at: datetime, text: str
-) -> JobRequest:
-    spec = msgspec.json.decode(text)
+class _Row(NamedTuple):
+    """What a request is made from, as REQUESTS returns it."""
+
+    job_id: UUID
+    tenant_id: UUID
+    tenant_path: str
+    shape: str
+    priority: int
+    created_at: datetime
+    spec: str
+
+
+def _request(row: _Row) -> JobRequest:
+    spec = msgspec.json.decode(row.spec)
     return request_of(
         spec,
-        job_id=job_id,
-        tenant_path=tenant_path,
-        shape=shape,
-        submitted_at=created_at,
-        kind=kind_of(tenant_id, spec, shape),
+        job_id=row.job_id,
+        tenant_path=row.tenant_path,
+        shape=row.shape,
+        priority=row.priority,
+        submitted_at=row.created_at,
+        kind=kind_of(row.tenant_id, spec, row.shape),
     )
 
 

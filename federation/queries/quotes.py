@@ -14,8 +14,9 @@ from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.spec import JobSpec
 from federation.queries.datasets import with_data
 from federation.queries.feasibility import refuse_hopeless
-from federation.queries.policies import load_policies, policy_at
+from federation.queries.policies import load_policies
 from federation.queries.policy_hooks import Draft, has_hooks, review
+from federation.queries.priority_classes import TenantRules, rules_at
 from federation.queries.queue import QUEUE_DEPTH, load_queue
 from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
@@ -119,22 +120,23 @@ def quote_of(actor: Actor, body: object) -> JobQuote:
     """
     submission = read_submission(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
-    policy = policy_at(tenant.path)
-    spec = submission.under(policy)
+    rules = rules_at(actor, tenant)
+    spec = submission.under(rules)
     if has_hooks():
-        spec = review(actor, Draft(tenant.path, spec, policy), is_dry_run=True).spec
-    return _quoted(tenant, spec)
+        spec = review(actor, Draft(tenant.path, spec, rules), is_dry_run=True).spec
+    return _quoted(tenant, spec, rules)
 
 
 def quote_of_draft(actor: Actor, body: object) -> JobQuote:
     """As `quote_of`, for a body in which names and images may still be missing; policy hooks are not called."""
     submission = read_shape(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
-    return _quoted(tenant, submission.under(policy_at(tenant.path)))
+    rules = rules_at(actor, tenant)
+    return _quoted(tenant, submission.under(rules), rules)
 
 
-def _quoted(tenant: Tenant, spec: JobSpec) -> JobQuote:
-    job, groups = _asked(tenant, spec)
+def _quoted(tenant: Tenant, spec: JobSpec, rules: TenantRules) -> JobQuote:
+    job, groups = _asked(tenant, spec, rules.classes.named(spec.priority_class).value)
     refuse_hopeless(job, tenant.id)
     return _desk.quote(job, runtimes_of([groups]))
 
@@ -147,14 +149,21 @@ def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
     """
     submission = read_shape(shape, default_tenant=tenant_path)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.VIEW)
-    job, _ = _asked(tenant, submission.under(policy_at(tenant.path)))
+    job, _ = _asked(tenant, submission.shape_under(rules_at(actor, tenant)), priority=0)
     return _desk.capacity(job)
 
 
-def _asked(tenant: Tenant, spec: JobSpec) -> tuple[JobRequest, Groups]:
+def _asked(tenant: Tenant, spec: JobSpec, priority: int) -> tuple[JobRequest, Groups]:
     stored = spec_json(with_reservation(spec, tenant))
     groups = groups_of(tenant.id, stored)
-    request = request_of(stored, job_id=_ANY, tenant_path=tenant.path, shape=shape_of(stored), kind=groups.job)
+    request = request_of(
+        stored,
+        job_id=_ANY,
+        tenant_path=tenant.path,
+        shape=shape_of(stored, priority),
+        priority=priority,
+        kind=groups.job,
+    )
     [request] = with_secrets(with_storages(with_data([request])))
     return request, groups
 

@@ -11,8 +11,8 @@ from federation.engine.intake.reading import Fault, Faults, Fields, Refused
 from federation.engine.intake.reservation_reading import named_shape
 from federation.engine.intake.spec import JobSpec, Rules
 from federation.engine.intake.spec_reading import read_spec
+from federation.queries.priority_classes import TenantRules
 from foundation.problems import FieldError, Invalid
-from placement.fleet.policies import Policy
 
 SUBMISSION_FIELDS = JOB_FIELD_NAMES | {"tenant"}
 MANIFEST_FIELDS = frozenset(BESIDE_MANIFEST) | {"tenant", "manifest"}
@@ -25,12 +25,26 @@ class Submission:
     tenant_path: str
     spec: JobSpec
     names_strategy: bool = True
+    names_class: bool = True
 
-    def under(self, policy: Policy) -> JobSpec:
-        """The spec as the tenant's policy completes it; Invalid for a strategy that the policy does not allow."""
+    def under(self, rules: TenantRules) -> JobSpec:
+        """The spec as the tenant's rules complete it; Invalid for a strategy or a priority class that they do not allow."""
+        spec = self._ranked(rules)
+        chosen = rules.chosen(spec.priority_class if self.names_class else "")
+        return spec if chosen.name == spec.priority_class else replace(spec, priority_class=chosen.name)
+
+    def shape_under(self, rules: TenantRules) -> JobSpec:
+        """Likewise for a job that is never submitted, for users who may not submit: of the classes, it can name any that
+        the tenant knows.
+        """
+        if self.names_class:
+            rules.check_known(self.spec.priority_class)
+        return self._ranked(rules)
+
+    def _ranked(self, rules: TenantRules) -> JobSpec:
         if not self.names_strategy:
-            return replace(self.spec, strategy=policy.default_strategy)
-        if fault := policy.strategy_fault(self.spec.strategy):
+            return replace(self.spec, strategy=rules.policy.default_strategy)
+        if fault := rules.policy.strategy_fault(self.spec.strategy):
             raise Invalid.field("strategy", "not_allowed", fault)
         return self.spec
 
@@ -71,7 +85,7 @@ def _read(body: object, default_tenant: str, rules: Rules) -> Submission:
         faults.found += refused.faults
     if spec is None or faults.found:
         raise Invalid(errors=field_errors(faults.found))
-    return Submission(tenant_path, spec, values.get("strategy") is not None)
+    return Submission(tenant_path, spec, values.get("strategy") is not None, values.get("priority_class") is not None)
 
 
 def field_errors(faults: Iterable[Fault]) -> list[FieldError]:

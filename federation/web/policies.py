@@ -13,6 +13,7 @@ from clusters.queries import visible_clusters
 from federation.engine.intake.policy_reading import policy_json
 from federation.operations import put_policy, remove_policy
 from federation.queries.policies import PolicyView, policy_of
+from federation.queries.priority_classes import classes_known_at
 from foundation.pages import Form, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from placement.values.model import TenantPolicy
@@ -24,7 +25,7 @@ from .jobs import MOST_OPTIONS, Options
 from .typing_in import words_of
 
 LISTS = ("strategies", "clusters", "regions", "capacity_types", "flavors")
-CONTROLS = {name: name for name in ("default_strategy", *LISTS, "weights")}
+CONTROLS = {name: name for name in ("default_strategy", "default_priority_class", *LISTS, "weights")}
 STRATEGY_OPTIONS: Options = (("", "inherited"), *((name, name) for name in STRATEGY_NAMES))
 
 
@@ -42,8 +43,10 @@ class PolicyPage:
     said: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     own: tuple[tuple[str, str], ...]
     default_strategy: str
+    default_priority_class: str
     strategies: str
     clusters: Options
+    classes: Options
     strategy_options: Options = STRATEGY_OPTIONS
 
 
@@ -84,6 +87,8 @@ def _form(request: HttpRequest, actor: Actor, view: PolicyView, form: Form, *, s
         default_strategy=view.effective.default_strategy,
         strategies=", ".join(allowed) or "none",
         clusters=tuple((name, "") for name in names),
+        classes=(("", "inherited"), *((name, name) for name in classes_known_at(actor, view.tenant))),
+        default_priority_class=view.effective.default_priority_class or "default of the installation",
     )
     return show(request, "federation/policy.html", shown, status=status)
 
@@ -92,7 +97,11 @@ def _lines(policy: TenantPolicy) -> tuple[tuple[str, str], ...]:
     """A policy's rules, by name."""
     shown = {name: ", ".join(getattr(policy, name)) for name in LISTS}
     weights = "; ".join(_weights_text(policy).splitlines())
-    said = {"default strategy": policy.default_strategy, **shown, "weights": weights}
+    defaults = {
+        "default strategy": policy.default_strategy,
+        "default priority class": policy.default_priority_class,
+    }
+    said = {**defaults, **shown, "weights": weights}
     return tuple((name.replace("_", " "), text) for name, text in said.items() if text)
 
 
@@ -100,7 +109,12 @@ def _values(own: TenantPolicy | None) -> dict[str, str]:
     if own is None:
         return {}
     lists = {name: ", ".join(getattr(own, name)) for name in LISTS}
-    return {"default_strategy": own.default_strategy, **lists, "weights": _weights_text(own)}
+    return {
+        "default_strategy": own.default_strategy,
+        "default_priority_class": own.default_priority_class,
+        **lists,
+        "weights": _weights_text(own),
+    }
 
 
 def _weights_text(policy: TenantPolicy) -> str:
@@ -114,6 +128,7 @@ def _weights_text(policy: TenantPolicy) -> str:
 def _body(values: Mapping[str, str]) -> dict[str, Any]:
     body: dict[str, Any] = {name: words_of(values.get(name, "")) for name in LISTS}
     body["default_strategy"] = values.get("default_strategy") or None
+    body["default_priority_class"] = values.get("default_priority_class") or None
     body["weights"] = _weights_of(values.get("weights", "").splitlines())
     return body
 

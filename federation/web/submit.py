@@ -19,6 +19,7 @@ from federation.operations.submission import submit_job
 from federation.queries.feasibility import NeverFits
 from federation.queries.gpu_models import gpu_models
 from federation.queries.pages import job_view, tenant_used_last
+from federation.queries.priority_classes import rules_at
 from federation.queries.reservations import filtered_reservations
 from foundation import strict_json
 from foundation.ids import new_id
@@ -26,7 +27,7 @@ from foundation.pages import Form, asked, show, typed
 from foundation.problems import FieldError, Invalid, Problem
 from placement.values.model import LEVELS
 from tenancy.engine.roles import Permission
-from tenancy.queries import Actor, first_choice, tenant_choices, visible_tenants
+from tenancy.queries import Actor, first_choice, tenant_by_path, tenant_choices, visible_tenants
 from tenancy.web import page
 
 from .advanced import (
@@ -66,6 +67,7 @@ CONTROL_OF = {
     f"{POD}.scratch": "scratch",
     "secrets": "secrets",
     "storages": "mounts",
+    "priority_class": "priority_class",
     "constraints.clusters": "clusters",
     "constraints.regions": "regions",
     "constraints.capacity_types": "capacity_type",
@@ -116,6 +118,8 @@ class SubmitPage:
     models: Options
     clusters: Options
     reservations: Options
+    priority_classes: Options
+    """Those that the user may use in the chosen tenant; the first leaves the choice to the tenant's default."""
     shows_advanced: bool
     """Whether the part has input or a fault."""
     tiers: tuple[Tier, ...] = TIERS
@@ -182,6 +186,8 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
         "labels": pairs(values.get("labels", ""), "labels", errors),
     }
     spec |= advanced_of(values, errors)
+    if values.get("priority_class"):
+        spec["priority_class"] = values["priority_class"]
     if values.get("reports"):
         spec["reports"] = True
     if errors:
@@ -230,6 +236,7 @@ def _form(
         models=tuple((name, "") for name in gpu_models(actor)),
         clusters=cluster_options(actor),
         reservations=_reservation_options(actor),
+        priority_classes=_class_options(actor, form.values.get("tenant", "")),
         shows_advanced=is_advanced(form),
         offers=offers,
         report_options=REPORT_OPTIONS if settings.PUBLIC_URL else (),
@@ -252,6 +259,16 @@ def _reservation_options(actor: Actor) -> Options:
     """Names of the reservations that jobs may still name, with their clusters."""
     rows = filtered_reservations(actor, {"state": "scheduled,active"}).order_by("name")[:MOST_OPTIONS]
     return tuple((row.name, f"{row.tenant.path}, on {row.cluster.name}") for row in rows)
+
+
+def _class_options(actor: Actor, tenant_path: str) -> Options:
+    """Empty without a tenant in which the actor may submit."""
+    try:
+        classes = rules_at(actor, tenant_by_path(actor, tenant_path, Permission.SUBMIT)).classes
+    except Problem:
+        return ()
+    named = ((one.name, f"{one.name} ({one.value})") for one in classes.usable)
+    return (("", f"default: {classes.default_name}"), *named)
 
 
 def _tenant_to_begin_with(request: HttpRequest, actor: Actor) -> str:

@@ -1,7 +1,7 @@
 """Tenants' policies in a cycle: a tenant's own policy applies to it together with those of every tenant above it.
 
-Every list on the path must allow a cluster, a flavor or a strategy. The default strategy and the weights come from the
-nearest policy on the path that sets them.
+Every list on the path must allow a cluster, a flavor or a strategy. The default strategy, the default priority
+class and the weights come from the nearest policy on the path that sets them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,6 +53,12 @@ class Policy:
         said = [policy.default_strategy for policy in reversed(self.path) if policy.default_strategy]
         allowed = [name for name in (*said, *STRATEGY_NAMES) if not self.strategy_fault(name)]
         return next(iter(allowed), STRATEGY_NAMES[0])
+
+    @property
+    def default_priority_class(self) -> str:
+        """The priority class of a job that names none, as the nearest policy that sets one has it; empty if none does."""
+        said = (policy.default_priority_class for policy in reversed(self.path) if policy.default_priority_class)
+        return next(said, "")
 
     def strategy_for(self, wished: str) -> str:
         """The strategy that ranks a job: the one it names, or the default if that one is no longer allowed."""

@@ -314,6 +314,7 @@ class TenantPolicy:
     capacity_types: tuple[str, ...] = ()
     flavors: tuple[str, ...] = ()
     weights: tuple[StrategyWeights, ...] = ()
+    default_priority_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

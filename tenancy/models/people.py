@@ -1,6 +1,6 @@
 """The tenant tree, its users, their tokens and links, and responses stored for repeated requests."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -38,6 +38,8 @@ class Tenant(models.Model):
     depth = models.PositiveSmallIntegerField(editable=False)
     labels = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(db_default=Now())
+    roles_held: Sequence[str] = ()
+    """The roles at the tenant and above it of the actor for whom a query found it."""
 
     class Meta:
         constraints = [

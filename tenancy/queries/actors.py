@@ -1,7 +1,7 @@
 """Actors, and what they may see and do. Read-only."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
@@ -163,7 +163,9 @@ def tenant_by_path(actor: Actor, path: str, permission: Permission = Permission.
     if row is None:
         raise NotFound
     *values, roles = row
-    return _admit(actor, Tenant.from_db(connection.alias, _TENANT_COLUMNS, values), roles, permission)
+    tenant = Tenant.from_db(connection.alias, _TENANT_COLUMNS, values)
+    tenant.roles_held = roles
+    return _admit(actor, tenant, permission)
 
 
 def tenant_by_id(actor: Actor, tenant_id: UUID, permission: Permission = Permission.VIEW) -> Tenant:
@@ -173,10 +175,11 @@ def tenant_by_id(actor: Actor, tenant_id: UUID, permission: Permission = Permiss
     )
     roles = _bindings_in_force(actor).filter(Q(tenant_id=OuterRef("id")) | Q(below))
     held = ArraySubquery(roles.order_by().values("role"))
-    tenant = Tenant.objects.filter(id=tenant_id).annotate(roles_held=held).first()
+    tenant = Tenant.objects.filter(id=tenant_id).annotate(found_roles=held).first()
     if tenant is None:
         raise NotFound
-    return _admit(actor, tenant, tenant.roles_held, permission)
+    tenant.roles_held = tenant.found_roles
+    return _admit(actor, tenant, permission)
 
 
 def tenant_named(actor: Actor, name: str, permission: Permission = Permission.VIEW) -> Tenant:
@@ -316,8 +319,8 @@ def _bindings_in_force(actor: Actor) -> QuerySet[RoleBinding]:
     )
 
 
-def _admit(actor: Actor, tenant: Tenant, held: Iterable[str], permission: Permission) -> Tenant:
-    everything = frozenset(Permission) if actor.is_operator else permissions_of(held)
+def _admit(actor: Actor, tenant: Tenant, permission: Permission) -> Tenant:
+    everything = frozenset(Permission) if actor.is_operator else permissions_of(tenant.roles_held)
     _judge(tenant, everything & actor.reach, permission, sees=Permission.VIEW in everything)
     return tenant
 

@@ -89,7 +89,7 @@ def test_stored_specs_keep_their_bytes():
 
 def test_placement_sees_of_a_stored_spec_what_steers_it():
     stored = spec_json(read_spec(FULL, Rules()))
-    seen = request_of(stored, job_id=UUID(int=1), tenant_path="acme/ml", shape="s", kind="k")
+    seen = request_of(stored, job_id=UUID(int=1), tenant_path="acme/ml", shape="s", priority=100, kind="k")
     (pods,) = seen.pod_sets
     assert pods == PodSetRequest("main", 2, 500, 1024, GpuRequest(8, ("H100-80GB",), vendor="nvidia"))
     assert seen.constraints == Constraints(
@@ -121,5 +121,5 @@ def test_placement_sees_each_way_to_ask_for_a_gpu(gpu, seen):
 
 def test_stored_specs_keep_their_shape():
     """Queued jobs of one shape share a verdict, whichever release stored them."""
-    shapes = [shape_of(spec_json(read_spec(value, Rules()))) for value in (PLAIN, FULL)]
+    shapes = [shape_of(spec_json(read_spec(value, Rules())), priority) for value, priority in ((PLAIN, 0), (FULL, 100))]
     assert shapes == ["6d54411d03b2e8fcba62c5d009afc713", "f3b717d9db36bb3309e74fde66d3c59e"]

@@ -107,6 +107,7 @@ def test_quotes_capacity_and_never_fits_go_by_policies():
 
 FULL = {
     "default_strategy": "cheapest",
+    "default_priority_class": "batch",
     "strategies": ["balanced", "cheapest"],
     "clusters": ["eu-*", "north"],
     "regions": ["eu-*"],

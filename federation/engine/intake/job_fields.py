@@ -18,7 +18,7 @@ from .labels import read_labels
 from .places import constraints_json, read_constraints, read_topology, topology_json
 from .pods import pod_sets_json, read_pod_sets
 from .reading import Fields
-from .spec import DNS_LABEL, MAX_COMPLETIONS, MAX_SECONDS, ON_CLUSTER_LOST, PRIORITIES, JobSpec, Rules
+from .spec import DNS_LABEL, MAX_COMPLETIONS, MAX_SECONDS, ON_CLUSTER_LOST, JobSpec, Rules
 from .work import data_json, read_data, read_reports, read_retries, read_throughput, throughput_json
 
 _DEFAULTS = {
@@ -160,7 +160,10 @@ JOB_FIELDS: tuple[JobField, ...] = (
     ),
     JobField("strategy", Choice(STRATEGY_NAMES), control=Control(Section.PLACEMENT, "Strategy"), is_always_stored=True),
     JobField(
-        "priority_class", Choice(PRIORITIES), control=Control(Section.PLACEMENT, "Priority"), is_always_stored=True
+        "priority_class",
+        Text(names.dns_label, DNS_LABEL, names.MAX_LABEL),
+        description="A priority class that you may use in the tenant. If you set none, the tenant's default applies.",
+        is_always_stored=True,
     ),
     JobField("constraints", Part(read_constraints, constraints_json), is_always_stored=True),
     JobField("topology", Part(read_topology, topology_json), is_always_stored=True),

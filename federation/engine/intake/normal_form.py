@@ -19,10 +19,12 @@ from .gpu_needs import gpu_needs_of
 from .job_fields import JOB_FIELDS, Part
 from .resources import resource_amounts
 from .secrets import secrets_named
-from .spec import PRIORITIES, SPEED_MILLI, JobSpec
+from .spec import SPEED_MILLI, JobSpec
 
 _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 _STEERING = tuple(field.name for field in JOB_FIELDS if field.steers_placement)
+_WORD_OF = {-100: "low", 0: "normal", 100: "high"}
+"""What digests have in place of these priorities: when each had a name, digests were made of the names."""
 _STEERING_AS_STORED = tuple(
     field.name for field in JOB_FIELDS if field.steers_placement and not isinstance(field.kind, Part)
 )
@@ -38,8 +40,10 @@ def spec_json(spec: JobSpec) -> dict[str, Any]:
     return found
 
 
-def shape_of(stored: Mapping[str, Any]) -> str:
-    """32 hex digits, equal for stored specs that are the same to placement (whatever their name, labels or image)."""
+def shape_of(stored: Mapping[str, Any], priority: int = 0) -> str:
+    """32 hex digits, equal for stored specs that are the same to placement (whatever their name, labels, image or the
+    name of their priority class).
+    """
     pods = [(item["name"], item["count"], item["cpu"], item["memory"], item["gpu"]) for item in stored["pod_sets"]]
     seen = [
         pods,
@@ -47,7 +51,7 @@ def shape_of(stored: Mapping[str, Any]) -> str:
         stored["topology"],
         stored["strategy"],
         stored["estimated_seconds"],
-        stored["priority_class"],
+        _WORD_OF.get(priority, priority),
     ]
     seen += [["resources", item["name"], item["resources"]] for item in stored["pod_sets"] if item.get("resources")]
     seen += [{name: stored[name]} for name in _STEERING if stored.get(name) is not None]
@@ -61,17 +65,18 @@ def encode(value: Any) -> bytes:
     return _canonical(value).encode()
 
 
-def request_of(
+def request_of(  # noqa: PLR0913 - the spec, and each column that a request is made from
     stored: Mapping[str, Any],
     *,
     job_id: UUID,
     tenant_path: str,
     shape: str,
+    priority: int = 0,
     submitted_at: datetime | None = None,
     kind: str = "",
 ) -> JobRequest:
     """A stored spec as placement sees it. Trusts the normal form; requests of one shape differ in
-    id, tenant and time.
+    id, tenant and time. `priority` is the job's own, which its class had when it was submitted.
     """
     constraints, topology = stored["constraints"], stored["topology"]
     return JobRequest(
@@ -79,7 +84,7 @@ def request_of(
         tenant_path=tenant_path,
         shape=shape,
         pod_sets=tuple(_pod_set_request(item, gpu_needs_of(constraints)) for item in stored["pod_sets"]),
-        priority=PRIORITIES[stored["priority_class"]],
+        priority=priority,
         submitted_at=submitted_at,
         constraints=Constraints(
             tuple(constraints["clusters"]),

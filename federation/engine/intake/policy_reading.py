@@ -9,10 +9,19 @@ from placement.values.model import StrategyWeights, TenantPolicy
 from placement.values.strategies import BOUNDS, STRATEGY_NAMES, TERMS
 
 from .reading import Faults, Fields, child
-from .spec import CAPACITY_TYPES
+from .spec import CAPACITY_TYPES, DNS_LABEL
 
 POLICY_FIELDS = frozenset(
-    ["default_strategy", "strategies", "clusters", "regions", "capacity_types", "flavors", "weights"]
+    [
+        "default_strategy",
+        "default_priority_class",
+        "strategies",
+        "clusters",
+        "regions",
+        "capacity_types",
+        "flavors",
+        "weights",
+    ]
 )
 _CLUSTERS = re.compile(r"[a-z0-9*]([a-z0-9*-]{0,61}[a-z0-9*])?")
 _FLAVORS = re.compile(r"[A-Za-z0-9*]([A-Za-z0-9*._:-]{0,118}[A-Za-z0-9*])?")
@@ -33,6 +42,7 @@ def read_policy(value: object, tenant_path: str) -> TenantPolicy:
     policy = TenantPolicy(
         tenant_path=tenant_path,
         default_strategy=default,
+        default_priority_class=_read_class_name(fields),
         strategies=strategies,
         clusters=fields.names("clusters", _CLUSTERS.fullmatch, "a cluster's name; '*' matches anything"),
         regions=fields.names("regions", names.region_pattern, "a region; '*' matches anything"),
@@ -44,6 +54,12 @@ def read_policy(value: object, tenant_path: str) -> TenantPolicy:
     )
     faults.refuse_if_any()
     return policy
+
+
+def _read_class_name(fields: Fields) -> str:
+    if not fields.values.get("default_priority_class"):
+        return ""
+    return fields.checked("default_priority_class", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL)
 
 
 def _read_weights(fields: Fields) -> tuple[StrategyWeights, ...]:
@@ -76,6 +92,7 @@ def policy_json(policy: TenantPolicy) -> dict[str, Any]:
     """The policy with every field, without its tenant."""
     return {
         "default_strategy": policy.default_strategy or None,
+        "default_priority_class": policy.default_priority_class or None,
         "strategies": list(policy.strategies),
         "clusters": list(policy.clusters),
         "regions": list(policy.regions),

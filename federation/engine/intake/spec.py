@@ -7,7 +7,6 @@ from federation.engine.retries import NO_WISHES, Retries
 from placement.values.datasets import DataNeed
 from placement.values.model import Constraints, GpuRequest, ModelSpeed, Topology
 
-PRIORITIES = {"low": -100, "normal": 0, "high": 100}
 CAPACITY_TYPES = ("on_demand", "spot", "reserved")
 ON_CLUSTER_LOST = ("hold",)
 
@@ -142,8 +141,3 @@ class JobSpec:
     failure_rules: tuple[Rule, ...] = ()
     reports: bool = False
     """Whether its runs may report progress and checkpoints to the gateway."""
-
-    @property
-    def priority(self) -> int:
-        """The larger number goes first."""
-        return PRIORITIES[self.priority_class]

@@ -79,6 +79,7 @@ JOB: dict[str, Callable[[], dict[str, Any]]] = {
     "shape": lambda: {"shape": "0" * 32},
     "labels": lambda: {"labels": {"a": "b"}},
     "priority": lambda: {"priority": 7},
+    "priority_class": lambda: {"priority_class": None},
     "state": lambda: {"state": "running"},
     "reason_code": lambda: {"reason_code": "other"},
     "reason_message": lambda: {"reason_message": "Other."},
@@ -93,7 +94,9 @@ JOB: dict[str, Callable[[], dict[str, Any]]] = {
     "finished_at": lambda: {"finished_at": AT, "state": "cancelled"},
     "spec": lambda: {"spec": {**Job.objects.get().spec, "deadline_seconds": 77}},
 }
-IN_REQUEST = {"tenant", "shape", "state", "retry_at", "suspend_requested_at", "created_at", "finished_at", "spec"}
+IN_REQUEST = {
+    *("tenant", "shape", "priority", "state", "retry_at", "suspend_requested_at", "created_at", "finished_at", "spec"),
+}
 
 
 def test_every_column_of_a_job_is_tried():
