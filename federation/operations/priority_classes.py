@@ -22,7 +22,6 @@ from tenancy.queries import Actor, require_operator
 
 ACT = "change priority classes"
 MOST_CLASSES = 64
-IN_USE = "priority_class_in_use"
 
 
 def put_class(actor: Actor, body: object) -> tuple[PriorityClass, bool]:
@@ -49,21 +48,22 @@ def put_class(actor: Actor, body: object) -> tuple[PriorityClass, bool]:
 
 
 def remove_class(actor: Actor, class_id: UUID) -> None:
-    """Removes a class. Raises PermissionDenied, NotFound, and Conflict `priority_class_in_use` for the default, and for a class
+    """Removes a class. Raises NotFound, PermissionDenied, and Conflict `priority_class_in_use` for the default, and for a class
     that a policy or a job names.
     """
+    class_by_id(actor, class_id)
     require_operator(actor, ACT)
     try:
         with transaction.atomic():
             rewrite_priority_classes()
             row = class_by_id(actor, class_id)
             if why := _use_of(row):
-                raise Conflict(f"The priority class {row.name} {why}.", code=IN_USE)
+                raise Conflict(f"The priority class {row.name} {why}.", code="priority_class_in_use")
             before = _shown(row)
             row.delete()
             _record(actor, "priority_class.remove", class_id, before, None)
     except IntegrityError as error:  # a job or a policy was committed since
-        raise Conflict("The priority class is in use now.", code=IN_USE) from error
+        raise Conflict("The priority class is in use now.", code="priority_class_in_use") from error
 
 
 @contextmanager

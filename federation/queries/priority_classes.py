@@ -19,9 +19,11 @@ from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
 RULES = """
 SELECT class.id, class.name, class.value, class.is_default, class.is_open,
-       ARRAY(SELECT given.role::text FROM federation_priorityclassgrant AS given
+       CASE WHEN class.is_open THEN '{}' ELSE ARRAY(
+             SELECT given.role::text FROM federation_priorityclassgrant AS given
                LEFT JOIN tenancy_tenant AS place ON place.id = given.tenant_id
-              WHERE given.priority_class_id = class.id AND (given.tenant_id IS NULL OR place.path = ANY(%(paths)s))),
+              WHERE given.priority_class_id = class.id AND (given.tenant_id IS NULL OR place.path = ANY(%(paths)s)))
+       END,
        EXISTS (SELECT FROM federation_placementpolicy AS policy
                  JOIN tenancy_tenant AS tenant ON tenant.id = policy.tenant_id WHERE tenant.path = ANY(%(paths)s))
   FROM federation_priorityclass AS class ORDER BY class.value DESC, class.name

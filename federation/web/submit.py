@@ -242,7 +242,7 @@ def _form(
         report_options=REPORT_OPTIONS if settings.PUBLIC_URL else (),
     )
     return show(
-        request, "federation/submit.html", shown, live="federation/offers.html" if offers else "", status=status
+        request, "federation/submit.html", shown, live="federation/submit_poll.html" if offers else "", status=status
     )
 
 

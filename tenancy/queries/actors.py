@@ -178,7 +178,7 @@ def tenant_by_id(actor: Actor, tenant_id: UUID, permission: Permission = Permiss
     tenant = Tenant.objects.filter(id=tenant_id).annotate(found_roles=held).first()
     if tenant is None:
         raise NotFound
-    tenant.roles_held = tenant.found_roles
+    tenant.roles_held = tenant.found_roles or ()  # null for the system, which has none
     return _admit(actor, tenant, permission)
 
 

@@ -16,7 +16,7 @@ NASTY = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 PATHS = [
     "/", "/jobs/", "/jobs/new/", "/jobs/new/?by=json", "/clusters/", "/clusters/register/",
     "/clusters/register/?by=parts", "/quotas/", "/quotas/set/", "/usage/", "/usage/?group_by=job&group_by=day", "/prices/",
-    "/prices/egress/", "/datasets/", "/reservations/", "/reservations/?state=ended&cluster=x%00", "/reservations/new/",
+    "/prices/egress/", "/datasets/", "/priority-classes/", "/reservations/", "/reservations/?state=ended&cluster=x%00", "/reservations/new/",
     "/tenants/", "/tokens/", "/audit/", "/jobs/?tenant=Rese&state=queued,running", "/quotas/?tenant=nobody", "/usage/?tenant=ac",
     "/capacity/", "/capacity/?gpus=x&models=%3Cb%3E&tenant=nobody",
 ]  # fmt: skip

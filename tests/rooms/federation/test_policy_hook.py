@@ -11,12 +11,12 @@ import pytest
 from federation.drivers import policy_hooks
 from federation.engine.intake.policy_hooks import PolicyRefused, PolicyUnavailable
 from federation.models import Job, JobEvent
-from federation.operations import submit_job, submit_jobs
+from federation.operations import put_class, submit_job, submit_jobs
 from federation.queries.quotes import quote_of, quote_of_draft
 from foundation.api import problem_body
 from foundation.problems import Invalid, NotFound, PermissionDenied
 from tenancy.models import AuditEntry, IdempotencyRecord, User
-from tenancy.queries import actor_for
+from tenancy.queries import SYSTEM, actor_for
 from tests.apiserver import api_server
 from tests.builders import bind, make_cluster, make_flavor, make_node, make_spec, make_tenant, make_user
 
@@ -347,3 +347,19 @@ def test_without_a_hook_nothing_is_looked_up(actor, django_assert_max_num_querie
     submit(actor)
     with django_assert_max_num_queries(7):
         submit(actor)
+
+
+def test_a_hook_chooses_only_classes_that_the_submitter_may_use(actor, service):
+    put_class(SYSTEM, {"name": "urgent", "value": 500, "grants": [{"role": "manager"}]})
+    for name in ("urgent", "no-such"):
+        service.answer = {"allow": True, "changes": {"priority_class": name}}
+        with pytest.raises(PolicyUnavailable):
+            submit(actor)
+        [item] = submit_many(actor, [make_spec()])
+        assert item["problem"]["code"] == "policy_unavailable"
+    assert not Job.objects.exists()
+    bind(User.objects.get(id=actor.user_id), "acme", "manager")
+    service.answer = {"allow": True, "changes": {"priority_class": "urgent"}}
+    submit(actor)
+    submit_many(actor, [make_spec()])
+    assert list(Job.objects.values_list("priority", flat=True)) == [500, 500]

@@ -1,14 +1,19 @@
 """Priority classes over HTTP, at every way into the queue, and the database as their last judge."""
 
 import uuid
+from datetime import timedelta
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from federation.models import Attempt, Job, PlacementPolicy, PriorityClass, PriorityClassGrant
+from federation.models import Attempt, Diagnosis, Job, PlacementPolicy, PriorityClass, PriorityClassGrant
 from federation.operations import put_class, put_policy, run_scheduling_cycle
+from federation.operations.diagnoses import grow
+from federation.queries.history import past_jobs
 from federation.queries.priority_classes import rules_at
+from federation.queries.queue import load_queue
+from foundation import clock
 from foundation.problems import Conflict
 from tenancy.models import AuditEntry
 from tenancy.operations import change_tenant
@@ -226,6 +231,42 @@ def test_a_withdrawn_class_is_refused_at_once_and_its_jobs_keep_their_priority(c
     run_scheduling_cycle()
     _, shown = call(user, "get", f"/jobs/{first}")
     assert (shown["state"], shown["spec"]["priority_class"], Job.objects.get().priority) == ("queued", "urgent", 500)
+
+
+def test_a_job_that_waits_again_after_its_class_was_withdrawn_has_the_priority_it_had(call, team):
+    grant(is_open=True)
+    user = person("submitter")
+    made = call(user, "post", "/jobs", job(priority_class="urgent"))[1]["id"]
+    assert call(user, "post", f"/jobs/{made}/suspend")[1]["state"] == "suspended"
+    grant(value=3)
+    assert call(user, "post", f"/jobs/{made}/resume")[1]["state"] == "queued"
+    assert [request.priority for request in load_queue(clock.now(), 10)] == [500]
+
+
+def test_a_job_that_gets_more_memory_has_the_shape_of_one_submitted_with_it(call, team):
+    grant(is_open=True)
+    user = person("submitter")
+    more = {"memory": "2Gi"}
+    grown, same, other = (
+        Job.objects.get(id=call(user, "post", "/jobs", body)[1]["id"])
+        for body in (job(priority_class="urgent"), job(priority_class="urgent", pod=more), job(pod=more))
+    )
+    grow(grown, Diagnosis(memory={"main": 2 * 2**30}))
+    grown.refresh_from_db()
+    assert grown.shape == same.shape != other.shape
+
+
+def test_a_trace_of_the_past_has_the_priority_that_a_job_had(call, team):
+    grant(is_open=True)
+    user, cluster = person("submitter"), make_cluster("acme", "north")
+    row = Job.objects.get(id=call(user, "post", "/jobs", job(priority_class="urgent"))[1]["id"])
+    grant(value=3)
+    at = clock.now()
+    ended = {"state": "succeeded", "started_at": at, "finished_at": at}
+    Attempt.objects.create(job=row, number=1, cluster=cluster, flavor="h100", **ended)
+    Job.objects.filter(id=row.id).update(**ended)
+    traced, _ = past_jobs(at - timedelta(days=1), at + timedelta(days=1))
+    assert [one.priority for one in traced] == [500]
 
 
 def test_the_queue_uses_the_value_that_a_job_was_submitted_with(call, team):
