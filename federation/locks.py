@@ -89,6 +89,12 @@ def lock_job(job_id: UUID) -> Job | None:
     return Job.objects.select_for_update(no_key=True).filter(id=job_id).first()
 
 
+def lock_free_jobs(job_ids: Collection[UUID]) -> list[UUID]:
+    """Those of the jobs that no other transaction has locked, locked in id order."""
+    rows = Job.objects.select_for_update(no_key=True, skip_locked=True).filter(id__in=list(job_ids))
+    return list(rows.order_by("id").values_list("id", flat=True))
+
+
 class QueuedJob(NamedTuple):
     """A waiting job, with what placing it needs."""
 

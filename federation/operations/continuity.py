@@ -17,7 +17,7 @@ from django.db.models.functions import Coalesce, Now
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
 from federation.engine.stuck import PATIENCE, is_stuck
-from federation.locks import lock_attempts, lock_with_jobs
+from federation.locks import lock_attempts, lock_free_jobs, lock_with_jobs
 from federation.models import Attempt, PodRun
 from federation.queries.standstill import open_standstill
 from foundation.transactions import retried
@@ -140,33 +140,35 @@ def _recall(attempts: QuerySet[Attempt], reason: str, message: str = "") -> int:
         return transitions.ask_to_stop(found, reason, message)
 
 
-WRITE_WHAT_IS_SAID = """, shown AS (
-    SELECT job.id, said.words FROM said
-      JOIN federation_job AS job ON job.id = said.job_id AND job.state = 'dispatching'
-       AND job.suspend_requested_at IS NULL AND job.reason_message <> said.words
-     ORDER BY job.id LIMIT %(most)s FOR NO KEY UPDATE OF job SKIP LOCKED
-)
-UPDATE federation_job AS job SET reason_code = %(code)s, reason_message = shown.words, reason_at = now()
-  FROM shown WHERE job.id = shown.id
+UNSENT = """
+SELECT job.id, said.words
+  FROM federation_attempt AS attempt
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+ CROSS JOIN LATERAL (SELECT cluster.name || ' does not accept it yet: ' || attempt.end_message AS words) AS said
+  JOIN federation_job AS job ON job.id = attempt.job_id AND job.state = 'dispatching'
+   AND job.suspend_requested_at IS NULL AND job.reason_message <> said.words
+ WHERE attempt.state IN ('reserved', 'created') AND attempt.tries >= %s AND attempt.end_message <> ''
+ LIMIT %s
 """
-"""A job that is locked is left to the next sweep."""
-EXPLAIN_UNSENT = f"""
-WITH said AS (
-    SELECT attempt.job_id, cluster.name || ' does not accept it yet: ' || attempt.end_message AS words
-      FROM federation_attempt AS attempt JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
-     WHERE attempt.state IN ('reserved', 'created') AND attempt.tries >= %(tries)s AND attempt.end_message <> ''
-){WRITE_WHAT_IS_SAID}"""
-EXPLAIN_UNSTARTED = f"""
-WITH said AS (
-    SELECT attempt.job_id, coalesce(waits.reason, 'its pods have not started yet') AS words
-      FROM federation_attempt AS attempt
-      LEFT JOIN LATERAL (
-           SELECT pod.reason FROM federation_podrun AS pod WHERE pod.attempt_id = attempt.id AND pod.reason <> ''
-            ORDER BY pod.id LIMIT 1) AS waits ON true
-     WHERE attempt.state = 'starting' AND attempt.released_at < now() - interval '20 seconds'
-       AND NOT EXISTS (
-           SELECT 1 FROM federation_podrun AS pod WHERE pod.attempt_id = attempt.id AND pod.started_at IS NOT NULL)
-){WRITE_WHAT_IS_SAID}"""
+UNSTARTED = """
+SELECT job.id, said.words
+  FROM federation_attempt AS attempt
+  LEFT JOIN LATERAL (
+       SELECT pod.reason FROM federation_podrun AS pod WHERE pod.attempt_id = attempt.id AND pod.reason <> ''
+        ORDER BY pod.id LIMIT 1) AS waits ON true
+ CROSS JOIN LATERAL (SELECT coalesce(waits.reason, 'its pods have not started yet') AS words) AS said
+  JOIN federation_job AS job ON job.id = attempt.job_id AND job.state = 'dispatching'
+   AND job.suspend_requested_at IS NULL AND job.reason_message <> said.words
+ WHERE attempt.state = 'starting' AND attempt.released_at < now() - interval '20 seconds'
+   AND NOT EXISTS (
+       SELECT 1 FROM federation_podrun AS pod WHERE pod.attempt_id = attempt.id AND pod.started_at IS NOT NULL)
+ LIMIT %s
+"""
+EXPLAIN = """
+UPDATE federation_job AS job SET reason_code = %s, reason_message = said.words, reason_at = now()
+  FROM unnest(%s::uuid[], %s::text[]) AS said(id, words)
+ WHERE job.id = said.id AND job.state = 'dispatching' AND job.suspend_requested_at IS NULL
+"""
 MOST_EXPLAINED = 1000
 """The number of jobs per sweep and kind: a cluster that hangs may have many thousands."""
 
@@ -174,13 +176,22 @@ MOST_EXPLAINED = 1000
 def explain_unsent() -> int:
     """The number of jobs with a new text because their cluster answers but refuses them, with its own message."""
     with connection.cursor() as cursor:
-        given = {"code": ReasonCode.DISPATCHING, "tries": TRIES_UNTOLD, "most": MOST_EXPLAINED}
-        cursor.execute(EXPLAIN_UNSENT, given)
-        return int(cursor.rowcount)
+        cursor.execute(UNSENT, [TRIES_UNTOLD, MOST_EXPLAINED])
+        return _explain(ReasonCode.DISPATCHING, dict(cursor.fetchall()))
 
 
 def explain_unstarted() -> int:
     """The number of jobs with a new text because their pods wait on the cluster, with its own message."""
     with connection.cursor() as cursor:
-        cursor.execute(EXPLAIN_UNSTARTED, {"code": ReasonCode.WAITING_ON_CLUSTER, "most": MOST_EXPLAINED})
+        cursor.execute(UNSTARTED, [MOST_EXPLAINED])
+        return _explain(ReasonCode.WAITING_ON_CLUSTER, dict(cursor.fetchall()))
+
+
+def _explain(code: ReasonCode, words: dict[UUID, str]) -> int:
+    """A job that is locked is left to the next sweep."""
+    if not words:
+        return 0
+    with transaction.atomic(), connection.cursor() as cursor:
+        free = lock_free_jobs(words)
+        cursor.execute(EXPLAIN, [code, free, [words[id_] for id_ in free]])
         return int(cursor.rowcount)
