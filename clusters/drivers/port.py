@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 from clusters.engine.escapes import Answered, Rehearsal
+from clusters.engine.images import NO_IMAGES, NodeImages
 from clusters.engine.permissions import Right
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
@@ -90,7 +91,10 @@ class RulesSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """A Node object, reduced to what placement needs. Quantities in `allocatable` are Kubernetes' own strings."""
+    """A Node object, reduced to what placement needs. Quantities in `allocatable` are Kubernetes' own strings.
+
+    `images` changes with every pull, so nodes that differ only in it are equal: their inventory is not written again.
+    """
 
     name: str
     uid: str
@@ -99,6 +103,7 @@ class NodeSeen:
     allocatable: Mapping[str, str]
     is_ready: bool
     is_schedulable: bool
+    images: NodeImages = field(default=NO_IMAGES, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,9 @@ class PodSeen:
     `owner` is the uid of the batch/v1 Job that controls it, empty if none does, and `index` its index in that Job.
     Only for our own pods: `disruption` is what removes it from its node (the reason of the condition DisruptionTarget),
     `ending` why the container ended (`OOMKilled`) whose exit code it has, `signal` the signal that ended it, and `message`
-    what the container or the cluster says of its end (at most 300 printable characters).
+    what the container or the cluster says of its end (at most 300 printable characters), `image` its image as its spec
+    names it, and `pull_seconds` the time from when its sandbox was ready until the container first ran; None if that is
+    not known.
     """
 
     namespace: str
@@ -132,6 +139,8 @@ class PodSeen:
     ending: str = ""
     signal: int | None = None
     message: str = ""
+    image: str = ""
+    pull_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ class Node(Labelled, Protocol):
     def taints(self) -> Sequence[Mapping[str, str]]: ...
     @property
     def allocatable(self) -> Mapping[str, str]: ...
+    @property
+    def images(self) -> bytes: ...
 
 
 def weight_of_labelled(seen: Labelled) -> int:
@@ -58,6 +60,7 @@ def weight_of_labelled(seen: Labelled) -> int:
 
 
 def weight_of_node(seen: Node) -> int:
-    """The weight of a node, with the values stored of it."""
+    """The weight of a node, with the values stored of it. The node that is kept may have older images than those kept."""
     taints = sum(map(weight_of_mapping, seen.taints))
-    return 2 * OBJECT + weight_of_mapping(seen.labels) + weight_of_mapping(seen.allocatable) + taints
+    words = weight_of_mapping(seen.labels) + weight_of_mapping(seen.allocatable) + taints
+    return 2 * OBJECT + words + 2 * len(seen.images)

@@ -11,4 +11,6 @@ from .clusters import Node as Node
 from .clusters import StandingClusters as StandingClusters
 from .clusters import Storage as Storage
 from .clusters import TenantSecret as TenantSecret
+from .images import ClusterImage as ClusterImage
+from .images import PullTimes as PullTimes
 from .maintenance import MaintenanceWindow as MaintenanceWindow

@@ -21,6 +21,8 @@ from .health import record_limited as record_limited
 from .health import record_services as record_services
 from .health import record_silence as record_silence
 from .health import record_size as record_size
+from .images import record_images as record_images
+from .images import record_pulls as record_pulls
 from .inventory import InventoryChange as InventoryChange
 from .inventory import record_inventory as record_inventory
 from .inventory import record_use as record_use

@@ -5,6 +5,7 @@ priority classes, advance reservations.
 from .failures import Diagnosis as Diagnosis
 from .failures import RetryBrake as RetryBrake
 from .failures import TenantFailureRules as TenantFailureRules
+from .images import ProvenImage as ProvenImage
 from .jobs import ATTEMPT_LIFECYCLE as ATTEMPT_LIFECYCLE
 from .jobs import JOB_LIFECYCLE as JOB_LIFECYCLE
 from .jobs import LIVE_ATTEMPT_STATES as LIVE_ATTEMPT_STATES

@@ -25,7 +25,9 @@ from clusters.drivers import (
 )
 from clusters.drivers.memory import CLUSTER_BYTES, Account
 from clusters.engine.inventory import ClusterInventory
+from clusters.engine.pulls import ImageInventory
 from federation import operations
+from federation.queries.images import followed_images
 from foundation import clock
 from foundation.leases import LeaseLost, Tenure
 from foundation.threads import Threads
@@ -36,6 +38,9 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 RECORD_SECONDS = 0.05
 INVENTORY_SECONDS = 1.0
+IMAGES_SECONDS = 30.0
+RECOUNT_SECONDS = 600.0
+"""Counts by flavor are made again after this time, even if no images have changed."""
 PULSE_SECONDS = 5.0
 PULSES_MISSED = 2
 CLOCK_WAS_SET = timedelta(seconds=0.1)
@@ -66,6 +71,9 @@ class Feed:
         self._database = database
         self._buffer = Buffer(settings.INSTALL_ID)
         self._inventory = ClusterInventory(settings.INSTALL_ID)
+        self._images = ImageInventory()
+        self._counted: tuple[tuple[str, ...], float] | None = None
+        """The images that were counted last, and when."""
         self._news = asyncio.Event()
         self._missed = 0
         self._is_listed_anew = False
@@ -90,6 +98,7 @@ class Feed:
                     self._keep_pulse,
                     self._record,
                     self._record_inventory,
+                    self._record_images,
                 ):
                     tasks.create_task(self._persist(work))
         finally:
@@ -130,13 +139,14 @@ class Feed:
     def _weigh(self) -> None:
         if self._inventory.size > MOST_NODES:
             raise TooMuch(f"it has more than the {MOST_NODES} nodes that the gateway keeps for one cluster")
-        self._account.hold(self._inventory.weight + self._buffer.weight)
+        self._account.hold(self._inventory.weight + self._buffer.weight + self._images.weight)
 
     async def _let_go(self, reason: str) -> None:
         """Discards the cluster's reports and stops placement there until it reports less. What runs there is still
         followed.
         """
         self._inventory = ClusterInventory(settings.INSTALL_ID)
+        self._images = ImageInventory()
         if self._buffer.weight > CLUSTER_BYTES // 4:
             self._buffer = Buffer(settings.INSTALL_ID)
         self._account.release()
@@ -190,11 +200,15 @@ class Feed:
 
     def _take_nodes(self, event: WatchEvent) -> None:
         self._alive_at["nodes"] = clock.monotonic()
-        self._inventory.see_nodes(event.kind, _only(NodeSeen, event.objects))
+        nodes = _only(NodeSeen, event.objects)
+        self._inventory.see_nodes(event.kind, nodes)
+        self._images.see_nodes(event.kind, nodes)
 
     def _take_pods(self, event: WatchEvent) -> None:
         self._alive_at["pods"] = clock.monotonic()
-        self._inventory.see_pods(event.kind, _only(PodSeen, event.objects))
+        pods = _only(PodSeen, event.objects)
+        self._inventory.see_pods(event.kind, pods)
+        self._images.see_pods(event.kind, pods)
         self._buffer.add_pods(event)
 
     def _take_slices(self, event: WatchEvent) -> None:
@@ -257,6 +271,41 @@ class Feed:
                 self._is_too_large = False
         except BaseException:
             self._inventory.mark_dirty()
+            raise
+
+    async def _record_images(self) -> None:
+        """Writes the counts of images if some have changed, and the pulls that have ended, at most every 30 s and for at
+        most a tenth of the time.
+        """
+        took = 0.0
+        while True:
+            await asyncio.sleep(max(IMAGES_SECONDS, 9 * took))
+            began = clock.monotonic()
+            if self._inventory.is_complete:
+                await self._count_images()
+                await self._learn_pulls()
+            took = clock.monotonic() - began
+
+    async def _count_images(self) -> None:
+        names = await self._in_database(followed_images)
+        now = clock.monotonic()
+        if self._counted is not None and not self._images.has_changed:
+            before, at = self._counted
+            if names == before and (not names or now - at < RECOUNT_SECONDS):
+                return
+        self._counted = None
+        seen = self._images.snapshot()
+        change = await self._in_database(clusters.operations.record_images, self._cluster_id, seen, names)
+        if not change.unknown_nodes:
+            self._counted = names, now
+
+    async def _learn_pulls(self) -> None:
+        pulls = self._images.take_pulls()
+        try:
+            if pulls:
+                await self._in_database(clusters.operations.record_pulls, self._cluster_id, pulls)
+        except BaseException:
+            self._images.give_back(pulls)
             raise
 
     async def _keep_pulse(self) -> None:

@@ -25,6 +25,7 @@ from placement.values.reason_codes import ReasonCode
 
 from . import diagnoses, transitions
 from .consequences import Consequence, Ended, Ending
+from .images import remember_images
 from .learning import remember_runs
 
 MOST_REFUSALS = 3
@@ -58,7 +59,9 @@ def end_attempts(endings: Iterable[Ending]) -> int:
         if one.consequence.state in _GOES_ON and (diagnosis := judged.get(one.attempt.id)) and diagnosis.memory:
             diagnoses.grow(one.job, diagnosis)
     _void_unstarted(ended)
-    remember_runs((one.job, one.attempt) for one in ended if one.ending.state == AttemptState.SUCCEEDED)
+    succeeded = [(one.job, one.attempt) for one in ended if one.ending.state == AttemptState.SUCCEEDED]
+    remember_runs(succeeded)
+    remember_images(succeeded)
     return len(ended)
 
 

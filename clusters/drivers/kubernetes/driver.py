@@ -32,9 +32,10 @@ from foundation import clock
 from .device_api import DeviceApi
 from .dry_runs import DryRuns
 from .ensured import Ensured
+from .node_shapes import Node, node_seen
 from .reflector import Kind, Reflector, list_all
 from .service_shapes import Service, service_seen
-from .shapes import Bare, Job, Node, Page, Pod, WhoItIs, job_seen, node_seen, pod_seen
+from .shapes import Bare, Job, Page, Pod, WhoItIs, job_seen, pod_seen
 from .wire import Expired, Limits, Wire, decode
 
 _RULES_BYTES = 512 * 1024

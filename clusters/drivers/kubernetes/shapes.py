@@ -12,7 +12,8 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
-from clusters.drivers.port import JobSeen, NodeSeen, PodSeen
+from clusters.drivers.port import JobSeen, PodSeen
+from clusters.engine.images import LONGEST_NAME
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.quantities import Implausible, parse, written
 
@@ -88,33 +89,12 @@ class Condition(Struct):
     last_transition_time: Instant | None = None
 
 
-class Taint(Struct):
-    key: Key = ""
-    value: Value = ""
-    effect: Value = ""
-
-
-class _NodeSpec(Struct):
-    taints: Annotated[list[Taint], msgspec.Meta(max_length=256)] | None = None
-    unschedulable: bool = False
-
-
-class _NodeStatus(Struct):
-    allocatable: Quantities | None = None
-    conditions: Annotated[list[Condition], Many] | None = None
-
-
-class Node(Struct):
-    metadata: Meta
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
-
-
 class _Resources(Struct):
     requests: Annotated[dict[Key, Quantity], msgspec.Meta(max_length=64)] | None = None
 
 
 class _Container(Struct):
+    image: str = ""
     resources: _Resources | None = None
     restart_policy: str | None = None
 
@@ -137,6 +117,7 @@ class _Terminated(Struct):
     signal: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] = 0
     reason: Word = ""
     message: str = ""
+    started_at: Instant | None = None
     finished_at: Instant | None = None
 
 
@@ -145,7 +126,12 @@ class _Waiting(Struct):
     message: str = ""
 
 
+class _Running(Struct):
+    started_at: Instant | None = None
+
+
 class _ContainerState(Struct):
+    running: _Running | None = None
     terminated: _Terminated | None = None
     waiting: _Waiting | None = None
 
@@ -202,21 +188,6 @@ class Page(msgspec.Struct, Generic[Item]):
     items: list[Item] | None = None
 
 
-def node_seen(node: Node) -> NodeSeen:
-    """The port's view of a Node."""
-    conditions = node.status.conditions or ()
-    return NodeSeen(
-        name=node.metadata.name,
-        uid=node.metadata.uid,
-        labels=node.metadata.labels or {},
-        taints=[{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in node.spec.taints or ()],
-        allocatable=node.status.allocatable or {},
-        is_ready=any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
-        and node.metadata.deletion_timestamp is None,
-        is_schedulable=not node.spec.unschedulable,
-    )
-
-
 def job_seen(job: Job) -> JobSeen:
     """The port's view of a Job. Only Complete and Failed end it; their precursors (SuccessCriteriaMet) do not."""
     outcome: Literal["", "succeeded", "failed"] = ""
@@ -262,8 +233,28 @@ def pod_seen(pod: Pod) -> PodSeen:
         owner=_controlling_job(pod.metadata) if is_known else "",
         index=_index(pod.metadata) if is_known else None,
         disruption=_disruption(pod.status) if is_known else "",
+        image=_image(pod.spec) if is_known else "",
+        pull_seconds=_pull_seconds(pod.status) if is_known else None,
         **(end_of(_terminated(pod.status), pod.status.message) if is_known else {}),
     )
+
+
+def _image(spec: _PodSpec) -> str:
+    """The image of the pod's only container; empty if it has several, or a name that no job may have."""
+    images = [container.image for container in spec.containers or ()]
+    return _shared(images[0]) if len(images) == 1 and len(images[0]) <= LONGEST_NAME else ""
+
+
+def _pull_seconds(status: _PodStatus) -> int | None:
+    """How long after its sandbox was ready the pod's container ran, in whole seconds, as Kubernetes writes times."""
+    states = [container.state for container in status.container_statuses or () if container.state]
+    began = [ran.started_at for state in states if (ran := state.running or state.terminated) and ran.started_at]
+    told = (c for c in status.conditions or () if (c.type, c.status) == ("PodReadyToStartContainers", "True"))
+    ready_at = next((condition.last_transition_time for condition in told), None)
+    if not began or ready_at is None:
+        return None
+    seconds = int((min(began) - ready_at).total_seconds())
+    return seconds if seconds >= 0 else None
 
 
 _owners_decoder = msgspec.json.Decoder(list[_Owner] | None)

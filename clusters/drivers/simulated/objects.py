@@ -7,11 +7,12 @@ from typing import Any, Literal
 import msgspec
 
 from clusters.drivers.port import JobSeen, NodeSeen, PodSeen
+from clusters.engine.images import packed
 from clusters.engine.resource_slices import ClaimSeen, SliceSeen
 
 
 class Node(msgspec.Struct):
-    """A node; `pods` in `allocatable` limits its number of pods."""
+    """A node; `pods` in `allocatable` limits its number of pods. `images` are names and sizes in bytes."""
 
     name: str
     uid: str
@@ -20,11 +21,19 @@ class Node(msgspec.Struct):
     taints: list[dict[str, str]] = []
     is_ready: bool = True
     is_schedulable: bool = True
+    images: list[tuple[list[str], int]] = []
 
     def seen(self) -> NodeSeen:
         """The port's view."""
         return NodeSeen(
-            self.name, self.uid, self.labels, self.taints, self.allocatable, self.is_ready, self.is_schedulable
+            self.name,
+            self.uid,
+            self.labels,
+            self.taints,
+            self.allocatable,
+            self.is_ready,
+            self.is_schedulable,
+            packed(self.images),
         )
 
 
