@@ -16,6 +16,9 @@ from .fleet import ClusterView as ClusterView
 from .fleet import FlavorView as FlavorView
 from .fleet import NodeView as NodeView
 from .fleet import fleet as fleet
+from .images import ImageView as ImageView
+from .images import image_counts as image_counts
+from .images import pulls_by_cluster as pulls_by_cluster
 from .secrets import known_secrets as known_secrets
 from .secrets import opened_secrets as opened_secrets
 from .secrets import signing_keys as signing_keys

@@ -18,6 +18,7 @@ from foundation import clock
 from foundation.plain_json import instant
 from placement.answers.quotes import Capacity, Offer
 from placement.ranking.interruptions import risk_text
+from placement.ranking.pulls import pull_text
 from placement.ranking.runtimes import runtime_text
 from placement.values.decisions import InterruptionRisk, Reason
 from placement.values.model import Runtime
@@ -236,6 +237,7 @@ def _offer_json(offer: Offer, region: str) -> dict[str, Any]:
         "price_per_hour": known_money(placed.hourly_cost, placed.currency),
         "interruptions": None if placed.risk is None else _risk_json(placed.risk, placed.currency),
         "expected_start_at": instant(offer.expected_start),
+        "pull": None if placed.pull is None else {**placed.pull._asdict(), "message": pull_text(placed.pull)},
         "estimated_seconds": offer.estimate.seconds,
         "estimated_cost": known_money(offer.estimated_cost, placed.currency),
         "cost_parts": parts_json(offer.estimate, placed.currency),

@@ -11,7 +11,8 @@ from tenancy.api.views import ApiView
 
 from .answers import capacity_json, quote_json
 from .jobs import SUBMISSION
-from .shapes import CapacityShape, QuoteShape
+from .quote_shapes import QuoteShape
+from .shapes import CapacityShape
 
 
 class Quotes(ApiView):

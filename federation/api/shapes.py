@@ -15,7 +15,7 @@ from foundation.shapes import ProblemShape
 from placement.values.model import LEVELS
 from placement.values.reason_codes import REASON_CODES
 
-from .estimates import CostPartsShape, EstimateShape, MoveShape
+from .estimates import EstimateShape
 from .failure_shapes import RULES, FailureShape, RuleShape
 from .pod_shapes import PodSetShape
 from .reports import ProgressShape
@@ -338,51 +338,6 @@ class LogsShape(serializers.Serializer[Any]):
     cluster = serializers.CharField(allow_null=True)
     pods = serializers.IntegerField(help_text="The number of pods; the first few are listed.")
     items = PodLogShape(many=True)
-
-
-class PlacedPodSetShape(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    flavor = serializers.CharField()
-    domain = serializers.CharField(help_text="Path below the cluster: zone/block/rack, then the clique or the node.")
-    level = serializers.ChoiceField(choices=LEVEL_WORDS)
-
-
-class InterruptionsShape(serializers.Serializer[Any]):
-    """The expected interruptions on spot capacity; offers are compared by `price_per_hour_of_work`."""
-
-    per_hour = serializers.CharField()
-    exposed_seconds = serializers.IntegerField(help_text="Seconds of work that an interruption can lose.")
-    lost_share = serializers.CharField(help_text="The share of its time there that it is expected to lose.")
-    price_per_hour_of_work = MoneyShape(allow_null=True)
-    message = serializers.CharField()
-
-
-class OfferShape(serializers.Serializer[Any]):
-    """One way to run the job. `flavor` and `domain` are those of the first pod set."""
-
-    cluster = serializers.CharField()
-    region = serializers.CharField()
-    flavor = serializers.CharField()
-    domain = serializers.CharField()
-    pod_sets = PlacedPodSetShape(many=True)
-    price_per_hour = MoneyShape(allow_null=True)
-    interruptions = InterruptionsShape(allow_null=True, help_text="On spot capacity that may be interrupted.")
-    expected_start_at = serializers.DateTimeField()
-    estimated_seconds = serializers.IntegerField(allow_null=True, help_text="The median of `runtime` there.")
-    estimated_cost = MoneyShape(allow_null=True, help_text="The sum of all parts; null if one is unknown.")
-    cost_parts = CostPartsShape()
-    egress = MoveShape(many=True, help_text="The data that is moved there, and from where.")
-
-
-class QuoteShape(serializers.Serializer[Any]):
-    tenant = serializers.CharField()
-    as_of = serializers.DateTimeField()
-    jobs_ahead = serializers.IntegerField(help_text="Jobs of all tenants that would be considered before this one.")
-    runtime = RuntimeShape(allow_null=True)
-    reason = JobReasonShape(allow_null=True, help_text="Why it would wait; null when there are offers.")
-    offers = OfferShape(many=True)
-    later = OfferShape(many=True, help_text="On clusters without room now, soonest first.")
-    why_not = WhyNotShape(many=True)
 
 
 class ClusterRoomShape(serializers.Serializer[Any]):

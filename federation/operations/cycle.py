@@ -49,6 +49,7 @@ from placement.fleet.fleet import FleetIndex
 from placement.fleet.pools import WIDTH_OF_LEVEL
 from placement.fleet.siting import within_slice
 from placement.ranking.interruptions import risk_text
+from placement.ranking.pulls import pull_text
 from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import LEVELS, JobRequest, PodSetRequest, Snapshot, Topology
@@ -305,6 +306,8 @@ class _Draft:
             told.append(f"{an_hour}, {_money(risk.hourly_cost)} an hour of work done")
         if placement.egress is not None and placement.egress.moves:
             told.append(egress_text(placement.egress.moves, placement.currency))
+        if placement.pull is not None:
+            told.append(pull_text(placement.pull))
         return f"{message} ({'; '.join(told)})." if told else f"{message}."
 
     def _stretches(self, asked: PodSetRequest, placed: PodSetPlacement) -> list[Stretch]:

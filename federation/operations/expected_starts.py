@@ -7,6 +7,7 @@ looks ahead from there. It uses at most a tenth of a process's time. It decides 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
 from django.db import connection
@@ -71,5 +72,6 @@ def _tell(starts: Mapping[UUID, Start], snapshot: Snapshot) -> None:
     with connection.cursor() as cursor:
         for job_id, start in starts.items():
             message = start_text(start, snapshot.now)
-            told = json.dumps({"start": {"at": instant(start.at), "cluster": start.cluster, "message": message}})
+            at = start.at + timedelta(seconds=start.pull_seconds)
+            told = json.dumps({"start": {"at": instant(at), "cluster": start.cluster, "message": message}})
             cursor.execute(TELL, [told, job_id, told])

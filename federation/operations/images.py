@@ -28,7 +28,7 @@ SELECT DISTINCT organisation.id, ran.name, now()
   JOIN tenancy_tenant AS organisation ON organisation.path = split_part(tenant.path, '/', 1)
  WHERE NOT EXISTS (SELECT FROM federation_provenimage AS fresh
                     WHERE fresh.organisation_id = organisation.id AND fresh.name = ran.name
-                      AND fresh.last_at > now() - %(fresh)s)
+                      AND fresh.last_at > now() - %(fresh)s::interval)
  ORDER BY organisation.id, ran.name
 ON CONFLICT (organisation_id, name) DO UPDATE SET last_at = now()
 RETURNING organisation_id
@@ -36,8 +36,8 @@ RETURNING organisation_id
 FORGET = """
 DELETE FROM federation_provenimage WHERE id IN (
     SELECT id FROM federation_provenimage
-     WHERE organisation_id = ANY(%(organisations)s) AND last_at < now() - %(kept)s
-     ORDER BY last_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+     WHERE organisation_id = ANY(%(organisations)s) AND last_at < now() - %(kept)s::interval
+     ORDER BY last_at, id LIMIT %(most)s)
 """
 
 

@@ -14,6 +14,7 @@ from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.spec import JobSpec
 from federation.queries.datasets import with_data
 from federation.queries.feasibility import refuse_hopeless
+from federation.queries.images import known_images, pull_seconds
 from federation.queries.policies import load_policies
 from federation.queries.policy_hooks import Draft, has_hooks, review
 from federation.queries.priority_classes import TenantRules, rules_at
@@ -31,6 +32,7 @@ from foundation.ids import new_id
 from placement.answers.quotes import Capacity, Quote, Quoter, capacity
 from placement.fleet.fleet import FleetIndex
 from placement.ranking.runtimes import Groups, groups_of
+from placement.values.images import KnownImage
 from placement.values.model import JobRequest, Runtime, Snapshot
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
@@ -66,12 +68,12 @@ class _Desk:
         self._seen_at = 0.0
         self._spent_seconds = 0.0
 
-    def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime]) -> JobQuote:
+    def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime], images: Mapping[str, KnownImage]) -> JobQuote:
         """The quote as of the last load, or of a new one if that is old."""
         with self.lock:
             quoter = self._fresh()
             began = clock.monotonic()
-            quote = quoter.quote(job, runtimes)
+            quote = quoter.quote(job, runtimes, images)
             self._spent_seconds += clock.monotonic() - began
             return JobQuote(job.tenant_path, quote, quoter.snapshot)
 
@@ -101,6 +103,8 @@ class _Desk:
                     egress=egress_rates(at),
                     reservations=load_reservations(at),
                     windows=load_windows(at),
+                    images=known_images(queue),
+                    pull_seconds=pull_seconds(),
                 )
             )
             self._quoter = Quoter(snapshot, self.index, depth=QUEUE_DEPTH)
@@ -138,7 +142,7 @@ def quote_of_draft(actor: Actor, body: object) -> JobQuote:
 def _quoted(tenant: Tenant, spec: JobSpec, rules: TenantRules) -> JobQuote:
     job, groups = _asked(tenant, spec, rules.classes.named(spec.priority_class).value)
     refuse_hopeless(job, tenant.id)
-    return _desk.quote(job, runtimes_of([groups]))
+    return _desk.quote(job, runtimes_of([groups]), known_images([job]))
 
 
 def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:

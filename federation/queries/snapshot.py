@@ -24,6 +24,7 @@ from billing.queries import PriceView
 from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView
 from federation.models import LIVE_ATTEMPT_STATES
+from federation.queries.images import known_images, pull_seconds
 from federation.queries.offered import cluster_of, foreign_use, node_of, offered
 from federation.queries.policies import load_policies
 from federation.queries.queue import load_queue, times_of
@@ -64,6 +65,8 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
         egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
         reservations=load_reservations(now),
         windows=load_windows(now),
+        images=(images := known_images(queue)),
+        pull_seconds=pull_seconds() if images else {},
     )
     return with_times(snapshot) if _needs_times(snapshot) else snapshot
 

@@ -14,6 +14,7 @@ from federation.queries.why_not import WhyNot, WhyNotGroup, grouped, headline
 from foundation.problems import Problem
 from placement.answers.quotes import Offer
 from placement.ranking.interruptions import risk_text
+from placement.ranking.pulls import pull_text
 from placement.values.reason_codes import meaning_of
 from tenancy.queries import Actor
 
@@ -32,6 +33,7 @@ class OfferLine:
     work_cost: Decimal | None
     """Of an hour of work that is not lost, where some is expected to be."""
     risk: str
+    pull: str
     estimate: EstimateLine
     currency: str
 
@@ -95,6 +97,7 @@ def _line(offer: Offer, regions: Mapping[str, str]) -> OfferLine:
         hourly_cost=placed.hourly_cost,
         work_cost=placed.risk.hourly_cost if placed.risk else None,
         risk=risk_text(placed.risk) if placed.risk else "",
+        pull=pull_text(placed.pull) if placed.pull else "",
         estimate=estimate_line(offer.estimate, placed.egress.moves if placed.egress else (), placed.currency),
         currency=placed.currency,
     )

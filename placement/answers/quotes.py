@@ -7,7 +7,7 @@ A quote is the cycle itself, run up to the job's position in the queue: the firs
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
@@ -28,6 +28,7 @@ from placement.ranking.reasons import reason_on
 from placement.ranking.runtimes import runtime_of
 from placement.ranking.strategies import weights_of
 from placement.values.decisions import Placement, Reason, Wait
+from placement.values.images import KnownImage
 from placement.values.model import JobRequest, Runtime, Snapshot, TypicalPod
 from placement.values.reason_codes import ReasonCode
 
@@ -48,8 +49,8 @@ Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...], datetime | None]
 class Offer:
     """One way to run the job: `placement` as the cycle would decide it, best first.
 
-    `expected_start` is the snapshot's time if there is room now, else the time at which room is expected. `estimate` is
-    for a run from then on that takes the median of the quote's `runtime`, at the pace there.
+    `expected_start` is the snapshot's time if there is room now, else the time at which room is expected; later by the
+    pull of its images. `estimate` is for a run from when there is room that takes the median of the quote's `runtime`, at the pace there.
     """
 
     placement: Placement
@@ -118,8 +119,8 @@ class Quoter:
     """
 
     def __init__(self, snapshot: Snapshot, index: FleetIndex | None = None, *, depth: int | None = None) -> None:
-        self._runtimes = dict(snapshot.runtimes)
-        self.snapshot = replace(snapshot, runtimes=self._runtimes)
+        self._runtimes, self._images = dict(snapshot.runtimes), dict(snapshot.images)
+        self.snapshot = replace(snapshot, runtimes=self._runtimes, images=self._images)
         self._index = index or FleetIndex()
         self._clusters = {cluster.id: cluster for cluster in snapshot.clusters}
         self._depth = depth
@@ -127,13 +128,19 @@ class Quoter:
         self._policies = PolicyBook(snapshot.policies)
         self._cycles: dict[Rank, tuple[Cycle, list[Wait]]] = {}
 
-    def quote(self, job: JobRequest, runtimes: Mapping[str, Runtime] | None = None) -> Quote:
+    def quote(
+        self,
+        job: JobRequest,
+        runtimes: Mapping[str, Runtime] | None = None,
+        images: Mapping[str, KnownImage] | None = None,
+    ) -> Quote:
         """What the next cycle would do with `job` if it were submitted now, behind all jobs of the same or a higher
         priority.
 
-        `runtimes` are run times of the job's kind, in addition to the snapshot's.
+        `runtimes` are run times of the job's kind, and `images` what is known of its images, in addition to the snapshot's.
         """
         self._runtimes.update(runtimes or {})
+        self._images.update({key: known for key, known in (images or {}).items() if key not in self._images})
         ahead = bisect_right(self._urgency, -job.priority)
         if self._depth is not None and ahead >= self._depth:
             message = f"a scheduling round considers only the first {self._depth} jobs of the queue, and all of them are ahead of it"
@@ -157,7 +164,8 @@ class Quoter:
         cluster = self._clusters[placement.cluster_id]
         placed = at_start(job, placement, cluster, self.snapshot.egress, at)
         runtime = runtime_of(job, self._runtimes, placed.pace)
-        return Offer(placed, at, estimate_of(job, placed, cluster, runtime, at))
+        pull = timedelta(seconds=0 if placed.pull is None else placed.pull.seconds)
+        return Offer(placed, at + pull, estimate_of(job, placed, cluster, runtime, at))
 
     def _cycle(self, job: JobRequest, ahead: int) -> tuple[Cycle, list[Wait]]:
         """The cycle when it reaches the job, and the waits of jobs ahead of it."""

@@ -11,6 +11,7 @@ from datetime import timedelta
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.limits import LimitBook, charge, refusing
 from placement.fleet.siting import Site
+from placement.ranking.pulls import Pulls
 from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, Release, Snapshot
@@ -54,6 +55,7 @@ class Cycle:
         self._snapshot = snapshot
         self._fleet: Fleet = index.fleet(snapshot.clusters)
         self._book = LimitBook(snapshot.limits)
+        self._pulls = Pulls(self._fleet, snapshot)
         self._visibility = Visibility(snapshot, self._fleet, self._book)
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept = 0
@@ -119,6 +121,7 @@ class Cycle:
             )
             for pod_set, flavor, pool, found in parts
         ]
+        pulling = self._pulls.of(job)
         return Placement(
             job_id=job.id,
             cluster_id=cluster.id,
@@ -131,6 +134,7 @@ class Cycle:
             risk=terms.stakes.risk,
             egress=terms.stakes.egress,
             pace=terms.stakes.pace,
+            pull=None if pulling is None else pulling.at(terms.pools),
         )
 
     def _keep_room(self, job: JobRequest, scope: Scope) -> Wait | None:

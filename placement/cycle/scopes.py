@@ -21,6 +21,7 @@ from placement.ranking.contest import Contest, Terms, Verdict, Viewpoint
 from placement.ranking.floors import Floors
 from placement.ranking.fragmentation import Fragmentation, typical_of
 from placement.ranking.node_table import NodeTable
+from placement.ranking.pulls import Pulls
 from placement.ranking.strategies import weights_of
 from placement.ranking.work import Works
 from placement.values.model import JobRequest, PodSetRequest, Snapshot, Topology
@@ -90,6 +91,7 @@ class Scopes:
         self._fleet = state.fleet
         self._policies = PolicyBook(snapshot.policies)
         self._works = Works(self._fleet, snapshot)
+        self._pulls = Pulls(self._fleet, snapshot)
         self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
         self._contests: dict[tuple[Audience, Policy], dict[ShapeKey, Contest]] = {}
         self._desks: dict[str, _Desk] = {}
@@ -101,6 +103,9 @@ class Scopes:
         work = self._works.key(job)
         if work is not None:
             shape = (shape, work)
+        pulling = self._pulls.of(job)
+        if pulling is not None and pulling.key:
+            shape = (shape, pulling.key)
         scope = desk.scopes.get(shape)
         if scope is None:
             contest = desk.contests.get(shape)
@@ -126,7 +131,7 @@ class Scopes:
         audience, policy, *_ = self._desks.get(job.tenant_path) or self._new_desk(job.tenant_path)
         weights = weights_of(policy.strategy_for(job.strategy), policy)
         floors = self._floors if weights.stranding else None
-        return Viewpoint(audience, policy, weights, floors, self._works.of(job), self._table)
+        return Viewpoint(audience, policy, weights, floors, self._works.of(job), self._table, self._pulls.of(job))
 
     @cached_property
     def _table(self) -> NodeTable:

@@ -9,6 +9,7 @@ are one step.
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from placement.fleet.pools import CPU, MEMORY, PODS, RESOURCES, UNITS, Ints, Mas
 from placement.fleet.siting import Site
 from placement.ranking.candidates import Ask, ask_of
 from placement.ranking.contest import Viewpoint
+from placement.ranking.runtimes import rough_text
 from placement.ranking.strategies import price_terms
 from placement.values.decisions import Placement, Start
 from placement.values.model import JobRequest, Release
@@ -154,13 +156,18 @@ class Seeker:
         self.allowed: Mask = viewpoint.allowed(self.ask, job.constraints, fleet)
         self.cluster_of: Ints = fleet.cluster_of_pool[self.ask.lead]
         price = price_terms(viewpoint.weights, self.ask, self.allowed, viewpoint.work)
-        self._work = viewpoint.work
+        self._work, self._pulling = viewpoint.work, viewpoint.pulling
         allowed = np.flatnonzero(self.allowed)
         self.ranked: list[int] = allowed[np.argsort(price[allowed], kind="stable")].tolist()
 
     def pace(self, candidate: Candidate) -> float:
         """How long an hour of the job's work takes there."""
         return 1.0 if self._work is None else self._work.pace(self.ask, candidate.number)
+
+    def pull_seconds(self, candidate: Candidate) -> int:
+        """How long the job's pods wait for their images there, as far as that is known."""
+        pull = None if self._pulling is None else self._pulling.at(self.ask.pools[candidate.number].tolist())
+        return 0 if pull is None else pull.seconds
 
     def fit(self, state: FleetState, clusters: frozenset[int]) -> tuple[Candidate, list[Site]] | None:
         """The cheapest place on one of the clusters that holds the job now."""
@@ -243,7 +250,7 @@ class Waiting:
             if fit is None:
                 futile.add(shape)
                 continue
-            self.starts[job_id] = timeline.start_of(*fit)
+            self.starts[job_id] = replace(timeline.start_of(*fit), pull_seconds=seeker.pull_seconds(fit[0]))
             del self._left[job_id]
             take(timeline.state, *fit)
             seconds = self._seconds_of(job, seeker.pace(fit[0]))
@@ -280,7 +287,8 @@ def start_text(start: Start, now: datetime) -> str:
     held = (
         f"{start.awaited} of its {start.nodes} nodes are" if start.nodes > 1 else "the node it would take is"
     ) + " held by jobs that should end by then"
-    return f"room is expected about {instant_text(start.at, now)} on {start.cluster}: {held}"
+    pull = f"; pulling its image then takes about {rough_text(start.pull_seconds)}" if start.pull_seconds else ""
+    return f"room is expected about {instant_text(start.at, now)} on {start.cluster}: {held}{pull}"
 
 
 def instant_text(at: datetime, now: datetime) -> str:

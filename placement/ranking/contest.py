@@ -24,6 +24,7 @@ from .floors import Floors
 from .landing import Landings
 from .node_table import NodeTable
 from .preference import preference_of
+from .pulls import Pulling
 from .reasons import quota_reason, reason_on
 from .strategies import price_terms
 from .work import Stakes, Work
@@ -73,6 +74,8 @@ class Viewpoint:
     work: Work | None = None
     table: NodeTable | None = None
     """Set if gangs are to keep to the domains that they prefer."""
+    pulling: Pulling | None = None
+    """Set if something is known of the job's images."""
 
     def allowed(self, ask: Ask, constraints: Constraints, fleet: Fleet) -> Mask:
         """Per candidate whether it is open, and neither the policy nor the job's constraints exclude it."""
@@ -101,6 +104,8 @@ class Contest:
         self._cluster: Ints = fleet.cluster_of_pool[ask.lead]
         self._landings = _landings_of(ask, state, viewpoint.floors)
         self._preference = None if viewpoint.table is None else preference_of(ask, viewpoint.table)
+        self._pulls: Ints | None = None if viewpoint.pulling is None else viewpoint.pulling.steps(ask)
+        """Per candidate how long pulling the images is expected to take, in steps."""
         self._terms: dict[int, Terms] = {}
         self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
         self._reasons: tuple[Reason, ...] | None = None
@@ -138,13 +143,16 @@ class Contest:
         return None
 
     def _first(self, score: Floats) -> int:
-        """The candidate with the lowest score. Of several, the one whose cluster was given least so far, so that what
-        waits to be dispatched does not all wait for one cluster; then the first.
+        """The candidate with the lowest score. Of several, those with the shortest pull; of these, the one whose cluster
+        was given least so far, so that what waits to be dispatched does not all wait for one cluster; then the first.
         """
         lowest = int(score.argmin())
         equal = np.flatnonzero(score == score[lowest])
         if equal.size == 1:
             return lowest
+        if self._pulls is not None:
+            pulls = self._pulls[equal]
+            equal = equal[pulls == pulls.min()]
         return int(equal[self._state.placed[self._cluster[equal]].argmin()])
 
     def _score(self, free: Floats) -> Floats:

@@ -7,8 +7,9 @@
 
 Where a gang would not keep to the domain that it prefers, `preference.WIDER` is added.
 
-The lowest sum wins; equal sums keep the order of cluster ids and flavor names. Candidates with a price rank before all
-others, then those without a price for the place or the data's move, then pods without a GPU on nodes with GPUs.
+The lowest sum wins; of equal sums the shortest pull (`pulls`), then the order of cluster ids and flavor names. Candidates
+with a price rank before all others, then those without a price for the place or the data's move, then pods without a GPU on
+nodes with GPUs.
 """
 
 from dataclasses import replace

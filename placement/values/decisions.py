@@ -57,6 +57,17 @@ class InterruptionRisk:
     hourly_cost: Decimal | None
 
 
+class Pull(NamedTuple):
+    """The image of a pod set on the nodes of its flavor in a cluster: `nodes` of `of_nodes` have it. Another takes
+    `seconds` to pull it; 0 if all have it.
+    """
+
+    image: str
+    nodes: int
+    of_nodes: int
+    seconds: int
+
+
 class Placement(NamedTuple):
     """A decision to run this job there now. `amounts` are what its quota hold takes."""
 
@@ -74,19 +85,23 @@ class Placement(NamedTuple):
     """None if the job names no data."""
     pace: float = 1.0
     """How many hours an hour of its work takes there (`pace`)."""
+    pull: Pull | None = None
+    """The slowest pull of its images; None if it is not known which nodes have them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """When and where room is expected for a job.
 
-    `nodes` is the number of nodes it would use; on `awaited` of them something must end first.
+    `nodes` is the number of nodes it would use; on `awaited` of them something must end first. Its pods run
+    `pull_seconds` later.
     """
 
     at: datetime
     cluster: str
     nodes: int
     awaited: int
+    pull_seconds: int = 0
 
 
 class Wait(NamedTuple):

@@ -16,6 +16,7 @@ from clusters.engine.gpu_facts import GpuFacts
 from .advance import AdvanceReservation
 from .datasets import DataNeed
 from .gpu_needs import GpuNeeds
+from .images import KnownImage
 from .maintenance import MaintenanceWindow
 from .reason_codes import ReasonCode
 from .storages import StorageNeed
@@ -161,6 +162,8 @@ class JobRequest:
     data: tuple[DataNeed, ...] = ()
     throughput: tuple[ModelSpeed, ...] = ()
     """By model (`pace`); if empty, all models count as equally fast."""
+    images: tuple[str, ...] = ()
+    """The normal names of the images of its pod sets, in their order; they decide only between equals (`pulls`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,3 +352,7 @@ class Snapshot:
     """The reservations that have not ended."""
     windows: tuple[MaintenanceWindow, ...] = ()
     """The maintenance windows that have not ended."""
+    images: Mapping[str, KnownImage] = field(default_factory=dict)
+    """The images of queued jobs that some nodes have, by `image_key`."""
+    pull_seconds: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
+    """By cluster how long a pull takes, for each class of size; missing if none was learned."""

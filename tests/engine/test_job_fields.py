@@ -102,7 +102,12 @@ def test_placement_sees_of_a_stored_spec_what_steers_it():
     assert seen.throughput == (ModelSpeed("A100-80GB", 1000), ModelSpeed("H100-80GB", 2500))
     plain = request_of(spec_json(read_spec(PLAIN, Rules())), job_id=UUID(int=1), tenant_path="acme", shape="")
     assert plain == JobRequest(
-        UUID(int=1), "acme", "", (PodSetRequest("main", 1, 1000, 1024),), deadline_seconds=86_400
+        UUID(int=1),
+        "acme",
+        "",
+        (PodSetRequest("main", 1, 1000, 1024),),
+        deadline_seconds=86_400,
+        images=("registry.example/train:1",),
     )
 
 

@@ -5,10 +5,12 @@ placement sees of it.
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2s
 from typing import Any
 from uuid import UUID
 
+from clusters.engine.images import normal_name
 from placement.values.datasets import DataNeed
 from placement.values.gpu_needs import GpuNeeds
 from placement.values.model import Constraints, GpuRequest, JobRequest, ModelSpeed, PodSetRequest, Tier, Topology
@@ -106,6 +108,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
         kind=kind,
         data=tuple(_data_need(item) for item in stored.get("data", ())),
         throughput=_speeds_of(stored),
+        images=_normal_names(tuple(item["image"] for item in stored["pod_sets"])),
         **{name: stored[name] for name in _STEERING_AS_STORED if name in stored},
     )
 
@@ -122,6 +125,12 @@ def storage_needs(stored: Mapping[str, Any]) -> tuple[StorageNeed, ...]:
 def secret_needs(stored: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Name and kind of each secret that a stored spec names."""
     return tuple(sorted({named for pod_set in stored["pod_sets"] for named in secrets_named(pod_set)}))
+
+
+@lru_cache(maxsize=10_000)
+def _normal_names(images: tuple[str, ...]) -> tuple[str, ...]:
+    """One value for all jobs with these images."""
+    return tuple(map(normal_name, images))
 
 
 def _data_need(stored: Mapping[str, Any]) -> DataNeed:

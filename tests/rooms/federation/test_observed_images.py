@@ -3,11 +3,14 @@
 import time
 
 import pytest
+from django.db import OperationalError
 
+import clusters.operations
 from clusters.drivers.simulated import Node, path_of, put_node, remove_node
-from clusters.models import Cluster, ClusterImage
+from clusters.engine.pulls import ImageInventory, Pull
+from clusters.models import Cluster, ClusterImage, PullTimes
 from clusters.models import Node as StoredNode
-from clusters.operations import register_simulated
+from clusters.operations import record_pulls, register_simulated
 from federation.models import ProvenImage
 from federation.observer import feed
 from foundation.caches import reset_all
@@ -51,3 +54,23 @@ def test_followed_images_are_counted_as_they_come_and_go_without_touching_the_in
         wait_for(lambda: counted() == {TRAIN: (1, {"cpu": 1})}, "it was removed from a node")
         remove_node(path, "n2")
         wait_for(lambda: counted() == {}, "the node that had it is gone")
+
+
+def test_pulls_that_could_not_be_recorded_are_recorded_later_and_once(home, monkeypatch):
+    monkeypatch.setattr(feed, "IMAGES_SECONDS", 0.1)
+    seen, asked = [[Pull(2, 40), Pull(2, 41)]], []
+    monkeypatch.setattr(ImageInventory, "see_pods", lambda self, *_: self.give_back(seen.pop() if seen else []))
+
+    def fails_once(*args):
+        asked.append(args)
+        if len(asked) == 1:
+            raise OperationalError("the database is away")
+        record_pulls(*args)
+
+    monkeypatch.setattr(clusters.operations, "record_pulls", fails_once)
+    cluster = register_simulated(make_tenant("acme"), "east", nodes=[node("n1")])
+    with observing():
+        wait_for(PullTimes.objects.filter(cluster=cluster).exists, "the pulls are recorded")
+        time.sleep(0.5)
+    assert PullTimes.objects.get().recent_seconds == [41, 40]
+    assert len(asked) == 2

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('federation', '0008_maintenance'),
+        ('federation', '0009_priority_classes'),
         ('tenancy', '0001_initial'),
     ]
 
