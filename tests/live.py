@@ -39,9 +39,9 @@ def simulated_cluster(name: str = "east", nodes: int = 2, owner: str = "acme", *
     Its first contact is written as an observer writes it: to start one costs each of hundreds of tests more than a second.
     """
     spec = ClusterSpec(name, "us-east-1", "aws", (NodeGroup("h100", nodes, **H100, **place),))
-    nodes = [node_from_manifest(manifest) for manifest in node_objects(spec)]
-    cluster = register_simulated(make_tenant(owner), name, region="us-east-1", nodes=nodes)
-    record_inventory(cluster.id, [node.seen() for node in nodes], {})
+    manifests = [node_from_manifest(manifest) for manifest in node_objects(spec)]
+    cluster = register_simulated(make_tenant(owner), name, region="us-east-1", nodes=manifests)
+    record_inventory(cluster.id, [node.seen() for node in manifests], {})
     record_contact(cluster.id, clock_skew_ms=0, observed_seconds_ago=0)
     return cluster
 
