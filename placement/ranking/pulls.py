@@ -116,7 +116,9 @@ class Pulls:
                 nodes[first:end] = [there.get(pool.flavor.name, 0) for pool in fleet.pools[first:end]]
         nodes = np.clip(nodes, 0, self._size)
         seconds = self._seconds[:, known.size_class][fleet.cluster_of_pool]
-        return _Found(name, nodes, seconds, seconds * (self._size - nodes) // (self._size * STEP_SECONDS))
+        return _Found(
+            name, nodes, seconds, seconds * (self._size - nodes) // (np.maximum(self._size, 1) * STEP_SECONDS)
+        )
 
 
 def pull_text(pull: Pull) -> str:
