@@ -13,7 +13,6 @@ DROP TRIGGER priority_class_stays_while_jobs_name_it ON federation_priorityclass
 DROP TRIGGER priority_class_keeps_its_name ON federation_priorityclass;
 DROP TRIGGER a_priority_class_is_the_default ON federation_priorityclass;
 DROP FUNCTION federation_keep_used_class, federation_keep_class_name, federation_need_default_class;
-DELETE FROM federation_priorityclass;
 """
 
 
