@@ -8,7 +8,7 @@ their digits.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
 from placement.values.decisions import Decisions
+from placement.values.images import image_key
 from placement.values.model import Snapshot
 
 SNAPSHOT_FORMAT = "switchyard/snapshot"
@@ -35,6 +36,19 @@ class RecordingError(ValueError):
 def snapshot_text(snapshot: Snapshot) -> bytes:
     """The snapshot as one line of JSON."""
     return _text(SNAPSHOT_FORMAT, "snapshot", snapshot)
+
+
+def without_image_names(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with images by number, in the order of their names: only which images are equal decides anything."""
+    names = sorted({name for job in snapshot.queue for name in job.images})
+    number = {name: f"image-{position}" for position, name in enumerate(names, start=1)}
+    known = {}
+    for job in snapshot.queue:
+        for name in job.images:
+            if (found := snapshot.images.get(image_key(job.tenant_path, name))) is not None:
+                known[image_key(job.tenant_path, number[name])] = found
+    queue = tuple(replace(job, images=tuple(number[name] for name in job.images)) for job in snapshot.queue)
+    return replace(snapshot, queue=queue, images=known)
 
 
 def decisions_text(decisions: Decisions) -> bytes:

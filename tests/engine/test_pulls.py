@@ -11,7 +11,7 @@ import pytest
 
 from clusters.engine.pulls import USUAL_SECONDS, class_of
 from placement.answers.quotes import Quoter, quote
-from placement.answers.recording import decisions_text, snapshot_of, snapshot_text
+from placement.answers.recording import decisions_text, snapshot_of, snapshot_text, without_image_names
 from placement.cycle.cycle import decide
 from placement.cycle.timeline import start_text
 from placement.ranking.pulls import pull_text
@@ -203,3 +203,17 @@ def test_a_waiting_jobs_start_names_the_pull():
     start = Start(NOW + timedelta(hours=1), "c1", 1, 1, pull_seconds=300)
     assert start_text(start, NOW).endswith("by then; pulling its image then takes about 5 min")
     assert start_text(replace(start, pull_seconds=0), NOW).endswith("by then")
+
+
+def test_a_recorded_snapshot_names_no_image_and_decides_the_same():
+    fleet = snapshot([job(1), job(2, "small:1", IMAGE)], known({WEST: 4}))
+    nameless = without_image_names(fleet)
+    text = snapshot_text(nameless).decode()
+    assert IMAGE not in text
+    assert "small:1" not in text
+    assert [one.cluster_id for one in decide(nameless).placements] == [
+        one.cluster_id for one in decide(fleet).placements
+    ]
+    assert [one.pull and one.pull.nodes for one in decide(nameless).placements] == [
+        one.pull and one.pull.nodes for one in decide(fleet).placements
+    ]

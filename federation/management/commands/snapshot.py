@@ -10,13 +10,13 @@ from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
 from foundation.files import write_whole
-from placement.answers.recording import snapshot_text
+from placement.answers.recording import snapshot_text, without_image_names
 
 
 class Command(BaseCommand):
     help = (
         "Exports the input of the next scheduling cycle: queue, fleet with its free capacity, limits and prices, but no "
-        "images, commands, environments or credentials. It changes nothing. "
+        "names of images, commands, environments or credentials. It changes nothing. "
         "`manage.py replay --snapshot FILE` makes the same decisions from it, on any host."
     )
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, out: str, depth: int, **options: Any) -> None:
         if depth < 0:
             raise CommandError("--depth cannot be negative", returncode=2)
-        snapshot = load_snapshot(clock.now(), depth)
+        snapshot = without_image_names(load_snapshot(clock.now(), depth))
         text = snapshot_text(snapshot)
         if out == "-":
             self.stdout.write(text.decode(), ending="")
