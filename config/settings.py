@@ -187,7 +187,7 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "inline": "federation.operations.compare_clusters",
         "in_turns": True,
         "queue": "observe",
-        "every_seconds": 10,  # a cluster's own time for comparison is in its upkeep
+        "every_seconds": 2,  # few clusters at a time: each has its own time for comparison in its upkeep
     },
     "accrue": {
         "task": "federation.tasks.accrue_running",

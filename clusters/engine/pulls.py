@@ -26,7 +26,7 @@ MOST_ROUNDS = 20
 """How often a node is checked for the size of an image that it has pulled."""
 
 
-class Pull(NamedTuple):
+class PullSample(NamedTuple):
     """One pull: the class of the image's size, and its duration."""
 
     size_class: int
@@ -85,7 +85,7 @@ class ImageInventory:
         self._starting: dict[str, tuple[str, int]] = {}
         """By uid of a pod whose node did not have its image: the node, and the image's key."""
         self._seen: list[_Seen] = []
-        self._pulls: list[Pull] = []
+        self._pulls: list[PullSample] = []
         self.has_changed = False
         """Whether the images of some node have changed since the last snapshot."""
 
@@ -135,19 +135,19 @@ class ImageInventory:
         self.has_changed = False
         return dict(self._images)
 
-    def take_pulls(self) -> list[Pull]:
+    def take_pulls(self) -> list[PullSample]:
         """The pulls that have ended since the last call. The size of each is what its node lists after it."""
         pending: list[_Seen] = []
         for one in self._seen:
             size_mib = size_on(self._images.get(one.node, NO_IMAGES), one.key)
             if size_mib is not None:
-                self._pulls.append(Pull(class_of(size_mib), one.seconds))
+                self._pulls.append(PullSample(class_of(size_mib), one.seconds))
             elif one.rounds < MOST_ROUNDS:
                 pending.append(one._replace(rounds=one.rounds + 1))
         self._seen = pending
         taken, self._pulls = self._pulls, []
         return taken
 
-    def give_back(self, pulls: Sequence[Pull]) -> None:
+    def give_back(self, pulls: Sequence[PullSample]) -> None:
         """Puts back what could not be recorded."""
         self._pulls = [*pulls, *self._pulls][:MOST_OPEN]

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from clusters.engine.images import NodeImages, counts
-from clusters.engine.pulls import MOST_PULLS, Pull
+from clusters.engine.pulls import MOST_PULLS, PullSample
 from clusters.locks import lock_cluster
 from clusters.models import ClusterImage, Node
 
@@ -74,7 +74,7 @@ def record_images(cluster_id: UUID, by_node: Mapping[str, NodeImages], names: Se
     return ImagesChange(len(rows) + len(gone), sum(bool(has) for name, has in by_node.items() if name not in flavors))
 
 
-def record_pulls(cluster_id: UUID, pulls: Sequence[Pull]) -> None:
+def record_pulls(cluster_id: UUID, pulls: Sequence[PullSample]) -> None:
     """Adds pulls to the cluster's newest ones, the last of `pulls` being the newest."""
     with transaction.atomic():
         if not pulls or lock_cluster(cluster_id) is None:

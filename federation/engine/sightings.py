@@ -291,14 +291,17 @@ def _place_for(asked: Asked, pod: Pod, runs: Sequence[Run], now: datetime) -> in
 
 
 def _before(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """The other runs that have ended and were there before this known one, which may have waited then and started since.
-    Once it was gone, others may have taken its place.
+    """The other runs that were there before this known one, which may have waited then and started since. Once it was
+    gone, others may have taken its place.
     """
-    latest = run.until_at
-    others = [each for each in runs if each.uid != run.uid and each.until_at]
-    if latest is None:
-        return others
-    return [e for e in others if e.until_at and (e.until_at <= latest if e.since_at is None else e.since_at < latest)]
+    return [each for each in runs if each.uid != run.uid and (run.until_at is None or _was_there(each, run.until_at))]
+
+
+def _was_there(run: Run, at: datetime) -> bool:
+    """Whether the run had started before this time, or was already gone without a start."""
+    if run.since_at is not None:
+        return run.since_at < at
+    return run.until_at is not None and run.until_at <= at
 
 
 def _free_since(runs: Sequence[Run], index: int, place: int) -> datetime | None:

@@ -6,9 +6,7 @@ from django.db.models.functions import Now
 
 from federation.engine.intake.priority_classes import MOST_VALUE, ROLE_NAMES
 from foundation.ids import new_id
-from tenancy.models import Tenant
-
-NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z"
+from tenancy.models import NAME_PATTERN, Tenant
 
 
 class PriorityClass(models.Model):

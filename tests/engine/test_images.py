@@ -26,7 +26,7 @@ from clusters.engine.pulls import (
     MOST_ROUNDS,
     USUAL_SECONDS,
     ImageInventory,
-    Pull,
+    PullSample,
     class_of,
     expected_seconds,
 )
@@ -154,7 +154,7 @@ def test_a_pull_is_learned_once_its_node_lists_the_image_with_its_size():
     assert inventory.take_pulls() == []
     inventory.see_nodes("changed", [Node("n", BIG)])
     inventory.see_pods("changed", [Pod(pull_seconds=40)])
-    assert inventory.take_pulls() == [Pull(class_of(3000), 40)]
+    assert inventory.take_pulls() == [PullSample(class_of(3000), 40)]
     assert inventory.take_pulls() == []
 
 
@@ -199,14 +199,14 @@ def test_attack_pods_without_end_take_bounded_memory_and_absurd_durations_are_bo
     assert inventory.weight == heavy
     inventory.see_pods("changed", [Pod(uid="0", pull_seconds=10**12)])
     inventory.see_nodes("changed", [Node("n", BIG)])
-    assert inventory.take_pulls() == [Pull(class_of(3000), LONGEST_SECONDS)]
+    assert inventory.take_pulls() == [PullSample(class_of(3000), LONGEST_SECONDS)]
 
 
 def test_pulls_that_were_not_recorded_are_given_back_in_order():
     inventory = watching()
-    inventory.give_back([Pull(1, 5), Pull(2, 6)])
-    inventory.give_back([Pull(0, 4)])
-    assert inventory.take_pulls() == [Pull(0, 4), Pull(1, 5), Pull(2, 6)]
+    inventory.give_back([PullSample(1, 5), PullSample(2, 6)])
+    inventory.give_back([PullSample(0, 4)])
+    assert inventory.take_pulls() == [PullSample(0, 4), PullSample(1, 5), PullSample(2, 6)]
 
 
 def test_only_a_change_of_images_counts_as_one():

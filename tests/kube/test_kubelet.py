@@ -2,11 +2,7 @@
 
 import asyncio
 import base64
-import json
-import shutil
 import signal
-import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,109 +10,30 @@ import httpx
 import psutil
 import pytest
 
-from devtools.localfleet import start_fleet, stop_fleet
-from devtools.localfleet.admin import apply, client, create_nodes
+from devtools.localfleet.admin import create_nodes
 from devtools.localfleet.kubelet import RUNS_LABEL
 from tests.contract import test_driver as promises
-from tests.contract.worlds import BASE_NODES, Real, node_object
-from tests.kube.conftest import gateway_token
+from tests.contract.worlds import node_object
+from tests.kube.running_pods import (
+    PODS,
+    create,
+    ended,
+    http,
+    kept,
+    last_status,
+    log,
+    plane,
+    pod,
+    printed,
+    reached,
+    runs,
+    seen,
+    wait_for,
+    world,
+)
 
 pytestmark = pytest.mark.kube
-SECONDS = 60
-
-
-@pytest.fixture(scope="module")
-def plane():
-    root = Path(tempfile.mkdtemp(prefix="switchyard-kubelet-", dir="/var/tmp"))
-    (found,) = start_fleet(("ran",), root, with_nodes=False, kubelet=True)
-    ours = [{**node, "metadata": {**node["metadata"], "labels": {**node["metadata"]["labels"], RUNS_LABEL: "true"}}}
-            for node in BASE_NODES]  # fmt: skip
-    try:
-        asyncio.run(create_nodes(found, [*ours, node_object("pretend")]))
-        apply(found, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "runs"}}])
-        with client(found) as http:
-            wait_for(lambda: http.get("/api/v1/namespaces/runs/serviceaccounts/default").is_success, "an account")
-        yield found
-    finally:
-        stop_fleet([found])
-        shutil.rmtree(root, ignore_errors=True)
-
-
-@pytest.fixture
-def http(plane):
-    with client(plane) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def world(plane):
-    return Real(plane, gateway_token(plane))
-
-
-def wait_for(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"it did not happen within {SECONDS} s: {what}"
-        time.sleep(0.05)
-    return value
-
-
-def pod(name, script="", *, node="cpu-1", container=None, **spec):
-    main = {
-        "name": "main",
-        "image": "python",
-        **({"command": ["sh", "-ec", script]} if script else {}),
-        **(container or {}),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "runs"},
-        "spec": {
-            "nodeName": node,
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "containers": [main],
-        }
-        | spec,
-    }
-
-
-PODS = "/api/v1/namespaces/runs/pods"
-
-
-def create(http, *manifests, where=PODS):
-    for manifest in manifests:
-        answer = http.post(where, json=manifest)
-        assert answer.is_success, answer.text
-
-
-def seen(http, name):
-    return http.get(f"{PODS}/{name}").raise_for_status().json()
-
-
-def reached(http, name, *phases):
-    def look():
-        found = seen(http, name)
-        return found if found["status"]["phase"] in phases else None
-
-    return wait_for(look, f"{name} is {phases}: {seen(http, name)['status']}")
-
-
-def ended(http, name):
-    """How the pod's only container ended."""
-    found = reached(http, name, "Succeeded", "Failed")
-    return found["status"]["phase"], found["status"]["containerStatuses"][0]["state"]["terminated"]
-
-
-def log(http, name, **query):
-    return http.get(f"{PODS}/{name}/log", params=query).raise_for_status().text
-
-
-def printed(http, name):
-    phase, end = ended(http, name)
-    assert phase == "Succeeded", (end, log(http, name))
-    return json.loads(log(http, name))
+assert all((http, plane, world))  # fixtures
 
 
 def test_a_command_ends_with_its_own_code_and_its_log_is_read_through_the_api_server(http):
@@ -289,38 +206,6 @@ def test_the_pods_of_an_indexed_job_reach_each_other_by_name(http):
     pods = http.get(PODS, params={"labelSelector": "batch.kubernetes.io/job-name=ring"}).json()["items"]
     assert done.get("succeeded") == 2, [log(http, one["metadata"]["name"]) for one in pods]
     assert len({one["status"]["podIP"] for one in pods}) == 2
-
-
-def runs(plane, word):
-    """Whether a process of the kubelet has this word in its command line."""
-
-    def words(process):
-        with suppress(psutil.Error):
-            return process.cmdline()
-        return []
-
-    return any(word in words(one) for one in psutil.Process(plane.pid("kubelet")).children(recursive=True))
-
-
-KEEP = "switchyard.dev/test"
-
-
-def kept(made):
-    """The pod, with a finalizer so that its last status can be read."""
-    made["metadata"]["finalizers"] = [KEEP]
-    return made
-
-
-def last_status(http, name):
-    found = wait_for(
-        lambda: (it := seen(http, name))["metadata"].get("deletionGracePeriodSeconds") == 0 and it, "its end"
-    )
-    http.patch(
-        f"{PODS}/{name}",
-        json={"metadata": {"finalizers": None}},
-        headers={"Content-Type": "application/merge-patch+json"},
-    )
-    return found["status"]["phase"], found["status"]["containerStatuses"][0]["state"]["terminated"]
 
 
 def test_a_deleted_pod_gets_its_hook_sigterm_and_its_grace_and_then_sigkill(http):

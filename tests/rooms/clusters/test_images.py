@@ -5,7 +5,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from clusters.engine.images import MIB, normal_name, packed
-from clusters.engine.pulls import MOST_PULLS, Pull
+from clusters.engine.pulls import MOST_PULLS, PullSample
 from clusters.models import Cluster, ClusterImage, Node, PullTimes
 from clusters.operations import record_images, record_inventory, record_pulls
 from clusters.operations.images import ImagesChange
@@ -54,7 +54,7 @@ def test_images_that_are_gone_or_no_longer_followed_have_no_row(cluster):
 
 def test_a_removed_cluster_takes_nothing():
     assert record_images(new_id(), {"n1": HAS_A}, [A]) == ImagesChange(0, 0)
-    record_pulls(new_id(), [Pull(1, 5)])
+    record_pulls(new_id(), [PullSample(1, 5)])
     assert not PullTimes.objects.exists()
 
 
@@ -68,12 +68,12 @@ def test_attack_images_that_change_all_the_time_write_no_inventory():
 
 
 def test_the_newest_pulls_are_kept_by_class(cluster):
-    record_pulls(cluster.id, [Pull(2, 10), Pull(2, 11), Pull(4, 300)])
-    record_pulls(cluster.id, [Pull(2, 12)])
+    record_pulls(cluster.id, [PullSample(2, 10), PullSample(2, 11), PullSample(4, 300)])
+    record_pulls(cluster.id, [PullSample(2, 12)])
     record_pulls(cluster.id, [])
     kept = {row.size_class: (row.recent_seconds, row.pulls) for row in PullTimes.objects.filter(cluster=cluster)}
     assert kept == {2: ([12, 11, 10], 3), 4: ([300], 1)}
-    record_pulls(cluster.id, [Pull(2, second) for second in range(100)])
+    record_pulls(cluster.id, [PullSample(2, second) for second in range(100)])
     row = PullTimes.objects.get(cluster=cluster, size_class=2)
     assert (row.recent_seconds, row.pulls) == (list(range(99, 99 - MOST_PULLS, -1)), 103)
 
@@ -101,6 +101,6 @@ def test_the_newest_pulls_are_kept_by_class(cluster):
 )
 def test_attack_the_database_refuses_what_no_cluster_reports(cluster, attack):
     record_images(cluster.id, {"n1": HAS_A}, [A])
-    record_pulls(cluster.id, [Pull(1, 5)])
+    record_pulls(cluster.id, [PullSample(1, 5)])
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(attack)

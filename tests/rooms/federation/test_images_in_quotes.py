@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from clusters.engine.images import MIB, packed
-from clusters.engine.pulls import Pull, class_of
+from clusters.engine.pulls import PullSample, class_of
 from clusters.models import Cluster
 from clusters.operations import record_images, record_pulls
 from federation.models import Attempt, JobEvent, ProvenImage
@@ -50,7 +50,7 @@ def fleet() -> dict[str, Cluster]:
     first, last = sorted(made.values(), key=lambda one: one.id)
     record_images(last.id, {f"{last.name}-0": packed([([TRAIN], 900 * MIB)])}, [TRAIN])
     for cluster in made.values():
-        record_pulls(cluster.id, [Pull(class_of(900), SECONDS)] * 3)
+        record_pulls(cluster.id, [PullSample(class_of(900), SECONDS)] * 3)
     ProvenImage.objects.create(organisation=make_tenant("acme"), name=TRAIN)
     return {"first": first, "last": last}
 

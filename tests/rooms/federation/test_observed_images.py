@@ -7,7 +7,7 @@ from django.db import OperationalError
 
 import clusters.operations
 from clusters.drivers.simulated import Node, path_of, put_node, remove_node
-from clusters.engine.pulls import ImageInventory, Pull
+from clusters.engine.pulls import ImageInventory, PullSample
 from clusters.models import Cluster, ClusterImage, PullTimes
 from clusters.models import Node as StoredNode
 from clusters.operations import record_pulls, register_simulated
@@ -58,7 +58,7 @@ def test_followed_images_are_counted_as_they_come_and_go_without_touching_the_in
 
 def test_pulls_that_could_not_be_recorded_are_recorded_later_and_once(home, monkeypatch):
     monkeypatch.setattr(feed, "IMAGES_SECONDS", 0.1)
-    seen, asked = [[Pull(2, 40), Pull(2, 41)]], []
+    seen, asked = [[PullSample(2, 40), PullSample(2, 41)]], []
     monkeypatch.setattr(ImageInventory, "see_pods", lambda self, *_: self.give_back(seen.pop() if seen else []))
 
     def fails_once(*args):
