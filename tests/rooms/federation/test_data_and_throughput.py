@@ -12,7 +12,7 @@ from billing.operations.egress import NewEgressPrice, create_egress_price
 from billing.operations.prices import NewPrice
 from clusters.operations.datasets import Location, create_dataset, remove_dataset
 from federation.engine.lifecycle import AttemptState
-from federation.models import Attempt, Job, JobEvent, RunGroup
+from federation.models import Attempt, Job, JobEvent, PodRun, RunGroup
 from federation.operations import run_scheduling_cycle
 from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
@@ -214,8 +214,13 @@ def test_run_times_are_learned_and_told_in_terms_of_the_slowest_model(call):
         run_scheduling_cycle()
         attempt = Attempt.objects.get(job_id=made["id"])
         Job.objects.filter(id=made["id"]).update(state="running")
-        begun = clock.now() - timedelta(seconds=1000)
+        over = clock.now()
+        begun = over - timedelta(seconds=1000)
         Attempt.objects.filter(id=attempt.id).update(state="running", started_at=begun)
+        PodRun.objects.create(
+            attempt=attempt, cluster_id=attempt.cluster_id, remote_object=attempt.remote_objects.get(), place=0, name="p",
+            uid="u", phase="Succeeded", started_at=begun, finished_at=over, observed_at=over,
+        )  # fmt: skip
         assert end_attempts([Ending(attempt.id, AttemptState.SUCCEEDED, "done")]) == 1
         reset_all()
 
