@@ -39,6 +39,7 @@ PAGES = {
     "prices": "/prices/",
     "egress": "/prices/egress/",
     "datasets": "/datasets/",
+    "priority-classes": "/priority-classes/",
     "tenants": "/tenants/",
     "tokens": "/tokens/",
     "audit": "/audit/",
