@@ -220,3 +220,12 @@ def rewrite_priority_classes() -> None:
     """Makes this transaction the only one that changes priority classes. Take it before any row."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PRIORITY_CLASSES_LOCK])
+
+
+FAILURE_RULES_LOCK = 0x53575946  # "SWYF"
+
+
+def rewrite_failure_rules() -> None:
+    """Makes this transaction the only one that changes failure rules. Take it before any row."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [FAILURE_RULES_LOCK])

@@ -16,8 +16,11 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from .models import ApiToken, AuditEntry, AuditLink, Membership, OneTimeLink, RoleBinding, Tenant, User
-from .operations import record_audit
+from .operations import is_superuser_still, record_audit
 from .queries import Actor, actor_for, may_help
+
+POWERS = {"is_staff", "is_superuser", "groups", "user_permissions"}
+"""The fields of a user that only superusers change."""
 
 
 def sign_in_first(request: HttpRequest, _extra: object = None) -> HttpResponse:
@@ -129,7 +132,7 @@ class UserAdmin(Audited, admin.ModelAdmin):
         """Staff change only a user's name; for a new user they also set the email. Superusers cannot take their own powers
         away, so that the last one remains.
         """
-        fixed = [] if request.user.is_superuser else ["is_staff", "is_superuser", "groups", "user_permissions"]
+        fixed = [] if request.user.is_superuser else sorted(POWERS)
         if obj is not None and not request.user.is_superuser:
             fixed.append("email")
         if obj is not None and obj.pk == request.user.pk:
@@ -139,6 +142,8 @@ class UserAdmin(Audited, admin.ModelAdmin):
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:  # noqa: FBT001 - the framework's signature
         """Writes only the changed fields, so that it does not undo a concurrent change, such as a new password."""
         if change:
+            if POWERS & set(form.changed_data) and not is_superuser_still(actor_of(request)):
+                raise PermissionDenied("Another superuser has taken your powers meanwhile.")
             columns = {field.name for field in obj._meta.concrete_fields}
             obj.save(update_fields=[name for name in form.changed_data if name in columns])
         else:

@@ -3,11 +3,12 @@
 from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from federation.engine.intake.failure_rules import read_tenants_rules, rules_json
 from federation.engine.intake.reading import Refused
+from federation.locks import rewrite_failure_rules
 from federation.models import TenantFailureRules
 from federation.queries.failures import RulesView, rules_at
 from federation.queries.submissions import field_errors
@@ -25,18 +26,18 @@ def put_failure_rules(actor: Actor, tenant_id: UUID, body: object, *, version: s
     Conflict `state_conflict` for another version, or Invalid with every field at fault.
     """
     with transaction.atomic():
+        rewrite_failure_rules()
         before = rules_at(actor, tenant_id, Permission.MANAGE_TENANTS)
         if version and version != before.version:
-            raise _other_version()
+            raise Conflict(
+                "The rules have changed meanwhile. Open the page again, and repeat your change.", code="state_conflict"
+            )
         try:
             rules = rules_json(read_tenants_rules(body))
         except Refused as refused:
             raise Invalid(errors=field_errors(refused.faults)) from None
         if rules != list(before.own):
-            if version:
-                _replace(before, rules)
-            else:
-                _store(before.tenant, rules)
+            _store(before.tenant, rules)
             _record(actor, "failure_rules.put", before, rules)
     return rules_at(actor, tenant_id)
 
@@ -44,6 +45,7 @@ def put_failure_rules(actor: Actor, tenant_id: UUID, body: object, *, version: s
 def remove_failure_rules(actor: Actor, tenant_id: UUID) -> None:
     """Removes the tenant's own rules; those above it still apply. Raises NotFound, also if it has no own rules."""
     with transaction.atomic():
+        rewrite_failure_rules()
         before = rules_at(actor, tenant_id, Permission.MANAGE_TENANTS)
         removed, _ = TenantFailureRules.objects.filter(tenant_id=tenant_id).delete()
         if not removed:
@@ -57,25 +59,6 @@ def _store(tenant: Tenant, rules: list[dict[str, Any]]) -> None:
         TenantFailureRules.objects.update_or_create(tenant=tenant, defaults=given)
     else:
         TenantFailureRules.objects.filter(tenant=tenant).delete()
-
-
-def _replace(before: RulesView, rules: list[dict[str, Any]]) -> None:
-    """Stores the rules unless another change came first."""
-    same = TenantFailureRules.objects.filter(tenant=before.tenant, rules=list(before.own))
-    if not before.own:
-        try:
-            with transaction.atomic():
-                TenantFailureRules.objects.create(tenant=before.tenant, rules=rules)
-        except IntegrityError:  # another transaction created them
-            raise _other_version() from None
-    elif not (same.update(rules=rules, changed_at=Now()) if rules else same.delete()[0]):
-        raise _other_version()
-
-
-def _other_version() -> Conflict:
-    return Conflict(
-        "The rules have changed meanwhile. Open the page again, and repeat your change.", code="state_conflict"
-    )
 
 
 def _record(actor: Actor, action: str, before: RulesView, after: list[dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ requests.
 
 from .access import change_password as change_password
 from .access import end_sessions as end_sessions
+from .access import is_superuser_still as is_superuser_still
 from .aging import forget_what_is_over as forget_what_is_over
 from .anchoring import accept_audit as accept_audit
 from .anchoring import anchor_audit as anchor_audit

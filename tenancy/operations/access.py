@@ -10,7 +10,7 @@ from django.db.models import F
 
 from foundation.clock import now
 from foundation.problems import Invalid, NotFound, PermissionDenied
-from tenancy.locks import lock_user
+from tenancy.locks import hold_tree, lock_user
 from tenancy.models import ApiToken, User
 from tenancy.queries import Actor, may_help, person_by_id
 
@@ -78,6 +78,15 @@ def revoke_access(person: User, *, with_tokens: bool = True, spare: UUID | None 
     tokens = ApiToken.objects.filter(user=person, revoked_at__isnull=True)
     tokens = tokens.exclude(id=spare) if spare else tokens
     return tokens.update(revoked_at=now())
+
+
+def is_superuser_still(actor: Actor) -> bool:
+    """Whether the actor is a superuser now and until the transaction ends. Of two superusers who take each other's powers
+    at the same time, the second is one no more.
+    """
+    hold_tree()
+    user = lock_user(actor.user_id)
+    return user is not None and user.is_active and user.is_superuser
 
 
 def check_email(email: str) -> None:

@@ -31,6 +31,7 @@ class FirstSetUp:
     organisation: Tenant
     user: User
     secret: str
+    secret_expires_at: datetime | None
     link: str
 
 
@@ -86,6 +87,7 @@ def bootstrap(
     *,
     password: str | None = None,
     wants_token: bool = False,
+    token_expires_at: datetime | None = None,
     wants_link: bool = False,
 ) -> FirstSetUp:
     """The organisation, and its first admin, who is also an operator of this installation; running it again changes
@@ -106,10 +108,11 @@ def bootstrap(
         user.groups.add(_operators())
         give_role(user, tenant, Role.ADMIN)
         has_token = ApiToken.objects.filter(user=user, name=FIRST_TOKEN).exists()
-        secret = give_token(user, FIRST_TOKEN) if wants_token or not has_token else ""
+        wants_token = wants_token or not has_token
+        secret = give_token(user, FIRST_TOKEN, expires_at=token_expires_at) if wants_token else ""
         wants_link = wants_link or not (has_token or user.has_usable_password())
         link = make_link(SYSTEM, user.id)[1] if wants_link else ""
-    return FirstSetUp(tenant, user, secret, link)
+    return FirstSetUp(tenant, user, secret, token_expires_at if secret else None, link)
 
 
 def _operators() -> Group:

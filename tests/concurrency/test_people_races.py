@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.db import connections
+from django.test import Client
 
 from foundation.clock import now
 from foundation.problems import Problem
@@ -191,3 +192,18 @@ def test_of_two_superusers_who_end_each_other_at_once_one_remains():
         answers = at_once(*[lambda p=p: deactivate_person(actor_for(p[0]), p[1].id) and "done" for p in pairs])
         assert sorted(answers) == ["done", "not_found"]
         assert User.objects.filter(is_active=True, is_superuser=True).count() == 1
+
+
+def test_of_two_superusers_who_take_each_others_powers_one_remains():
+    pair = [make_user(f"{name}@example.org") for name in ("ann", "bob")]
+    User.objects.filter(id__in=[user.id for user in pair]).update(is_staff=True, is_superuser=True)
+
+    def takes_from(own, other):
+        client = Client()
+        client.force_login(User.objects.get(id=own.id))
+        form = {"email": other.email, "display_name": "", "is_staff": "on", "_save": "Save"}
+        return lambda: client.post(f"/admin/tenancy/user/{other.id}/change/", form).status_code
+
+    answers = at_once(takes_from(*pair), takes_from(*reversed(pair)))
+    assert sorted(answers) == [302, 403]
+    assert User.objects.filter(is_superuser=True).count() == 1

@@ -2,24 +2,19 @@
 
 import json
 import sys
-from argparse import ArgumentTypeError
-from datetime import timedelta
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from foundation.clock import now
 from foundation.plain_json import instant
 from foundation.problems import Problem
 from tenancy.engine.roles import Role, Scope
+from tenancy.management.expiry import add_expiry, expiry_of
 from tenancy.models import User
 from tenancy.operations import ensure_user, give_role, give_token, make_link
-from tenancy.operations.tokens import USUAL_DAYS
 from tenancy.queries import SYSTEM, tenant_by_path
 from tenancy.web.links import link_to, own_address
-
-MOST_DAYS = 3660
-NEVER = "never"
 
 
 class Command(BaseCommand):
@@ -42,12 +37,7 @@ class Command(BaseCommand):
         parser.add_argument("--address", default=own_address(), help="the gateway's address, for the link")
         parser.add_argument("--new-token", action="store_true", help="create a token and print its secret")
         parser.add_argument("--scope", action="append", default=[], choices=[scope.value for scope in Scope])
-        parser.add_argument(
-            "--expires",
-            type=_days,
-            metavar="DAYS",
-            help=f"with --new-token: after how many days it expires, or `{NEVER}` (default {USUAL_DAYS})",
-        )
+        add_expiry(parser, "with --new-token: ")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["expires"] is not None and not options["new_token"]:
@@ -64,24 +54,13 @@ class Command(BaseCommand):
             raise CommandError("; ".join(f"{e.field}: {e.detail}" for e in problem.errors) or problem.detail) from None
         answer: dict[str, Any] = {"user": user.email, "user_id": str(user.id)}
         if options["new_token"]:
-            days = USUAL_DAYS if options["expires"] is None else options["expires"]
-            answer |= _new_token(user, options["scope"], days)
+            answer |= _new_token(user, options["scope"], expiry_of(options["expires"]))
         if options["new_link"]:
             answer["link"] = link_to(options["address"], make_link(SYSTEM, user.id)[1])
         self.stdout.write(json.dumps(answer))
 
 
-def _days(text: str) -> int:
-    """A number of days; 0 stands for never."""
-    if text == NEVER:
-        return 0
-    if not (text.isdecimal() and len(text) <= len(str(MOST_DAYS)) and 1 <= int(text) <= MOST_DAYS):
-        raise ArgumentTypeError(f"a number of days from 1 to {MOST_DAYS}, or {NEVER}")
-    return int(text)
-
-
-def _new_token(user: User, scopes: list[str], days: int) -> dict[str, Any]:
+def _new_token(user: User, scopes: list[str], expires_at: datetime | None) -> dict[str, Any]:
     """What the answer says of a new token: its secret and when it expires."""
-    expires_at = now() + timedelta(days=days) if days else None
     secret = give_token(user, "console", *(Scope(word) for word in scopes), expires_at=expires_at)
     return {"token": secret, "token_expires_at": instant(expires_at)}

@@ -6,7 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from foundation.plain_json import instant
 from foundation.problems import Problem
+from tenancy.management.expiry import add_expiry, expiry_of
 from tenancy.operations import bootstrap
 from tenancy.web.links import link_to, own_address
 
@@ -25,6 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("--organisation", required=True, metavar="NAME", help="lower-case letters, digits, hyphens")
         parser.add_argument("--admin", required=True, metavar="EMAIL")
         parser.add_argument("--new-token", action="store_true", help="create another token")
+        add_expiry(parser)
         parser.add_argument("--new-link", action="store_true", help="create another one-time link to set a password")
         parser.add_argument("--address", default=own_address(), help="the gateway's address, for the link")
         parser.add_argument(
@@ -39,19 +42,20 @@ class Command(BaseCommand):
                 options["admin"],
                 password=password,
                 wants_token=options["new_token"],
+                token_expires_at=expiry_of(options["expires"]),
                 wants_link=options["new_link"],
             )
         except Problem as problem:
             said = "; ".join(f"{OPTIONS.get(e.field, e.field)}: {e.detail}" for e in problem.errors)
             raise CommandError(said or problem.detail) from None
-        answer = {
+        answer: dict[str, str | None] = {
             "organisation": done.organisation.path,
             "organisation_id": str(done.organisation.id),
             "user": done.user.email,
             "user_id": str(done.user.id),
         }
         if done.secret:
-            answer["token"] = done.secret
+            answer |= {"token": done.secret, "token_expires_at": instant(done.secret_expires_at)}
         if done.link:
             answer["link"] = link_to(options["address"], done.link)
         self.stdout.write(json.dumps(answer))

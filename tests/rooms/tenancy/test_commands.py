@@ -6,6 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command, load_command_class
 
 from foundation import clock
+from foundation.plain_json import instant
 from tenancy.models import ApiToken, AuditEntry, OneTimeLink, RoleBinding, Tenant, User
 from tenancy.operations import set_password_by_link
 from tests.builders import make_tenant
@@ -38,11 +39,20 @@ def test_bootstrap_run_again_changes_nothing():
     first = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org")
     before = [model.objects.count() for model in (Tenant, User, ApiToken, RoleBinding, AuditEntry)]
     again = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org")
-    assert again == {name: value for name, value in first.items() if name not in {"token", "link"}}
+    assert again == {name: value for name, value in first.items() if name not in {"token", "token_expires_at", "link"}}
     assert [model.objects.count() for model in (Tenant, User, ApiToken, RoleBinding, AuditEntry)] == before
     renewed = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org", "--new-token")
     assert renewed["token"] != first["token"]
     assert "link" not in renewed
+
+
+def test_the_first_token_expires_unless_another_time_is_chosen():
+    first = run("bootstrap", "--organisation", "acme", "--admin", "root@example.org")
+    token = ApiToken.objects.get()
+    assert first["token_expires_at"] == instant(token.expires_at)
+    assert abs(token.expires_at - clock.now() - timedelta(days=30)) < timedelta(minutes=1)
+    again = ("bootstrap", "--organisation", "acme", "--admin", "root@example.org", "--new-token", "--expires", "never")
+    assert run(*again)["token_expires_at"] is None
 
 
 def test_the_first_admin_signs_in_by_the_link_that_bootstrap_prints(client):
