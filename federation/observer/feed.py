@@ -29,6 +29,7 @@ from clusters.engine.pulls import ImageInventory
 from federation import operations
 from federation.queries.images import followed_images
 from foundation import clock
+from foundation.host import host
 from foundation.leases import LeaseLost, Tenure
 from foundation.threads import Threads
 
@@ -309,10 +310,13 @@ class Feed:
             raise
 
     async def _keep_pulse(self) -> None:
+        # The feeds of a process begin together. After a random first pause, their pulses are spread over the time.
+        pause = PULSE_SECONDS * host().chance().random()
         while True:
             await self._beat()
             _end_if_cancelled()
-            await asyncio.sleep(PULSE_SECONDS)
+            await asyncio.sleep(pause)
+            pause = PULSE_SECONDS
 
     async def _beat(self) -> None:
         try:

@@ -36,6 +36,21 @@ def test_silence_for_its_period_sends_a_message():
     assert rings(RoutineState("cycle", ago(60), ago(60), ago(59))) == [(How.SEND, True)]
 
 
+def test_routines_that_ring_together_do_not_stay_together():
+    pair = [Schedule(name, "", "", "", every_seconds=10) for name in ("examine", "settle")]
+    rung = {one.name: NOW for one in pair}
+    together, at = 0, NOW
+    for _ in range(2000):
+        at += timedelta(seconds=0.5)
+        states = {name: RoutineState(name, when, when, when) for name, when in rung.items()}
+        found = [ring.schedule.name for ring in decide(pair, states, frozenset(), at, PATIENCE)]
+        together += len(found) == len(pair)
+        for name in found:
+            assert timedelta(seconds=8) <= at - rung[name] <= timedelta(seconds=10)
+            rung[name] = at
+    assert together < 20  # of at least 100
+
+
 def test_an_announcement_while_a_message_is_unanswered_is_only_noted():
     assert rings(RoutineState("cycle", ago(1), ago(1), ago(50)), "cycle") == [(How.NOTE, True)]
 
