@@ -53,7 +53,7 @@ BATCH = 48
 PROBES = 4
 """The number of attempts at a slow cluster whose calls show whether it answers."""
 MAX_BACKOFF_SECONDS = 30.0
-REST_SECONDS = 5.0
+REST_SECONDS = 10.0
 """How long a slow cluster that answered none of a visit's calls is left alone."""
 LOOK_AGAIN_SECONDS = 1.0
 ORDER_SECONDS = 0.25
@@ -165,7 +165,8 @@ def _commit(
     """Writes the results of creation, and commits attempts that may start. If a cluster answers with the uid of its
     other object, the two cannot be distinguished: its attempts are placed elsewhere.
     """
-    ids = [attempt.id for attempt in starts]
+    failed = {outcome.attempt_id for outcome in outcomes if isinstance(outcome, Failed)}
+    ids = [attempt.id for attempt in starts if attempt.id not in failed]
     try:
         return _record_and_commit(claim, outcomes, ids)
     except IntegrityError:
@@ -225,7 +226,7 @@ def _record_alone(claim: Claim, outcomes: Sequence[Outcome]) -> None:
 def _record_and_commit(claim: Claim, outcomes: Sequence[Outcome], ids: Sequence[UUID]) -> dict[UUID, dict[int, str]]:
     with transaction.atomic():
         _record(claim, outcomes)
-        return transitions.commit_to_start(claim.token, ids)
+        return transitions.commit_to_start(claim.token, ids) if ids else {}
 
 
 def _note_refused_credentials(cluster_id: UUID, failed: Sequence[Failed]) -> None:
