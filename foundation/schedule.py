@@ -28,7 +28,7 @@ class Schedule:
     in_turns: bool = False
 
     def silence(self, rung_at: datetime) -> timedelta:
-        """How long after this ring the next is due: from four fifths of the longest silence to all of it. Routines with equal
+        """How long after this ring the next follows: from four fifths of the longest silence to all of it. Routines with equal
         periods that once rang together then do not do so for ever, which would slow down all else at that moment.
         """
         part = zlib.crc32(f"{self.name} {rung_at.isoformat()}".encode()) / 2**32
