@@ -1,0 +1,241 @@
+"""Charges in the columns of FOCUS, the FinOps Open Cost and Usage Specification (https://focus.finops.org).
+
+A charge is the usage of one job on one flavor, at one price, on one UTC day. Each part of it that has a price of its own
+is a row: GPUs, cores and memory. The rows' costs add up exactly to the charge's recorded cost.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
+from fractions import Fraction
+from typing import Final, Literal
+from uuid import UUID
+
+Version = Literal["1.2", "1.4"]
+VERSIONS: Final[tuple[Version, ...]] = ("1.4", "1.2")
+"""The first is the default."""
+PLACES = 12
+"""Decimal places of costs and quantities."""
+ZERO = Decimal(0)
+MILLISECONDS_AN_HOUR = 3_600_000
+SPOT = "spot"
+
+SHARED_COLUMNS = (
+    "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
+    "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart",
+    "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "InvoiceIssuerName",
+    "ListCost", "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit", "RegionId", "RegionName",
+    "ResourceId", "ResourceName", "ResourceType", "ServiceCategory", "ServiceName", "ServiceSubcategory", "SkuId",
+    "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName",
+)  # fmt: skip
+COLUMNS_OF_VERSION: Mapping[Version, tuple[str, ...]] = {
+    "1.2": ("ProviderName", "PublisherName"),
+    "1.4": ("HostProviderName", "ServiceProviderName"),
+}
+OWN_COLUMNS = (
+    "x_CapacityType", "x_ClusterName", "x_CpuCoreHours", "x_Flavor", "x_GpuHours", "x_GpuModel", "x_GpuSharing",
+    "x_IsUnpriced", "x_MemoryGibHours", "x_UserId", "x_UserName",
+)  # fmt: skip
+"""Columns of ours. The quantities are those of the whole charge, on the first of its rows."""
+DECIMALS = frozenset(
+    {
+        "BilledCost", "ConsumedQuantity", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "ListCost",
+        "ListUnitPrice", "PricingQuantity", "x_CpuCoreHours", "x_GpuHours", "x_MemoryGibHours",
+    }
+)  # fmt: skip
+INSTANTS = frozenset({"BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart"})
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one job used on one flavor, at one price, on one UTC day. Without a price `price_id` is None, and it costs
+    nothing.
+
+    Quantities are in milliseconds: of units (GPUs, slices or shares), of physical GPUs, of millicores and of MiB.
+    `is_by_core`: the unit's price is for a core. `owner` is the organisation that provides the cluster.
+    """
+
+    day: date
+    organisation_id: UUID
+    organisation: str
+    tenant_id: UUID
+    tenant: str
+    job_id: UUID
+    job_name: str
+    user_id: UUID
+    user_name: str
+    cluster: str
+    region: str
+    provider: str
+    owner: str
+    flavor: str
+    capacity_type: str
+    gpu_model: str
+    sharing: str
+    is_by_core: bool
+    price_id: UUID | None
+    unit_price: Decimal | None
+    cpu_price: Decimal | None
+    memory_price: Decimal | None
+    currency: str
+    unit_milliseconds: int
+    gpu_milliseconds: Fraction
+    cpu_millicore_milliseconds: int
+    memory_mib_milliseconds: int
+    cost: Decimal
+
+
+def columns(version: Version) -> tuple[str, ...]:
+    """The columns of a file, in its order: those of the specification, then ours, each alphabetically."""
+    return (*sorted(SHARED_COLUMNS + COLUMNS_OF_VERSION[version]), *OWN_COLUMNS)
+
+
+def schema(version: Version) -> dict[str, object]:
+    """The specification's metadata of a file: its columns with their types."""
+    return {
+        "FocusVersion": version,
+        "SchemaId": f"switchyard-cost-and-usage-{version}-1",
+        "DataGenerator": "Switchyard",
+        "ColumnDefinition": [_definition(name) for name in columns(version)],
+    }
+
+
+def rows(charge: Charge, version: Version) -> Iterator[dict[str, str]]:
+    """The rows of a charge, as text by column; an absent column is null."""
+    shared = _shared(charge, version)
+    parts = _parts(charge)
+    left = charge.cost
+    for part in reversed(parts[1:]):
+        part.cost = _exact(part.hours * Fraction(part.price), rounding=ROUND_DOWN)
+        left -= part.cost
+    parts[0].cost = left
+    for number, part in enumerate(parts):
+        yield shared | _priced(charge, part) | (_whole_charge(charge) if not number else {})
+
+
+@dataclass(slots=True)
+class _Part:
+    """What a charge has of one thing, with its price per hour; `hours` are of its `unit`."""
+
+    meter: str
+    unit: str
+    hours: Fraction
+    price: Decimal
+    cost: Decimal = ZERO
+
+
+def _parts(charge: Charge) -> list[_Part]:
+    """The parts that have a price, or the one that stands for all without a price: at least one."""
+    gpus = Fraction(charge.unit_milliseconds, MILLISECONDS_AN_HOUR)
+    cores = Fraction(charge.cpu_millicore_milliseconds, MILLISECONDS_AN_HOUR * 1000)
+    memory = Fraction(charge.memory_mib_milliseconds, MILLISECONDS_AN_HOUR * 1024)
+    unit, cpu = charge.unit_price or ZERO, charge.cpu_price
+    if charge.is_by_core:
+        unit, cpu = ZERO, charge.unit_price
+    parts = [_Part("GPU time", "GPU-Hours", gpus, unit)] if gpus else []
+    if not parts or cpu is not None:
+        parts.append(_Part("CPU time", "Core-Hours", cores, cpu or ZERO))
+    if charge.memory_price is not None:
+        parts.append(_Part("Memory time", "GiB-Hours", memory, charge.memory_price))
+    return parts
+
+
+def _shared(charge: Charge, version: Version) -> dict[str, str]:
+    month = charge.day.replace(day=1)
+    provider = charge.provider or charge.owner
+    of_version = (
+        {"ProviderName": charge.owner, "PublisherName": provider}
+        if version == "1.2"
+        else {"ServiceProviderName": charge.owner, "HostProviderName": provider}
+    )
+    return of_version | {
+        "BillingAccountId": str(charge.organisation_id),
+        "BillingAccountName": charge.organisation,
+        "BillingCurrency": charge.currency,
+        "BillingPeriodStart": _instant(month),
+        "BillingPeriodEnd": _instant((month + timedelta(days=31)).replace(day=1)),
+        "ChargeCategory": "Usage",
+        "ChargeFrequency": "Usage-Based",
+        "ChargePeriodStart": _instant(charge.day),
+        "ChargePeriodEnd": _instant(charge.day + timedelta(days=1)),
+        "InvoiceIssuerName": charge.owner,
+        "PricingCategory": "Dynamic" if charge.capacity_type == SPOT else "Standard",
+        "RegionId": charge.region,
+        "RegionName": charge.region,
+        "ResourceId": str(charge.job_id),
+        "ResourceName": charge.job_name,
+        "ResourceType": "Job",
+        "ServiceCategory": "Compute",
+        "ServiceName": "Switchyard jobs",
+        "ServiceSubcategory": "Containers",
+        "SubAccountId": str(charge.tenant_id),
+        "SubAccountName": charge.tenant,
+        "x_CapacityType": charge.capacity_type,
+        "x_ClusterName": charge.cluster,
+        "x_Flavor": charge.flavor,
+        "x_GpuModel": charge.gpu_model,
+        "x_GpuSharing": charge.sharing,
+        "x_IsUnpriced": "true" if charge.price_id is None else "false",
+        "x_UserId": str(charge.user_id),
+        "x_UserName": charge.user_name,
+    }
+
+
+def _priced(charge: Charge, part: _Part) -> dict[str, str]:
+    cost, quantity = _text(part.cost), _text(_exact(part.hours))
+    used = {
+        "BilledCost": cost,
+        "EffectiveCost": cost,
+        "ListCost": cost,
+        "ContractedCost": cost,
+        "ChargeDescription": f"{part.meter} of {charge.job_name} on {charge.flavor} of {charge.cluster}",
+        "ConsumedQuantity": quantity,
+        "ConsumedUnit": part.unit,
+    }
+    if charge.price_id is None:
+        return used
+    kind = f"{charge.cluster}/{charge.flavor}/{charge.capacity_type}/{part.meter.split()[0].lower()}"
+    details = {"x_CapacityType": charge.capacity_type, "x_GpuModel": charge.gpu_model, "x_GpuSharing": charge.sharing}
+    return used | {
+        "ListUnitPrice": _text(part.price),
+        "ContractedUnitPrice": _text(part.price),
+        "PricingQuantity": quantity,
+        "PricingUnit": part.unit,
+        "SkuId": kind,
+        "SkuMeter": part.meter,
+        "SkuPriceDetails": json.dumps({name: value for name, value in details.items() if value}),
+        "SkuPriceId": f"{charge.price_id}/{part.meter.split()[0].lower()}",
+    }
+
+
+def _whole_charge(charge: Charge) -> dict[str, str]:
+    cores = Fraction(charge.cpu_millicore_milliseconds, MILLISECONDS_AN_HOUR * 1000)
+    memory = Fraction(charge.memory_mib_milliseconds, MILLISECONDS_AN_HOUR * 1024)
+    return {
+        "x_CpuCoreHours": _text(_exact(cores)),
+        "x_GpuHours": _text(_exact(charge.gpu_milliseconds / MILLISECONDS_AN_HOUR)),
+        "x_MemoryGibHours": _text(_exact(memory)),
+    }
+
+
+def _definition(name: str) -> dict[str, object]:
+    if name in DECIMALS:
+        return {"ColumnName": name, "DataType": "Decimal", "NumericPrecision": 38, "NumberScale": PLACES}
+    return {"ColumnName": name, "DataType": "DateTime" if name in INSTANTS else "String"}
+
+
+def _exact(value: Fraction, rounding: str = ROUND_HALF_EVEN) -> Decimal:
+    """The value to twelve decimals."""
+    with localcontext(prec=60):
+        return (Decimal(value.numerator) / value.denominator).quantize(Decimal(1).scaleb(-PLACES), rounding=rounding)
+
+
+def _text(amount: Decimal) -> str:
+    """Always with decimals: some readers take a column of whole numbers for integers and then refuse it."""
+    return format(amount, f".{PLACES}f")
+
+
+def _instant(day: date) -> str:
+    return datetime.combine(day, time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

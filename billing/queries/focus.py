@@ -1,0 +1,79 @@
+"""Recorded charges of a month for an export, read in pieces: the number of rows has no limit."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from django.db import connection, transaction
+
+from billing.engine.focus import Charge
+from tenancy.queries import Actor
+
+from .paths import Scope, tenants_under
+from .usage import DEFAULT_CURRENCY
+
+AT_A_TIME = 2_000
+
+CHARGES = """
+SELECT (lower(s.period) AT TIME ZONE 'UTC')::date AS day, payer.id, payer.path, m.tenant_id, m.tenant_path,
+    m.workload_id, max(m.workload_name), m.user_id, max(m.user_name), c.name, c.region, c.provider,
+    split_part(owner.path, '/', 1), m.flavor, m.capacity_type, m.gpu_model, m.sharing,
+    m.unit = 'core' OR (p.id IS NOT NULL AND r.flavor <> m.flavor) AS by_core, p.id, p.unit_price, p.cpu_price,
+    p.memory_price, coalesce(p.currency, ''), m.gpu_numerator, m.gpu_denominator, sum(s.gpu_milliseconds),
+    sum(s.cpu_millicore_milliseconds),
+    sum(m.memory_mib * extract(epoch FROM upper(s.period) - lower(s.period)) * 1000), sum(s.cost)
+FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+JOIN clusters_cluster AS c ON c.id = m.cluster_id JOIN tenancy_tenant AS owner ON owner.id = c.owner_id
+JOIN tenancy_tenant AS now_at ON now_at.id = m.tenant_id
+JOIN tenancy_tenant AS payer ON payer.path = split_part(now_at.path, '/', 1)
+LEFT JOIN billing_price AS p ON p.id = s.price_id LEFT JOIN billing_rate AS r ON r.id = p.rate_id
+WHERE lower(s.period) >= %(start)s AND lower(s.period) < %(until)s AND m.tenant_id = ANY(%(tenants)s)
+    AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
+GROUP BY day, payer.id, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, c.id, owner.id, m.flavor, m.capacity_type,
+    m.gpu_model, m.sharing, by_core, p.id, m.gpu_numerator, m.gpu_denominator
+ORDER BY day, m.tenant_path, m.workload_id, c.name, m.flavor, p.id, m.user_id, m.sharing, m.capacity_type
+"""
+"""A month consists of whole UTC days, and a segment lies within one: none is cut."""
+CURRENCIES = """
+SELECT DISTINCT ON (organisation) split_part(owner.path, '/', 1) AS organisation, p.currency
+FROM billing_price AS p JOIN billing_rate AS r ON r.id = p.rate_id JOIN clusters_cluster AS c ON c.id = r.cluster_id
+JOIN tenancy_tenant AS owner ON owner.id = c.owner_id ORDER BY organisation, p.created_at DESC
+"""
+
+
+def charges_of(actor: Actor, tenant_path: str, start: datetime, until: datetime) -> Iterator[Charge]:
+    """The recorded charges of a month's days, of a tenant and its descendants, or of all that the actor may see.
+
+    The tenant is checked at once, and raises NotFound; the charges are read as they are taken.
+    """
+    scope = Scope(tenant_path, tenants_under(actor, tenant_path))
+    return _read(scope, start, until)
+
+
+def _read(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
+    values = {"start": start, "until": until, "tenants": list(scope.tenants), "path": scope.path}
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(CURRENCIES)
+            currencies = dict(cursor.fetchall())
+        with connection.chunked_cursor() as cursor:
+            cursor.execute(CHARGES, values)
+            while found := cursor.fetchmany(AT_A_TIME):
+                for row in found:
+                    yield _charge(row, currencies)
+
+
+def _charge(row: tuple[Any, ...], currencies: dict[str, str]) -> Charge:
+    *keys, currency, numerator, denominator, units, cpu, memory, cost = row
+    owner = keys[12]
+    return Charge(
+        *keys,
+        currency=currency or currencies.get(owner, DEFAULT_CURRENCY),
+        unit_milliseconds=int(units),
+        gpu_milliseconds=Fraction(int(units) * numerator, denominator),
+        cpu_millicore_milliseconds=int(cpu),
+        memory_mib_milliseconds=int(memory),
+        cost=Decimal(cost),
+    )
