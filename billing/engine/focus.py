@@ -1,6 +1,6 @@
 """Charges in the columns of FOCUS, the FinOps Open Cost and Usage Specification (https://focus.finops.org).
 
-A charge is the usage of one job on one flavor, at one price, on one UTC day. Each part of it that has a price of its own
+A charge is the usage of one job on one flavor, at one price, on one UTC day. Each part of it that has a separate price
 is a row: GPUs, cores and memory. The rows' costs add up exactly to the charge's recorded cost.
 """
 

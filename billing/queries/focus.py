@@ -36,6 +36,12 @@ GROUP BY day, payer.id, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, c.
 ORDER BY day, m.tenant_path, m.workload_id, c.name, m.flavor, p.id, m.user_id, m.sharing, m.capacity_type
 """
 """A month consists of whole UTC days, and a segment lies within one: none is cut."""
+KEYS = (
+    "day", "organisation_id", "organisation", "tenant_id", "tenant", "job_id", "job_name", "user_id", "user_name", "cluster",
+    "region", "provider", "owner", "flavor", "capacity_type", "gpu_model", "sharing", "is_by_core", "price_id",
+    "unit_price", "cpu_price", "memory_price",
+)  # fmt: skip
+"""The first columns, as the attributes of a charge."""
 CURRENCIES = """
 SELECT DISTINCT ON (organisation) split_part(owner.path, '/', 1) AS organisation, p.currency
 FROM billing_price AS p JOIN billing_rate AS r ON r.id = p.rate_id JOIN clusters_cluster AS c ON c.id = r.cluster_id
@@ -46,14 +52,14 @@ JOIN tenancy_tenant AS owner ON owner.id = c.owner_id ORDER BY organisation, p.c
 def charges_of(actor: Actor, tenant_path: str, start: datetime, until: datetime) -> Iterator[Charge]:
     """The recorded charges of a month's days, of a tenant and its descendants, or of all that the actor may see.
 
-    The tenant is checked at once, and raises NotFound; the charges are read as they are taken.
+    Raises NotFound for the tenant immediately; the charges are read as they are taken.
     """
     scope = Scope(tenant_path, tenants_under(actor, tenant_path))
     return _read(scope, start, until)
 
 
 def _read(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
-    values = {"start": start, "until": until, "tenants": list(scope.tenants), "path": scope.path}
+    values: dict[str, Any] = {"start": start, "until": until, "tenants": list(scope.tenants), "path": scope.path}
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(CURRENCIES)
@@ -67,10 +73,10 @@ def _read(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
 
 def _charge(row: tuple[Any, ...], currencies: dict[str, str]) -> Charge:
     *keys, currency, numerator, denominator, units, cpu, memory, cost = row
-    owner = keys[12]
+    named = dict(zip(KEYS, keys, strict=True))
     return Charge(
-        *keys,
-        currency=currency or currencies.get(owner, DEFAULT_CURRENCY),
+        **named,
+        currency=currency or currencies.get(named["owner"], DEFAULT_CURRENCY),
         unit_milliseconds=int(units),
         gpu_milliseconds=Fraction(int(units) * numerator, denominator),
         cpu_millicore_milliseconds=int(cpu),

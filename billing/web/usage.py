@@ -70,7 +70,8 @@ class UsagePage:
     form: Form
     tenants: Sequence[tuple[str, str]]
     csv_query: str
-    """Empty if several tenants match the input: the API takes only whole paths."""
+    focus_query: str
+    """Both are empty if several tenants match the input: the API takes only whole paths."""
 
 
 @page(takes=("month", "tenant", "group_by"))
@@ -100,6 +101,7 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         form=Form(values={"tenant": match.typed, "month": f"{month[0]:04d}-{month[1]:02d}"}),
         tenants=path_suggestions(actor),
         csv_query=_csv_query(month, groups, match.path) if match.is_exact or match.path else "",
+        focus_query=_focus_query(month, match.path) if match.is_exact or match.path else "",
     )
     return show(request, "billing/usage.html", shown)
 
@@ -179,6 +181,15 @@ def _csv_query(month: tuple[int, int], groups: Sequence[str], tenant: str) -> st
     query.update(
         {"from": str(instant(start)), "to": str(instant(until)), "group_by": ",".join(groups), "format": "csv"}
     )
+    if tenant:
+        query["tenant"] = tenant
+    return query.urlencode()
+
+
+def _focus_query(month: tuple[int, int], tenant: str) -> str:
+    """The query that gets the month for finance tools."""
+    query = QueryDict(mutable=True)
+    query["month"] = f"{month[0]:04d}-{month[1]:02d}"
     if tenant:
         query["tenant"] = tenant
     return query.urlencode()

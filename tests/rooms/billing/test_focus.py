@@ -46,15 +46,16 @@ def november():
         make_flavor(cluster, "h100")
         make_flavor(cluster, "spot", capacity_type="spot")
         make_flavor(cluster, "cpu", gpu_model="")
-    for name, price, more in (
-        ("h100", "2.333333", {}),
-        ("spot", "1.1", {"cpu_price": Decimal("0.031"), "memory_price": Decimal("0.0047")}),
-        ("cpu", "0.05", {"memory_price": Decimal("0.003")}),
+    for name, unit, cpu, memory in (
+        ("h100", "2.333333", None, None),
+        ("spot", "1.1", Decimal("0.031"), Decimal("0.0047")),
+        ("cpu", "0.05", None, Decimal("0.003")),
     ):
-        create_price(SYSTEM, NewPrice("north", name, Decimal(price), effective_from=begins, **more))
+        price = NewPrice("north", name, Decimal(unit), effective_from=begins, cpu_price=cpu, memory_price=memory)
+        create_price(SYSTEM, price)
     later = datetime(2026, 11, 12, 5, tzinfo=UTC)
     create_price(SYSTEM, NewPrice("north", "h100", Decimal("3.777777"), effective_from=later))
-    create_price(SYSTEM, NewPrice("south", "h100", Decimal("2"), effective_from=begins))
+    create_price(SYSTEM, NewPrice("south", "h100", Decimal(2), effective_from=begins))
     runs = []
     for number in range(40):
         started_at = datetime(2026, 10, 30, 23, 17, 3, tzinfo=UTC) + timedelta(hours=19 * number, milliseconds=number)
@@ -134,7 +135,12 @@ def test_a_validator_takes_it_and_refuses_a_broken_one(november, client, reader)
 
     rows = lines(export(client, reader, month="2026-11", tenant="acme"))
     assert problems(rows) == ()
-    for column, wrong in (("BilledCost", ""), ("ChargeCategory", "Use"), ("ChargePeriodEnd", "tomorrow"), ("RegionId", None)):
+    for column, wrong in (
+        ("BilledCost", ""),
+        ("ChargeCategory", "Use"),
+        ("ChargePeriodEnd", "tomorrow"),
+        ("ListUnitPrice", "-1"),
+    ):
         assert problems([rows[0] | {column: wrong}]), column
 
 
@@ -193,6 +199,12 @@ def test_mistakes_are_named(client, reader, query, field, code):
     answer = client.get("/api/v1/exports/focus", query, headers=bearer(reader))
     assert answer.status_code == 422
     assert [(error["field"], error["code"]) for error in answer.json()["errors"]] == [(field, code)]
+
+
+def test_an_error_of_the_database_comes_before_the_file(november, client, reader, monkeypatch):
+    monkeypatch.setattr("billing.queries.focus.CHARGES", "SELECT 1 / 0 WHERE %(start)s < %(until)s")
+    client.raise_request_exception = False
+    assert client.get("/api/v1/exports/focus", headers=bearer(reader)).status_code == 500
 
 
 def test_a_month_without_usage_is_a_header(client, reader):
