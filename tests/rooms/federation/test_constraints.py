@@ -150,6 +150,26 @@ def test_a_pod_has_a_place_of_its_object_on_its_cluster(attempt: Attempt, lie: d
     assert "fits no object" in told or "place" in told
 
 
+READ_FROM_END_TO_END = """
+SELECT relname, seq_scan FROM pg_stat_xact_user_tables WHERE relname IN ('federation_attempt', 'federation_remoteobject')
+"""
+
+
+def test_the_rules_of_pods_and_objects_read_by_index_in_a_session_that_planned_for_empty_tables(job: Job):
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE federation_attempt, federation_remoteobject, clusters_cluster, clusters_flavor")
+        # As a session has them that was made then: it keeps the plans of the first row.
+        cursor.execute("DISCARD PLANS")
+        attempt = Attempt.objects.create(
+            job=job, number=1, cluster=make_cluster(), flavor="h100", namespace="n", spec_hash="h"
+        )
+        before = dict(cursor.execute(READ_FROM_END_TO_END).fetchall())
+        remote = make_object(attempt, 0, "u1", pods=2)
+        cursor.execute(INSERT_POD, pod(remote))
+        cursor.execute(INSERT_POD, pod(remote, uid="p2", place=1))
+        assert dict(cursor.execute(READ_FROM_END_TO_END).fetchall()) == before
+
+
 def test_a_pod_is_known_once_on_a_cluster_and_stays_what_it_is(attempt: Attempt):
     first, second = make_object(attempt, 0, "u1", pods=2), make_object(attempt, 1, "u2")
     with connection.cursor() as cursor:
