@@ -1,5 +1,6 @@
 """The Celery application. Tasks carry no arguments: rows are the queue, and a message only starts a check (ADR 1)."""
 
+import gc
 import os
 from contextlib import suppress
 from functools import cached_property
@@ -85,6 +86,19 @@ def _have_what_it_takes(**_: Any) -> None:
     except ImproperlyConfigured as lack:
         # Celery would log any other exception of a signal's receiver and continue.
         raise SystemExit(str(lack)) from None
+
+
+@signals.celeryd_after_setup.connect
+def _spare_the_forks(**_: Any) -> None:
+    """Celery collects garbage before each fork, a tenth of a second for all that was imported: so much is never garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+@signals.worker_process_init.connect
+def _collect_as_usual(**_: Any) -> None:
+    """`placement.cycle.garbage` leaves the collector as it is where something is frozen."""
+    gc.unfreeze()
 
 
 @signals.task_prerun.connect

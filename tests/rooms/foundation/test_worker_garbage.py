@@ -1,0 +1,26 @@
+import gc
+from typing import Any
+
+from celery import signals
+
+from config import celery
+from placement.cycle.garbage import collector_paused
+
+
+def test_a_worker_freezes_what_it_imported_and_its_forks_let_a_cycle_pass_by_the_collector():
+    celery._spare_the_forks()
+    try:
+        assert gc.get_freeze_count() > 10_000
+    finally:
+        celery._collect_as_usual()
+    before = len(gc.get_objects(generation=2))
+    with collector_paused():
+        made = [[number] for number in range(50_000)]
+    assert len(gc.get_objects(generation=2)) >= before + len(made), "the collector would walk what a cycle has made"
+
+
+def test_a_worker_does_both_at_their_time():
+    after_setup: Any = signals.celeryd_after_setup  # the stubs leave out who listens
+    in_each_fork: Any = signals.worker_process_init
+    assert celery._spare_the_forks in after_setup._live_receivers(None)
+    assert celery._collect_as_usual in in_each_fork._live_receivers(None)
