@@ -103,9 +103,9 @@ def test_two_addresses_of_two_databases_stop_the_boot(database):
 def test_migrate_waits_briefly_for_a_lock_and_tries_again_until_it_has_it(database):
     admin, name, owner, _ = database
     admin.execute(f"ALTER ROLE {owner} CREATEROLE")
-    for words in (("migrate",), ("migrate", "federation", "zero")):
-        migrated, said = manage(name, owner, *words, "--noinput")
-        assert migrated, said
+    # Not `federation`, whose first migration puts a trigger on this table.
+    migrated, said = manage(name, owner, "migrate", "clusters", "--noinput")
+    assert migrated, said
     limits = {
         "SWITCHYARD_MIGRATE_LOCK_SECONDS": "1",
         "SWITCHYARD_MIGRATE_RETRY_SECONDS": "0",
