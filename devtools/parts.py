@@ -4,8 +4,11 @@ runs.
 Parts that mostly wait, for a control plane, a gateway or a lease, run three at a time, and beside them two that compute: these
 take the processor only when no other part needs it. Of each kind, those that take longest begin first, so that nothing long
 runs alone at the end. The control planes' programs are built from the start: where none are cached, the build takes minutes.
+
+Prints what each part cost in CPU seconds, and with `--cpu` the costliest files of all parts.
 """
 
+import argparse
 import os
 import re
 import subprocess
@@ -13,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -57,16 +60,24 @@ CHECKS = (sys.executable, "-m", "devtools.check")
 REQUIRED = ("kube", "browser", "processes")
 """Marked tests that must run. The folder of the same name has some of each."""
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
+COST = re.compile(r" *(\d+\.\d)  tests/")
+"""A line of `tests/costs.py`."""
+COSTS_SHOWN = 40
 
 
 def main() -> int:
     """Exit status: 0 if all checks and parts passed."""
+    parser = argparse.ArgumentParser(prog="python -m devtools.parts", description=__doc__)
+    parser.add_argument("--cpu", action="store_true", help="print the files of tests that took the most CPU seconds")
+    further = ["--cpu"] if parser.parse_args().cpu else []
     _build_programs()
-    runs = list(_run_all())
+    runs = list(_run_all(further))
     counts = sum((run.counts for run in runs), Counter[str]())
     # The parts' lines are mixed, and who sees only the end of a long output sees these.
     for run in runs:
         print("".join(run.failures), end="")
+    print("".join(costliest(line for run in runs for line in run.costs)), end="")
+    print("CPU seconds: " + ", ".join(f"{run.name} {run.cpu_seconds:.0f}" for run in runs))
     for run in runs:
         if run.code:
             print(f"FAILED {run.name} with exit status {run.code}")
@@ -74,10 +85,15 @@ def main() -> int:
     return int(any(run.code for run in runs))
 
 
-def _run_all() -> Iterator["Run"]:
-    """The checks and all parts, each when it has ended."""
+def costliest(lines: Iterable[str]) -> Sequence[str]:
+    """The lines of the files with the most CPU seconds."""
+    return sorted(lines, key=lambda line: float(line.split()[0]), reverse=True)[:COSTS_SHOWN]
+
+
+def _run_all(further: Sequence[str]) -> Iterator["Run"]:
+    """The checks and all parts, each when it has ended; the parts with these further arguments."""
     waiting = [Run("checks", CHECKS, has_low_priority=True)]
-    waiting += [_tests(str(number), plan) for number, plan in enumerate(PARTS, start=1)]
+    waiting += [_tests(str(number), plan, further) for number, plan in enumerate(PARTS, start=1)]
     running: list[Run] = []
     while waiting or running:
         while len(running) < AT_ONCE and (run := _next(waiting, running)):
@@ -107,10 +123,10 @@ def paths_of(plan: Plan) -> Sequence[str]:
     return sorted(str(path.relative_to(tests)) for path in found)
 
 
-def _tests(name: str, plan: Plan) -> "Run":
+def _tests(name: str, plan: Plan, further: Sequence[str]) -> "Run":
     paths = paths_of(plan)
     must_run = " ".join(word for word in REQUIRED if word in paths)
-    command = (sys.executable, "-m", "pytest", *(f"tests/{path}" for path in paths))
+    command = (sys.executable, "-m", "pytest", *further, *(f"tests/{path}" for path in paths))
     return Run(name, command, has_low_priority=plan.computes, environment={"TESTS_THAT_MUST_RUN": must_run})
 
 
@@ -131,6 +147,8 @@ class Run:
     code: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    costs: list[str] = field(default_factory=list)
+    cpu_seconds: float = 0.0
     _reader: threading.Thread | None = None
     _process: "subprocess.Popen[str] | None" = None
 
@@ -150,21 +168,28 @@ class Run:
         self._reader.start()
 
     def has_ended(self) -> bool:
-        """Whether it ended and all that it printed was read; then `code` is its exit status."""
+        """Whether it ended and all that it printed was read; then `code` is its exit status, and `cpu_seconds` are those of all
+        that it started and waited for.
+        """
         assert self._process is not None
         assert self._reader is not None
         if self._reader.is_alive():
             return False
-        self.code = self._process.wait()
+        _, status, usage = os.wait4(self._process.pid, 0)
+        self.code = self._process.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu_seconds = usage.ru_utime + usage.ru_stime
         return True
 
     def _tell(self, lines: IO[str], began: float) -> None:
         last = ""
-        for line in lines:
-            print(f"{self.name}| {line}", end="", flush=True)
-            last = line if COUNTED.search(line) else last
-            if line.startswith(("FAILED tests/", "ERROR tests/")):
-                self.failures.append(line)
+        with lines:
+            for line in lines:
+                print(f"{self.name}| {line}", end="", flush=True)
+                last = line if COUNTED.search(line) else last
+                if line.startswith(("FAILED tests/", "ERROR tests/")):
+                    self.failures.append(line)
+                if COST.match(line):
+                    self.costs.append(line)
         self.counts.update({word: int(count) for count, word in COUNTED.findall(last)})
         print(f"{self.name}| took {time.monotonic() - began:.0f} s", flush=True)
 

@@ -22,7 +22,11 @@ UTIME, STIME, CUTIME, CSTIME = 11, 12, 13, 14
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--cpu", nargs="?", const="files", choices=("files", "tests"), help="print what took the most CPU seconds, with its children"
+        "--cpu",
+        nargs="?",
+        const="files",
+        choices=("files", "tests"),
+        help="print what took the most CPU seconds, with its children",
     )
 
 
