@@ -37,7 +37,8 @@ SOURCES = (
 """What a migrated database follows from: migrations and what they import, models, rights, the server's version and settings."""
 TEMPLATE = "migrated"
 """A second database of the same server: what `migrate` makes as the only role, as the tests have it."""
-KEPT = 4
+KEPT = 8
+"""One for each of a few worktrees, 80 MB each: to prepare one again takes as long as hundreds of tests."""
 STOP_SECONDS = 60
 
 
