@@ -51,6 +51,8 @@ def main(arguments: list[str]) -> int:
         return _side_by_side(asked)
     with ExitStack() as stack:
         os.sched_setaffinity(0, {_processor() if asked.serve is None else asked.serve})
+        if _has_finished(asked):
+            return _end(_begun(asked)[0], None)
         lines = Lines() if asked.coverage else None
         if lines is not None:
             stack.enter_context(lines.counted())
@@ -95,6 +97,13 @@ def _begun(asked: argparse.Namespace) -> tuple[Tally, Finished]:
     for outcome in finished.read():
         tally.add(outcome, is_fresh=False)
     return tally, finished
+
+
+def _has_finished(asked: argparse.Namespace) -> bool:
+    """Whether no seed is left to run: a database for it would be made in vain."""
+    if asked.resume is None or asked.kept or asked.mutant or asked.coverage or asked.serve is not None:
+        return False
+    return next(_seeds(asked, _begun(asked)[0]), None) is None
 
 
 def _note(outcome: Outcome, tally: Tally, finished: Finished) -> None:
