@@ -1,7 +1,7 @@
 """What would happen to a job, without submitting it: ranked offers, the reasons against the rest, and how many would
 fit.
 
-A quote is the cycle itself, run up to the job's position in the queue: the first offer is what the job would get.
+A quote is the cycle itself, run until the job's turn comes: the first offer is what the job would get.
 """
 
 from bisect import bisect_right
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -40,9 +40,20 @@ MOST_COUNTED = 10_000
 FEWEST_COUNTED = 20
 """The number that is always tried in one cluster."""
 UNLIMITED = 2**62
+MOST_RANKS = 16
+"""The number of ranks whose cycles are kept."""
 
-Rank: TypeAlias = tuple[int, tuple[TypicalPod, ...], datetime | None]
-"""How many jobs are ahead, the pods that packing leaves room for, and until when maintenance windows count."""
+Rank: TypeAlias = tuple[int, str, tuple[TypicalPod, ...], datetime | None]
+"""The place in the queue, whose turn it is (empty without fair share), the pods that packing leaves room for, and until
+when maintenance windows count."""
+
+
+class Reached(NamedTuple):
+    """A cycle when a job's turn comes: what the jobs ahead of it wait for, and their number."""
+
+    cycle: Cycle
+    waits: list[Wait]
+    ahead: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,7 @@ class Quoter:
         self._depth = depth
         self._urgency = [-job.priority for job in snapshot.queue]
         self._policies = PolicyBook(snapshot.policies)
-        self._cycles: dict[Rank, tuple[Cycle, list[Wait]]] = {}
+        self._cycles: dict[Rank, Reached] = {}
 
     def quote(
         self,
@@ -141,12 +152,16 @@ class Quoter:
         """
         self._runtimes.update(runtimes or {})
         self._images.update({key: known for key, known in (images or {}).items() if key not in self._images})
-        ahead = bisect_right(self._urgency, -job.priority)
-        if self._depth is not None and ahead >= self._depth:
-            message = f"a scheduling round considers only the first {self._depth} jobs of the queue, and all of them are ahead of it"
-            return Quote((), (), Wait(job.id, ReasonCode.BEHIND_IN_QUEUE, message), ahead)
-        cycle, waits = self._cycle(job, ahead)
+        place = bisect_right(self._urgency, -job.priority)
+        is_fair = self.snapshot.fair_share is not None
+        if not is_fair and self._is_too_deep(place):
+            return self._behind_all(job, place)
+        cycle, waits, ahead = self._cycle(job, place)
+        if self._is_too_deep(ahead):
+            return self._behind_all(job, ahead)
         placements, why_not, wait = cycle.offers(job)
+        if wait is not None:
+            wait = cycle.explained(job, wait)
         runtime = runtime_of(job, self._runtimes)
         now = self.snapshot.now
         offers = tuple(self._offer(job, placed, now) for placed in placements)
@@ -159,6 +174,13 @@ class Quoter:
         later = tuple(self._offer(job, placed, start.at) for start, placed in found)
         return Quote(offers, why_not, wait, ahead, runtime, later)
 
+    def _is_too_deep(self, ahead: int) -> bool:
+        return self._depth is not None and ahead >= self._depth
+
+    def _behind_all(self, job: JobRequest, ahead: int) -> Quote:
+        message = f"a scheduling round considers only the first {self._depth} jobs of the queue, and all of them are ahead of it"
+        return Quote((), (), Wait(job.id, ReasonCode.BEHIND_IN_QUEUE, message), ahead)
+
     def _offer(self, job: JobRequest, placement: Placement, at: datetime) -> Offer:
         """The offer of a run that starts at `at`."""
         cluster = self._clusters[placement.cluster_id]
@@ -167,20 +189,35 @@ class Quoter:
         pull = timedelta(seconds=0 if placed.pull is None else placed.pull.seconds)
         return Offer(placed, at + pull, estimate_of(job, placed, cluster, runtime, at))
 
-    def _cycle(self, job: JobRequest, ahead: int) -> tuple[Cycle, list[Wait]]:
-        """The cycle when it reaches the job, and the waits of jobs ahead of it."""
-        considered = (*self.snapshot.queue[:ahead], job)
-        queue = (*considered, *self.snapshot.queue[ahead:])[: self._depth]
+    def _cycle(self, job: JobRequest, place: int) -> Reached:
+        """The cycle when the job's turn comes, if it is put in at this place of the queue."""
+        queue = (*self.snapshot.queue[:place], job, *self.snapshot.queue[place:])
+        is_fair = self.snapshot.fair_share is not None
+        considered = queue if is_fair else queue[: place + 1]
+        queue = queue if is_fair else queue[: self._depth]
         kinds = {(one.tenant_path, one.strategy) for one in considered}
         packs = any(self._counts_stranding(path, strategy) for path, strategy in kinds)
         until = horizon(queue, self.snapshot.now) if self.snapshot.windows else None
-        rank = (ahead, (self.snapshot.typical_pods or typical_of(queue)) if packs else (), until)
+        typical = (self.snapshot.typical_pods or typical_of(queue)) if packs else ()
+        rank = (place, job.tenant_path if is_fair else "", typical, until)
         known = self._cycles.get(rank)
         if known is None:
-            cycle = Cycle(replace(self.snapshot, queue=queue, typical_pods=rank[1]), self._index)
-            outcomes = [cycle.consider(other) for other in queue[:ahead]]
-            known = self._cycles[rank] = cycle, [outcome for outcome in outcomes if isinstance(outcome, Wait)]
+            known = self._reached(job, Cycle(replace(self.snapshot, queue=queue, typical_pods=typical), self._index))
+            if len(self._cycles) >= MOST_RANKS:
+                del self._cycles[next(iter(self._cycles))]
+            self._cycles[rank] = known
         return known
+
+    def _reached(self, job: JobRequest, cycle: Cycle) -> Reached:
+        waits, ahead = [], 0
+        for other in cycle.turns:
+            if other is job:
+                break
+            outcome = cycle.settle(other)
+            ahead += 1
+            if isinstance(outcome, Wait):
+                waits.append(outcome)
+        return Reached(cycle, waits, ahead)
 
     def _counts_stranding(self, tenant_path: str, strategy: str) -> bool:
         policy = self._policies.of(tenant_path)

@@ -14,7 +14,7 @@ from placement.values.reason_codes import ReasonCode
 from .scopes import Choice, Scope, Scopes
 from .verdicts import WAITING_FOR_ROOM
 
-MAY_BORROW = WAITING_FOR_ROOM | {ReasonCode.RESERVED_FOR_GANG}
+MAY_BORROW = WAITING_FOR_ROOM | {ReasonCode.RESERVED_FOR_GANG, ReasonCode.WAITING_FOR_SHARE}
 
 
 class Borrowed(NamedTuple):

@@ -1,12 +1,13 @@
 """One scheduling cycle: the queue in order, each job on the best cluster that holds it now, or the reasons why it
 waits.
 
-A cycle is greedy and deterministic: it considers each job once, in queue order, against what earlier jobs left. Jobs of
+A cycle is greedy and deterministic: it considers each job once, in the order of turns, against what earlier jobs left. Jobs of
 one tenant and shape share one verdict, because within a cycle room and quota only shrink.
 """
 
 from collections import Counter
 from datetime import timedelta
+from functools import cached_property
 
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.limits import LimitBook, charge, refusing
@@ -16,9 +17,11 @@ from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, Release, Snapshot
 
+from .fair_share import Turns
 from .garbage import collector_paused
 from .kept_room import MOST_AT_ONCE, keep_room
 from .scopes import Choice, Scope
+from .share_reasons import ShareReasons
 from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
 from .verdicts import WAITING_FOR_ROOM
 from .visibility import Visibility
@@ -27,7 +30,7 @@ MOST_OFFERS_PER_CLUSTER = 4
 
 
 def decide(snapshot: Snapshot, index: FleetIndex | None = None) -> Decisions:
-    """Places the jobs that fit now and returns why the others wait; placements and waits are each in queue order."""
+    """Places the jobs that fit now and returns why the others wait; placements and waits are each in the order of turns."""
     return run(snapshot, index)[0]
 
 
@@ -39,8 +42,8 @@ def run(snapshot: Snapshot, index: FleetIndex | None = None) -> tuple[Decisions,
     waits: list[Wait] = []
     with collector_paused():
         cycle = Cycle(snapshot, index or FleetIndex())
-        for job in snapshot.queue:
-            outcome = cycle.consider(job)
+        for job in cycle.turns:
+            outcome = cycle.settle(job)
             if isinstance(outcome, Placement):
                 placements.append(outcome)
             else:
@@ -49,10 +52,10 @@ def run(snapshot: Snapshot, index: FleetIndex | None = None) -> tuple[Decisions,
 
 
 class Cycle:
-    """The state of one cycle. `consider` takes the jobs in queue order."""
+    """The state of one cycle. `consider` takes the jobs in the order of `turns`."""
 
     def __init__(self, snapshot: Snapshot, index: FleetIndex) -> None:
-        self._snapshot = snapshot
+        self._snapshot, self._index = snapshot, index
         self._fleet: Fleet = index.fleet(snapshot.clusters)
         self._book = LimitBook(snapshot.limits)
         self._pulls = Pulls(self._fleet, snapshot)
@@ -60,6 +63,37 @@ class Cycle:
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept = 0
         """The number of jobs that have nodes kept for them."""
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The queue in the order in which the jobs' turns come."""
+        of_clusters = list(zip(self._fleet.clusters, self._fleet.totals, strict=True))
+        return Turns(self._snapshot.queue, self._snapshot.fair_share, of_clusters)
+
+    @cached_property
+    def _explained(self) -> ShareReasons:
+        return ShareReasons(self.turns, Cycle(self._snapshot, self._index).place_for)
+
+    def settle(self, job: JobRequest) -> Placement | Wait:
+        """Considers the job whose turn it is, charges its tenant for what it takes, and says whether a turn was why it
+        waits.
+        """
+        outcome = self.consider(job)
+        if isinstance(outcome, Placement):
+            self.turns.charge(outcome)
+            return outcome
+        return self.explained(job, outcome)
+
+    def explained(self, job: JobRequest, wait: Wait) -> Wait:
+        """The wait, with the shares if the room went to a tenant whose turn came first."""
+        return wait if self._snapshot.fair_share is None else self._explained.of(job, wait)
+
+    def place_for(self, job: JobRequest) -> Placement | None:
+        """Where the job would go now; None if it would wait. Deducts nothing."""
+        job, visible = self._visibility.of(job)
+        scope = visible.scope(job)
+        choice = self._choose(job, scope) if scope.verdict is None else None
+        return None if choice is None else self._placement(job, choice)
 
     def consider(self, job: JobRequest) -> Placement | Wait:
         """Places the job and deducts what it takes, or says why it waits.

@@ -16,6 +16,7 @@ from .eligibility import exclusion
 from .policies import NO_POLICY, Policy
 from .pools import CPU, RESOURCES, UNITS, WHOLE, Floats, Ints, Mask, Pool, pools_of, resource_names
 from .prices import Rates, rates_of
+from .totals import Totals, totals_of
 
 
 def sees(tenant_path: str, owner_path: str) -> bool:
@@ -61,6 +62,8 @@ class Fleet:
     """Per pool whether its cluster takes new work."""
     resources: tuple[str, ...] = ()
     """The other resources that some node has: the further rows of the pools."""
+    totals: tuple[Totals, ...] = ()
+    """Per cluster, all that its nodes have."""
     _serving: dict[GpuRequest | None, tuple[Ints, Ints]] = field(default_factory=dict)
     _admitted: dict[tuple[int, GpuRequest], Mask] = field(default_factory=dict)
     _asked: dict[int, tuple[Rates | None, Rates | None]] = field(default_factory=dict)
@@ -140,9 +143,10 @@ def fleet_of(
     clusters: Sequence[FleetCluster],
     pools: Mapping[UUID, tuple[Pool, ...]] | None = None,
     resources: tuple[str, ...] = (),
+    totals: Mapping[UUID, Totals] | None = None,
 ) -> Fleet:
     """The fleet of these clusters; `pools` may contain pools that were built before for these `resources`, by cluster
-    id.
+    id, and `totals` what was counted before.
     """
     ordered = tuple(sorted(clusters, key=lambda cluster: cluster.id))
     if pools is None:
@@ -161,6 +165,7 @@ def fleet_of(
         cluster_of_pool=np.array(cluster_of_pool, dtype=np.int64),
         first_pool_of_cluster=(*first, len(every)),
         resources=resources,
+        totals=tuple((totals or {}).get(cluster.id) or totals_of(cluster) for cluster in ordered),
         largest_free=_stacked([pool.largest_free for pool in every], len(resources)),
         largest_capacity=_stacked([pool.largest_capacity for pool in every], len(resources)),
         rates=_rates(every),
@@ -215,6 +220,7 @@ class FleetIndex:
         self._pools: dict[UUID, tuple[Pool, ...]] = {}
         self._names: dict[UUID, frozenset[str]] = {}
         """The other resources of each cluster."""
+        self._totals: dict[UUID, Totals] = {}
         self._fleet: Fleet | None = None
 
     def fleet(self, clusters: Sequence[FleetCluster]) -> Fleet:
@@ -226,6 +232,8 @@ class FleetIndex:
             return self._fleet
         self._names |= {cluster.id: resource_names(cluster.nodes) for cluster in changed}
         self._names = {cluster.id: self._names[cluster.id] for cluster in clusters}
+        self._totals |= {cluster.id: totals_of(cluster) for cluster in changed}
+        self._totals = {cluster.id: self._totals[cluster.id] for cluster in clusters}
         resources = tuple(sorted(frozenset().union(*self._names.values())))
         if self._fleet is None or resources != self._fleet.resources:
             changed = list(clusters)
@@ -233,5 +241,5 @@ class FleetIndex:
         kept.update({cluster.id: pools_of(cluster, resources) for cluster in changed})
         self._seen = {cluster.id: cluster for cluster in clusters}
         self._pools = kept
-        self._fleet = fleet_of(clusters, kept, resources)
+        self._fleet = fleet_of(clusters, kept, resources, self._totals)
         return self._fleet

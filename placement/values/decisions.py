@@ -118,7 +118,7 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The complete output of one cycle, in queue order."""
+    """The complete output of one cycle, in the order in which the jobs were considered."""
 
     placements: tuple[Placement, ...]
     waits: tuple[Wait, ...]

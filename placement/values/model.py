@@ -19,6 +19,7 @@ from .gpu_needs import GpuNeeds
 from .images import KnownImage
 from .maintenance import MaintenanceWindow
 from .reason_codes import ReasonCode
+from .shares import FairShare
 from .storages import StorageNeed
 
 LEVELS = ("cluster", "zone", "block", "rack", "clique", "node")
@@ -330,7 +331,7 @@ class TypicalPod:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The complete input of one cycle. `queue` is in the order in which the cycle considers jobs."""
+    """The complete input of one cycle. `queue` is in the order in which the jobs of one tenant are considered."""
 
     now: datetime
     clusters: tuple[FleetCluster, ...]
@@ -356,3 +357,5 @@ class Snapshot:
     """The images of queued jobs that some nodes have, by `image_key`."""
     pull_seconds: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
     """By cluster how long a pull takes, for each class of size; missing if none was learned."""
+    fair_share: FairShare | None = None
+    """Whose turn is first (`fair_share`); None: jobs go in the order of `queue`, whoever submitted them."""

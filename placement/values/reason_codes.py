@@ -24,6 +24,7 @@ class ReasonCode(StrEnum):
     WAITING_FOR_CAPACITY = "waiting_for_capacity", "No allowed cluster has room for it now."
     WAITING_FOR_QUOTA = "waiting_for_quota", "A quota limit on its tenant's path does not leave enough."
     BEHIND_IN_QUEUE = "behind_in_queue", "Jobs ahead of it took the free room."
+    WAITING_FOR_SHARE = "waiting_for_share", "Its room went to a tenant with less share, whose turn came first."
     RESERVED_FOR_GANG = "reserved_for_gang", "The room is kept for a large job that has waited longer."
     KEPT_FOR_RESERVATION = "kept_for_reservation", "The room is kept for advance reservations."
     MAINTENANCE = "maintenance", "The room is in maintenance, or will be before the job is sure to have ended."

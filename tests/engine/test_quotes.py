@@ -14,18 +14,28 @@ from placement.answers.quotes import Quoter, capacity, quote
 from placement.cycle.cycle import decide
 from placement.fleet.fleet import FleetIndex
 from placement.values.model import Release
+from placement.values.shares import COUNTED, FairShare, TenantShare
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, uniform
-from .test_placement_laws import jobs, snapshots
+from .test_placement_laws import TENANTS, jobs, snapshots
 
 
 @st.composite
 def ordered(draw):
-    """A snapshot with its queue in order: three priorities, and among equals as they came."""
+    """A snapshot with its queue in order: three priorities, and among equals as they came; half of them with shares."""
     drawn = draw(snapshots)
     queue = [replace(one, priority=draw(st.sampled_from([-100, 0, 0, 100]))) for one in drawn.queue]
-    return replace(drawn, queue=tuple(sorted(queue, key=lambda one: -one.priority)))
+    fair = draw(st.one_of(st.none(), fair_shares()))
+    return replace(drawn, queue=tuple(sorted(queue, key=lambda one: -one.priority)), fair_share=fair)
+
+
+@st.composite
+def fair_shares(draw):
+    amounts = st.dictionaries(st.sampled_from(COUNTED), st.integers(0, 20_000))
+    row = st.builds(TenantShare, st.sampled_from(TENANTS), st.sampled_from([0.5, 1, 1, 4]), amounts, amounts)
+    rows = draw(st.lists(row, max_size=4, unique_by=lambda one: one.path))
+    return FairShare(tuple(rows), draw(st.sampled_from([0.0, 1.0])))
 
 
 def submitted(asked, given_snapshot, depth=None):
@@ -67,7 +77,7 @@ def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, as
 @given(ordered(), jobs(), st.integers(1, 12))
 @settings(max_examples=60, deadline=None)
 def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snapshot, asked, depth):
-    cut = replace(given_snapshot, queue=given_snapshot.queue[:depth])
+    cut = replace(given_snapshot, queue=given_snapshot.queue[:depth], fair_share=None)
     decisions = decide(submitted(asked, cut, depth))
     quoted = Quoter(cut, depth=depth).quote(asked)
     assert [offer.placement for offer in quoted.offers[:1]] == [

@@ -1,0 +1,30 @@
+"""What the order of turns is made from: the weight of each tenant, what it holds, and what it used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+COUNTED = ("gpu", "cpu", "memory")
+"""The resources that count: milli-GPU of any model, millicores, MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantShare:
+    """A tenant's own part, without that of the tenants below it, in base units by resource.
+
+    `used` is the exponentially weighted mean of what it held in the past, running work included.
+    """
+
+    path: str
+    weight: float = 1.0
+    held: Mapping[str, int] = field(default_factory=dict)
+    used: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """The tenants with a weight other than 1, holds or past use. `strength` is what a unit of past use counts, in units
+    held now; 0 forgets the past.
+    """
+
+    tenants: tuple[TenantShare, ...] = ()
+    strength: float = 1.0
