@@ -22,6 +22,9 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "django_admin_log": GROWS,
     "quotas_holdmovement": GROWS,
     "quotas_hold": KEPT,
+    # Written by a trigger of the owner with the end of each hold.
+    "quotas_pastuse": READ,
+    "quotas_pasthalflife": KEPT,
     "billing_usagesegment": GROWS,
     "billing_meter": KEPT,
     # Written by a trigger of the owner with each segment.
@@ -41,4 +44,4 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
 }
 # Triggers that write tables which the processes may only read. They run as their owner, the only role that may change
 # them.
-OWNERS_TRIGGERS = ("tenancy_audit_chain", "billing_add_to_months")
+OWNERS_TRIGGERS = ("tenancy_audit_chain", "billing_add_to_months", "quotas_add_past_use", "quotas_count_past_use")

@@ -1,8 +1,8 @@
 """The locking functions of this room. They use one order: tenants by id, holds by id, limits from the root down by
 (depth, id).
 
-The journal's trigger (`migrations/0001_rules.sql`) locks holds and limits in the same order. Take or end holds only
-once per transaction: a second pass could meet another transaction's locks in the opposite order.
+The journal's trigger (`migrations/0001_rules.sql`) locks holds and limits in the same order; the end of holds then locks
+the half-life and past use by tenant and resource (`migrations/0003_past_use.sql`). Take or end holds only once per transaction: a second pass could meet another transaction's locks in the opposite order.
 """
 
 from collections.abc import Collection, Sequence

@@ -138,3 +138,47 @@ class HoldMovement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.amount}"
+
+
+class PastUse(models.Model):
+    """How much of a resource a tenant itself held in the past: the mean, at `at`, with a weight that halves with every
+    half-life.
+
+    Ended holds count from their beginning to their end, pending ones not yet. Between two ends it fades in closed form,
+    so nothing rewrites it. Only triggers write it; a proof recomputes it from the holds.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    resource = models.CharField(max_length=10)
+    level = models.FloatField(help_text="In base units.")
+    at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "past use"
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "resource"], name="one_past_use_per_tenant_and_resource"),
+            models.CheckConstraint(condition=Q(resource__in=["gpu", "cpu", "memory"]), name="past_use_resource_counts"),
+            models.CheckConstraint(condition=Q(level__gte=0), name="past_use_is_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.resource} {self.level}"
+
+
+class PastHalfLife(models.Model):
+    """The half-life with which past use is counted: one row. A change counts the past use anew from all holds."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    half_life_seconds = models.PositiveIntegerField()
+
+    class Meta:
+        verbose_name_plural = "half-life of past use"
+        constraints = [
+            models.CheckConstraint(condition=Q(id=1), name="there_is_one_half_life"),
+            models.CheckConstraint(
+                condition=Q(half_life_seconds__gte=60, half_life_seconds__lte=366 * 86_400), name="half_life_is_in_range"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.half_life_seconds} s"

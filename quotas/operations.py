@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Now
 
 from clusters.queries import visible_clusters
@@ -23,7 +23,7 @@ from .engine.amounts import MAX_AMOUNT, format_amount, is_resource
 from .engine.holds import HoldRefusal as HoldRefusal
 from .engine.holds import HoldRequest as HoldRequest
 from .engine.holds import Take, grant, path_prefixes
-from .models import Hold, HoldMovement, QuotaLimit
+from .models import Hold, HoldMovement, PastHalfLife, QuotaLimit
 from .queries import as_value, limit_by_id
 
 MAX_SCOPE = 100
@@ -56,10 +56,22 @@ def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
     with transaction.atomic():
         pending = locks.lock_pending(endings.keys())
         _give_back(pending)
-        for state in (Hold.State.POSTED, Hold.State.VOIDED):
-            ended = [holder_id for holder_id in pending if endings[holder_id] == state]
-            Hold.objects.filter(holder_id__any_of=ended, state=Hold.State.PENDING).update(state=state, ended_at=Now())
+        posted = [holder_id for holder_id in pending if endings[holder_id] == Hold.State.POSTED]
+        state = Case(When(holder_id__any_of=posted, then=Value(Hold.State.POSTED)), default=Value(Hold.State.VOIDED))
+        # in one statement, whose trigger locks the past use of all tenants in one order
+        Hold.objects.filter(holder_id__any_of=pending, state=Hold.State.PENDING).update(state=state, ended_at=Now())
     return len(pending)
+
+
+def keep_half_life(seconds: int) -> None:
+    """Counts past use with this half-life. If it differs from before, all past use is counted anew from the holds."""
+    if not PastHalfLife.objects.filter(id=1, half_life_seconds=seconds).exists():
+        PastHalfLife.objects.bulk_create(
+            [PastHalfLife(id=1, half_life_seconds=seconds)],
+            update_conflicts=True,
+            unique_fields=["id"],
+            update_fields=["half_life_seconds"],
+        )
 
 
 def put_limit(

@@ -1,8 +1,10 @@
 """Read-only queries on quota: limits, amounts held, and requests that can never fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Q, QuerySet
 
 from foundation.problems import NotFound
@@ -11,6 +13,34 @@ from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
 from .engine.holds import HoldRefusal, Limit, never_fits, path_prefixes
 from .models import HoldMovement, QuotaLimit
+
+
+class Use(NamedTuple):
+    """By resource (`gpu`, `cpu`, `memory`) in base units: what a tenant itself holds, and the weighted mean of what it
+    held in the past, pending holds included.
+    """
+
+    held: dict[str, int]
+    used: dict[str, float]
+
+
+USES = """
+WITH pending AS (
+    SELECT h.tenant_id, asked.key AS resource, sum((asked.value #>> '{}')::bigint) AS held,
+        sum((asked.value #>> '{}')::double precision * (1 - quotas_left_after(
+            extract(epoch FROM now() - h.created_at)::double precision, life.seconds))) AS used
+    FROM quotas_hold AS h CROSS JOIN LATERAL jsonb_each(h.amounts) AS asked
+        CROSS JOIN (SELECT quotas_half_life() AS seconds) AS life
+    WHERE h.state = 'pending' AND asked.key IN ('gpu', 'cpu', 'memory') GROUP BY h.tenant_id, asked.key
+), past AS (
+    SELECT p.tenant_id, p.resource::text, p.level * quotas_left_after(
+        extract(epoch FROM now() - p.at)::double precision, quotas_half_life()) AS used
+    FROM quotas_pastuse AS p
+)
+SELECT t.path, resource, coalesce(pending.held, 0), coalesce(pending.used, 0) + coalesce(past.used, 0)
+FROM pending FULL JOIN past USING (tenant_id, resource) JOIN tenancy_tenant AS t ON t.id = tenant_id
+WHERE pending.held > 0 OR coalesce(past.used, 0) > 1e-3
+"""
 
 
 def limit_states() -> tuple[Limit, ...]:
@@ -52,6 +82,18 @@ def limit_by_id(actor: Actor, limit_id: UUID) -> QuotaLimit:
     if limit is None:
         raise NotFound
     return limit
+
+
+def uses() -> dict[str, Use]:
+    """By path, what tenants themselves hold now, and what they held in the past, where either is not zero."""
+    with connection.cursor() as cursor:
+        cursor.execute(USES)
+        rows = cursor.fetchall()
+    found: dict[str, Use] = {}
+    for path, resource, held, used in rows:
+        use = found.setdefault(path, Use({}, {}))
+        use.held[resource], use.used[resource] = int(held), used
+    return found
 
 
 def discrepancies(since_movement: int = 0) -> tuple[str, ...]:
@@ -177,5 +219,16 @@ FULL_PROOFS = (
         """,
     ),
     *PROOFS[1:],
+    (
+        "past use of {1} by tenant {0} is {2}, but its ended holds make {3}",
+        """
+        SELECT coalesce(p.tenant_id, made.tenant_id), coalesce(p.resource, made.resource), p.level, made.level
+        FROM quotas_pastuse AS p FULL JOIN quotas_past_use_of_holds() AS made
+            ON made.tenant_id = p.tenant_id AND made.resource = p.resource
+        WHERE p.at IS DISTINCT FROM made.at
+            OR abs(p.level - made.level) > 1e-6 * greatest(1, abs(p.level), abs(made.level))
+        ORDER BY 1, 2
+        """,
+    ),
 )
 """The same checks over all records: the counters against the whole journal."""

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -74,8 +75,9 @@ class Round:
 
 
 def run_scheduling_cycle() -> Round:
-    """Considers the queue once, the most urgent and oldest jobs first."""
+    """Considers the queue once, in the order of turns."""
     with figures.CYCLE_SECONDS.time():
+        quotas.operations.keep_half_life(settings.FAIR_SHARE_HALF_LIFE_SECONDS)
         done = _run(load_snapshot(database_now(), QUEUE_DEPTH))
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)

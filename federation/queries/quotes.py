@@ -22,6 +22,7 @@ from federation.queries.queue import QUEUE_DEPTH, load_queue
 from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
 from federation.queries.secrets import with_secrets
+from federation.queries.shares import load_fair_share
 from federation.queries.snapshot import load_fleet, load_limits, with_times
 from federation.queries.storages import with_storages
 from federation.queries.submissions import read_shape, read_submission
@@ -103,6 +104,7 @@ class _Desk:
                     egress=egress_rates(at),
                     reservations=load_reservations(at),
                     windows=load_windows(at),
+                    fair_share=load_fair_share(),
                     images=known_images(queue),
                     pull_seconds=pull_seconds(),
                 )

@@ -30,6 +30,7 @@ from federation.queries.policies import load_policies
 from federation.queries.queue import load_queue, times_of
 from federation.queries.releases import load_releases
 from federation.queries.reservations import load_reservations
+from federation.queries.shares import load_fair_share
 from federation.queries.windows import load_windows
 from foundation.caches import cached_all
 from placement.ranking.interruptions import are_interrupted
@@ -65,6 +66,7 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
         egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
         reservations=load_reservations(now),
         windows=load_windows(now),
+        fair_share=load_fair_share(),
         images=(images := known_images(queue)),
         pull_seconds=pull_seconds() if images else {},
     )

@@ -1,6 +1,8 @@
 """State and constraints of this room: tenants, users and their tokens, and the audit trail."""
 
+from .people import LEAST_WEIGHT as LEAST_WEIGHT
 from .people import MAX_DEPTH as MAX_DEPTH
+from .people import MOST_WEIGHT as MOST_WEIGHT
 from .people import NAME_PATTERN as NAME_PATTERN
 from .people import ApiToken as ApiToken
 from .people import IdempotencyRecord as IdempotencyRecord

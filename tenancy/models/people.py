@@ -1,6 +1,7 @@
 """The tenant tree, its users, their tokens and links, and responses stored for repeated requests."""
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -19,6 +20,7 @@ from tenancy.engine.roles import Role, Scope
 
 MAX_DEPTH = 16
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z"
+LEAST_WEIGHT, MOST_WEIGHT = Decimal("0.01"), Decimal(1000)
 
 
 class Tenant(models.Model):
@@ -37,6 +39,9 @@ class Tenant(models.Model):
     path = models.CharField(max_length=1100, unique=True, editable=False)
     depth = models.PositiveSmallIntegerField(editable=False)
     labels = models.JSONField(default=dict, blank=True)
+    weight = models.DecimalField(
+        max_digits=6, decimal_places=2, default=1, db_default=1, help_text="Its part of its parent's share."
+    )
     created_at = models.DateTimeField(db_default=Now())
     roles_held: Sequence[str] = ()
     """The roles at the tenant and above it of the actor for whom a query found it."""
@@ -54,6 +59,7 @@ class Tenant(models.Model):
                 name="only_organisations_are_roots",
             ),
             models.UniqueConstraint(fields=["parent", "name"], name="tenant_name_is_unique_below_its_parent"),
+            models.CheckConstraint(condition=Q(weight__gte=LEAST_WEIGHT, weight__lte=MOST_WEIGHT), name="tenant_weight_is_in_range"),
         ]
         indexes = [models.Index(fields=["path"], name="tenant_by_path_prefix", opclasses=["varchar_pattern_ops"])]
 

@@ -48,3 +48,4 @@ from .tenants import tenant_moves as tenant_moves
 from .tokens import create_token as create_token
 from .tokens import note_token_use as note_token_use
 from .tokens import revoke_token as revoke_token
+from .weights import set_weight as set_weight

@@ -37,3 +37,5 @@ from .people import pending_invitations as pending_invitations
 from .people import permanent_admins as permanent_admins
 from .people import person_by_id as person_by_id
 from .people import visible_people as visible_people
+from .weights import weighable_paths as weighable_paths
+from .weights import weights as weights

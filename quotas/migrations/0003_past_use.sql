@@ -1,0 +1,79 @@
+-- What each tenant held in the past, as exponentially weighted means that move in the statement that ends a hold.
+
+-- The part that is left of something after `seconds`. Below e^-700 a float has no numbers, so that is the least.
+CREATE OR REPLACE FUNCTION quotas_left_after(seconds double precision, half_life double precision)
+    RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
+    SELECT exp(-least(700.0, ln(2.0::double precision) * greatest(0.0, seconds) / half_life))
+$$;
+
+CREATE OR REPLACE FUNCTION quotas_half_life() RETURNS double precision LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT half_life_seconds FROM quotas_pasthalflife WHERE id = 1), 86400)::double precision
+$$;
+
+-- The past use of every tenant by its ended holds alone, each as of its last end.
+CREATE OR REPLACE FUNCTION quotas_past_use_of_holds()
+    RETURNS TABLE(tenant_id uuid, resource text, level double precision, at timestamptz) LANGUAGE sql STABLE AS $$
+    WITH counted AS (
+        SELECT h.tenant_id, asked.key AS resource, (asked.value #>> '{}')::double precision AS amount, h.created_at, h.ended_at,
+            max(h.ended_at) OVER (PARTITION BY h.tenant_id, asked.key) AS at
+        FROM quotas_hold AS h CROSS JOIN LATERAL jsonb_each(h.amounts) AS asked
+        WHERE h.state <> 'pending' AND asked.key IN ('gpu', 'cpu', 'memory')
+    )
+    SELECT c.tenant_id, c.resource, sum(c.amount * (
+            quotas_left_after(extract(epoch FROM c.at - c.ended_at)::double precision, quotas_half_life())
+            - quotas_left_after(extract(epoch FROM c.at - c.created_at)::double precision, quotas_half_life()))), c.at
+    FROM counted AS c GROUP BY c.tenant_id, c.resource, c.at
+$$;
+
+CREATE OR REPLACE FUNCTION quotas_add_past_use() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    half_life double precision;
+BEGIN
+    -- Waits for a change of the half-life, which counts all holds anew, and keeps it out until commit.
+    SELECT half_life_seconds INTO half_life FROM quotas_pasthalflife WHERE id = 1 FOR SHARE;
+    half_life := coalesce(half_life, 86400);
+    INSERT INTO quotas_pastuse AS past (tenant_id, resource, level, at)
+        SELECT c.tenant_id, c.resource, sum(c.amount * (
+            quotas_left_after(extract(epoch FROM c.at - c.ended_at)::double precision, half_life)
+            - quotas_left_after(extract(epoch FROM c.at - c.created_at)::double precision, half_life))), c.at
+        FROM (
+            SELECT h.tenant_id, asked.key AS resource, (asked.value #>> '{}')::double precision AS amount,
+                h.created_at, h.ended_at, max(h.ended_at) OVER (PARTITION BY h.tenant_id, asked.key) AS at
+            FROM ended AS h CROSS JOIN LATERAL jsonb_each(h.amounts) AS asked
+            WHERE asked.key IN ('gpu', 'cpu', 'memory')
+        ) AS c
+        GROUP BY c.tenant_id, c.resource, c.at ORDER BY c.tenant_id, c.resource
+    ON CONFLICT (tenant_id, resource) DO UPDATE SET
+        level = past.level
+                * quotas_left_after(extract(epoch FROM greatest(past.at, excluded.at) - past.at)::double precision, half_life)
+            + excluded.level
+                * quotas_left_after(extract(epoch FROM greatest(past.at, excluded.at) - excluded.at)::double precision, half_life),
+        at = greatest(past.at, excluded.at);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER quotas_past_use_grows AFTER UPDATE ON quotas_hold
+    REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION quotas_add_past_use();
+
+CREATE OR REPLACE FUNCTION quotas_count_past_use() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM quotas_pastuse;
+    INSERT INTO quotas_pastuse (tenant_id, resource, level, at)
+        SELECT tenant_id, resource, level, at FROM quotas_past_use_of_holds();
+    RETURN NULL;
+END $$;
+CREATE TRIGGER quotas_half_life_counts_anew AFTER INSERT OR UPDATE OF half_life_seconds ON quotas_pasthalflife
+    FOR EACH ROW EXECUTE FUNCTION quotas_count_past_use();
+
+CREATE OR REPLACE FUNCTION quotas_guard_past_use() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_trigger_depth() > 1 THEN
+        RETURN NULL;
+    END IF;
+    RAISE EXCEPTION 'past use moves only with the ends of holds'
+        USING ERRCODE = 'restrict_violation', CONSTRAINT = 'past_use_moves_with_holds';
+END $$;
+
+-- Holds that ended before this release count too.
+INSERT INTO quotas_pasthalflife (id, half_life_seconds) VALUES (1, 86400);
+CREATE TRIGGER quotas_guard_past_use BEFORE INSERT OR UPDATE OR DELETE ON quotas_pastuse
+    FOR EACH STATEMENT EXECUTE FUNCTION quotas_guard_past_use();
