@@ -9,6 +9,7 @@ from .api import policies as policies_api
 from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
+from .api import shares as shares_api
 from .api import standstill as standstill_api
 from .api.metrics import metrics
 from .web import (
@@ -21,6 +22,7 @@ from .web import (
     policies,
     priority_classes,
     reservations,
+    shares,
     standstill,
     submit,
 )
@@ -44,6 +46,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("capacity", quotes.Room.as_view()),
     path("priority-classes", priority_classes_api.PriorityClasses.as_view()),
     path("priority-classes/<uuid:class_id>", priority_classes_api.OnePriorityClass.as_view()),
+    path("shares", shares_api.Shares.as_view()),
     path("reservations", reservations_api.Reservations.as_view()),
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
@@ -67,6 +70,8 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("standstill/", standstill.shown, name="standstill"),
     path("standstill/open/", standstill.open_again, name="standstill-open"),
     path("capacity/", capacity.capacity, name="capacity"),
+    path("shares/", shares.shares, name="shares"),
+    path("shares/set/", shares.set_share, name="share-set"),
     path("reservations/", reservations.reservations, name="reservations"),
     path("reservations/new/", reservations.reserve, name="reserve"),
     path("reservations/<uuid:reservation_id>/", reservations.reservation, name="reservation"),

@@ -12,8 +12,11 @@ NOTHING = Use({}, {})
 
 def load_fair_share() -> FairShare | None:
     """The shares now; None if SWITCHYARD_FAIR_SHARE is off."""
-    if not settings.FAIR_SHARE:
-        return None
+    return shares_now() if settings.FAIR_SHARE else None
+
+
+def shares_now() -> FairShare:
+    """Likewise, whether the setting is on or off."""
     uses, weighed = quotas.queries.uses(), weights()
     rows = []
     for path in sorted({*uses, *weighed}):
