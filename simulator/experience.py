@@ -1,5 +1,6 @@
 """Run times learned from the runs of a replay, by the product's own rules (`placement.ranking.runtimes`)."""
 
+from placement.ranking.kept_estimates import Kept, added, counted, factor_of
 from placement.ranking.runtimes import LONGEST_SECONDS, MOST_KEPT, Groups, RunHistory, predict
 from placement.values.model import Runtime
 
@@ -25,6 +26,8 @@ class Experience:
 
     def __init__(self) -> None:
         self._histories: dict[str, RunHistory] = {}
+        self._kept: dict[str, Kept] = {}
+        """By tenant, how far its estimates were kept."""
         self._predicted: dict[Groups, tuple[tuple[int, ...], Runtime | None]] = {}
 
     def remember(self, job: TraceJob, seconds: float) -> None:
@@ -33,6 +36,13 @@ class Experience:
         for key in filter(None, groups_of(job)):
             known = self._histories.get(key, RunHistory((), 0))
             self._histories[key] = RunHistory((took, *known.recent_seconds[: MOST_KEPT - 1]), known.runs + 1)
+        run = None if job.estimated_seconds is None else counted(job.estimated_seconds, took, is_success=True)
+        if run is not None:
+            self._kept[job.tenant] = added(self._kept.get(job.tenant), run)
+
+    def exceeded(self) -> dict[str, float]:
+        """By tenant, how many times longer than stated its runs took."""
+        return {tenant: factor_of(kept) for tenant, kept in self._kept.items()}
 
     def of(self, groups: Groups) -> Runtime | None:
         """The predicted next run time; None without similar runs."""

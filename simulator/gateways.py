@@ -23,6 +23,7 @@ from placement.cycle.ordering import by_response_ratio
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.pools import Ints
 from placement.ranking.interruptions import are_interrupted
+from placement.ranking.kept_estimates import as_kept
 from placement.ranking.runtimes import Groups, best_known, expected_end
 from placement.values.decisions import Placement
 from placement.values.model import (
@@ -41,6 +42,7 @@ from placement.values.nodes import NodeResources, fleet_node
 
 from .experience import Experience, groups_of, kind_of
 from .members import settle
+from .shares import USUAL, FairShareRule, PastUses
 from .values import EPOCH, WHOLE, Machine, TraceJob
 from .world import Layout, Shelves
 
@@ -105,8 +107,10 @@ class EngineGateway:
         topology: Topology | None = None,
         patience_seconds: int | None = None,
         order: str = "ratio",
+        fair_share: FairShareRule | None = USUAL,
     ) -> None:
         self._order = order
+        self._uses = None if fair_share is None else PastUses(fair_share)
         self._strategy = strategy
         self._topology = topology or Topology()
         self._patience_seconds = patience_seconds
@@ -125,11 +129,14 @@ class EngineGateway:
                 if job.gpu_milli < WHOLE and not self._view.is_divisible:
                     self._view = _View(known, is_divisible=True)
         at = EPOCH + timedelta(seconds=now)
-        requests = tuple(self._requests[number] for number, _ in queue)
+        requests = tuple(as_kept([self._requests[number] for number, _ in queue], known.experience.exceeded()))
         runtimes = self._runtimes(queue, known)
         if self._order == "ratio":
             requests = by_response_ratio(requests, runtimes, at)
         snapshot = Snapshot(at, self._view.clusters(), requests)
+        if self._uses is not None:
+            running = (run.job for jobs in known.running for run in jobs.values())
+            snapshot = replace(snapshot, fair_share=self._uses.shares(running, now))
         if self._patience_seconds is not None:
             snapshot = replace(snapshot, patience_seconds=self._patience_seconds)
         since = at - timedelta(seconds=snapshot.patience_seconds)
@@ -138,7 +145,11 @@ class EngineGateway:
             snapshot.clusters
         ):
             snapshot = replace(snapshot, runtimes=runtimes, releases=self._releases(known, at))
-        return [self._choice(placement, known) for placement in decide(snapshot, self._index).placements]
+        placements = decide(snapshot, self._index).placements
+        if self._uses is not None:
+            jobs = dict(queue)
+            self._uses.hold(jobs[placement.job_id.int] for placement in placements)
+        return [self._choice(placement, known) for placement in placements]
 
     def _runtimes(self, queue: Sequence[tuple[int, TraceJob]], known: Known) -> dict[str, Runtime]:
         """The run times of waiting jobs learned from the runs so far, by kind."""
@@ -148,11 +159,12 @@ class EngineGateway:
 
     def _releases(self, known: Known, at: datetime) -> tuple[Release, ...]:
         """When running jobs are expected to end; jobs without a seen start count from now."""
-        found = []
+        found, exceeded = [], known.experience.exceeded()
         for cluster, jobs in enumerate(known.running):
             for number, run in jobs.items():
                 job = run.job
-                runtime = best_known(known.experience.of(self._groups[number]), job.estimated_seconds, None)
+                [request] = as_kept([self._requests[number]], exceeded)
+                runtime = best_known(known.experience.of(self._groups[number]), request.estimated_seconds, None)
                 started = at if run.started is None else EPOCH + timedelta(seconds=run.started)
                 end = expected_end(started, at, runtime)
                 if end is not None:
@@ -178,6 +190,7 @@ class EngineGateway:
             estimated_seconds=job.estimated_seconds,
             checkpoint_seconds=job.checkpoint_seconds,
             kind=kind_of(self._groups[number]),
+            stated_by=job.tenant,
         )
 
     def _choice(self, placement: Placement, known: Known) -> Choice:

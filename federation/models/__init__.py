@@ -24,6 +24,7 @@ from .reports import Checkpoint as Checkpoint
 from .reports import Progress as Progress
 from .reservations import Reservation as Reservation
 from .reservations import ReservedNode as ReservedNode
+from .runs import EstimateRecord as EstimateRecord
 from .runs import RunGroup as RunGroup
 from .standstill import ComparedCluster as ComparedCluster
 from .standstill import Standstill as Standstill

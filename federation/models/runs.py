@@ -5,7 +5,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from tenancy.models import Tenant
+from tenancy.models import Tenant, User
 
 
 class RunGroup(models.Model):
@@ -39,3 +39,24 @@ class RunGroup(models.Model):
 
     def __str__(self) -> str:
         return f"{self.runs} runs by {self.level}"
+
+
+class EstimateRecord(models.Model):
+    """How far the estimates of a user's jobs in a tenant have been kept (`placement.ranking.kept_estimates`)."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    stated_seconds = models.FloatField(help_text="The sum, in which later runs count more.")
+    taken_seconds = models.FloatField(help_text="Likewise of what the runs took.")
+    last_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "user"], name="one_estimate_record_per_tenant_and_user"),
+            models.CheckConstraint(
+                condition=Q(stated_seconds__gte=60, taken_seconds__gte=60), name="estimate_record_is_of_runs"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.taken_seconds} s of {self.stated_seconds} s stated"

@@ -26,7 +26,7 @@ from placement.values.reason_codes import ReasonCode
 from . import diagnoses, transitions
 from .consequences import Consequence, Ended, Ending
 from .images import remember_images
-from .learning import remember_runs
+from .learning import remember_estimates, remember_runs
 
 MOST_REFUSALS = 3
 """After this number of permanent refusals by clusters' API servers, a job fails instead of trying further clusters."""
@@ -62,6 +62,7 @@ def end_attempts(endings: Iterable[Ending]) -> int:
     succeeded = [(one.job, one.attempt) for one in ended if one.ending.state == AttemptState.SUCCEEDED]
     remember_runs(succeeded)
     remember_images(succeeded)
+    remember_estimates((one.job, one.attempt, one.ending.state == AttemptState.SUCCEEDED) for one in ended)
     return len(ended)
 
 

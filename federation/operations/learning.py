@@ -1,10 +1,13 @@
-"""Stores how long runs took, in the transaction in which they end.
+"""Stores how long runs took, and how far their estimates were kept, in the transaction in which they end.
 
-Only successful runs count: the time of a failure says nothing about the run time.
+Only successful runs count as run times: the time of a failure says nothing about the run time. It shows that an
+estimate was too short if it is longer.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import reduce
 from uuid import UUID
 
 from django.db import connection
@@ -12,6 +15,7 @@ from django.db.models import Max
 
 from federation.models import Attempt, Job, PodRun
 from foundation import clock
+from placement.ranking.kept_estimates import LEFT_PER_RUN, Kept, added, counted
 from placement.ranking.runtimes import LONGEST_SECONDS, MOST_KEPT, Groups, groups_of
 
 REMEMBER = """
@@ -23,6 +27,15 @@ SELECT key, tenant_id, level, (array_agg(seconds ORDER BY position DESC))[1:%(mo
 ON CONFLICT (key) DO UPDATE
    SET recent_seconds = (excluded.recent_seconds || known.recent_seconds)[1:%(most)s],
        runs = known.runs + excluded.runs,
+       last_at = now()
+"""
+# What was known before fades by the further runs, as `kept_estimates.added` defines it.
+REMEMBER_ESTIMATES = """
+INSERT INTO federation_estimaterecord AS known (tenant_id, user_id, stated_seconds, taken_seconds, last_at)
+VALUES (%s, %s, %s, %s, now())
+ON CONFLICT (tenant_id, user_id) DO UPDATE
+   SET stated_seconds = greatest(60, excluded.stated_seconds + known.stated_seconds * %s),
+       taken_seconds = greatest(60, excluded.taken_seconds + known.taken_seconds * %s),
        last_at = now()
 """
 
@@ -63,3 +76,26 @@ def _write(rows: Sequence[tuple[str, UUID, str, int]]) -> None:
         cursor.execute(
             REMEMBER, {"keys": keys, "tenants": tenants, "levels": levels, "seconds": seconds, "most": MOST_KEPT}
         )
+
+
+def remember_estimates(ended: Iterable[tuple[Job, Attempt, bool]]) -> None:
+    """Adds runs with estimates to the records of their users; the last value is whether the run succeeded."""
+    seen = [
+        (job, attempt, is_success)
+        for job, attempt, is_success in ended
+        if attempt.started_at is not None and job.spec.get("estimated_seconds")
+    ]
+    if not seen:
+        return
+    ends = _pods_ends([attempt.id for _, attempt, _ in seen])
+    runs: dict[tuple[UUID, UUID], list[Kept]] = defaultdict(list)
+    for job, attempt, is_success in seen:
+        seconds = _seconds(attempt, ends.get(attempt.id))
+        run = counted(job.spec["estimated_seconds"], seconds, is_success=is_success)
+        if run is not None:
+            runs[job.tenant_id, job.created_by_id].append(run)
+    with connection.cursor() as cursor:
+        for (tenant_id, user_id), own in sorted(runs.items()):
+            new = reduce(added, own[1:], own[0])
+            given = [tenant_id, user_id, *new, LEFT_PER_RUN ** len(own), LEFT_PER_RUN ** len(own)]
+            cursor.execute(REMEMBER_ESTIMATES, given)

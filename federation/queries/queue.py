@@ -23,6 +23,7 @@ from federation.engine.retries import INTERRUPTIONS, pause_seconds
 from federation.models import Attempt, Diagnosis, Job, RetryBrake
 from federation.queries.avoided_nodes import avoided_nodes
 from federation.queries.datasets import with_data
+from federation.queries.kept_estimates import with_kept_estimates
 from federation.queries.kinds import kind_of, runtimes_of_kinds
 from federation.queries.secrets import with_secrets
 from federation.queries.storages import with_storages
@@ -30,6 +31,7 @@ from foundation.caches import cached, cached_all
 from foundation.problems import RateLimited
 from placement.cycle.heads import heads
 from placement.cycle.ordering import by_response_ratio
+from placement.ranking.kept_estimates import stater
 from placement.values.model import ClusterRefusal, JobRequest, Runtime
 from placement.values.reason_codes import ReasonCode
 from tenancy.models import Tenant
@@ -63,7 +65,7 @@ def load_queue(now: datetime, depth: int) -> tuple[JobRequest, ...]:
     queue = with_data(
         [_kept_from(request, refusals.get(request.id, ()), avoided.get(request.id, ())) for request in requests]
     )
-    queue = with_secrets(with_storages(queue))
+    queue = with_secrets(with_storages(with_kept_estimates(queue)))
     if settings.QUEUE_ORDER == "ratio":
         return by_response_ratio(queue, times_of(queue), now)
     return queue
@@ -102,7 +104,7 @@ def _count(bound: _Bound) -> int:
 
 _JOBS = "federation_job AS job JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id"
 _MAY_START = "job.state = 'queued' AND (job.retry_at IS NULL OR job.retry_at <= %s)"
-_READ = "job.tenant_id, tenant.path, job.shape, job.priority, job.created_at, job.spec"
+_READ = "job.tenant_id, tenant.path, job.shape, job.priority, job.created_at, job.created_by_id, job.spec"
 """All that a request is made from, beside the job's id."""
 FIRST = f"""
 SELECT job.id, hash_record_extended(ROW({_READ}), 0) FROM {_JOBS}
@@ -158,6 +160,7 @@ class _Row(NamedTuple):
     shape: str
     priority: int
     created_at: datetime
+    user_id: UUID
     spec: str
 
 
@@ -171,6 +174,7 @@ def _request(row: _Row) -> JobRequest:
         priority=row.priority,
         submitted_at=row.created_at,
         kind=kind_of(row.tenant_id, spec, row.shape),
+        stated_by=stater(row.tenant_id, row.user_id) if spec.get("estimated_seconds") else "",
     )
 
 

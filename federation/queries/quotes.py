@@ -6,7 +6,7 @@ answers from the last load. Whatever the queue's length, it decides no more of i
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from billing.queries import egress_rates
@@ -15,6 +15,7 @@ from federation.engine.intake.spec import JobSpec
 from federation.queries.datasets import with_data
 from federation.queries.feasibility import refuse_hopeless
 from federation.queries.images import known_images, pull_seconds
+from federation.queries.kept_estimates import with_kept_estimates
 from federation.queries.policies import load_policies
 from federation.queries.policy_hooks import Draft, has_hooks, review
 from federation.queries.priority_classes import TenantRules, rules_at
@@ -32,6 +33,7 @@ from foundation.caches import reset_with
 from foundation.ids import new_id
 from placement.answers.quotes import Capacity, Quote, Quoter, capacity
 from placement.fleet.fleet import FleetIndex
+from placement.ranking.kept_estimates import stater
 from placement.ranking.runtimes import Groups, groups_of
 from placement.values.images import KnownImage
 from placement.values.model import JobRequest, Runtime, Snapshot
@@ -130,7 +132,7 @@ def quote_of(actor: Actor, body: object) -> JobQuote:
     spec = submission.under(rules)
     if has_hooks():
         spec = review(actor, Draft(tenant.path, spec, rules), is_dry_run=True).spec
-    return _quoted(tenant, spec, rules)
+    return _quoted(tenant, spec, rules, actor)
 
 
 def quote_of_draft(actor: Actor, body: object) -> JobQuote:
@@ -138,11 +140,13 @@ def quote_of_draft(actor: Actor, body: object) -> JobQuote:
     submission = read_shape(body)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.SUBMIT)
     rules = rules_at(actor, tenant)
-    return _quoted(tenant, submission.under(rules), rules)
+    return _quoted(tenant, submission.under(rules), rules, actor)
 
 
-def _quoted(tenant: Tenant, spec: JobSpec, rules: TenantRules) -> JobQuote:
+def _quoted(tenant: Tenant, spec: JobSpec, rules: TenantRules, actor: Actor) -> JobQuote:
+    by = stater(tenant.id, actor.user_id) if actor.user_id and spec.estimated_seconds else ""
     job, groups = _asked(tenant, spec, rules.classes.named(spec.priority_class).value)
+    [job] = with_kept_estimates([replace(job, stated_by=by)])
     refuse_hopeless(job, tenant.id)
     return _desk.quote(job, runtimes_of([groups]), known_images([job]))
 

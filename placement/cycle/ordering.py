@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from statistics import median
 
+from placement.ranking.kept_estimates import SHORTEST_SECONDS
 from placement.ranking.runtimes import runtime_of
 from placement.values.model import JobRequest, Runtime
 
 ORDERS = ("ratio", "submitted")
 """The first is the default."""
-SHORTEST_SECONDS = 60
-"""Shorter runs count as this long, because placing and starting them takes longer than running."""
 
 
 def by_response_ratio(

@@ -165,6 +165,8 @@ class JobRequest:
     """By model (`pace`); if empty, all models count as equally fast."""
     images: tuple[str, ...] = ()
     """The normal names of the images of its pod sets, in their order; they decide only between equals (`pulls`)."""
+    stated_by: str = ""
+    """Whose estimate it is (`kept_estimates.stater`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,14 @@
 """Who is next."""
 
+from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.cycle.ordering import by_response_ratio
+from placement.ranking.kept_estimates import added, as_kept, counted, factor_of
 from placement.values.model import Runtime
 
 from .fleets import NOW, job
@@ -64,3 +67,40 @@ def test_everybody_is_in_it_once_and_priorities_fall(queue):
     found = by_response_ratio(jobs, {}, NOW)
     assert sorted(one.id for one in found) == sorted(one.id for one in jobs)
     assert [one.priority for one in found] == sorted((one.priority for one in jobs), reverse=True)
+
+
+def test_an_estimate_counts_as_much_longer_as_those_of_its_user_were_exceeded():
+    short, honest = waiting(60, 30, kind="short"), waiting(60, 1200, kind="honest")
+    liar, stranger = replace(short, stated_by="liar"), replace(short, stated_by="stranger")
+
+    def first(*queue, runtimes=None):
+        return by_response_ratio(as_kept(queue, {"liar": 30.0}), runtimes or {}, NOW)[0].id
+
+    assert first(honest, stranger) == short.id
+    assert first(honest, liar) == honest.id
+    assert [one.estimated_seconds for one in as_kept([honest, stranger, liar], {"liar": 30.0})] == [1200, 30, 1800]
+    assert as_kept([waiting(1, stated_by="liar")], {"liar": 30.0})[0].estimated_seconds is None
+    # history is not an estimate, and a run never takes longer than its deadline
+    assert first(honest, liar, runtimes={"short": Runtime(50, 60, 70, 5, "job")}) == short.id
+    assert first(honest, replace(liar, deadline_seconds=100)) == short.id
+
+
+@pytest.mark.law
+@given(st.lists(st.tuples(st.integers(1, 10**5), st.integers(0, 10**5), st.booleans()), max_size=30))
+def test_no_record_makes_an_estimate_shorter_and_failures_only_make_it_longer(runs):
+    record = None
+    for stated, taken, is_success in runs:
+        before, run = record, counted(stated, taken, is_success=is_success)
+        if run is None:
+            assert not is_success
+            assert taken <= max(60, stated)
+            continue
+        record = added(before, run)
+        assert record.taken >= run.taken
+        if not is_success:
+            assert run.taken > run.stated
+    assert record is None or factor_of(record) >= 1.0
+    lies = None
+    for _ in range(40):
+        lies = added(lies, counted(60, 3600, is_success=True))
+    assert factor_of(lies) == pytest.approx(60)

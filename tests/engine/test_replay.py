@@ -13,6 +13,7 @@ from placement.values.model import Topology
 from simulator import gateways
 from simulator.experience import groups_of
 from simulator.gateways import GATEWAYS, PLAIN, EngineGateway, plain_gateway
+from simulator.shares import FairShareRule
 from simulator.simulation import Simulation, replay
 from simulator.traces import compressed
 from simulator.values import (
@@ -294,3 +295,21 @@ def test_the_same_input_gives_the_same_figures():
     conditions = Conditions(summary_seconds=30.0, failures=Failures(500.0, 100.0))
     first, second = (replay(plans, jobs, gateway(), conditions) for _ in range(2))
     assert first == second
+
+
+def test_a_replay_shares_turns_by_weight_and_past_use():
+    """One node of 8 GPUs: 40 jobs of one tenant, then 4 of another; each runs an hour on all of the node."""
+    many = [job(float(n), tenant="a", name=f"a{n}") for n in range(40)]
+    few = [job(100.0 + n, tenant="b", name=f"b{n}") for n in range(4)]
+
+    def ends(**more):
+        figures = replay([plan(nodes=1)], [*many, *few], gateway(order="submitted", **more), Conditions())
+        order = sorted(figures.lines, key=lambda line: line.first_started)
+        return [line.job.name[0] for line in order][:9]
+
+    assert ends(fair_share=None) == ["a"] * 9
+    # without the past, an empty node is a tie, which goes to whoever came first
+    assert ends(fair_share=FairShareRule(strength=0.0)) == ["a"] * 9
+    # a used more than b until both have had as many hours, of which the later ones count more
+    assert ends() == ["a", "b", "a", "b", "a", "b", "a", "b", "a"]
+    assert ends(fair_share=FairShareRule({"b": 100.0})) == ["a", "b", "b", "b", "b", "a", "a", "a", "a"]

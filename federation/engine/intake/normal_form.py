@@ -76,6 +76,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
     priority: int = 0,
     submitted_at: datetime | None = None,
     kind: str = "",
+    stated_by: str = "",
 ) -> JobRequest:
     """A stored spec as placement sees it. Trusts the normal form; requests of one shape differ in
     id, tenant and time. `priority` is the job's own, which its class had when it was submitted.
@@ -106,6 +107,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
         estimated_seconds=stored["estimated_seconds"],
         deadline_seconds=stored["deadline_seconds"],
         kind=kind,
+        stated_by=stated_by,
         data=tuple(_data_need(item) for item in stored.get("data", ())),
         throughput=_speeds_of(stored),
         images=_normal_names(tuple(item["image"] for item in stored["pod_sets"])),

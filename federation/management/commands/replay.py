@@ -22,6 +22,7 @@ from simulator.figures import Figures
 from simulator.fleetfile import read_fleet
 from simulator.gateways import GATEWAYS, PLAIN, EngineGateway, Gateway, plain_gateway
 from simulator.report import html_page
+from simulator.shares import FairShareRule
 from simulator.simulation import replay
 from simulator.traces import Shaping, compressed, read_trace
 from simulator.values import HOUR, MEMBERS, ClusterPlan, Conditions, Failures, ReplayError, TraceJob
@@ -97,6 +98,16 @@ def _add_gateway(parser: CommandParser) -> None:
     group.add_argument(
         "--order", choices=ORDERS, default=ORDERS[0], help="order of the queue, like SWITCHYARD_QUEUE_ORDER"
     )
+    group.add_argument("--no-fair-share", action="store_true",
+                       help="jobs of all tenants in one order, like SWITCHYARD_FAIR_SHARE=off")  # fmt: skip
+    group.add_argument("--weight", type=_weight, nargs="+", default=[], metavar="TENANT=WEIGHT",
+                       help="weights of tenants (default 1)")  # fmt: skip
+    group.add_argument(
+        "--half-life-hours", type=_half_life, default=24.0, metavar="H", help="of past use (default 24)"
+    )
+    group.add_argument(
+        "--past-strength", type=_positive, default=1.0, metavar="N", help="what past use counts (default 1)"
+    )
     group.add_argument(
         "--level", choices=LEVELS, default="rack", help="topology level that a gang should stay inside (default rack)"
     )
@@ -169,6 +180,20 @@ def _positive(text: str) -> float:
     return value
 
 
+def _half_life(text: str) -> float:
+    value = _positive(text)
+    if value <= 0:
+        raise ValueError(text)
+    return value
+
+
+def _weight(text: str) -> tuple[str, float]:
+    path, _, number = text.rpartition("=")
+    if not path:
+        raise ValueError(text)
+    return path, _half_life(number)
+
+
 def _seed(text: str) -> int:
     value = int(text)
     if not 0 <= value < 2**63:
@@ -222,7 +247,9 @@ def _conditions(options: dict[str, Any]) -> Conditions:
 
 def _gateways(options: dict[str, Any]) -> list[Gateway]:
     topology = Topology(options["level"], "required" if options["required"] else "preferred")
-    engine = EngineGateway(options["strategy"], topology, options["patience_seconds"], options["order"])
+    rule = FairShareRule(dict(options["weight"]), options["half_life_hours"] * HOUR, options["past_strength"])
+    fair_share = None if options["no_fair_share"] else rule
+    engine = EngineGateway(options["strategy"], topology, options["patience_seconds"], options["order"], fair_share)
     return [plain_gateway(name) if name in PLAIN else engine for name in dict.fromkeys(options["gateway"])]
 
 

@@ -8,11 +8,13 @@ from django.db import connection
 from django.test import Client
 
 from federation.engine.lifecycle import AttemptState
-from federation.models import Attempt, Job, RunGroup
+from federation.models import Attempt, EstimateRecord, Job, RunGroup
 from federation.operations.consequences import Ending
 from federation.operations.endings import end_attempts
+from federation.queries.queue import load_queue
 from federation.queries.runtimes import runtime_of_job
 from foundation.clock import now
+from placement.ranking.kept_estimates import LEFT_PER_RUN
 from placement.ranking.runtimes import MOST_KEPT, groups_of
 from tests.builders import actor_for, bearer, bind, make_cluster, make_flavor, make_node, make_user, submit
 from tests.rooms.federation.test_constraints import attack
@@ -133,3 +135,49 @@ def test_history_is_read_by_key_alone(user, django_assert_num_queries):
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM federation_rungroup")
         assert cursor.fetchone() == (3,)
+
+
+def records():
+    return [
+        (round(one.stated_seconds), round(one.taken_seconds), one.user.email)
+        for one in EstimateRecord.objects.select_related("user").order_by("id")
+    ]
+
+
+def test_estimates_are_compared_with_what_runs_took_for_each_user(user):
+    other = make_user()
+    bind(other, "acme/team")
+    ran(submit(actor_for(user), spec(estimated_seconds=100)), 3000)
+    ran(submit(actor_for(other), spec("x", estimated_seconds=5000)), 2500)
+    ran(submit(actor_for(user), spec("y")), 9000)  # nothing was stated
+    assert records() == [(100, 3000, user.email), (5000, 2500, other.email)]
+    ran(submit(actor_for(user), spec("z", estimated_seconds=100)), 100)
+    stated, taken, _ = records()[0]
+    assert (stated, taken) == (round(100 * LEFT_PER_RUN + 100), round(3000 * LEFT_PER_RUN + 100))
+
+
+def test_a_failed_run_counts_only_if_it_took_longer_than_stated(user):
+    ran(submit(actor_for(user), spec(estimated_seconds=600)), 10, AttemptState.FAILED)
+    ran(submit(actor_for(user), spec(estimated_seconds=600)), 10_000, AttemptState.FAILED, started=False)
+    assert records() == []
+    ran(submit(actor_for(user), spec(estimated_seconds=600)), 6000, AttemptState.FAILED)
+    job = submit(actor_for(user), spec(estimated_seconds=600))
+    Job.objects.filter(id=job.id).update(state="cancelling")
+    assert records() == [(600, 6000, user.email)]
+
+
+def test_a_user_who_states_a_minute_for_everything_is_not_first(user):
+    honest = make_user()
+    bind(honest, "acme/team")
+    for number in range(3):
+        ran(submit(actor_for(user), spec(f"lie{number}", estimated_seconds=60)), 7200)
+    pods = {"cpu": "2"}  # unlike all that ran
+    waiting = [
+        submit(actor_for(one), {**spec(name, estimated_seconds=stated), "pod_sets": [spec()["pod_sets"][0] | pods]})
+        for one, name, stated in ((user, "new-lie", 60), (honest, "truth", 1200))
+    ]
+    Job.objects.filter(state="queued").update(created_at=now() - timedelta(hours=1))
+    found = [request.id for request in load_queue(now(), 10)]
+    assert found == [waiting[1].id, waiting[0].id]
+    EstimateRecord.objects.all().delete()
+    assert [request.id for request in load_queue(now(), 10)] == [waiting[0].id, waiting[1].id]
