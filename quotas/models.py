@@ -166,7 +166,7 @@ class PastUse(models.Model):
 
 
 class PastHalfLife(models.Model):
-    """The half-life with which past use is counted: one row. A change counts the past use anew from all holds."""
+    """The half-life with which past use is counted: one row. A change counts the past use again from all holds."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     half_life_seconds = models.PositiveIntegerField()
@@ -176,7 +176,8 @@ class PastHalfLife(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(id=1), name="there_is_one_half_life"),
             models.CheckConstraint(
-                condition=Q(half_life_seconds__gte=60, half_life_seconds__lte=366 * 86_400), name="half_life_is_in_range"
+                condition=Q(half_life_seconds__gte=60, half_life_seconds__lte=366 * 86_400),
+                name="half_life_is_in_range",
             ),
         ]
 

@@ -56,7 +56,7 @@ def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
     with transaction.atomic():
         pending = locks.lock_pending(endings.keys())
         _give_back(pending)
-        posted = [holder_id for holder_id in pending if endings[holder_id] == Hold.State.POSTED]
+        posted = [holder_id for holder_id in pending if endings[holder_id] == "posted"]
         state = Case(When(holder_id__any_of=posted, then=Value(Hold.State.POSTED)), default=Value(Hold.State.VOIDED))
         # in one statement, whose trigger locks the past use of all tenants in one order
         Hold.objects.filter(holder_id__any_of=pending, state=Hold.State.PENDING).update(state=state, ended_at=Now())
@@ -64,7 +64,7 @@ def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
 
 
 def keep_half_life(seconds: int) -> None:
-    """Counts past use with this half-life. If it differs from before, all past use is counted anew from the holds."""
+    """Counts past use with this half-life. If it differs from before, all past use is counted again from the holds."""
     if not PastHalfLife.objects.filter(id=1, half_life_seconds=seconds).exists():
         PastHalfLife.objects.bulk_create(
             [PastHalfLife(id=1, half_life_seconds=seconds)],

@@ -38,7 +38,19 @@ class Parts(NamedTuple):
 class Node:
     """A tenant, or its own jobs, in the tree of one cycle."""
 
-    __slots__ = ("_capacity", "_charged", "_held", "_used", "children", "heap", "jobs", "parent", "path", "share", "weight")
+    __slots__ = (
+        "_capacity",
+        "_charged",
+        "_held",
+        "_used",
+        "children",
+        "heap",
+        "jobs",
+        "parent",
+        "path",
+        "share",
+        "weight",
+    )
 
     def __init__(self, path: str, parent: "Node | None", capacity: Totals) -> None:
         self.path, self.parent, self.weight = path, parent, 1.0
@@ -150,7 +162,7 @@ class Turns:
         take = Take(self._path[-1], tuple((node.path, node.share) for node in self._path))
         for pod_set in placement.pod_sets:
             last = self._takes.setdefault((placement.cluster_id, pod_set.flavor), [])
-            last[:] = [one for one in last if one.leaf is not take.leaf][-1:] + [take]
+            last[:] = [*[one for one in last if one.leaf is not take.leaf][-1:], take]
         amounts = [float(placement.amounts.get(name, 0)) for name in COUNTED]
         for node in self._path:
             node.charge(amounts)

@@ -360,4 +360,4 @@ class Snapshot:
     pull_seconds: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
     """By cluster how long a pull takes, for each class of size; missing if none was learned."""
     fair_share: FairShare | None = None
-    """Whose turn is first (`fair_share`); None: jobs go in the order of `queue`, whoever submitted them."""
+    """Whose turn is first (`fair_share`); None: the order of `queue`, for the jobs of all tenants."""

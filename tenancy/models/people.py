@@ -59,7 +59,9 @@ class Tenant(models.Model):
                 name="only_organisations_are_roots",
             ),
             models.UniqueConstraint(fields=["parent", "name"], name="tenant_name_is_unique_below_its_parent"),
-            models.CheckConstraint(condition=Q(weight__gte=LEAST_WEIGHT, weight__lte=MOST_WEIGHT), name="tenant_weight_is_in_range"),
+            models.CheckConstraint(
+                condition=Q(weight__gte=LEAST_WEIGHT, weight__lte=MOST_WEIGHT), name="tenant_weight_is_in_range"
+            ),
         ]
         indexes = [models.Index(fields=["path"], name="tenant_by_path_prefix", opclasses=["varchar_pattern_ops"])]
 

@@ -11,6 +11,7 @@ from placement.cycle.cycle import Cycle, decide
 from placement.cycle.fair_share import OWN, Turns
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.totals import Capacities, totals_of
+from placement.values.decisions import Placement
 from placement.values.model import TenantPolicy
 from placement.values.shares import COUNTED, FairShare, TenantShare
 
@@ -82,7 +83,10 @@ class Plain:
         at, paths = "", [one.tenant_path for _, one in self.left]
         while not at.endswith(OWN):
             inside = [path for path in paths if not at or path == at or path.startswith(f"{at}/")]
-            children = {at + OWN if path == at else "/".join(path.split("/")[: at.count("/") + (2 if at else 1)]) for path in inside}
+            children = {
+                at + OWN if path == at else "/".join(path.split("/")[: at.count("/") + (2 if at else 1)])
+                for path in inside
+            }
             at = min(children, key=lambda path: (self.share(path), self.first[path]))
         tenant_path = at.removesuffix(OWN)
         place, found = next(one for one in self.left if one[1].tenant_path == tenant_path)
@@ -102,7 +106,7 @@ def test_each_turn_is_that_of_the_least_share_at_every_level(given_snapshot, sha
     for one in cycle.turns:
         assert plain.next() is one
         outcome = cycle.settle(one)
-        if hasattr(outcome, "amounts"):
+        if isinstance(outcome, Placement):
             plain.charge(one.tenant_path, outcome.amounts)
     assert not plain.left
 
@@ -116,7 +120,7 @@ def test_no_place_stays_empty_that_a_waiting_job_could_take(given_snapshot, shar
     outcomes = [(one, cycle.settle(one)) for one in cycle.turns]
     assert sorted(one.id for one, _ in outcomes) == sorted(one.id for one in given_snapshot.queue)
     for one, outcome in outcomes:
-        assert hasattr(outcome, "amounts") or cycle.place_for(one) is None
+        assert isinstance(outcome, Placement) or cycle.place_for(one) is None
 
 
 SIZES = st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=2, max_size=5)
@@ -263,14 +267,18 @@ def test_a_wait_says_whose_turn_came_first_with_the_shares_of_both():
     assert got == {"acme/a/x": 3, "acme/b": 5}
     own, other = (1 + 5) / 8, (4 + 2) / 8 / 2
     assert waiting == (
-        f"its room went to acme/a, whose share of the fleet was {other:.2%}; that of acme/b is {own:.2%}".replace("%", " %")
+        f"its room went to acme/a, whose share of the fleet was {other:.2%}; that of acme/b is {own:.2%}".replace(
+            "%", " %"
+        )
     )
 
 
 def test_another_organisation_is_not_named():
     queue = wanted("acme/a", 8) + wanted("globex", 1)
     [wait] = decide(replace(snapshot(fleet(8), queue), fair_share=fair(tenant("acme", gpus=1)))).waits
-    assert wait.message.startswith("its room went to another organisation, whose share of the fleet was 0.00 %; that of acme")
+    assert wait.message.startswith(
+        "its room went to another organisation, whose share of the fleet was 0.00 %; that of acme"
+    )
 
 
 def test_a_wait_for_quota_or_for_room_that_was_never_there_is_not_for_a_share():

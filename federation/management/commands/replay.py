@@ -102,9 +102,7 @@ def _add_gateway(parser: CommandParser) -> None:
                        help="jobs of all tenants in one order, like SWITCHYARD_FAIR_SHARE=off")  # fmt: skip
     group.add_argument("--weight", type=_weight, nargs="+", default=[], metavar="TENANT=WEIGHT",
                        help="weights of tenants (default 1)")  # fmt: skip
-    group.add_argument(
-        "--half-life-hours", type=_half_life, default=24.0, metavar="H", help="of past use (default 24)"
-    )
+    group.add_argument("--half-life-hours", type=_half_life, default=24.0, metavar="H", help="of past use (default 24)")
     group.add_argument(
         "--past-strength", type=_positive, default=1.0, metavar="N", help="what past use counts (default 1)"
     )

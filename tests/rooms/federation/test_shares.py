@@ -175,7 +175,9 @@ def test_who_may_not_set_a_weight(user, client):
     assert set(Tenant.objects.exclude(weight=1).values_list("path", flat=True)) == {"acme"}
 
 
-@pytest.mark.parametrize("weight", ["0", "-1", "0.001", "1000.01", "1e9", "NaN", "Infinity", "1.234", "x", "", "1E-99", "٣"])
+@pytest.mark.parametrize(
+    "weight", ["0", "-1", "0.001", "1000.01", "1e9", "NaN", "Infinity", "1.234", "x", "", "1E-99", "٣"]
+)
 def test_a_weight_that_is_none_is_refused(user, client, weight):
     answer = put(client, user, tenant=MODEST, weight=weight)
     if weight == "٣":  # digits of any script are digits
@@ -215,7 +217,8 @@ def test_the_page_shows_the_tree_and_sets_a_weight(user, client, node, settings)
     page = client.get("/shares/")
     assert page.status_code == 200
     text = page.content.decode()
-    assert "acme/modest" in text and "next" in text
+    assert "acme/modest" in text
+    assert "next" in text
     assert "?tenant=acme/modest" in text.replace("%2F", "/")
     form = client.get("/shares/set/?tenant=acme/modest")
     assert 'value="1"' in form.content.decode()
