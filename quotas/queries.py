@@ -25,17 +25,15 @@ class Use(NamedTuple):
 
 
 USES = """
-WITH pending AS (
-    SELECT h.tenant_id, asked.key AS resource, sum((asked.value #>> '{}')::bigint) AS held,
-        sum((asked.value #>> '{}')::double precision * (1 - quotas_left_after(
+WITH life AS MATERIALIZED (SELECT quotas_half_life() AS seconds), pending AS (
+    SELECT h.tenant_id, asked.resource, sum(asked.amount) AS held, sum(asked.amount * (1 - quotas_left_after(
             extract(epoch FROM now() - h.created_at)::double precision, life.seconds))) AS used
-    FROM quotas_hold AS h CROSS JOIN LATERAL jsonb_each(h.amounts) AS asked
-        CROSS JOIN (SELECT quotas_half_life() AS seconds) AS life
-    WHERE h.state = 'pending' AND asked.key IN ('gpu', 'cpu', 'memory') GROUP BY h.tenant_id, asked.key
+    FROM quotas_hold AS h CROSS JOIN LATERAL quotas_counted(h.amounts) AS asked CROSS JOIN life
+    WHERE h.state = 'pending' GROUP BY h.tenant_id, asked.resource
 ), past AS (
     SELECT p.tenant_id, p.resource::text, p.level * quotas_left_after(
-        extract(epoch FROM now() - p.at)::double precision, quotas_half_life()) AS used
-    FROM quotas_pastuse AS p
+        extract(epoch FROM now() - p.at)::double precision, life.seconds) AS used
+    FROM quotas_pastuse AS p CROSS JOIN life
 )
 SELECT t.path, resource, coalesce(pending.held, 0), coalesce(pending.used, 0) + coalesce(past.used, 0)
 FROM pending FULL JOIN past USING (tenant_id, resource) JOIN tenancy_tenant AS t ON t.id = tenant_id

@@ -12,7 +12,7 @@ from federation.engine.lifecycle import JobState
 from federation.models import Job
 from federation.queries.shares import shares_now
 from federation.queries.snapshot import load_fleet
-from foundation import clock
+from foundation.clock import database_now
 from placement.answers.shares import ShareLine, share_lines
 from tenancy.models import Tenant
 from tenancy.queries import Actor, tenant_by_path, visible_tenants, weighable_paths
@@ -41,7 +41,7 @@ def shared_tenants(actor: Actor, tenant_path: str = "") -> QuerySet[Tenant]:
 def turns_of(actor: Actor, tenants: Collection[Tenant]) -> tuple[TenantTurn, ...]:
     """The shares of these tenants, in their order. `turn` is None for all of them if fair share is off."""
     counted = Job.objects.filter(state=JobState.QUEUED).values_list("tenant__path").annotate(Count("id"))
-    fleet = load_fleet(clock.now())
+    fleet = load_fleet(database_now())
     lines = share_lines(shares_now(), fleet, dict(counted.order_by()), [tenant.path for tenant in tenants])
     editable = weighable_paths(actor)
     return tuple(

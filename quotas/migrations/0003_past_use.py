@@ -11,7 +11,7 @@ DROP TRIGGER quotas_past_use_grows ON quotas_hold;
 DROP TRIGGER quotas_half_life_counts_anew ON quotas_pasthalflife;
 DROP TRIGGER quotas_guard_past_use ON quotas_pastuse;
 DROP FUNCTION quotas_add_past_use, quotas_count_past_use, quotas_guard_past_use, quotas_past_use_of_holds, quotas_half_life;
-DROP FUNCTION quotas_left_after;
+DROP FUNCTION quotas_counted, quotas_left_after;
 """
 
 

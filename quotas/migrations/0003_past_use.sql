@@ -10,26 +10,35 @@ CREATE OR REPLACE FUNCTION quotas_half_life() RETURNS double precision LANGUAGE 
     SELECT coalesce((SELECT half_life_seconds FROM quotas_pasthalflife WHERE id = 1), 86400)::double precision
 $$;
 
+-- The amounts of a hold that count. Proofs read them from rows that violate constraints, so nothing here fails.
+CREATE OR REPLACE FUNCTION quotas_counted(amounts jsonb)
+    RETURNS TABLE(resource text, amount double precision) LANGUAGE sql IMMUTABLE AS $$
+    SELECT asked.key, CASE jsonb_typeof(asked.value) WHEN 'number'
+            THEN least(greatest(asked.value::numeric, 0), 1e15)::double precision ELSE 0 END
+    FROM jsonb_each(CASE jsonb_typeof(amounts) WHEN 'object' THEN amounts ELSE '{}' END) AS asked
+    WHERE asked.key IN ('gpu', 'cpu', 'memory')
+$$;
+
 -- The past use of every tenant by its ended holds alone, each as of its last end.
 CREATE OR REPLACE FUNCTION quotas_past_use_of_holds()
     RETURNS TABLE(tenant_id uuid, resource text, level double precision, at timestamptz) LANGUAGE sql STABLE AS $$
-    WITH counted AS (
-        SELECT h.tenant_id, asked.key AS resource, (asked.value #>> '{}')::double precision AS amount, h.created_at, h.ended_at,
-            max(h.ended_at) OVER (PARTITION BY h.tenant_id, asked.key) AS at
-        FROM quotas_hold AS h CROSS JOIN LATERAL jsonb_each(h.amounts) AS asked
-        WHERE h.state <> 'pending' AND asked.key IN ('gpu', 'cpu', 'memory')
+    WITH life AS MATERIALIZED (SELECT quotas_half_life() AS seconds), counted AS (
+        SELECT h.tenant_id, asked.resource, asked.amount, h.created_at, h.ended_at,
+            max(h.ended_at) OVER (PARTITION BY h.tenant_id, asked.resource) AS at
+        FROM quotas_hold AS h CROSS JOIN LATERAL quotas_counted(h.amounts) AS asked
+        WHERE h.state <> 'pending' AND isfinite(h.created_at) AND isfinite(h.ended_at)
     )
     SELECT c.tenant_id, c.resource, sum(c.amount * (
-            quotas_left_after(extract(epoch FROM c.at - c.ended_at)::double precision, quotas_half_life())
-            - quotas_left_after(extract(epoch FROM c.at - c.created_at)::double precision, quotas_half_life()))), c.at
-    FROM counted AS c GROUP BY c.tenant_id, c.resource, c.at
+            quotas_left_after(extract(epoch FROM c.at - c.ended_at)::double precision, life.seconds)
+            - quotas_left_after(extract(epoch FROM c.at - c.created_at)::double precision, life.seconds))), c.at
+    FROM counted AS c CROSS JOIN life GROUP BY c.tenant_id, c.resource, c.at
 $$;
 
 CREATE OR REPLACE FUNCTION quotas_add_past_use() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     half_life double precision;
 BEGIN
-    -- Waits for a change of the half-life, which counts all holds anew, and keeps it out until commit.
+    -- Waits for a change of the half-life, which counts all holds again, and keeps it out until commit.
     SELECT half_life_seconds INTO half_life FROM quotas_pasthalflife WHERE id = 1 FOR SHARE;
     half_life := coalesce(half_life, 86400);
     INSERT INTO quotas_pastuse AS past (tenant_id, resource, level, at)
@@ -37,10 +46,9 @@ BEGIN
             quotas_left_after(extract(epoch FROM c.at - c.ended_at)::double precision, half_life)
             - quotas_left_after(extract(epoch FROM c.at - c.created_at)::double precision, half_life))), c.at
         FROM (
-            SELECT h.tenant_id, asked.key AS resource, (asked.value #>> '{}')::double precision AS amount,
-                h.created_at, h.ended_at, max(h.ended_at) OVER (PARTITION BY h.tenant_id, asked.key) AS at
-            FROM ended AS h CROSS JOIN LATERAL jsonb_each(h.amounts) AS asked
-            WHERE asked.key IN ('gpu', 'cpu', 'memory')
+            SELECT h.tenant_id, asked.resource, asked.amount, h.created_at, h.ended_at,
+                max(h.ended_at) OVER (PARTITION BY h.tenant_id, asked.resource) AS at
+            FROM ended AS h CROSS JOIN LATERAL quotas_counted(h.amounts) AS asked
         ) AS c
         GROUP BY c.tenant_id, c.resource, c.at ORDER BY c.tenant_id, c.resource
     ON CONFLICT (tenant_id, resource) DO UPDATE SET
