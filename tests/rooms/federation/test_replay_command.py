@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import json
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
@@ -120,6 +121,10 @@ def test_a_replay_tells_how_far_it_is(folder, capsys):
         (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--until-hours", "0"], "must be after", 2),
         (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--load", "nan"], "--load", 1),
         (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--load", "-1"], "--load", 1),
+        (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--weight", "a=0"], "--weight", 1),
+        (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--weight", "2"], "--weight", 1),
+        (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--half-life-hours", "0"], "--half-life-hours", 1),
+        (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--past-strength", "-1"], "--past-strength", 1),
         (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--strategy", "luck"], "invalid choice: 'luck'", 1),
         (["--fleet", "fleet.yaml", "--trace", "trace.csv", "--gateway", "slurm"], "invalid choice: 'slurm'", 1),
     ],
@@ -137,3 +142,24 @@ def test_what_cannot_be_done_is_told_and_nothing_is_written(folder, monkeypatch,
     assert told in str(caught.value)
     assert caught.value.returncode == code
     assert sorted(folder.iterdir()) == before
+
+
+def test_tenants_of_a_trace_share_turns_by_their_weights(folder):
+    """Two tenants ask for all GPUs at the same time, in jobs of one node."""
+    header = "job,submitted_at,seconds,pods,gpus,cpu_millicores,memory_mib,tenant\n"
+    rows = "".join(f"{tenant}{n},{n},600,1,8,1000,1000,{tenant}\n" for tenant in ("a", "b") for n in range(20))
+    (folder / "own.csv").write_text(header + rows)
+
+    def first(*arguments):
+        """How many of the first half of all starts are b's."""
+        out = folder / "out.csv"
+        replay(folder, "--order", "submitted", "--csv", str(out), *arguments, trace="own.csv")
+        starts = sorted(
+            (float(row["started_at"]), row["job"][0]) for row in csv.DictReader(out.read_text().splitlines())
+        )
+        return Counter(name for _, name in starts[:20])["b"]
+
+    alone, heavy = first(), first("--weight", "b=8", "--past-strength", "0")
+    assert abs(alone - 10) <= 1
+    assert heavy > 12
+    assert first("--no-fair-share", "--weight", "b=8") <= 11

@@ -86,11 +86,12 @@ def test_one_job_of_a_tenant_is_not_behind_many_of_another(user, node, quotes_lo
     assert discrepancies() == ()
 
 
-def test_without_fair_share_jobs_go_by_priority_whoever_submitted_them(user, node, settings):
+def test_without_fair_share_jobs_go_by_priority_whoever_submitted_them(user, node, settings, client):
     settings.FAIR_SHARE = False
     waiting(user, GREEDY, 16, priority_class="high")
     [one] = waiting(user, MODEST)
     assert load_fair_share() is None
+    assert {one["turn"] for one in lines(client, user).values()} == {None}
     run_scheduling_cycle()
     assert one.id not in started()
 
