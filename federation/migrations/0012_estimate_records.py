@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('federation', '0010_proven_images'),
+        ('federation', '0011_rules_read_by_index'),
         ('tenancy', '0002_weight'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
