@@ -1,4 +1,9 @@
-"""The locking functions of this room. They use one order: the price book, then meters by id."""
+"""The locking functions of this room. They use one order: the price book, then meters by id, then holds of budgets by
+id, then periods of budgets from the root down by (depth, id).
+
+The journal's trigger (`migrations/0003_budgets.sql`) locks holds and periods in the same order. Takers of holds lock
+their tenants first; settlement locks periods before quota limits, and so do takers.
+"""
 
 from collections.abc import Collection
 from uuid import UUID
@@ -6,7 +11,9 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Q
 
-from .models import Meter
+from tenancy.models import Tenant
+
+from .models import BudgetHold, BudgetPeriod, Meter
 
 PRICE_BOOK_LOCK = 0x53575950  # "SWYP"
 
@@ -34,3 +41,42 @@ def lock_meters(keys: Collection[tuple[UUID, str]]) -> list[Meter]:
     for cluster_id, uids in uids_by_cluster.items():
         wanted |= Q(cluster_id=cluster_id, source_uid__in=uids)
     return list(Meter.objects.filter(wanted).order_by("id").select_for_update(no_key=True))
+
+
+def stop_spending_at(tenant_id: UUID) -> None:
+    """Waits for every transaction that meters, or takes holds at this tenant, and blocks new ones until commit."""
+    rewrite_price_book()
+    Tenant.objects.select_for_update(no_key=True).get(id=tenant_id)
+
+
+def lock_budget_holds(holder_ids: Collection[UUID]) -> list[UUID]:
+    """The holders whose hold is pending, locked until commit."""
+    return list(
+        BudgetHold.objects.filter(holder_id__any_of=list(holder_ids), state=BudgetHold.State.PENDING)
+        .order_by("holder_id")
+        .select_for_update(no_key=True)
+        .values_list("holder_id", flat=True)
+    )
+
+
+def lock_budget_holds_below(tenant_path: str) -> list[BudgetHold]:
+    """Every pending hold of the tenant and its descendants, locked until commit."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT h.holder_id FROM billing_budgethold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id"
+            " WHERE h.state = 'pending' AND (t.path = %s OR starts_with(t.path, %s))"
+            " ORDER BY h.holder_id FOR NO KEY UPDATE OF h",
+            [tenant_path, f"{tenant_path}/"],
+        )
+        found = [row[0] for row in cursor.fetchall()]
+    return list(BudgetHold.objects.filter(holder_id__any_of=found, state=BudgetHold.State.PENDING))
+
+
+def lock_periods(period_ids: Collection[UUID]) -> list[BudgetPeriod]:
+    """These periods with their budgets and tenants, root first, locked until commit."""
+    return list(
+        BudgetPeriod.objects.select_related("budget__tenant")
+        .filter(id__any_of=list(period_ids))
+        .order_by("budget__tenant__depth", "id")
+        .select_for_update(of=("self",), no_key=True)
+    )

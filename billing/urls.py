@@ -2,12 +2,21 @@
 
 from django.urls import URLPattern, URLResolver, path
 
+from .api.budgets import ApprovalView, BudgetsView, BudgetView, OverridesView
 from .api.egress import EgressPricesView, EgressPriceView
 from .api.exports import FocusSchemaView, FocusView
 from .api.views import PricesView, UsageView
-from .web import egress, prices, usage
+from .web import budgets, egress, prices, usage
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
+    path("budgets", BudgetsView.as_view(), name="api-budgets"),
+    path("budgets/<uuid:budget_id>", BudgetView.as_view(), name="api-budget"),
+    path("budgets/<uuid:budget_id>/overrides", OverridesView.as_view(), name="api-budget-overrides"),
+    path(
+        "budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve",
+        ApprovalView.as_view(),
+        name="api-budget-override-approve",
+    ),
     path("prices", PricesView.as_view(), name="api-prices"),
     path("egress-prices", EgressPricesView.as_view(), name="api-egress-prices"),
     path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
@@ -16,6 +25,11 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("usage", UsageView.as_view(), name="api-usage"),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [
+    path("budgets/", budgets.budgets, name="budgets"),
+    path("budgets/set/", budgets.edit, name="budget-edit"),
+    path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
+    path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),
+    path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
     path("usage/", usage.usage, name="usage"),
     path("prices/", prices.prices, name="prices"),
     path("prices/egress/", egress.egress, name="egress"),

@@ -4,11 +4,17 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
+from django.db import transaction
 from django.db.models import F
 
-from billing.operations import ObservedRun
+from billing.engine.budgets import BudgetRefusal, BudgetRequest, Commitment, Measure
+from billing.models import Budget
+from billing.operations import ObservedRun, Takers
+from billing.operations.budgets import WantedBudget, put_budget
 from clusters.models import Cluster, Flavor, Node
 from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
@@ -22,7 +28,7 @@ from quotas.models import QuotaLimit
 from quotas.operations import HoldRequest
 from tenancy.engine.roles import Role
 from tenancy.models import ApiToken, Membership, RoleBinding, Tenant, User
-from tenancy.queries import Actor
+from tenancy.queries import SYSTEM, Actor
 
 KINDS = ["organisation", "department", "team", "project"]
 
@@ -161,3 +167,35 @@ def make_run(cluster: Cluster, tenant_path: str = "acme", **fields: Any) -> Obse
         "is_final": True,
     }
     return ObservedRun(cluster_id=cluster.id, **(given | fields))
+
+
+def make_budget(
+    path: str, amount: str = "100", *, measure: Measure = "money", stops: bool = True, **changes: Any
+) -> Budget:
+    """A budget of a tenant (made if need be) for dates from 2026-11-01 on, without end within the life of these tests."""
+    make_tenant(path)
+    given = {
+        "period": "dates",
+        "starts_at": datetime(2026, 11, 1, tzinfo=UTC),
+        "ends_at": datetime(2099, 1, 1, tzinfo=UTC),
+        "currency": "USD" if measure == "money" else "",
+    }
+    wanted = WantedBudget(path, measure, Decimal(amount), stops_admission=stops, **(given | changes))
+    return put_budget(SYSTEM, wanted)[0]
+
+
+def budget_request(
+    path: str, an_hour: str = "1", *, gpus: str = "1", seconds: int = 3600, holder_id: UUID | None = None
+) -> BudgetRequest:
+    """A run of an hour at this price, from now on."""
+    tenant = make_tenant(path)
+    commitment = Commitment(Decimal(an_hour), "USD", Decimal(gpus), now(), seconds)
+    return BudgetRequest(holder_id or new_id(), tenant.id, tenant.path, commitment)
+
+
+def take_budgets(*requests: BudgetRequest) -> dict[UUID, BudgetRefusal]:
+    """Takes the holds of those requests that the budgets allow; why they do not allow the others."""
+    with transaction.atomic():
+        takers = Takers(requests)
+        takers.write([one for one in requests if one.holder_id not in takers.refusals])
+    return takers.refusals

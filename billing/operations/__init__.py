@@ -1,6 +1,9 @@
-"""The only writers of prices and usage."""
+"""The only writers of prices, usage and budgets."""
 
 from billing.engine.runs import ObservedRun as ObservedRun
 
+from .budget_holds import Takers as Takers
+from .budget_holds import adjust_budget_holds as adjust_budget_holds
+from .budget_holds import end_budget_holds as end_budget_holds
 from .metering import record_runs as record_runs
 from .prices import create_price as create_price

@@ -10,7 +10,7 @@ from psycopg.types.range import TimestamptzRange
 
 from billing import locks
 from billing.engine.rating import whole_milliseconds
-from billing.models import EgressPrice, Meter, Price, Rate
+from billing.models import Budget, EgressPrice, Meter, Price, Rate
 from clusters.models import Cluster, Flavor
 from clusters.queries import cluster_by_name, require_at_owner
 from foundation.clock import now
@@ -128,6 +128,11 @@ def refuse_mixed_currencies(path: str, currency: str) -> None:
         other = known.exclude(currency=currency).values_list("currency", flat=True).first()
         if other is not None:
             raise Invalid.field("currency", "mixed_currencies", f"prices of {organisation} are in {other}")
+    below = Q(tenant__path=organisation) | Q(tenant__path__startswith=f"{organisation}/")
+    budgets = Budget.objects.filter(below, measure=Budget.Measure.MONEY, removed_at__isnull=True)
+    other = budgets.exclude(currency=currency).values_list("currency", flat=True).first()
+    if other is not None:
+        raise Invalid.field("currency", "mixed_currencies", f"budgets of {organisation} are in {other}")
 
 
 def _refuse_used_time(rate: Rate, begins: datetime) -> None:

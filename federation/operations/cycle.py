@@ -19,8 +19,10 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from msgspec import json
 
+import billing.operations
 import clusters.queries
 import quotas.operations
+from billing.engine.budgets import BudgetRefusal, BudgetRequest, Commitment
 from clusters.engine.secrets import Keyring
 from clusters.engine.storages import Shelves
 from federation.engine import names
@@ -45,6 +47,7 @@ from placement.answers.estimates import estimate_of, record_of
 from placement.cycle import cycle
 from placement.cycle.visibility import respects
 from placement.fleet.amounts import units_per_pod
+from placement.fleet.budgets import commitment_of
 from placement.fleet.egress import egress_text
 from placement.fleet.fleet import FleetIndex
 from placement.fleet.pools import WIDTH_OF_LEVEL
@@ -108,6 +111,7 @@ class _Lookup:
         self._clusters = {cluster.id: cluster for cluster in snapshot.clusters}
         self._runtimes = snapshot.runtimes
         self._estimates: dict[object, dict[str, Any]] = {}
+        self._commitments: dict[object, Commitment] = {}
 
     def know_runtimes(self, placements: Sequence[Placement]) -> None:
         """Looks up the run times of the placed jobs, if the decisions did not need them."""
@@ -124,6 +128,15 @@ class _Lookup:
             found = estimate_of(job, placed, self._clusters[placed.cluster_id], runtime, self._now)
             self._estimates[alike] = record_of(found, placed.egress)
         return self._estimates[alike]
+
+    def commitment(self, placed: Placement) -> Commitment:
+        """What the run uses at most; computed once for equal runs."""
+        job = self.requests[placed.job_id]
+        flavors = tuple([self.flavors[placed.cluster_id, one.flavor] for one in placed.pod_sets])
+        alike = placed.cluster_id, tuple([flavor.name for flavor in flavors]), job.pod_sets, job.deadline_seconds
+        if alike not in self._commitments:
+            self._commitments[alike] = commitment_of(job, flavors, self._now)
+        return self._commitments[alike]
 
     def still_lawful(self, placements: Sequence[Placement]) -> Sequence[Placement]:
         """The placements that respect the current reservations and maintenance windows: some may have been made or ended
@@ -190,9 +203,15 @@ def _apply(placements: Sequence[Placement], lookup: _Lookup) -> int:
         stock = _Stock.of([lookup.requests[p.job_id] for p in placements])
         made = [_Draft(jobs[p.job_id], p, lookup, stock) for p in placements if p.job_id in jobs]
         made = [draft for draft in made if draft.has_all_it_names]
+        takers = billing.operations.Takers([draft.budget_request for draft in made])
+        _tell_unaffordable(
+            [(one.job.id, takers.refusals[one.attempt_id]) for one in made if one.attempt_id in takers.refusals]
+        )
+        made = [draft for draft in made if draft.attempt_id not in takers.refusals]
         refusals = quotas.operations.take_holds([draft.hold_request for draft in made])
         granted = [draft for draft in made if refusals[draft.attempt_id] is None]
         if granted:
+            takers.write([draft.budget_request for draft in granted])
             _create(granted)
         _tell_refused([(draft.job.id, refusal) for draft in made if (refusal := refusals[draft.attempt_id])])
     return len(granted)
@@ -245,6 +264,13 @@ class _Draft:
         """What the attempt takes from the quotas on its tenant's path."""
         job, placement = self.job, self.placement
         return HoldRequest(self.attempt_id, job.tenant_id, job.tenant_path, placement.cluster, placement.amounts)
+
+    @cached_property
+    def budget_request(self) -> BudgetRequest:
+        """What the attempt uses of the budgets on its tenant's path at most."""
+        return BudgetRequest(
+            self.attempt_id, self.job.tenant_id, self.job.tenant_path, self.lookup.commitment(self.placement)
+        )
 
     def attempt(self) -> dict[str, object]:
         """The attempt's row."""
@@ -337,6 +363,14 @@ def _tell_refused(refused: Sequence[tuple[UUID, HoldRefusal]]) -> None:
     for job_id, refusal in refused:
         Job.objects.filter(id=job_id).update(
             reason_code=ReasonCode.WAITING_FOR_QUOTA, reason_message=refusal.message, reason_at=Now()
+        )
+
+
+def _tell_unaffordable(refused: Sequence[tuple[UUID, BudgetRefusal]]) -> None:
+    """Likewise for budgets: one was used up, or lowered, between snapshot and hold."""
+    for job_id, refusal in refused:
+        Job.objects.filter(id=job_id).update(
+            reason_code=ReasonCode.WAITING_FOR_BUDGET, reason_message=refusal.message, reason_at=Now()
         )
 
 

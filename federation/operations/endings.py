@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db.models.functions import Now
 
+import billing.operations
 import quotas.operations
 from federation.engine.failures.rules import Step
 from federation.engine.lifecycle import AttemptState, JobState
@@ -128,5 +129,6 @@ def _void_unstarted(ended: Sequence[Ended]) -> None:
         if one.ending.state == AttemptState.ABANDONED and one.attempt.starting_at is None
     ]
     if ids:
+        billing.operations.end_budget_holds(dict.fromkeys(ids, "voided"))
         quotas.operations.end_holds(dict.fromkeys(ids, "voided"))
         Attempt.objects.filter(id__any_of=ids).update(settled_at=Now())

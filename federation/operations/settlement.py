@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Literal
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -65,13 +66,19 @@ def _settle_together(attempt_ids: Sequence[UUID]) -> int:
         billing.operations.record_runs(runs)
         ran = {run.run_id for run in runs}
         _fill_in_starts([*known, *guessed])
-        quotas.operations.end_holds({id_: "posted" if id_ in ran else "voided" for id_ in (*known, *guessed)})
+        endings = {id_: _ending(ran, id_) for id_ in (*known, *guessed)}
+        billing.operations.end_budget_holds(endings)
+        quotas.operations.end_holds(endings)
         done = Attempt.objects.filter(settled_at=None)
         done.filter(id__in=known).update(
             settled_at=Now(), pods_told_at=Coalesce("pods_told_at", Now()), settle_at=None, settle_error=Value("")
         )
         done.filter(id__in=guessed).update(settled_at=Now(), settle_at=None, settle_error=Value(""))
     return len(known) + len(guessed)
+
+
+def _ending(ran: Collection[UUID], attempt_id: UUID) -> Literal["posted", "voided"]:
+    return "posted" if attempt_id in ran else "voided"
 
 
 FILL_IN_STARTS = """
@@ -98,10 +105,12 @@ def accrue_running() -> int:
     until = (clock.database_now() - CERTAIN_AFTER).replace(microsecond=0)
     pods = running_pods(until)
     work = partial(_accrue_together, until)
-    return sum(
+    updated = sum(
         in_parts("accrue", pods[first : first + BATCH], work, attempts_of=_attempts_of)
         for first in range(0, len(pods), BATCH)
     )
+    billing.operations.adjust_budget_holds()
+    return updated
 
 
 def _accrue_together(until: datetime, pod_ids: Sequence[int]) -> int:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from billing.queries import egress_rates
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
-from federation.engine.intake.spec import JobSpec
+from federation.engine.intake.spec import MAX_SECONDS, JobSpec
 from federation.queries.datasets import with_data
 from federation.queries.feasibility import refuse_hopeless
 from federation.queries.images import known_images, pull_seconds
@@ -24,7 +24,7 @@ from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
 from federation.queries.secrets import with_secrets
 from federation.queries.shares import load_fair_share
-from federation.queries.snapshot import load_fleet, load_limits, with_times
+from federation.queries.snapshot import load_budgets, load_fleet, load_limits, with_times
 from federation.queries.storages import with_storages
 from federation.queries.submissions import read_shape, read_submission
 from federation.queries.windows import load_windows
@@ -102,6 +102,7 @@ class _Desk:
                     clusters=load_fleet(at),
                     queue=queue,
                     limits=load_limits(),
+                    budgets=load_budgets(at, queue, MAX_SECONDS),
                     policies=load_policies(),
                     egress=egress_rates(at),
                     reservations=load_reservations(at),

@@ -18,8 +18,10 @@ from django.conf import settings
 from django.db import connection
 
 import billing.queries
+import billing.queries.budgets
 import clusters.queries
 import quotas.queries
+from billing.engine.budgets import Terms
 from billing.queries import PriceView
 from clusters.engine.health import FRESH, Freshness
 from clusters.queries.fleet import ClusterView
@@ -33,10 +35,13 @@ from federation.queries.reservations import load_reservations
 from federation.queries.shares import load_fair_share
 from federation.queries.windows import load_windows
 from foundation.caches import cached_all
+from placement.fleet.budgets import USUAL_SECONDS
 from placement.ranking.interruptions import are_interrupted
+from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.model import (
     FleetCluster,
     FleetFlavor,
+    JobRequest,
     LimitState,
     PriceChange,
     Snapshot,
@@ -62,6 +67,7 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
         clusters=load_fleet(now),
         queue=queue,
         limits=load_limits(),
+        budgets=load_budgets(now, queue),
         policies=load_policies(),
         egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
         reservations=load_reservations(now),
@@ -96,6 +102,23 @@ def load_limits() -> tuple[LimitState, ...]:
     return tuple(
         LimitState(limit.id, limit.tenant_path, limit.resource, limit.clusters, limit.cap, limit.held)
         for limit in quotas.queries.limit_states()
+    )
+
+
+def load_budgets(now: datetime, queue: Sequence[JobRequest], seconds: int = 0) -> tuple[BudgetState, ...]:
+    """The budgets that stop admission, in each period from now to the last deadline of the queue, or of a run of
+    `seconds`.
+    """
+    longest = max((request.deadline_seconds or USUAL_SECONDS for request in queue), default=0)
+    until = now + timedelta(seconds=max(longest, seconds))
+    windows: dict[tuple[UUID, str, Terms], list[BudgetWindow]] = defaultdict(list)
+    for one in billing.queries.budgets.stopping_states(now, until):
+        windows[one.budget_id, one.tenant_path, one.terms].append(
+            BudgetWindow(*one.span, limit=one.limit, spent=one.spent, held=one.held)
+        )
+    return tuple(
+        BudgetState(id_, path, terms.measure, terms.currency, terms.period, tuple(found))
+        for (id_, path, terms), found in windows.items()
     )
 
 

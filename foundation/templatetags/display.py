@@ -24,14 +24,14 @@ TONES = {
     "succeeded": "green", "failed": "red", "cancelled": "secondary",
     "reserved": "azure", "created": "indigo", "starting": "indigo", "unknown": "yellow", "preempted": "orange",
     "abandoned": "secondary", "lost": "red", "done": "green", "refused": "red", "active": "green", "expired": "secondary",
-    "expires_soon": "yellow", "revoked": "secondary", "pending": "azure", "scheduled": "azure", "ended": "secondary",
+    "expires_soon": "yellow", "open": "green", "nearly_used": "yellow", "used_up": "orange", "over": "red", "revoked": "secondary", "pending": "azure", "scheduled": "azure", "ended": "secondary",
     "Pending": "azure", "Running": "blue", "Succeeded": "green", "Failed": "red", "Unknown": "yellow",
 }  # fmt: skip
 ICONS = {
     "ready": "connected", "degraded": "warning", "unreachable": "unreachable", "auth_failed": "lock", "cancelling": "cancelled",
     "reserved": "clock", "created": "dispatching", "starting": "dispatching", "preempted": "suspended", "abandoned": "cancelled",
     "lost": "unreachable", "done": "check", "refused": "cancelled", "active": "check", "expired": "clock", "expires_soon": "clock", "revoked": "cancelled",
-    "pending": "clock", "scheduled": "clock", "ended": "check",
+    "open": "check", "nearly_used": "warning", "used_up": "suspended", "over": "warning", "pending": "clock", "scheduled": "clock", "ended": "check",
 }  # fmt: skip
 SAME_NAME = {
     "queued", "dispatching", "running", "suspended", "succeeded", "failed", "cancelled", "unknown", "cordoned", "draining",

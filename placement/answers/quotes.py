@@ -17,6 +17,7 @@ import numpy as np
 from placement.cycle.cycle import Cycle
 from placement.cycle.visibility import gate_reason, horizon, seen_through, sight_of, state_seen
 from placement.fleet.amounts import amounts_of
+from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import Charges, LimitBook, charges
@@ -42,6 +43,7 @@ FEWEST_COUNTED = 20
 UNLIMITED = 2**62
 MOST_RANKS = 16
 """The number of ranks whose cycles are kept."""
+_NOT_ABOUT_ROOM = frozenset({ReasonCode.QUOTA_REACHED, ReasonCode.BUDGET_REACHED})
 
 Rank: TypeAlias = tuple[int, str, tuple[TypicalPod, ...], datetime | None]
 """The place in the queue, whose turn it is (empty without fair share), the pods that packing leaves room for, and until
@@ -95,7 +97,7 @@ class Quote:
 class ClusterRoom:
     """The number of further jobs of a shape that a cluster has room for now; `why_none` if it has none.
 
-    `within_quota` is the most of `count` that quota allows. `is_at_least`: counting stopped there.
+    `within_quota` is the most of `count` that quota and budgets allow. `is_at_least`: counting stopped there.
     """
 
     cluster_id: UUID
@@ -109,7 +111,7 @@ class ClusterRoom:
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """The number of further jobs of a shape that fit, and where. `within_quota` is the most of `total` that quota
-    allows.
+    and budgets allow.
     """
 
     total: int
@@ -165,9 +167,7 @@ class Quoter:
         runtime = runtime_of(job, self._runtimes)
         now = self.snapshot.now
         offers = tuple(self._offer(job, placed, now) for placed in placements)
-        full = [
-            reason.cluster for reason in why_not if not reason.is_for_good and reason.code != ReasonCode.QUOTA_REACHED
-        ]
+        full = [reason.cluster for reason in why_not if not reason.is_for_good and reason.code not in _NOT_ABOUT_ROOM]
         # no other job gives back what it needs of its reservation
         outside = not job.constraints.reservation
         found = later_placements(cycle, self.snapshot, job, waits, full) if outside else []
@@ -240,7 +240,8 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
     usable = np.all((fleet.lawful(audience, job.constraints, policy) & fleet.is_open)[ask.pools], axis=1)
     state = state_seen(fleet, sight, snapshot.now)
     counter = _Counter(ask, state, most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
-    allowance = _Allowance(job, LimitBook(snapshot.limits), fleet, ask)
+    books = LimitBook(snapshot.limits), BudgetBook(snapshot.budgets, snapshot.now)
+    allowance = _Allowance(job, *books, fleet, ask)
     rooms = []
     for number in audience.clusters:
         candidates = np.flatnonzero(usable & (fleet.cluster_of_pool[ask.lead] == number)).tolist()
@@ -253,7 +254,7 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
             why_none = gate_reason(sight, fleet, number) if gated else reason_on(job, number, state, policy)[0]
         rooms.append(ClusterRoom(cluster.id, cluster.name, count, within, why_none, is_at_least))
     total, within = sum(room.count for room in rooms), sum(room.within_quota for room in rooms)
-    return Capacity(total, min(within, allowance.anywhere), tuple(rooms))
+    return Capacity(total, min(within, allowance.overall), tuple(rooms))
 
 
 class _Counter:
@@ -296,16 +297,17 @@ class _Counter:
 
 
 class _Allowance:
-    """The most jobs that the limits on the tenant's path allow, with the candidates that take least."""
+    """The most jobs that the limits and budgets on the tenant's path allow, with the candidates that take least."""
 
-    def __init__(self, job: JobRequest, book: LimitBook, fleet: Fleet, ask: Ask) -> None:
+    def __init__(self, job: JobRequest, book: LimitBook, budgets: BudgetBook, fleet: Fleet, ask: Ask) -> None:
         self.anywhere = 0
         """What the limits that apply to all clusters leave."""
-        self._job, self._book, self._fleet, self._ask = job, book, fleet, ask
+        self._job, self._book, self._budgets, self._fleet, self._ask = job, book, budgets, fleet, ask
+        self._most_affordable = 0
         self._amounts: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
 
     def most(self, cluster: str, candidates: list[int], room: int) -> int:
-        """The number of the `room` jobs fitting on a cluster's candidates that quota allows to start."""
+        """The number of the `room` jobs fitting on a cluster's candidates that quota and budgets allow to start."""
         best = 0
         if room:
             for amounts in {id(one): one for one in map(self._amounts_of, candidates)}.values():
@@ -313,7 +315,19 @@ class _Allowance:
                 everywhere = [(line, amount) for line, amount in taken if not line.limit.clusters]
                 best = max(best, _times(taken))
                 self.anywhere = max(self.anywhere, _times(everywhere))
+            affordable = max(map(self._affordable, candidates))
+            self._most_affordable = max(self._most_affordable, affordable)
+            best = min(best, affordable)
         return min(room, best)
+
+    @property
+    def overall(self) -> int:
+        """What the limits and budgets that apply to all clusters leave."""
+        return min(self.anywhere, self._most_affordable)
+
+    def _affordable(self, candidate: int) -> int:
+        flavors = tuple([self._fleet.pools[pool].flavor for pool in self._ask.pools[candidate].tolist()])
+        return self._budgets.times(self._job, flavors)
 
     def _amounts_of(self, candidate: int) -> dict[str, int]:
         """What the job takes there; the identical object for flavors that count alike."""

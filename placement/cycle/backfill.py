@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook, refusing
 from placement.ranking.runtimes import longest_seconds
@@ -27,11 +28,14 @@ class Borrowed(NamedTuple):
 class Backfill:
     """Lends kept nodes to jobs in a cycle."""
 
-    def __init__(self, snapshot: Snapshot, state: FleetState, book: LimitBook, scopes: Scopes) -> None:
+    def __init__(
+        self, snapshot: Snapshot, state: FleetState, book: LimitBook, budgets: BudgetBook, scopes: Scopes
+    ) -> None:
         self._snapshot = snapshot
         self._state = state
         self._fleet = state.fleet
         self._book = book
+        self._budgets = budgets
         self._scopes = scopes
 
     def borrow(self, job: JobRequest, scope: Scope) -> Borrowed | None:
@@ -62,7 +66,7 @@ class Backfill:
             self._state.take_back(lent)
 
     def _choose_among(self, job: JobRequest, scope: Scope, clusters: set[int]) -> Choice | None:
-        """The cheapest place on one of the clusters that has room and quota."""
+        """The cheapest place on one of the clusters that has room, quota and budget."""
         if clusters and scope.seeker is None:
             scope.seeker = self._scopes.seeker_now(job)
         while clusters and scope.seeker is not None:
@@ -72,7 +76,7 @@ class Backfill:
             candidate, sites = fit
             terms = self._scopes.terms(job, candidate)
             limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
-            if refusing(limits, terms.amounts) is None:
+            if (refusing(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)) is None:
                 return Choice(candidate.number, terms, sites, limits)
             clusters.discard(terms.cluster)
         return None

@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import timedelta
 from functools import cached_property
 
+from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.limits import LimitBook, charge, refusing
 from placement.fleet.siting import Site
@@ -58,8 +59,9 @@ class Cycle:
         self._snapshot, self._index = snapshot, index
         self._fleet: Fleet = index.fleet(snapshot.clusters)
         self._book = LimitBook(snapshot.limits)
+        self._budgets = BudgetBook(snapshot.budgets, snapshot.now)
         self._pulls = Pulls(self._fleet, snapshot)
-        self._visibility = Visibility(snapshot, self._fleet, self._book)
+        self._visibility = Visibility(snapshot, self._fleet, self._book, self._budgets)
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept = 0
         """The number of jobs that have nodes kept for them."""
@@ -106,7 +108,7 @@ class Cycle:
         scope = visible.scope(job)
         is_first = scope.verdict is None
         if scope.verdict is None:
-            # 6. Take the best place that has room and quota
+            # 6. Take the best place that has room, quota and budget
             choice = self._choose(job, scope)
             if choice is not None:
                 return self._take(job, choice)
@@ -123,7 +125,7 @@ class Cycle:
         return kept or Wait(job.id, *scope.verdict)
 
     def _choose(self, job: JobRequest, scope: Scope) -> Choice | None:
-        """The best candidate that has room and quota."""
+        """The best candidate that has room, quota and budget."""
         contest = scope.contest
         while (candidate := contest.best(scope.left_out)) is not None:
             terms = contest.terms(job, candidate)
@@ -131,7 +133,7 @@ class Cycle:
             if sites is None:
                 continue
             limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
-            refusal = refusing(limits, terms.amounts)
+            refusal = refusing(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)
             if refusal is None:
                 return Choice(candidate, terms, sites, limits)
             scope.refuse(candidate, terms.cluster, refusal)
@@ -141,6 +143,7 @@ class Cycle:
         for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
             self._visibility.take(pool, need, found)
         charge(choice.limits, choice.terms.amounts)
+        self._budgets.charge(job, choice.terms.flavors)
         placement = self._placement(job, choice)
         self._placed.append((job, placement))
         return placement

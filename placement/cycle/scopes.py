@@ -9,11 +9,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from placement.fleet.budgets import Unaffordable
 from placement.fleet.eligibility import as_of
 from placement.fleet.fleet import Audience
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import Lines, Refusal
-from placement.fleet.policies import Policy, PolicyBook
+from placement.fleet.policies import Policy, PolicyBook, prefixes_of
 from placement.fleet.pools import Mask
 from placement.fleet.siting import Site
 from placement.ranking.candidates import Ask, ask_of
@@ -45,16 +46,16 @@ class Scope:
     contest: Contest
     left_out: Mask | None = None
     """Per candidate, whether it is closed to this tenant's jobs."""
-    refusals: dict[int, Refusal] = field(default_factory=dict)
-    """By cluster number, the quota limit that refuses the job."""
+    refusals: dict[int, Refusal | Unaffordable] = field(default_factory=dict)
+    """By cluster number, the quota limit or the budget that refuses the job."""
     verdict: Verdict | None = None
     """Why they wait for the rest of the cycle; None while they still find places."""
     seeker: Seeker | None = None
     too_long: float = inf
     """Jobs that run this long or longer do not fit on lent nodes."""
 
-    def refuse(self, candidate: int, cluster: int, refusal: Refusal) -> None:
-        """Leaves a candidate out because of a quota limit."""
+    def refuse(self, candidate: int, cluster: int, refusal: Refusal | Unaffordable) -> None:
+        """Leaves a candidate out because of a quota limit or a budget."""
         self.leave_out(candidate)
         self.refusals.setdefault(cluster, refusal)
 
@@ -80,6 +81,8 @@ class _Desk(NamedTuple):
     policy: Policy
     contests: dict[ShapeKey, Contest]
     scopes: dict[ShapeKey, Scope]
+    has_budgets: bool
+    """Then what a job uses at most, and so its deadline, decides where it may go."""
 
 
 class Scopes:
@@ -90,6 +93,7 @@ class Scopes:
         self._state = state
         self._fleet = state.fleet
         self._policies = PolicyBook(snapshot.policies)
+        self._budgeted = {budget.tenant_path for budget in snapshot.budgets}
         self._works = Works(self._fleet, snapshot)
         self._pulls = Pulls(self._fleet, snapshot)
         self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
@@ -103,6 +107,8 @@ class Scopes:
         work = self._works.key(job)
         if work is not None:
             shape = (shape, work)
+        if desk.has_budgets:
+            shape = (shape, job.deadline_seconds)
         pulling = self._pulls.of(job)
         if pulling is not None and pulling.key:
             shape = (shape, pulling.key)
@@ -117,7 +123,9 @@ class Scopes:
     def _new_desk(self, tenant_path: str) -> _Desk:
         audience, policy = self._fleet.audience(tenant_path), self._policies.of(tenant_path)
         contests = self._contests.setdefault((audience, policy), {})
-        desk = self._desks[tenant_path] = _Desk(audience, policy, contests, {})
+        desk = self._desks[tenant_path] = _Desk(
+            audience, policy, contests, {}, not self._budgeted.isdisjoint(prefixes_of(tenant_path))
+        )
         return desk
 
     def _ask(self, job: JobRequest) -> Ask:

@@ -3,7 +3,9 @@ reason per cluster.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
+from placement.fleet.budgets import Unaffordable, budget_message
 from placement.fleet.eligibility import NOT_REACHED, next_opening
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import Refusal
@@ -21,12 +23,13 @@ WAITING_FOR_ROOM = frozenset(
         ReasonCode.MAINTENANCE,
     }
 )
+Refusals: TypeAlias = Mapping[int, Refusal | Unaffordable]
 _MISSING = frozenset({ReasonCode.SECRET_MISSING, ReasonCode.STORAGE_MISSING})
 _NOT_ANSWERING = frozenset({ReasonCode.UNREACHABLE, ReasonCode.AUTH_FAILED, ReasonCode.STALE})
 
 
-def verdict_on(job: JobRequest, contest: Contest, refusals: Mapping[int, Refusal], beginning: FleetState) -> Verdict:
-    """Why a job that found no place waits. `refusals` are the quota limits that refused it, by cluster number.
+def verdict_on(job: JobRequest, contest: Contest, refusals: Refusals, beginning: FleetState) -> Verdict:
+    """Why a job that found no place waits. `refusals` are the quota limits and budgets that refused it, by cluster number.
 
     `beginning` is the fleet as it was before the cycle allocated anything.
     """
@@ -34,9 +37,12 @@ def verdict_on(job: JobRequest, contest: Contest, refusals: Mapping[int, Refusal
     return verdict._replace(message=f"{verdict.message}; {later}") if later else verdict
 
 
-def _verdict_now(job: JobRequest, contest: Contest, refusals: Mapping[int, Refusal], beginning: FleetState) -> Verdict:
+def _verdict_now(job: JobRequest, contest: Contest, refusals: Refusals, beginning: FleetState) -> Verdict:
     if refusals:
-        message = quota_message(*refusals[min(refusals)])
+        first = refusals[min(refusals)]
+        if isinstance(first, Unaffordable):
+            return Verdict(ReasonCode.WAITING_FOR_BUDGET, budget_message(*first), contest.reasons(job, refusals))
+        message = quota_message(*first)
         return Verdict(ReasonCode.WAITING_FOR_QUOTA, message, contest.reasons(job, refusals))
     if contest.verdict is None:
         contest.verdict = _room_verdict(job, contest, beginning)

@@ -17,6 +17,7 @@ from uuid import UUID
 from placement.fleet.eligibility import ELSEWHERE, OUTSIDE, as_of
 from placement.fleet.fleet import Fleet
 from placement.fleet.fleet_state import FleetState
+from placement.fleet.budgets import BudgetBook
 from placement.fleet.limits import LimitBook
 from placement.fleet.siting import Need, Site
 from placement.ranking.contest import Verdict
@@ -175,11 +176,11 @@ def _positions(fleet: Fleet, closed: AdvanceReservation | MaintenanceWindow) -> 
 class VisibleFleet:
     """The fleet as some jobs see it, with what a cycle has learned about them."""
 
-    def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook, sight: Sight) -> None:
+    def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook, budgets: BudgetBook, sight: Sight) -> None:
         self.sight = sight
         self.state = state_seen(fleet, sight, snapshot.now)
         self.scopes = Scopes(snapshot, self.state)
-        self.lender = Backfill(snapshot, self.state, book, self.scopes)
+        self.lender = Backfill(snapshot, self.state, book, budgets, self.scopes)
         self._fleet = fleet
         self._now = snapshot.now
 
@@ -222,8 +223,8 @@ _Kind: TypeAlias = tuple[str, str, int | None, tuple[tuple[UUID, str], ...]]
 class Visibility:
     """All visible fleets of a cycle, each made for the first job that sees it."""
 
-    def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook) -> None:
-        self._snapshot, self._fleet, self._book = snapshot, fleet, book
+    def __init__(self, snapshot: Snapshot, fleet: Fleet, book: LimitBook, budgets: BudgetBook) -> None:
+        self._snapshot, self._fleet, self._book, self._budgets = snapshot, fleet, book, budgets
         self._fleets: dict[Sight, VisibleFleet] = {}
         self._fleets_by_kind: dict[_Kind, VisibleFleet] = {}
         self._all_see_all = not snapshot.reservations and not snapshot.windows
@@ -254,7 +255,7 @@ class Visibility:
     def _fleet_of(self, sight: Sight) -> VisibleFleet:
         seen = self._fleets.get(sight)
         if seen is None:
-            seen = self._fleets[sight] = VisibleFleet(self._snapshot, self._fleet, self._book, sight)
+            seen = self._fleets[sight] = VisibleFleet(self._snapshot, self._fleet, self._book, self._budgets, sight)
             for change in self._changes:
                 change(seen.state)
         return seen

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placement.fleet.amounts import amounts_of
+from placement.fleet.budgets import Unaffordable
 from placement.fleet.fleet import Audience, Fleet
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import Refusal
@@ -25,7 +26,7 @@ from .landing import Landings
 from .node_table import NodeTable
 from .preference import preference_of
 from .pulls import Pulling
-from .reasons import quota_reason, reason_on
+from .reasons import budget_reason, quota_reason, reason_on
 from .strategies import price_terms
 from .work import Stakes, Work
 
@@ -219,10 +220,10 @@ class Contest:
         return None if landing is None else [landing]
 
     def reasons(
-        self, job: JobRequest, refusals: Mapping[int, Refusal], clusters: Sequence[int] | None = None
+        self, job: JobRequest, refusals: Mapping[int, Refusal | Unaffordable], clusters: Sequence[int] | None = None
     ) -> tuple[Reason, ...]:
-        """Why `clusters` (all that the audience may see) do not take it now; `refusals` are the quota limits that
-        refused it.
+        """Why `clusters` (all that the audience may see) do not take it now; `refusals` are the quota limits and
+        the budgets that refused it.
         """
         if refusals or clusters is not None:
             asked = self.audience.clusters if clusters is None else clusters
@@ -231,10 +232,11 @@ class Contest:
             self._reasons = self._capacity_reasons(job)
         return self._reasons
 
-    def _reason(self, job: JobRequest, number: int, refusal: Refusal | None) -> Reason:
+    def _reason(self, job: JobRequest, number: int, refusal: Refusal | Unaffordable | None) -> Reason:
         if refusal is None:
             return reason_on(job, number, self._state, self._policy)[0]
-        return quota_reason(self._state.fleet.clusters[number].name, *refusal)
+        name = self._state.fleet.clusters[number].name
+        return budget_reason(name, refusal) if isinstance(refusal, Unaffordable) else quota_reason(name, *refusal)
 
     def _capacity_reasons(self, job: JobRequest) -> tuple[Reason, ...]:
         """The reasons of capacity. Shapes that differ only in cores and memory often lack the same devices and share

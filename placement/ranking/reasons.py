@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from clusters.engine.health import OPEN_STATES
+from placement.fleet.budgets import Unaffordable, budget_message
 from placement.fleet.amounts import USUAL_VENDOR, is_wanted
 from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
 from placement.fleet.fleet_state import FleetState
@@ -91,6 +92,11 @@ def _opens_later(
 def quota_reason(cluster: str, line: LimitLine, amount: int) -> Reason:
     """The reason if only quota refuses the job."""
     return Reason(cluster, ReasonCode.QUOTA_REACHED, quota_message(line, amount))
+
+
+def budget_reason(cluster: str, refusal: Unaffordable) -> Reason:
+    """The reason if only a budget refuses the job."""
+    return Reason(cluster, ReasonCode.BUDGET_REACHED, budget_message(*refusal))
 
 
 def quota_message(line: LimitLine, amount: int) -> str:

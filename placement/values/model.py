@@ -14,6 +14,7 @@ from billing.engine.egress import EgressRate
 from clusters.engine.gpu_facts import GpuFacts
 
 from .advance import AdvanceReservation
+from .budgets import BudgetState
 from .datasets import DataNeed
 from .gpu_needs import GpuNeeds
 from .images import KnownImage
@@ -357,6 +358,8 @@ class Snapshot:
     """The maintenance windows that have not ended."""
     images: Mapping[str, KnownImage] = field(default_factory=dict)
     """The images of queued jobs that some nodes have, by `image_key`."""
+    budgets: tuple[BudgetState, ...] = ()
+    """The budgets that stop admission, in the periods from now to the last deadline of the queue."""
     pull_seconds: Mapping[UUID, tuple[int, ...]] = field(default_factory=dict)
     """By cluster how long a pull takes, for each class of size; missing if none was learned."""
     fair_share: FairShare | None = None

@@ -8,12 +8,11 @@ from django.db import models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 
+from billing.engine.egress import MOST_EGRESS_PRICE, REGION_PATTERN
+from billing.engine.rating import Load, Unit
 from clusters.models import Cluster
 from foundation.ids import new_id
 from tenancy.models import Tenant
-
-from .engine.egress import MOST_EGRESS_PRICE, REGION_PATTERN
-from .engine.rating import Load, Unit
 
 MOST_INTERRUPTIONS = 100
 """Milliseconds in an hour."""

@@ -1,0 +1,237 @@
+"""Budgets of tenants, what running work holds of them, and the journal that changes their counters."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Greatest, Now
+
+from foundation.ids import new_id
+from tenancy.models import Tenant
+
+DIGITS, PLACES = 30, 12
+MOST_AMOUNT = 10**12
+
+
+class Budget(models.Model):
+    """How much money, or how many GPU-hours, a tenant and its descendants may use in each period.
+
+    What a budget is for (`tenant`, `measure`, `currency`, `period` and its dates) never changes (trigger). A budget of
+    GPU-hours has no currency. Only a budget with `period` dates has `starts_at` and `ends_at`.
+    """
+
+    class Measure(models.TextChoices):
+        MONEY = "money"
+        GPU_HOURS = "gpu_hours"
+
+    class Period(models.TextChoices):
+        MONTH = "month"
+        QUARTER = "quarter"
+        YEAR = "year"
+        DATES = "dates"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budgets")
+    measure = models.CharField(max_length=10, choices=Measure.choices)
+    currency = models.CharField(max_length=3, blank=True, default="")
+    period = models.CharField(max_length=10, choices=Period.choices)
+    starts_at = models.DateTimeField(null=True)
+    ends_at = models.DateTimeField(null=True)
+    amount = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    notify_at = ArrayField(models.PositiveSmallIntegerField(), help_text="Percent of the amount; sorted, distinct.")
+    stops_admission = models.BooleanField()
+    counts_from = models.DateTimeField(help_text="The start of its first period; what ran earlier does not count.")
+    removed_at = models.DateTimeField(null=True, editable=False)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "measure", "period", "starts_at", "ends_at"],
+                condition=Q(removed_at__isnull=True),
+                nulls_distinct=False,
+                name="one_budget_per_tenant_measure_and_period",
+            ),
+            models.CheckConstraint(condition=Q(amount__gte=0, amount__lte=MOST_AMOUNT), name="budget_is_in_range"),
+            models.CheckConstraint(
+                condition=Q(measure="gpu_hours", currency="") | Q(measure="money", currency__regex=r"^[A-Z]{3}$"),
+                name="budget_of_money_has_a_currency",
+            ),
+            models.CheckConstraint(
+                condition=Q(period="dates", starts_at__lt=F("ends_at"))
+                | Q(period__in=["month", "quarter", "year"], starts_at__isnull=True, ends_at__isnull=True),
+                name="budget_has_dates_or_a_period",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount} {self.currency or 'GPU-hours'} per {self.period}"
+
+
+class BudgetPeriod(models.Model):
+    """The counters of a budget in one of its periods, [starts_at, ends_at) in UTC.
+
+    Only triggers change `granted`, `cap`, `held` and `spent`. `held` and `spent` are the sums of the journal. `granted` is
+    what approved overrides add. `cap` is `amount` + `granted`; if running work went beyond that, it is what is spent
+    and held. A take at a stopping budget never raises `cap`.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="periods")
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    amount = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    granted = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES, default=0, editable=False)
+    cap = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES, editable=False)
+    held = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES, default=0, editable=False)
+    spent = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES, default=0, editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["budget", "starts_at"], name="one_row_per_budget_and_period"),
+            models.CheckConstraint(condition=Q(held__gte=0), name="budget_held_is_not_negative"),
+            models.CheckConstraint(condition=Q(spent__gte=0), name="budget_spent_is_not_negative"),
+            models.CheckConstraint(condition=Q(cap__gte=F("spent") + F("held")), name="budget_is_never_exceeded"),
+            models.CheckConstraint(
+                condition=Q(cap=Greatest(F("amount") + F("granted"), F("spent") + F("held"))),
+                name="budget_surplus_cap_is_what_is_used",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.starts_at:%Y-%m-%d}: {self.spent} spent, {self.held} held"
+
+
+class BudgetHold(models.Model):
+    """The worst case of a run (an attempt): `money_an_hour` and `gpus` for `seconds` from `starts_at` on.
+
+    It ends exactly once: posted if the run was metered, voided if nothing ran. A run without a price has no currency.
+    """
+
+    class State(models.TextChoices):
+        PENDING = "pending"
+        POSTED = "posted"
+        VOIDED = "voided"
+
+    holder_id = models.UUIDField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="budget_holds")
+    money_an_hour = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    currency = models.CharField(max_length=3, blank=True)
+    gpus = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    starts_at = models.DateTimeField()
+    seconds = models.PositiveBigIntegerField()
+    state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
+    created_at = models.DateTimeField(db_default=Now())
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(money_an_hour__gte=0, gpus__gte=0), name="budget_hold_is_not_negative"),
+            models.CheckConstraint(
+                condition=Q(state="pending", ended_at__isnull=True)
+                | Q(state__in=["posted", "voided"], ended_at__isnull=False),
+                name="budget_hold_ends_with_a_time",
+            ),
+        ]
+        indexes = [models.Index(fields=["tenant"], condition=Q(state="pending"), name="pending_budget_holds_by_tenant")]
+
+    def __str__(self) -> str:
+        return f"{self.state} hold of {self.holder_id}"
+
+
+class BudgetMovement(models.Model):
+    """One journal line: what a run adds (+) to or returns (-) from one period. Append-only; its trigger moves counters.
+
+    `take` holds the worst case at placement. `adjust` turns held into spent as time is metered, and corrects what is
+    held of running work. `post` and `void` return the rest at the end; a `post` without held is of time that is metered
+    after the end. `open` counts what was metered and held before the budget was set.
+    """
+
+    class Kind(models.TextChoices):
+        OPEN = "open"
+        TAKE = "take"
+        ADJUST = "adjust"
+        POST = "post"
+        VOID = "void"
+
+    id = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField(help_text="The holder; runs from before an upgrade have no hold.")
+    period = models.ForeignKey(BudgetPeriod, on_delete=models.PROTECT, related_name="movements", db_index=False)
+    kind = models.CharField(max_length=6, choices=Kind.choices)
+    held = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    spent = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run_id", "period"],
+                condition=Q(kind__in=["take", "open"]),
+                name="a_run_is_taken_once_per_budget_period",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind__in=["open", "take"], held__gte=0)
+                | Q(kind="adjust")
+                | Q(kind__in=["post", "void"], held__lte=0),
+                name="takes_add_and_ends_return",
+            ),
+            models.CheckConstraint(
+                condition=Q(spent=0) | Q(kind__in=["open", "adjust", "post"], spent__gt=0),
+                name="only_metered_time_is_spent",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["run_id", "period"], name="budget_lines_by_run"),
+            models.Index(fields=["period"], name="budget_lines_by_period"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.held} held, {self.spent} spent"
+
+
+class BudgetAlert(models.Model):
+    """What was spent in a period reached a threshold. Once for each threshold and period; a trigger writes it."""
+
+    id = models.BigAutoField(primary_key=True)
+    period = models.ForeignKey(BudgetPeriod, on_delete=models.PROTECT, related_name="alerts", db_index=False)
+    percent = models.PositiveSmallIntegerField()
+    spent = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES, help_text="When it was reached.")
+    amount = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES, help_text="When it was reached.")
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["period", "percent"], name="each_threshold_alerts_once_per_period")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.percent} %"
+
+
+class BudgetOverride(models.Model):
+    """More than the amount, in one period until `expires_at`: requested by one user and approved by another."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    period = models.ForeignKey(BudgetPeriod, on_delete=models.PROTECT, related_name="overrides")
+    amount = models.DecimalField(max_digits=DIGITS, decimal_places=PLACES)
+    reason = models.CharField(max_length=500)
+    expires_at = models.DateTimeField()
+    requested_by = models.UUIDField()
+    requester_name = models.CharField(max_length=254)
+    requested_at = models.DateTimeField(db_default=Now())
+    approved_by = models.UUIDField(null=True)
+    approver_name = models.CharField(max_length=254, blank=True, default="")
+    approved_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(amount__gt=0, amount__lte=MOST_AMOUNT), name="override_adds_something"),
+            models.CheckConstraint(condition=~Q(reason=""), name="override_has_a_reason"),
+            models.CheckConstraint(
+                condition=Q(approved_by__isnull=True, approved_at__isnull=True)
+                | (Q(approved_by__isnull=False, approved_at__isnull=False) & ~Q(approved_by=F("requested_by"))),
+                name="override_needs_a_second_person",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount} until {self.expires_at:%Y-%m-%d %H:%M}"

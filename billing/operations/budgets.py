@@ -1,0 +1,253 @@
+"""Sets and removes budgets. A budget counts what its current period already used, and what runs."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from billing import locks
+from billing.engine.budgets import Measure, period_at, periods_between, worst_case
+from billing.models import Budget, BudgetMovement, BudgetPeriod, Price
+from billing.models.budgets import MOST_AMOUNT
+from billing.queries.budgets import budget_by_id, commitment_of, terms_of
+from foundation.clock import database_now
+from foundation.outbox import announce
+from foundation.problems import FieldError, Invalid, NotFound
+from foundation.transactions import retried
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
+from tenancy.operations import record_audit
+from tenancy.queries import Actor, NotAllowedHere, permissions_at, tenant_by_path
+
+MOST_THRESHOLDS = 10
+MOST_PERCENT = 1000
+USUAL_THRESHOLDS = (50, 80, 100)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedBudget:
+    """A budget to set. A budget of GPU-hours has no currency; one with `period` dates has `starts_at` and `ends_at`,
+    midnights in UTC.
+    """
+
+    tenant_path: str
+    measure: Measure
+    amount: Decimal
+    currency: str
+    period: str
+    starts_at: datetime | None = None
+    ends_at: datetime | None = None
+    notify_at: tuple[int, ...] = USUAL_THRESHOLDS
+    stops_admission: bool = False
+
+
+@retried
+def put_budget(actor: Actor, wanted: WantedBudget) -> tuple[Budget, bool]:
+    """The budget after the change, and whether it is new.
+
+    The actor must manage prices one level above the tenant (at an organisation itself). Running work continues if the
+    amount is below what is spent and held. Raises NotFound, NotAllowedHere, Invalid.
+    """
+    tenant = tenant_by_path(actor, wanted.tenant_path)
+    require_from_above(actor, tenant)
+    _check(wanted)
+    with transaction.atomic():
+        locks.stop_spending_at(tenant.id)
+        if wanted.measure == "money":
+            _refuse_other_currencies(tenant, wanted.currency)
+        budget = Budget.objects.filter(
+            tenant=tenant,
+            measure=wanted.measure,
+            period=wanted.period,
+            starts_at=wanted.starts_at,
+            ends_at=wanted.ends_at,
+            removed_at__isnull=True,
+        ).first()
+        was = None if budget is None else _text(budget)
+        if budget is not None and budget.currency != wanted.currency:
+            raise Invalid.field("amount", "mixed_currencies", f"this budget is in {budget.currency}: remove it first")
+        budget = _new_budget(tenant, wanted) if budget is None else _changed(budget, wanted)
+        record_audit(
+            actor,
+            "budget.put",
+            object_kind="budget",
+            object_id=budget.id,
+            tenant_id=tenant.id,
+            detail={"budget": _text(budget), "was": was},
+        )
+        announce("cycle")
+    return budget, was is None
+
+
+@retried
+def delete_budget(actor: Actor, budget_id: UUID) -> None:
+    """Removes a budget, which no longer binds its tenant. The journal keeps what was counted."""
+    found = budget_by_id(actor, budget_id)
+    require_from_above(actor, found.tenant)
+    with transaction.atomic():
+        locks.stop_spending_at(found.tenant_id)
+        if not Budget.objects.filter(id=budget_id, removed_at__isnull=True).update(removed_at=Now(), updated_at=Now()):
+            raise NotFound
+        record_audit(
+            actor,
+            "budget.delete",
+            object_kind="budget",
+            object_id=budget_id,
+            tenant_id=found.tenant_id,
+            detail={"was": _text(found)},
+        )
+        announce("cycle")
+
+
+def require_from_above(actor: Actor, tenant: Tenant) -> None:
+    """A budget binds its tenant, so it is set from above, as quotas are."""
+    above = tenant.parent or tenant
+    if Permission.MANAGE_PRICES not in permissions_at(actor, above):
+        raise NotAllowedHere(above, Permission.MANAGE_PRICES)
+
+
+def _check(wanted: WantedBudget) -> None:
+    errors = []
+    if not 0 <= wanted.amount <= MOST_AMOUNT:
+        errors.append(FieldError("amount", "out_of_range", f"from 0 to {MOST_AMOUNT}"))
+    if wanted.period not in Budget.Period.values:
+        errors.append(FieldError("period", "unknown_period", f"one of {', '.join(Budget.Period.values)}"))
+    if len(wanted.notify_at) > MOST_THRESHOLDS or not all(1 <= one <= MOST_PERCENT for one in wanted.notify_at):
+        told = f"at most {MOST_THRESHOLDS} percentages from 1 to {MOST_PERCENT}"
+        errors.append(FieldError("notify_at", "out_of_range", told))
+    errors += _faults_of_dates(wanted)
+    if errors:
+        raise Invalid(errors=errors)
+
+
+def _faults_of_dates(wanted: WantedBudget) -> list[FieldError]:
+    starts_at, ends_at = wanted.starts_at, wanted.ends_at
+    if wanted.period != Budget.Period.DATES:
+        given = starts_at is not None or ends_at is not None
+        return [FieldError("starts_on", "not_for_this_period", "only with the period dates")] if given else []
+    if starts_at is None or ends_at is None:
+        return [FieldError("starts_on", "required", "give the first and the last day")]
+    if starts_at >= ends_at:
+        return [FieldError("ends_on", "empty_period", "the last day is before the first")]
+    if ends_at <= database_now():
+        return [FieldError("ends_on", "in_the_past", "these dates have passed")]
+    return []
+
+
+def _refuse_other_currencies(tenant: Tenant, currency: str) -> None:
+    """A budget of money is in the currency of its organisation's prices, so that costs count against it."""
+    root = tenant.path.partition("/")[0]
+    own = Q(rate__cluster__owner__path=root) | Q(rate__cluster__owner__path__startswith=f"{root}/")
+    other = Price.objects.filter(own).exclude(currency=currency).values_list("currency", flat=True).first()
+    if other is not None:
+        raise Invalid.field("amount", "mixed_currencies", f"prices of {root} are in {other}")
+
+
+def _changed(budget: Budget, wanted: WantedBudget) -> Budget:
+    """The current and later periods get the new amount; past ones keep theirs."""
+    Budget.objects.filter(id=budget.id).update(
+        amount=wanted.amount,
+        notify_at=sorted(set(wanted.notify_at)),
+        stops_admission=wanted.stops_admission,
+        updated_at=Now(),
+    )
+    BudgetPeriod.objects.filter(budget=budget, ends_at__gt=Now()).update(amount=wanted.amount)
+    return Budget.objects.select_related("tenant").get(id=budget.id)
+
+
+def _new_budget(tenant: Tenant, wanted: WantedBudget) -> Budget:
+    budget = Budget(
+        tenant=tenant,
+        measure=wanted.measure,
+        currency=wanted.currency,
+        period=wanted.period,
+        starts_at=wanted.starts_at,
+        ends_at=wanted.ends_at,
+        amount=wanted.amount,
+        notify_at=sorted(set(wanted.notify_at)),
+        stops_admission=wanted.stops_admission,
+    )
+    terms, now = terms_of(budget), database_now().astimezone(UTC)
+    span = period_at(terms, now)
+    budget.counts_from = span[0] if span is not None else wanted.starts_at or now
+    budget.save(force_insert=True)
+    if span is not None:
+        period = _period(budget, span)
+        with connection.cursor() as cursor:
+            cursor.execute(OPEN_ENDED_RUNS, {"period": period.id, "path": tenant.path, "below": f"{tenant.path}/"})
+    _count_running(budget, now)
+    return Budget.objects.select_related("tenant").get(id=budget.id)
+
+
+def _period(budget: Budget, span: tuple[datetime, datetime]) -> BudgetPeriod:
+    return BudgetPeriod.objects.get_or_create(
+        budget=budget,
+        starts_at=span[0],
+        defaults={"ends_at": span[1], "amount": budget.amount, "cap": budget.amount},
+    )[0]
+
+
+USED = """
+SELECT m.run_id, sum(billing_budget_use(
+           b.measure, b.currency, s.cost, s.currency, s.gpu_milliseconds, m.gpu_numerator, m.gpu_denominator)) AS spent
+  FROM billing_budgetperiod AS p JOIN billing_budget AS b ON b.id = p.budget_id
+  JOIN billing_usagesegment AS s ON lower(s.period) >= p.starts_at AND lower(s.period) < p.ends_at
+  JOIN billing_meter AS m ON m.id = s.meter_id JOIN tenancy_tenant AS t ON t.id = m.tenant_id
+ WHERE p.id = %(period)s AND (t.path = %(path)s OR starts_with(t.path, %(below)s))
+ GROUP BY m.run_id
+"""
+OPEN_ENDED_RUNS = f"""
+INSERT INTO billing_budgetmovement (run_id, period_id, kind, held, spent)
+SELECT used.run_id, %(period)s, 'open', 0, used.spent FROM ({USED}) AS used
+ WHERE used.spent > 0 AND NOT EXISTS (
+       SELECT 1 FROM billing_budgethold AS h WHERE h.holder_id = used.run_id AND h.state = 'pending')
+ ORDER BY used.run_id
+"""
+USED_BY_RUNNING = f"""
+SELECT used.run_id, used.spent FROM ({USED}) AS used
+  JOIN billing_budgethold AS h ON h.holder_id = used.run_id AND h.state = 'pending'
+"""
+
+
+def _count_running(budget: Budget, now: datetime) -> None:
+    """What running work has spent in the current period, and the rest of its worst case in this and later ones."""
+    terms, path = terms_of(budget), budget.tenant.path
+    lines = []
+    spent: dict[UUID, dict[UUID, Decimal]] = {}
+    for hold in locks.lock_budget_holds_below(path):
+        commitment = commitment_of(hold)
+        for span in periods_between(terms, now, max(now, commitment.ends_at)):
+            period = _period(budget, span)
+            if period.id not in spent:
+                spent[period.id] = _used_by_running(period, path)
+            used = spent[period.id].get(hold.holder_id, Decimal(0))
+            held = max(Decimal(0), worst_case(terms, commitment, span) - used)
+            lines.append(
+                BudgetMovement(
+                    run_id=hold.holder_id, period=period, kind=BudgetMovement.Kind.OPEN, held=held, spent=used
+                )
+            )
+    BudgetMovement.objects.bulk_create(lines)
+
+
+def _used_by_running(period: BudgetPeriod, path: str) -> dict[UUID, Decimal]:
+    with connection.cursor() as cursor:
+        cursor.execute(USED_BY_RUNNING, {"period": period.id, "path": path, "below": f"{path}/"})
+        return dict(cursor.fetchall())
+
+
+def _text(budget: Budget) -> dict[str, object]:
+    """A budget as the audit trail shows it."""
+    return {
+        "measure": budget.measure,
+        "amount": format(budget.amount.normalize(), "f"),
+        "currency": budget.currency,
+        "period": budget.period,
+        "starts_on": None if budget.starts_at is None else f"{budget.starts_at:%Y-%m-%d}",
+        "notify_at": list(budget.notify_at),
+        "stops_admission": budget.stops_admission,
+    }
