@@ -72,7 +72,7 @@ def lock_budget_holds_below(tenant_path: str) -> list[BudgetHold]:
     return list(BudgetHold.objects.filter(holder_id__any_of=found, state=BudgetHold.State.PENDING))
 
 
-def lock_periods(period_ids: Collection[UUID]) -> list[BudgetPeriod]:
+def lock_periods(period_ids: Collection[int]) -> list[BudgetPeriod]:
     """These periods with their budgets and tenants, root first, locked until commit."""
     return list(
         BudgetPeriod.objects.select_related("budget__tenant")

@@ -27,6 +27,12 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "quotas_pasthalflife": KEPT,
     "billing_usagesegment": GROWS,
     "billing_meter": KEPT,
+    "billing_budget": KEPT,
+    "billing_budgetperiod": KEPT,
+    "billing_budgethold": KEPT,
+    "billing_budgetmovement": GROWS,
+    "billing_budgetalert": GROWS,
+    "billing_budgetoverride": KEPT,
     # Written by a trigger of the owner with each segment.
     "billing_tenantmonth": READ,
     "federation_jobevent": GROWS,

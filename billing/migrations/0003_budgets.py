@@ -19,6 +19,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('billing', '0001_initial'),
         ('quotas', '0001_initial'),
+        ('clusters', '0008_images'),
         ('tenancy', '0001_initial'),
     ]
 
@@ -38,7 +39,16 @@ class Migration(migrations.Migration):
                 ('counts_from', models.DateTimeField(help_text='The start of its first period; what ran earlier does not count.')),
                 ('removed_at', models.DateTimeField(editable=False, null=True)),
                 ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='budgets', to='tenancy.tenant')),
+            ],
+        ),
+        migrations.CreateModel(
+            name='BudgetAlert',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('percent', models.PositiveSmallIntegerField()),
+                ('spent', models.DecimalField(decimal_places=12, help_text='When it was reached.', max_digits=30)),
+                ('amount', models.DecimalField(decimal_places=12, help_text='When it was reached.', max_digits=30)),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
         ),
         migrations.CreateModel(
@@ -53,21 +63,17 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(choices=[('pending', 'Pending'), ('posted', 'Posted'), ('voided', 'Voided')], default='pending', max_length=10)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('ended_at', models.DateTimeField(null=True)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='budget_holds', to='tenancy.tenant')),
             ],
         ),
         migrations.CreateModel(
-            name='BudgetPeriod',
+            name='BudgetMovement',
             fields=[
-                ('id', models.UUIDField(default=foundation.ids.new_id, editable=False, primary_key=True, serialize=False)),
-                ('starts_at', models.DateTimeField()),
-                ('ends_at', models.DateTimeField()),
-                ('amount', models.DecimalField(decimal_places=12, max_digits=30)),
-                ('granted', models.DecimalField(decimal_places=12, default=0, editable=False, max_digits=30)),
-                ('cap', models.DecimalField(decimal_places=12, editable=False, max_digits=30)),
-                ('held', models.DecimalField(decimal_places=12, default=0, editable=False, max_digits=30)),
-                ('spent', models.DecimalField(decimal_places=12, default=0, editable=False, max_digits=30)),
-                ('budget', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='periods', to='billing.budget')),
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('run_id', models.UUIDField(help_text='The holder; runs from before an upgrade have no hold.')),
+                ('kind', models.CharField(choices=[('open', 'Open'), ('take', 'Take'), ('adjust', 'Adjust'), ('post', 'Post'), ('void', 'Void')], max_length=6)),
+                ('held', models.DecimalField(decimal_places=12, max_digits=30)),
+                ('spent', models.DecimalField(decimal_places=12, max_digits=30)),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
         ),
         migrations.CreateModel(
@@ -83,31 +89,54 @@ class Migration(migrations.Migration):
                 ('approved_by', models.UUIDField(null=True)),
                 ('approver_name', models.CharField(blank=True, default='', max_length=254)),
                 ('approved_at', models.DateTimeField(null=True)),
-                ('period', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='overrides', to='billing.budgetperiod')),
             ],
         ),
         migrations.CreateModel(
-            name='BudgetMovement',
+            name='BudgetPeriod',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('run_id', models.UUIDField(help_text='The holder; runs from before an upgrade have no hold.')),
-                ('kind', models.CharField(choices=[('open', 'Open'), ('take', 'Take'), ('adjust', 'Adjust'), ('post', 'Post'), ('void', 'Void')], max_length=6)),
-                ('held', models.DecimalField(decimal_places=12, max_digits=30)),
-                ('spent', models.DecimalField(decimal_places=12, max_digits=30)),
-                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('period', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='movements', to='billing.budgetperiod')),
+                ('starts_at', models.DateTimeField()),
+                ('ends_at', models.DateTimeField()),
+                ('amount', models.DecimalField(decimal_places=12, max_digits=30)),
+                ('granted', models.DecimalField(decimal_places=12, default=0, editable=False, max_digits=30)),
+                ('cap', models.DecimalField(decimal_places=12, editable=False, max_digits=30)),
+                ('held', models.DecimalField(decimal_places=12, default=0, editable=False, max_digits=30)),
+                ('spent', models.DecimalField(decimal_places=12, default=0, editable=False, max_digits=30)),
             ],
         ),
-        migrations.CreateModel(
-            name='BudgetAlert',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('percent', models.PositiveSmallIntegerField()),
-                ('spent', models.DecimalField(decimal_places=12, help_text='When it was reached.', max_digits=30)),
-                ('amount', models.DecimalField(decimal_places=12, help_text='When it was reached.', max_digits=30)),
-                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('period', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='alerts', to='billing.budgetperiod')),
-            ],
+        migrations.AddIndex(
+            model_name='meter',
+            index=models.Index(fields=['run_id'], name='meters_by_run'),
+        ),
+        migrations.AddField(
+            model_name='budget',
+            name='tenant',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='budgets', to='tenancy.tenant'),
+        ),
+        migrations.AddField(
+            model_name='budgethold',
+            name='tenant',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='budget_holds', to='tenancy.tenant'),
+        ),
+        migrations.AddField(
+            model_name='budgetperiod',
+            name='budget',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='periods', to='billing.budget'),
+        ),
+        migrations.AddField(
+            model_name='budgetoverride',
+            name='period',
+            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='overrides', to='billing.budgetperiod'),
+        ),
+        migrations.AddField(
+            model_name='budgetmovement',
+            name='period',
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='movements', to='billing.budgetperiod'),
+        ),
+        migrations.AddField(
+            model_name='budgetalert',
+            name='period',
+            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='alerts', to='billing.budgetperiod'),
         ),
         migrations.AddConstraint(
             model_name='budget',

@@ -45,10 +45,10 @@ END $$;
 CREATE TRIGGER billing_guard_budget BEFORE INSERT OR UPDATE ON billing_budget
     FOR EACH ROW EXECUTE FUNCTION billing_guard_budget();
 
--- What approved overrides add to a period now.
-CREATE OR REPLACE FUNCTION billing_budget_granted(period uuid) RETURNS numeric LANGUAGE sql STABLE AS $$
+-- What approved overrides add to a period at a time.
+CREATE OR REPLACE FUNCTION billing_budget_granted(period bigint, at timestamp with time zone) RETURNS numeric LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(amount), 0) FROM billing_budgetoverride
-     WHERE period_id = period AND approved_at IS NOT NULL AND expires_at > clock_timestamp()
+     WHERE period_id = period AND approved_at IS NOT NULL AND expires_at > at
 $$;
 
 CREATE OR REPLACE FUNCTION billing_guard_budget_period() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -76,7 +76,7 @@ BEGIN
         RAISE EXCEPTION 'the counters of a budget move only through the journal'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'budget_moves_by_journal';
     END IF;
-    NEW.granted := billing_budget_granted(NEW.id);
+    NEW.granted := billing_budget_granted(NEW.id, clock_timestamp());
     NEW.cap := greatest(NEW.amount + NEW.granted, NEW.spent + NEW.held);
     RETURN NEW;
 END $$;
@@ -181,7 +181,7 @@ BEGIN
       FROM (SELECT period_id, sum(held) AS held, sum(spent) AS spent,
                    coalesce(sum(held) FILTER (WHERE kind = 'take'), 0) AS taken FROM added GROUP BY period_id) AS moved
       JOIN billing_budgetperiod AS own ON own.id = moved.period_id JOIN billing_budget AS b ON b.id = own.budget_id
-     CROSS JOIN LATERAL (SELECT billing_budget_granted(own.id) AS granted) AS fresh
+     CROSS JOIN LATERAL (SELECT billing_budget_granted(own.id, clock_timestamp()) AS granted) AS fresh
      WHERE moved.period_id = p.id;
     RETURN NULL;
 END $$;
@@ -242,8 +242,8 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM billing_budget WHERE removed_at IS NULL) THEN
         RETURN NULL;
     END IF;
-    INSERT INTO billing_budgetperiod (id, budget_id, starts_at, ends_at, amount, granted, cap, held, spent)
-    SELECT gen_random_uuid(), b.id, lower(w.span), upper(w.span), b.amount, 0, b.amount, 0, 0
+    INSERT INTO billing_budgetperiod (budget_id, starts_at, ends_at, amount, granted, cap, held, spent)
+    SELECT b.id, lower(w.span), upper(w.span), b.amount, 0, b.amount, 0, 0
       FROM (SELECT DISTINCT m.tenant_id, lower(s.period) AS at FROM added AS s JOIN billing_meter AS m ON m.id = s.meter_id) AS used
      CROSS JOIN LATERAL quotas_tenants_above(used.tenant_id) AS up
       JOIN billing_budget AS b ON b.tenant_id = up.id AND b.removed_at IS NULL AND used.at >= b.counts_from

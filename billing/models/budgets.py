@@ -75,7 +75,7 @@ class BudgetPeriod(models.Model):
     and held. A take at a stopping budget never raises `cap`.
     """
 
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    id = models.BigAutoField(primary_key=True)
     budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="periods")
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField()

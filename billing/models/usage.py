@@ -184,6 +184,7 @@ class Meter(models.Model):
         indexes = [
             models.Index(fields=["tenant"], condition=Q(is_closed=False), name="open_meters_by_tenant"),
             models.Index(fields=["tenant_path", "tenant"], name="meters_by_tenant_path"),
+            models.Index(fields=["run_id"], name="meters_by_run"),
         ]
 
     def __str__(self) -> str:

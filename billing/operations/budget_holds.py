@@ -39,7 +39,7 @@ class _Take(NamedTuple):
     """One journal line."""
 
     run_id: UUID
-    period_id: UUID
+    period_id: int
     kind: str
     held: Decimal
 
@@ -59,7 +59,7 @@ class Takers:
         for request in requests:
             self._decide(request, periods, left)
 
-    def _decide(self, request: BudgetRequest, periods: Sequence[BudgetPeriod], left: dict[UUID, Decimal]) -> None:
+    def _decide(self, request: BudgetRequest, periods: Sequence[BudgetPeriod], left: dict[int, Decimal]) -> None:
         prefixes = set(path_prefixes(request.tenant_path))
         takes = []
         for period in periods:
@@ -129,7 +129,7 @@ def _periods_of(budgets: Sequence[Budget], commitments: Collection[Commitment]) 
     return locks.lock_periods([known[key] for key in wanted])
 
 
-def _left_in(periods: Sequence[BudgetPeriod]) -> dict[UUID, Decimal]:
+def _left_in(periods: Sequence[BudgetPeriod]) -> dict[int, Decimal]:
     granted = granted_now([period.id for period in periods])
     return {period.id: period.amount + granted.get(period.id, ZERO) - period.spent - period.held for period in periods}
 
@@ -193,7 +193,7 @@ def _adjust(holder_ids: Sequence[UUID]) -> int:
     return len(lines)
 
 
-Held: TypeAlias = dict[tuple[UUID, datetime], tuple[UUID | None, Decimal]]
+Held: TypeAlias = dict[tuple[UUID, datetime], tuple[int | None, Decimal]]
 """By budget and start of the period: the period's id, and what a hold holds there."""
 
 
@@ -235,7 +235,7 @@ def _lines_of(holder_id: UUID, rest: Commitment, budgets: Sequence[Budget], held
     return lines
 
 
-def _period_id(budget: Budget, span: tuple[datetime, datetime]) -> UUID:
+def _period_id(budget: Budget, span: tuple[datetime, datetime]) -> int:
     return BudgetPeriod.objects.get_or_create(
         budget=budget, starts_at=span[0], defaults={"ends_at": span[1], "amount": budget.amount, "cap": budget.amount}
     )[0].id

@@ -217,7 +217,7 @@ def _count_running(budget: Budget, now: datetime) -> None:
     """What running work has spent in the current period, and the rest of its worst case in this and later ones."""
     terms, path = terms_of(budget), budget.tenant.path
     lines = []
-    spent: dict[UUID, dict[UUID, Decimal]] = {}
+    spent: dict[int, dict[UUID, Decimal]] = {}
     for hold in locks.lock_budget_holds_below(path):
         commitment = commitment_of(hold)
         for span in periods_between(terms, now, max(now, commitment.ends_at)):

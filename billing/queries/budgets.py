@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
@@ -117,7 +117,7 @@ def _states(wanted: Sequence[tuple[Budget, Span]]) -> list[PeriodState]:
     return [_state(budget, span, rows.get((budget.id, span[0])), granted) for budget, span in wanted]
 
 
-def _state(budget: Budget, span: Span, row: BudgetPeriod | None, granted: Mapping[UUID, Decimal]) -> PeriodState:
+def _state(budget: Budget, span: Span, row: BudgetPeriod | None, granted: Mapping[int, Decimal]) -> PeriodState:
     return PeriodState(
         budget_id=budget.id,
         tenant_path=budget.tenant.path,
@@ -131,7 +131,7 @@ def _state(budget: Budget, span: Span, row: BudgetPeriod | None, granted: Mappin
     )
 
 
-def granted_now(period_ids: Collection[UUID]) -> dict[UUID, Decimal]:
+def granted_now(period_ids: Collection[int]) -> dict[int, Decimal]:
     """What approved overrides that have not expired add to these periods."""
     rows = BudgetOverride.objects.filter(
         period_id__any_of=list(period_ids), approved_at__isnull=False, expires_at__gt=Now()
@@ -142,6 +142,11 @@ def granted_now(period_ids: Collection[UUID]) -> dict[UUID, Decimal]:
 def stopping_states(start: datetime, until: datetime) -> list[PeriodState]:
     """The budgets that stop admission, in each period that [start, until] touches; root first."""
     return states_between(standing_budgets().filter(stops_admission=True), start, until)
+
+
+def are_stopping_on(tenant_path: str) -> bool:
+    """Whether a budget that stops admission applies to the tenant."""
+    return standing_budgets().filter(stops_admission=True, tenant__path__any_of=path_prefixes(tenant_path)).exists()
 
 
 def refusal_for_good(tenant_path: str, options: Sequence[Commitment]) -> BudgetRefusal | None:
@@ -156,22 +161,20 @@ def refusal_for_good(tenant_path: str, options: Sequence[Commitment]) -> BudgetR
     return None if not refusals or None in refusals else refusals[0]
 
 
+LONGEST = {"month": timedelta(days=31), "quarter": timedelta(days=92), "year": timedelta(days=366)}
+
+
 def _too_small(budgets: Sequence[tuple[Budget, Terms]], option: Commitment) -> BudgetRefusal | None:
+    """Why not; that a run could begin just before a period ends, and divide between two, does not count."""
     for budget, terms in budgets:
-        # a period that is longer than the run can hold all of it
-        whole = (option.starts_at, option.ends_at)
-        needed = worst_case(terms, option, whole)
-        if terms.starts_at is not None and terms.ends_at is not None:
-            needed = worst_case(terms, option, (terms.starts_at, terms.ends_at))
-        elif (option.ends_at - option.starts_at).days >= SHORTEST_MONTH_DAYS:
-            continue
+        begins = max(option.starts_at, terms.starts_at or option.starts_at)
+        longest = LONGEST.get(terms.period)
+        span = option.starts_at, option.starts_at + longest if longest else max(begins, terms.ends_at or begins)
+        needed = worst_case(terms, option._replace(starts_at=begins) if longest is None else option, span)
         if needed > budget.amount:
             told = f"needs up to {shown(needed, terms)}; the budget of {budget.tenant.path} is {shown(budget.amount, terms)}"
             return BudgetRefusal(budget.id, told)
     return None
-
-
-SHORTEST_MONTH_DAYS = 28
 
 
 def alerts_of(period: Collection[tuple[UUID, datetime]]) -> dict[UUID, list[BudgetAlert]]:

@@ -8,6 +8,8 @@ import quotas.queries
 from billing.models import Meter, UsageSegment
 from foundation.proofs import findings
 
+from . import budget_proof
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -29,7 +31,7 @@ def newest_place() -> Place:
 
 
 def discrepancies(since: Place = START) -> tuple[str, ...]:
-    """Errors in the ledger and the quota journal, as sentences; empty if both are correct.
+    """Errors in the ledger, the budgets and the quota journal, as sentences; empty if all are correct.
 
     With `since`, checks only what was written after that position: new and extended meters, each as a whole.
     """
@@ -38,7 +40,8 @@ def discrepancies(since: Place = START) -> tuple[str, ...]:
     )
     if since == START:
         found = [*found, *findings(SUMS, {})]
-    return (*found, *quotas.queries.discrepancies(since.movement))
+    of_budgets = budget_proof.discrepancies(is_full=since == START)
+    return (*found, *of_budgets, *quotas.queries.discrepancies(since.movement))
 
 
 CHANGED = """

@@ -12,7 +12,9 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 import clusters.operations
-from billing.models import EgressPrice
+from billing.engine.budgets import Measure
+from billing.models import Budget, EgressPrice
+from billing.operations.budgets import WantedBudget, delete_budget, put_budget
 from billing.operations.egress import NewEgressPrice, create_egress_price, end_egress_price
 from clusters.models import Cluster, Flavor, MaintenanceWindow, Node
 from clusters.operations.windows import WantedWindow, cancel_window, make_window
@@ -147,6 +149,25 @@ def change_egress(world: "World") -> None:
         world.wish(f"prices moved data at {price}", lambda: create_egress_price(SYSTEM, wanted), "egress_price.create")
 
 
+def change_budget(world: "World") -> None:
+    """A budget of a team or of the organisation, of money or GPU-hours, perhaps lower than what runs; or none any more."""
+    team = ("", *TEAM_NAMES)[world.faults.choose(range(3))]
+    measure: Measure = "money" if world.faults.choose(range(2)) else "gpu_hours"
+    period = ("month", "year")[world.faults.choose(range(2))]
+    if world.faults.between(0, 1) < 0.2:
+        world.wish(f"removes a budget of {team or 'acme'}", lambda: _remove_budget(team), "budget.delete")
+        return
+    amount = Decimal(round(world.faults.between(1, 400))) / 4
+    stops = world.faults.between(0, 1) < 0.8
+
+    def put() -> None:
+        currency = "USD" if measure == "money" else ""
+        path = path_of(team) if team else "acme"
+        put_budget(SYSTEM, WantedBudget(path, measure, amount, currency, period, stops_admission=stops))
+
+    world.wish(f"sets {amount} {measure} per {period} for {team or 'acme'}", put, "budget.put")
+
+
 def prove(world: "World") -> None:
     """The nightly proof, of everything or of what changed."""
     is_full = world.faults.between(0, 1) < 0.5
@@ -209,6 +230,7 @@ def heal(world: "World") -> None:
     world.wish("cancels all reservations", _cancel_all)
     world.wish("cancels all maintenance", _cancel_windows)
     world.wish("restores the limits", _restore_limits)
+    world.wish("removes budgets that stop jobs", _end_stops)
     for name in CLUSTERS:
         world.wish(f"opens {name}", lambda name=name: clusters.operations.uncordon_cluster(SYSTEM, cluster_id(name)))  # type: ignore[misc]
 
@@ -254,6 +276,17 @@ def _restore_limits() -> None:
     for limit in QuotaLimit.objects.filter(removed_at=None, tenant__kind="team").order_by("id"):
         delete_limit(SYSTEM, limit.id)
     put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)
+
+
+def _remove_budget(team: str) -> None:
+    tenant = _team(team) if team else Tenant.objects.get(path="acme")
+    delete_budget(SYSTEM, _id_of_first(Budget.objects.filter(tenant=tenant, removed_at=None)))
+
+
+def _end_stops() -> None:
+    """Budgets that only count go on; what they count is judged."""
+    for one in Budget.objects.filter(removed_at=None, stops_admission=True).order_by("id"):
+        delete_budget(SYSTEM, one.id)
 
 
 def _remove_policies() -> None:
@@ -333,6 +366,7 @@ EVENTS: dict[str, Callable[["World"], None]] = {
     "policy_changed": change_policy,
     "reserved": reserve,
     "egress_changed": change_egress,
+    "budget_changed": change_budget,
     "proved": prove,
     "cluster_removed": remove_cluster,
     "cluster_destroyed": destroy_cluster,

@@ -162,6 +162,44 @@ SELECT attempt.id, cluster.name FROM federation_attempt AS attempt
 
 
 @judging
+def budgets_hold_only_for_what_runs(world: "World") -> list[str]:
+    """A pending hold of money belongs to an attempt that is not settled; when all has ended, budgets hold nothing."""
+    found = [f"the budget hold of {holder} is pending" for (holder,) in world.watch.rows(STRAY_BUDGET_HOLDS)]
+    if not world.watch.rows("SELECT 1 FROM federation_attempt WHERE settled_at IS NULL LIMIT 1"):
+        found += [f"budget {id_} still holds {held}" for id_, held in world.watch.rows(STILL_HELD)]
+    return found
+
+
+STRAY_BUDGET_HOLDS = """
+SELECT holder_id FROM billing_budgethold WHERE state = 'pending'
+   AND NOT EXISTS (SELECT FROM federation_attempt a WHERE a.id = holder_id AND a.settled_at IS NULL) ORDER BY 1
+"""
+STILL_HELD = "SELECT budget_id, held FROM billing_budgetperiod WHERE held <> 0 ORDER BY 1, 2"
+
+
+@judging
+def promise_14_a_take_never_goes_beyond_a_stopping_budget(world: "World") -> list[str]:
+    """After each take, what is spent and held is within the amounts that the budget had until then."""
+    return [
+        f"run {run} took {held} of budget period {period}, of which {used} was used then and which never allowed more than {most}"
+        for run, period, held, used, most in world.watch.rows(TAKEN_BEYOND)
+    ]
+
+
+TAKEN_BEYOND = """
+SELECT line.run_id, line.period_id, line.held, line.used, line.most FROM (
+    SELECT m.run_id, m.period_id, m.kind, m.held, sum(m.held + m.spent) OVER (PARTITION BY m.period_id ORDER BY m.id) AS used,
+           (SELECT max(audit.amount) FROM (
+                SELECT (detail -> 'budget' ->> 'amount')::numeric AS amount, (detail -> 'budget' ->> 'stops_admission')::boolean AS stops
+                  FROM tenancy_auditentry WHERE action = 'budget.put' AND object_id = p.budget_id::text
+           ) AS audit HAVING bool_and(audit.stops)) AS most
+      FROM billing_budgetmovement AS m JOIN billing_budgetperiod AS p ON p.id = m.period_id
+) AS line WHERE line.kind = 'take' AND line.held > 0 AND line.used > line.most ORDER BY 1, 2
+"""
+"""Of budgets that always stopped admission; only the end of a world removes them."""
+
+
+@judging
 def a_moved_team_takes_its_limits_along(world: "World") -> list[str]:
     """Each pending hold counts at the limits on the path on which its tenant is now, and nowhere else."""
     return [f"the hold {holder} counts at a limit of {path}" for holder, path in world.watch.rows(STRAY_HOLDS)]

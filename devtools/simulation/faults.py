@@ -83,6 +83,7 @@ RATES: Mapping[str, tuple[float, ...]] = {
     "late": (0.002, 0.01),
     # events
     "maintained": (0.5, 2.0),
+    "budget_changed": (0.5, 2.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -95,7 +96,7 @@ EVENTS = (
     "price_changed", "credential_revoked", "database_restored",
     "stranger_plants", "stranger_copies", "kueue_reclaims", "flavor_renamed", "tenant_moved", "limits_changed", "policy_changed",
     "reserved", "egress_changed", "proved", "cluster_removed", "cluster_destroyed",
-    "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained",
+    "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

@@ -11,8 +11,10 @@ from itertools import islice, product
 from typing import NamedTuple
 from uuid import UUID
 
+import billing.queries.budgets
 import clusters.queries
 import quotas.queries
+from billing.engine.budgets import Commitment
 from clusters.queries import ClusterView
 from federation.queries.datasets import refuse_unknown_data
 from federation.queries.offered import cluster_of, node_of, offered
@@ -20,9 +22,12 @@ from federation.queries.policies import policy_at
 from federation.queries.reservations import reserved_on
 from federation.queries.secrets import refuse_unknown_secrets
 from federation.queries.storages import refuse_unknown_storages, with_storages
+from federation.queries.snapshot import load_fleet
 from foundation.caches import cached, cached_all
+from foundation.clock import database_now
 from foundation.problems import FieldError, NotFound, Problem
 from placement.fleet.amounts import amounts_of, units_per_pod
+from placement.fleet.budgets import commitment_of
 from placement.fleet.eligibility import exclusion
 from placement.fleet.fleet import FleetIndex, sees
 from placement.fleet.policies import Policy
@@ -55,6 +60,12 @@ class _Asked(NamedTuple):
     request: JobRequest
 
 
+class BudgetExceededForGood(Problem):
+    """The job's worst case is more than a budget of its tenant allows in a whole period."""
+
+    status, code, title = 422, "budget_exceeded_for_good", "The job exceeds the budget"
+
+
 _NO_ID = UUID(int=0)
 _index = FleetIndex()
 _index_lock = threading.Lock()
@@ -64,12 +75,13 @@ def refuse_hopeless(request: JobRequest, tenant_id: UUID) -> None:
     """Returns if the job could ever run, or if that is unknown because there is no cluster yet.
 
     Raises NotFound for a cluster, a dataset, a storage or a secret that it names and the tenant does not have (a foreign one looks the
-    same), NeverFits with the reason on each cluster, or QuotaExceededForGood with the limit that refuses it.
+    same), NeverFits with the reason on each cluster, QuotaExceededForGood with the limit or
+    BudgetExceededForGood with the budget that refuses it.
     """
     _check_possible(_Asked(tenant_id, replace(request, id=_NO_ID, submitted_at=None, kind="")))
 
 
-@cached("tenant_id", "request.shape", most=MOST_REMEMBERED, seconds=REMEMBER_SECONDS)
+@cached("tenant_id", "request.shape", "request.deadline_seconds", most=MOST_REMEMBERED, seconds=REMEMBER_SECONDS)
 def _check_possible(asked: _Asked) -> None:
     request = asked.request
     refuse_unknown_data(request)
@@ -84,6 +96,39 @@ def _check_possible(asked: _Asked) -> None:
         # the capacity of a newly registered cluster is unknown until it is first observed
         _refuse_misfit(request, fleet, policy)
     _refuse_beyond_limits(request, visible, policy)
+    refuse_beyond_budgets(request, policy)
+
+
+def refuse_beyond_budgets(request: JobRequest, policy: Policy) -> None:
+    """BudgetExceededForGood if the job would exceed a budget even in a period without any other work."""
+    now = database_now()
+    if not billing.queries.budgets.are_stopping_on(request.tenant_path):
+        return
+    options: list[Commitment] = []
+    for cluster in load_fleet(now):
+        if not sees(request.tenant_path, cluster.owner_path):
+            continue
+        flavors = [flavor for flavor in cluster.flavors.values() if not policy.flavor_fault(flavor)]
+        is_out = exclusion(request.constraints, cluster) or policy.cluster_fault(cluster)
+        found = [] if is_out else _combinations(request, flavors)
+        if len(found) > MOST_OPTIONS_PER_CLUSTER:
+            return
+        options += [commitment_of(request, chosen, now) for chosen in found]
+    refusal = billing.queries.budgets.refusal_for_good(request.tenant_path, options)
+    if refusal is not None:
+        errors = [FieldError("deadline_seconds", "budget_exceeded", refusal.message)]
+        told = f"A new period would not help: {refusal.message}. A shorter deadline_seconds needs less."
+        raise BudgetExceededForGood(told, errors=errors)
+
+
+def _combinations(request: JobRequest, flavors: Sequence[FleetFlavor]) -> list[tuple[FleetFlavor, ...]]:
+    """Each way to spread the pod sets over a cluster's flavors; at most one more than the maximum."""
+    types = request.constraints.capacity_types
+    allowed = [flavor for flavor in flavors if not types or flavor.capacity_type in types]
+    choices = [
+        [flavor for flavor in allowed if units_per_pod(pod_set.gpu, flavor) is not None] for pod_set in request.pod_sets
+    ]
+    return list(islice(product(*choices), MOST_OPTIONS_PER_CLUSTER + 1))
 
 
 def refuse_unknown_clusters(request: JobRequest) -> None:

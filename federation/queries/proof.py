@@ -54,6 +54,20 @@ PROOFS = (
         """,
     ),
     (
+        "pending budget hold {0} belongs to no attempt with a pending hold",
+        """
+        SELECT b.holder_id FROM billing_budgethold AS b LEFT JOIN quotas_hold AS h ON h.holder_id = b.holder_id
+        WHERE b.state = 'pending' AND h.state IS DISTINCT FROM 'pending' ORDER BY b.holder_id
+        """,
+    ),
+    (
+        "attempt {0} is {1}, but its budget hold is {2}",
+        f"""
+        SELECT a.id, a.state, b.state AS hold FROM federation_attempt AS a JOIN billing_budgethold AS b ON b.holder_id = a.id
+        WHERE a.state IN {LIVE} AND b.state <> 'pending' ORDER BY a.id
+        """,
+    ),
+    (
         "attempt {0} ended at {1}, but its hold was {2} before its usage was settled",
         """
         SELECT a.id, a.finished_at, h.state FROM federation_attempt AS a JOIN quotas_hold AS h ON h.holder_id = a.id

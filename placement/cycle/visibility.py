@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from placement.fleet.budgets import BudgetBook
 from placement.fleet.eligibility import ELSEWHERE, OUTSIDE, as_of
 from placement.fleet.fleet import Fleet
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.budgets import BudgetBook
 from placement.fleet.limits import LimitBook
 from placement.fleet.siting import Need, Site
 from placement.ranking.contest import Verdict

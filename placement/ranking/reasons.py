@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from clusters.engine.health import OPEN_STATES
-from placement.fleet.budgets import Unaffordable, budget_message
 from placement.fleet.amounts import USUAL_VENDOR, is_wanted
+from placement.fleet.budgets import Unaffordable, budget_message
 from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitLine

@@ -1,8 +1,9 @@
 """An independent judge of decisions: recomputes what they use from the snapshot alone, without any of the engine's arrays."""
 
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
+from fractions import Fraction
 
 from placement.values.decisions import Decisions, Placement
 from placement.values.model import FleetCluster, JobRequest, PodSetRequest, Snapshot
@@ -26,6 +27,7 @@ def check(snapshot: Snapshot, decisions: Decisions) -> None:
         check_maintenance(snapshot, jobs[placement.job_id], placement)
     check_nodes(snapshot, decisions, jobs)
     check_limits(snapshot, decisions, jobs)
+    check_budgets(snapshot, decisions, jobs)
 
 
 def check_allowed(job: JobRequest, cluster: FleetCluster, now: datetime) -> None:
@@ -157,3 +159,20 @@ def check_limits(snapshot: Snapshot, decisions: Decisions, jobs) -> None:
             and (not limit.clusters or placement.cluster in limit.clusters)
         )
         assert not taken or limit.held + taken <= limit.cap
+
+
+def check_budgets(snapshot: Snapshot, decisions: Decisions, jobs) -> None:
+    """A job without a deadline counts as one of a day."""
+    for budget in snapshot.budgets:
+        for window in budget.windows:
+            used = Fraction(0)
+            for placement in decisions.placements:
+                job = jobs[placement.job_id]
+                if not (job.tenant_path + "/").startswith(budget.tenant_path + "/"):
+                    continue
+                end = snapshot.now + timedelta(seconds=job.deadline_seconds or 86_400)
+                shared = min(end, window.ends_at) - max(snapshot.now, window.starts_at)
+                hours = Fraction(max(0, int(shared.total_seconds())), 3600)
+                gpus = Fraction(placement.amounts.get("gpu", 0), 1000)
+                used += hours * (Fraction(placement.hourly_cost or 0) if budget.measure == "money" else gpus)
+            assert not used or used <= window.limit - window.spent - window.held

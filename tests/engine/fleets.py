@@ -139,7 +139,7 @@ def window(number, *nodes, on=1, starts=0, minutes=60) -> MaintenanceWindow:
     return MaintenanceWindow(UUID(int=number), UUID(int=on), f"c{on}", starts_at, until_at, not nodes, nodes)
 
 
-def snapshot(clusters, queue, limits=(), policies=(), reservations=(), windows=()) -> Snapshot:
+def snapshot(clusters, queue, limits=(), policies=(), reservations=(), windows=(), *, budgets=()) -> Snapshot:
     return Snapshot(
         NOW,
         tuple(clusters),
@@ -148,4 +148,5 @@ def snapshot(clusters, queue, limits=(), policies=(), reservations=(), windows=(
         policies=tuple(policies),
         reservations=tuple(reservations),
         windows=tuple(windows),
+        budgets=tuple(budgets),
     )

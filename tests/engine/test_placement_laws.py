@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,7 @@ from placement.fleet.fleet import FleetIndex
 from placement.fleet.pools import WIDTH_OF_LEVEL
 from placement.ranking.feasibility import never_fits
 from placement.ranking.fragmentation import typical_of
+from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.model import StrategyWeights, TenantPolicy, Tier
 from placement.values.strategies import STRATEGIES
 
@@ -165,6 +167,24 @@ policies = st.lists(
     max_size=2,
     unique_by=lambda one: one.tenant_path,
 )
+
+
+@st.composite
+def budgets(draw):
+    """Of money and GPU-hours on the tenants' paths, in one or two periods."""
+    later = NOW + timedelta(seconds=1500)
+    found = []
+    for number in range(draw(st.integers(1, 3))):
+        measure = draw(st.sampled_from(["money", "gpu_hours"]))
+        limits = draw(st.lists(st.integers(0, 40), min_size=1, max_size=2))
+        spans = [(NOW - timedelta(days=1), later), (later, NOW + timedelta(days=90))]
+        made = [BudgetWindow(*span, Decimal(limit)) for span, limit in zip(spans, limits, strict=False)]
+        currency = "USD" if measure == "money" else ""
+        tenant = draw(st.sampled_from(["acme", *TENANTS]))
+        found.append(BudgetState(UUID(int=number + 1), tenant, measure, currency, "month", tuple(made)))
+    return found
+
+
 snapshots = st.builds(
     snapshot,
     clusters(),
@@ -173,6 +193,7 @@ snapshots = st.builds(
     st.one_of(st.just([]), policies),
     st.one_of(st.just([]), reservations()),
     st.one_of(st.just([]), windows()),
+    budgets=st.one_of(st.just([]), budgets()),
 )
 
 

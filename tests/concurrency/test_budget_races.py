@@ -1,0 +1,87 @@
+"""Many takers of one budget at once, with real commits: what is spent and held never exceeds what it allows."""
+
+from decimal import Decimal
+
+import pytest
+
+from billing.models import BudgetHold, BudgetPeriod
+from billing.operations import adjust_budget_holds, create_price, end_budget_holds, record_runs
+from billing.operations.prices import NewPrice
+from billing.queries import discrepancies
+from foundation.transactions import retried
+from tenancy.queries import SYSTEM
+from tests.builders import budget_request, make_budget, make_cluster, make_flavor, make_run, make_tenant, take_budgets
+
+from .test_quota_races import at_once
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_of_200_takers_of_the_last_euro_one_gets_it_and_none_after_a_cut():
+    """The amount is cut below what is held while they come: never more than the amount that was in force."""
+    budget = make_budget("acme", "10", currency="EUR")
+    make_tenant("acme/research")
+    ask = budget_request("acme/research", "9")
+    euro = ask.commitment._replace(currency="EUR")
+    asked = [budget_request("acme/research") for _ in range(200)]
+    euros = [
+        type(ask)(one.holder_id, one.tenant_id, one.tenant_path, euro._replace(money_an_hour=Decimal(1)))
+        for one in asked
+    ]
+    take_budgets(type(ask)(ask.holder_id, ask.tenant_id, ask.tenant_path, euro))
+
+    def cut():
+        make_budget("acme", "5", currency="EUR")
+
+    outcomes = at_once([*(lambda one=one: take_budgets(one) for one in euros), cut])[:-1]
+
+    started = sum(not refusals for refusals in outcomes)
+    assert started <= 1
+    period = BudgetPeriod.objects.get(budget=budget)
+    assert (period.held, period.cap, period.amount) == (9 + started, 9 + started, 5)
+    assert BudgetHold.objects.count() == 1 + started
+    assert discrepancies() == ()
+
+
+def test_200_takers_without_a_cut_take_exactly_what_there_is():
+    budget = make_budget("acme", "20")
+    make_budget("acme/research", "7", measure="gpu_hours")
+    asked = [budget_request("acme/research" if number % 2 else "acme") for number in range(200)]
+    outcomes = at_once([lambda one=one: take_budgets(one) for one in asked])
+    assert sum(not refusals for refusals in outcomes) == 20
+    assert BudgetPeriod.objects.get(budget=budget).held == 20
+    assert BudgetPeriod.objects.exclude(budget=budget).get().held <= 7
+    assert discrepancies() == ()
+
+
+def test_work_comes_runs_and_goes_while_budgets_are_set_and_holds_adjusted():
+    north = make_cluster(name="north")
+    make_flavor(north)
+    create_price(SYSTEM, NewPrice("north", "h100", Decimal(1), effective_from=make_run(north).started_at))
+    make_budget("acme", "50")
+    make_tenant("acme/research")
+
+    @retried
+    def settle(one):
+        record_runs([make_run(north, "acme/research", run_id=one.holder_id)])
+        end_budget_holds({one.holder_id: "posted"})
+
+    def work():
+        for _ in range(4):
+            asked = [budget_request("acme/research", seconds=7200) for _ in range(3)]
+            refusals = take_budgets(*asked)
+            for one in asked:
+                if one.holder_id not in refusals:
+                    record_runs([make_run(north, "acme/research", run_id=one.holder_id, is_final=False)])
+                    settle(one)
+
+    def change():
+        for amount in ("40", "2", "60"):
+            make_budget("acme", amount)
+            make_budget("acme/research", amount, measure="gpu_hours")
+
+    at_once([*[work] * 6, change, change, adjust_budget_holds, adjust_budget_holds])
+
+    assert set(BudgetPeriod.objects.values_list("held", flat=True)) == {0}
+    assert not BudgetHold.objects.filter(state="pending").exists()
+    assert discrepancies() == ()

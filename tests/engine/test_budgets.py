@@ -1,0 +1,207 @@
+"""What a run costs at most, and how a cycle keeps to budgets."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from billing.engine.budgets import Commitment, Terms, period_at, period_name, periods_between, rounded_up, worst_case
+from billing.engine.rating import Load, PriceSpan, rate
+from placement.answers.quotes import capacity, quote
+from placement.cycle.cycle import decide
+from placement.fleet.budgets import commitment_of
+from placement.values.budgets import BudgetState, BudgetWindow
+from placement.values.model import PriceChange, Release
+
+from .fleets import NOW, cluster, flavor, job, node, pods, snapshot
+
+MONTHLY = Terms("money", "USD", "month")
+FOREVER = NOW - timedelta(days=30), NOW + timedelta(days=365)
+
+
+def budget(limit, *, tenant="acme", measure="money", spent=0, held=0, windows=None, number=1):
+    currency = "USD" if measure == "money" else ""
+    found = windows or (BudgetWindow(*FOREVER, Decimal(limit), Decimal(spent), Decimal(held)),)
+    return BudgetState(UUID(int=number), tenant, measure, currency, "year", tuple(found))
+
+
+def at(price, number=1, **more):
+    """A cluster of whole H100s at this price."""
+    of = flavor(price=price)
+    return cluster(number, [node(f"n{number}", of)], [of], **more)
+
+
+def asked(**more):
+    return job(pods(1, 2), deadline_seconds=7200, **more)
+
+
+@pytest.mark.parametrize(
+    ("period", "moment", "expected", "name"),
+    [
+        ("month", datetime(2026, 12, 31, 23, 59, tzinfo=UTC), ("2026-12-01", "2027-01-01"), "2026-12"),
+        ("month", datetime(2028, 2, 29, tzinfo=UTC), ("2028-02-01", "2028-03-01"), "2028-02"),
+        ("quarter", datetime(2026, 11, 25, tzinfo=UTC), ("2026-10-01", "2027-01-01"), "2026-Q4"),
+        ("quarter", datetime(2026, 3, 31, tzinfo=UTC), ("2026-01-01", "2026-04-01"), "2026-Q1"),
+        ("year", datetime(2026, 1, 1, tzinfo=UTC), ("2026-01-01", "2027-01-01"), "2026"),
+    ],
+)
+def test_periods_are_of_the_calendar_in_utc(period, moment, expected, name):
+    terms = Terms("money", "USD", period)
+    span = period_at(terms, moment)
+    assert tuple(f"{one:%Y-%m-%d}" for one in span) == expected
+    assert period_name(terms, span) == name
+
+
+def test_a_time_is_in_the_period_of_its_utc_day_whatever_its_offset():
+    moment = datetime(2026, 12, 1, 0, 30, tzinfo=UTC).astimezone()
+    assert period_at(MONTHLY, moment)[0] == datetime(2026, 12, 1, tzinfo=UTC)
+
+
+def test_a_budget_of_dates_has_one_period():
+    terms = Terms("money", "USD", "dates", datetime(2026, 11, 3, tzinfo=UTC), datetime(2026, 11, 6, tzinfo=UTC))
+    assert period_at(terms, datetime(2026, 11, 6, tzinfo=UTC)) is None
+    span = period_at(terms, datetime(2026, 11, 5, 23, tzinfo=UTC))
+    assert period_name(terms, span) == "2026-11-03 to 2026-11-05"
+    assert list(periods_between(terms, datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))) == [span]
+    assert not list(periods_between(terms, datetime(2026, 11, 6, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)))
+
+
+@pytest.mark.law
+@given(
+    st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 31), timezones=st.just(UTC)),
+    st.integers(1, 30 * 86_400),
+    st.decimals(0, 100, places=6),
+    st.integers(1, 16),
+    st.lists(st.floats(0, 1), max_size=4),
+    st.floats(0, 1),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_metered_cost_exceeds_the_worst_case_of_its_period(start, seconds, price, gpus, cuts, part):
+    """A run up to its deadline, metered in any pieces, in months: each pays at most what was held there."""
+    start = start.replace(microsecond=0)
+    end = start + timedelta(seconds=int(seconds * part))
+    marks = sorted({start, end, *(start + timedelta(seconds=int((end - start).total_seconds() * cut)) for cut in cuts)})
+    load, span = (
+        Load("gpu", gpus, 1000, start),
+        [PriceSpan(UUID(int=1), price, "USD", datetime(2020, 1, 1, tzinfo=UTC))],
+    )
+    commitment = Commitment(rounded_up(price * gpus), "USD", Decimal(gpus), start, seconds)
+    spent = {}
+    for begins, ends in pairwise(marks):
+        for piece in rate(load, begins, ends, span):
+            month = period_at(MONTHLY, piece.start)
+            spent[month] = spent.get(month, Decimal(0)) + piece.cost
+    for month, cost in spent.items():
+        assert cost <= worst_case(MONTHLY, commitment, month)
+    whole = sum(worst_case(MONTHLY, commitment, month) for month in periods_between(MONTHLY, start, commitment.ends_at))
+    assert abs(whole - price * gpus * seconds / 3600) <= Decimal("1e-10")
+
+
+def test_the_worst_case_is_at_the_highest_announced_price_until_the_deadline():
+    dear = PriceChange(NOW + timedelta(hours=1), Decimal(9))
+    dearer = PriceChange(NOW + timedelta(hours=3), Decimal(90))
+    offered = replace(flavor(price=2), price_changes=(dear, dearer))
+    found = commitment_of(asked(), [offered], NOW)
+    assert (found.money_an_hour, found.gpus, found.seconds, found.currency) == (18, 2, 7200, "USD")
+
+
+def test_slices_count_as_their_part_of_a_gpu_and_unpriced_pods_as_no_money():
+    sliced = flavor(sharing="mig:1g.10gb", price=None)
+    found = commitment_of(job(pods(7, 1, mig="1g.10gb")), [sliced], NOW)
+    assert (found.money_an_hour, found.currency, found.seconds) == (0, "", 86_400)
+    assert found.gpus == 1
+    half_priced = commitment_of(
+        job(pods(1, 1, name="a"), pods(1, 1, name="b")), [flavor(price=3), flavor(price=None)], NOW
+    )
+    assert half_priced.money_an_hour == 3
+
+
+def test_a_job_goes_to_a_cheaper_place_if_the_budget_does_not_suffice_for_the_best_one():
+    wide = flavor(price=2)
+    dear = cluster(1, [node("n1", wide), node("n2", wide)], [wide])
+    wanted = asked(strategy="spread")
+    for limit, expected in ((8, "c1"), (7, "c2"), (4, "c2")):
+        given_snapshot = snapshot([dear, replace(at(1, 2), nodes=(node("n3", flavor(), 8, 7),))], [wanted])
+        placed = decide(replace(given_snapshot, budgets=(budget(limit),))).placements
+        assert [one.cluster for one in placed] == [expected]
+
+
+def test_a_job_without_budget_waits_with_the_numbers():
+    given_snapshot = replace(snapshot([at(2)], [asked()]), budgets=(budget(10, spent=3, held=2),))
+    wait = decide(given_snapshot).waits[0]
+    assert wait.code == "waiting_for_budget"
+    told = "needs up to 8.00 USD; the budget of acme for 2026 is 10.00 USD: 3.00 USD spent, 2.00 USD held"
+    assert wait.message == told
+    assert [(reason.code, reason.message, reason.is_for_good) for reason in wait.per_cluster] == [
+        ("budget_reached", told, False)
+    ]
+
+
+def test_jobs_of_one_cycle_share_what_is_left_and_shorter_ones_still_fit():
+    long, longer = asked(), asked()
+    short = replace(asked(), deadline_seconds=3600)
+    given_snapshot = replace(snapshot([at(2), at(2, 2)], [long, longer, short]), budgets=(budget(12),))
+    decisions = decide(given_snapshot)
+    assert [one.job_id for one in decisions.placements] == [long.id, short.id]
+    assert [one.job_id for one in decisions.waits] == [longer.id]
+
+
+def test_gpu_hours_of_the_whole_path_count_and_cpu_work_does_not():
+    given_snapshot = replace(
+        snapshot([at(2)], [asked(), job(pods(1, 0), deadline_seconds=7200)]),
+        budgets=(budget(100, measure="gpu_hours"), budget(3, measure="gpu_hours", tenant="acme/ml", number=2)),
+    )
+    decisions = decide(given_snapshot)
+    assert (len(decisions.placements), [one.code for one in decisions.waits]) == (1, ["waiting_for_budget"])
+    assert "acme/ml for 2026 is 3.00 GPU-hours" in decisions.waits[0].message
+
+
+def test_budgets_of_others_bind_nobody_else():
+    given_snapshot = replace(snapshot([at(2)], [asked()]), budgets=(budget(0, tenant="acme/other"),))
+    assert len(decide(given_snapshot).placements) == 1
+
+
+def test_each_period_that_a_run_touches_must_have_enough():
+    later = NOW + timedelta(hours=1)
+    first = BudgetWindow(NOW - timedelta(days=1), later, Decimal(100))
+    second = BudgetWindow(later, later + timedelta(days=1), Decimal(3))
+    given_snapshot = replace(snapshot([at(2)], [asked()]), budgets=(budget(0, windows=(first, second)),))
+    assert decide(given_snapshot).waits[0].code == "waiting_for_budget"
+    enough = replace(second, limit=Decimal(4))
+    given_snapshot = replace(given_snapshot, budgets=(budget(0, windows=(first, enough)),))
+    assert len(decide(given_snapshot).placements) == 1
+
+
+def test_a_place_without_a_price_costs_nothing():
+    given_snapshot = replace(snapshot([at(None)], [asked()]), budgets=(budget(0),))
+    assert len(decide(given_snapshot).placements) == 1
+    hours = replace(given_snapshot, budgets=(budget(0, measure="gpu_hours"),))
+    assert decide(hours).waits[0].code == "waiting_for_budget"
+
+
+def test_a_quote_and_a_capacity_say_what_budgets_leave():
+    given_snapshot = replace(snapshot([at(2)], []), budgets=(budget(20),))
+    found = capacity(asked(), given_snapshot)
+    assert (found.total, found.within_quota, found.clusters[0].within_quota) == (4, 2, 2)
+    refused = quote(asked(), replace(given_snapshot, budgets=(budget(7),)))
+    assert (refused.offers, refused.wait.code, refused.later) == ((), "waiting_for_budget", ())
+    unlimited = capacity(asked(), replace(given_snapshot, budgets=()))
+    assert unlimited.within_quota == 4
+
+
+def test_lent_nodes_are_for_jobs_within_budget_too():
+    """Nodes are kept for a gang; a short job may borrow one only if its tenant can pay."""
+    of = flavor()
+    fleet = [cluster(1, [node("n0", of, 8, 8), node("n1", of, 8, 0)], [of])]
+    gang = job(pods(2, 8), submitted_at=NOW - timedelta(hours=1), deadline_seconds=3600, tenant="acme/other")
+    short = job(pods(1, 1), deadline_seconds=600)
+    release = Release(NOW + timedelta(minutes=30), UUID(int=1), of.name, 8, 1000, 1024, {"n1": 1})
+    given_snapshot = replace(snapshot(fleet, [gang, short]), releases=(release,))
+    assert [one.job_id for one in decide(given_snapshot).placements] == [short.id]
+    poor = replace(given_snapshot, budgets=(budget(0, measure="gpu_hours", tenant="acme/ml"),))
+    assert decide(poor).placements == ()
