@@ -214,13 +214,19 @@ BEGIN
     PERFORM 1 FROM tenancy_tenant WHERE id IN (
         SELECT up.id FROM (SELECT DISTINCT tenant_id FROM begun) AS own, quotas_tenants_above(own.tenant_id) AS up
     ) ORDER BY id FOR SHARE;
-    IF EXISTS (
-        SELECT 1 FROM begun AS h, quotas_tenants_above(h.tenant_id) AS up
-        JOIN billing_budget AS b ON b.tenant_id = up.id AND b.removed_at IS NULL
-        WHERE billing_budget_window(b.period, b.starts_at, b.ends_at, h.starts_at) IS NOT NULL AND NOT EXISTS (
+    -- Holds of one tenant and beginning are due at the same budgets.
+    IF EXISTS (SELECT 1 FROM billing_budget WHERE removed_at IS NULL) AND EXISTS (
+        WITH kinds AS MATERIALIZED (
+            SELECT tenant_id, starts_at, array_agg(holder_id) AS holders FROM begun GROUP BY tenant_id, starts_at
+        ), due AS MATERIALIZED (
+            SELECT kinds.holders, kinds.starts_at, b.id AS budget FROM kinds, quotas_tenants_above(kinds.tenant_id) AS up
+            JOIN billing_budget AS b ON b.tenant_id = up.id AND b.removed_at IS NULL
+            WHERE billing_budget_window(b.period, b.starts_at, b.ends_at, kinds.starts_at) IS NOT NULL
+        )
+        SELECT 1 FROM due, unnest(due.holders) AS holder WHERE NOT EXISTS (
             SELECT 1 FROM billing_budgetmovement AS m JOIN billing_budgetperiod AS p ON p.id = m.period_id
-            WHERE m.run_id = h.holder_id AND m.kind = 'take' AND p.budget_id = b.id
-                AND h.starts_at >= p.starts_at AND h.starts_at < p.ends_at)
+            WHERE m.run_id = holder AND m.kind = 'take' AND p.budget_id = due.budget
+                AND due.starts_at >= p.starts_at AND due.starts_at < p.ends_at)
     ) THEN
         RAISE EXCEPTION 'a hold takes at every budget on its path in the statement that writes it'
             USING ERRCODE = 'check_violation', CONSTRAINT = 'pending_budget_hold_is_counted';

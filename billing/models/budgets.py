@@ -8,7 +8,8 @@ from django.db.models.functions import Greatest, Now
 from foundation.ids import new_id
 from tenancy.models import Tenant
 
-DIGITS, PLACES = 30, 12
+DIGITS, PLACES = 38, 12
+"""Enough for the highest price of the largest jobs: no amount that a tenant sets may stop a cycle."""
 MOST_AMOUNT = 10**12
 
 

@@ -135,11 +135,15 @@ def _left_in(periods: Sequence[BudgetPeriod]) -> dict[int, Decimal]:
 
 
 def end_budget_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
-    """The number of holds ended by this call: what they still hold is returned. A hold that has ended does not change."""
+    """The number of holds ended by this call: what they still hold is returned. A hold that has ended does not change;
+    one that spent something is posted in any case.
+    """
     with transaction.atomic():
         pending = locks.lock_budget_holds(endings.keys())
+        lines = BudgetMovement.objects.filter(run_id__any_of=pending, spent__gt=0).order_by()
+        spent = set(lines.values_list("run_id", flat=True).distinct())
         for state, kind in ((BudgetHold.State.POSTED, "post"), (BudgetHold.State.VOIDED, "void")):
-            ended = [holder_id for holder_id in pending if endings[holder_id] == state]
+            ended = [one for one in pending if (BudgetHold.State.POSTED if one in spent else endings[one]) == state]
             if ended:
                 with connection.cursor() as cursor:
                     cursor.execute(GIVE_BACK, [kind, ended])

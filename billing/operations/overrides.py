@@ -43,8 +43,8 @@ def request_override(
     now = database_now()
     if not 0 < amount <= MOST_AMOUNT:
         raise Invalid.field("amount", "out_of_range", f"more than 0, at most {MOST_AMOUNT}")
-    if not reason.strip() or len(reason) > LONGEST_REASON:
-        raise Invalid.field("reason", "required", f"say why, in at most {LONGEST_REASON} characters")
+    if not reason.strip() or len(reason) > LONGEST_REASON or not reason.isprintable():
+        raise Invalid.field("reason", "required", f"say why, in one line of at most {LONGEST_REASON} characters")
     if expires_at <= now:
         raise Invalid.field("expires_at", "in_the_past", "this time has passed")
     span = period_at(terms_of(budget), now)

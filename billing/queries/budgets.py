@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
 
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Max, Q, QuerySet, Sum
 from django.db.models.functions import Now
 
 from billing.engine.budgets import BudgetRefusal, Commitment, Span, Terms, period_at, periods_between, shown, worst_case
@@ -185,6 +185,20 @@ def alerts_of(period: Collection[tuple[UUID, datetime]]) -> dict[UUID, list[Budg
     for row in rows.order_by("percent"):
         if (row.period.budget_id, row.period.starts_at) in wanted:
             found[row.period.budget_id].append(row)
+    return found
+
+
+def highest_alerts() -> dict[tuple[str, str, str], int]:
+    """The highest threshold that the current period of each budget has reached, by tenant, measure and kind of period."""
+    current = BudgetAlert.objects.filter(
+        period__starts_at__lte=Now(), period__ends_at__gt=Now(), period__budget__removed_at__isnull=True
+    )
+    rows = current.order_by().values_list(
+        "period__budget__tenant__path", "period__budget__measure", "period__budget__period"
+    )
+    found: dict[tuple[str, str, str], int] = {}
+    for path, measure, period, percent in rows.annotate(Max("percent")):
+        found[path, measure, period] = percent
     return found
 
 

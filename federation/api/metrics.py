@@ -65,6 +65,14 @@ def _gauges(now: Standing) -> Iterator[Metric]:
         age.add_metric([routine], seconds)
     yield age
     yield from _failure_gauges(now)
+    spent = GaugeMetricFamily(
+        "switchyard_budget_alert_percent",
+        "The highest threshold that a budget's current period has reached.",
+        labels=["tenant", "measure", "period"],
+    )
+    for names, percent in sorted(now.budget_alerts.items()):
+        spent.add_metric(names, percent)
+    yield spent
     yield from _audit_gauges(now)
 
 

@@ -21,8 +21,8 @@ from federation.queries.offered import cluster_of, node_of, offered
 from federation.queries.policies import policy_at
 from federation.queries.reservations import reserved_on
 from federation.queries.secrets import refuse_unknown_secrets
-from federation.queries.storages import refuse_unknown_storages, with_storages
 from federation.queries.snapshot import load_fleet
+from federation.queries.storages import refuse_unknown_storages, with_storages
 from foundation.caches import cached, cached_all
 from foundation.clock import database_now
 from foundation.problems import FieldError, NotFound, Problem

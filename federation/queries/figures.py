@@ -8,6 +8,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Min
 
+from billing.queries.budgets import highest_alerts
 from clusters.models import AvoidedNode, Cluster
 from federation.engine.lifecycle import JobState
 from federation.models import LIVE_ATTEMPT_STATES, Attempt, Job
@@ -35,6 +36,8 @@ class Standing:
     retry_brakes: Mapping[str, int]
     """By cluster; the empty name is the brake on all of them."""
     avoided_nodes: Mapping[str, int]
+    budget_alerts: Mapping[tuple[str, str, str], int]
+    """The highest threshold reached, by tenant, measure and kind of period."""
     audit_position: int
     audit_hash: str
     audit_checked_age_seconds: float
@@ -42,7 +45,7 @@ class Standing:
 
 
 def standing() -> Standing:
-    """Nine small queries, each over live rows."""
+    """Ten small queries, each over live rows."""
     at = clock.now()
     queued = Job.objects.filter(state=JobState.QUEUED).values("reason_code").annotate(n=Count("*")).order_by()
     live = (
@@ -66,6 +69,7 @@ def standing() -> Standing:
         routine_age_seconds={name: _age(at, last) for name, last in finished},
         retry_brakes={brake.cluster: 1 for brake in brakes()},
         avoided_nodes={row["cluster__name"]: row["n"] for row in avoided},
+        budget_alerts=highest_alerts(),
         audit_position=watch.position,
         audit_hash=bytes(watch.hash).hex(),
         audit_checked_age_seconds=_age(at, watch.checked_at),

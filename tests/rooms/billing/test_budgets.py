@@ -193,3 +193,12 @@ def test_usage_without_a_hold_or_after_its_end_is_counted_too(north):
     assert figures(budget) == (5, 0)
     assert now() > NOON
     assert discrepancies() == ()
+
+
+def test_a_hold_that_spent_is_posted_whatever_its_end_is_called(north):
+    budget = make_budget("acme", "100")
+    asked = budget_request("acme", "10")
+    take_budgets(asked)
+    record_runs([make_run(north, run_id=asked.holder_id)])
+    end_budget_holds({asked.holder_id: "voided"})
+    assert (figures(budget), BudgetHold.objects.get().state) == ((Decimal("2.5"), 0), "posted")
