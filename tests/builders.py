@@ -174,7 +174,7 @@ def make_budget(
 ) -> Budget:
     """A budget of a tenant (made if need be) for dates from 2026-11-01 on, without end within the life of these tests."""
     make_tenant(path)
-    given = {
+    given: dict[str, Any] = {
         "period": "dates",
         "starts_at": datetime(2026, 11, 1, tzinfo=UTC),
         "ends_at": datetime(2099, 1, 1, tzinfo=UTC),

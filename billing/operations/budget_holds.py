@@ -203,8 +203,8 @@ Held: TypeAlias = dict[tuple[UUID, datetime], tuple[int | None, Decimal]]
 
 def _held_by(holder_ids: Sequence[UUID]) -> dict[UUID, Held]:
     found: dict[UUID, Held] = defaultdict(dict)
-    rows = BudgetMovement.objects.filter(run_id__any_of=list(holder_ids)).order_by()
-    rows = rows.values_list("run_id", "period__budget_id", "period__starts_at", "period_id").annotate(Sum("held"))
+    lines = BudgetMovement.objects.filter(run_id__any_of=list(holder_ids)).order_by()
+    rows = lines.values_list("run_id", "period__budget_id", "period__starts_at", "period_id").annotate(Sum("held"))
     for run_id, budget_id, starts_at, period_id, amount in rows:
         found[run_id][budget_id, starts_at] = period_id, amount
     return found

@@ -10,7 +10,17 @@ from uuid import UUID
 from django.db.models import Max, Q, QuerySet, Sum
 from django.db.models.functions import Now
 
-from billing.engine.budgets import BudgetRefusal, Commitment, Span, Terms, period_at, periods_between, shown, worst_case
+from billing.engine.budgets import (
+    BudgetRefusal,
+    Commitment,
+    Measure,
+    Span,
+    Terms,
+    period_at,
+    periods_between,
+    shown,
+    worst_case,
+)
 from billing.models import Budget, BudgetAlert, BudgetHold, BudgetOverride, BudgetPeriod
 from foundation.problems import NotFound
 from quotas.engine.holds import path_prefixes
@@ -58,7 +68,7 @@ class PeriodState:
 
 def terms_of(budget: Budget) -> Terms:
     """The row as the engine's value."""
-    measure = "gpu_hours" if budget.measure == Budget.Measure.GPU_HOURS else "money"
+    measure: Measure = "gpu_hours" if budget.measure == Budget.Measure.GPU_HOURS else "money"
     return Terms(measure, budget.currency, budget.period, budget.starts_at, budget.ends_at)
 
 

@@ -54,13 +54,6 @@ PROOFS = (
         """,
     ),
     (
-        "pending budget hold {0} belongs to no attempt with a pending hold",
-        """
-        SELECT b.holder_id FROM billing_budgethold AS b LEFT JOIN quotas_hold AS h ON h.holder_id = b.holder_id
-        WHERE b.state = 'pending' AND h.state IS DISTINCT FROM 'pending' ORDER BY b.holder_id
-        """,
-    ),
-    (
         "attempt {0} is {1}, but its budget hold is {2}",
         f"""
         SELECT a.id, a.state, b.state AS hold FROM federation_attempt AS a JOIN billing_budgethold AS b ON b.holder_id = a.id

@@ -10,8 +10,8 @@ from billing.operations.prices import NewPrice
 from billing.queries import discrepancies
 from federation import operations
 from federation.models import Attempt, Job
-from federation.operations import cycle
 from federation.queries.proof import disagreements
+from placement.cycle import cycle as engine
 from tenancy.queries import SYSTEM
 from tests.builders import (
     actor_for,
@@ -81,14 +81,14 @@ class TestAdmission:
     def test_a_budget_that_was_cut_while_the_engine_decided_stops_the_job(self, north, ada, monkeypatch):
         make_budget("acme", "5")
         job = submit(actor_for(ada), wanted(2))
-        decide = cycle.cycle.decide
+        decide = engine.decide
 
         def slow(*given):
             decided = decide(*given)
             make_budget("acme", "1")
             return decided
 
-        monkeypatch.setattr(cycle.cycle, "decide", slow)
+        monkeypatch.setattr(engine, "decide", slow)
         operations.run_scheduling_cycle()
         job.refresh_from_db()
         assert (job.state, job.reason_code, Attempt.objects.count()) == ("queued", "waiting_for_budget", 0)
