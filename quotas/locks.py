@@ -1,38 +1,74 @@
-"""The locking functions of this room. They use one order: tenants by id, holds by id, limits from the root down by
-(depth, id).
+"""The locking functions of this room. They use one order: tenants by id, holds by id, limits from the leaves up by
+(depth, deepest first, id).
 
-The journal's trigger (`migrations/0001_rules.sql`) locks holds and limits in the same order; the end of holds then locks
-the half-life and past use by tenant and resource (`migrations/0003_past_use.sql`). Take or end holds only once per transaction: a second pass could meet another transaction's locks in the opposite order.
+The triggers (`migrations/0002_borrowing.sql`) lock holds and limits in the same order. They lock a limit only if what
+counts there changes, so work inside a guarantee locks no limit above it. The end of holds then locks the half-life and past
+use by tenant and resource (`migrations/0003_past_use.sql`). Take or end holds only once per transaction: a second pass could
+meet another transaction's locks in the opposite order.
 """
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from django.db import connection
 
-from tenancy.models import Tenant
-
 from .models import Hold, QuotaLimit
 
 
-def stop_takers_at(tenant_id: UUID) -> None:
-    """Waits for every transaction that takes holds at this tenant, and blocks new ones until commit."""
-    Tenant.objects.select_for_update(no_key=True).get(id=tenant_id)
+def stop_takers_at(*tenant_ids: UUID) -> None:
+    """Waits for every transaction that takes holds at these tenants or changes limits on their paths, and blocks new
+    ones until commit.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM tenancy_tenant WHERE id IN ("
+            " SELECT up.id FROM unnest(%s::uuid[]) AS own(id), quotas_tenants_above(own.id) AS up)"
+            " ORDER BY id FOR NO KEY UPDATE",
+            [list(tenant_ids)],
+        )
 
 
-def lock_limits(tenant_paths: Collection[str], resources: Collection[str]) -> Sequence[QuotaLimit]:
-    """The current limits of these tenants on these resources, root first, with their tenants, locked until commit."""
-    return list(
-        QuotaLimit.objects.select_related("tenant")
-        .filter(tenant__path__any_of=sorted(tenant_paths), resource__any_of=sorted(resources), removed_at__isnull=True)
-        .order_by("tenant__depth", "id")
-        .select_for_update(of=("self",), no_key=True)
-    )
+def lock_rising(limits: Sequence[QuotaLimit], asked: Mapping[UUID, int]) -> list[QuotaLimit]:
+    """The limits as they are now. Those that change if all that is `asked` is taken are locked until commit.
+
+    `asked` is the amount by limit; `limits` has these and all above them, with their tenants.
+    """
+    rows = {limit.id: limit for limit in limits}
+    waiting = defaultdict(int, asked)
+    while waiting:
+        deepest = max(rows[limit_id].tenant.depth for limit_id in waiting)
+        level = [limit_id for limit_id in waiting if rows[limit_id].tenant.depth == deepest]
+        for limit in _locked(level):
+            rows[limit.id] = limit
+            rise = max(limit.held + waiting.pop(limit.id), limit.guaranteed) - limit.claim
+            if rise > 0 and limit.parent_id is not None:
+                waiting[limit.parent_id] += rise
+        for limit_id in level:
+            waiting.pop(limit_id, None)
+    return list(rows.values())
 
 
-def lock_limit(limit_id: UUID) -> QuotaLimit | None:
-    """A current limit, locked until commit."""
-    return QuotaLimit.objects.select_for_update(no_key=True).filter(id=limit_id, removed_at__isnull=True).first()
+def lock_above(limit: QuotaLimit) -> list[QuotaLimit]:
+    """The limit and those that it borrows from, from it up, as they are now, locked until commit."""
+    found, limit_id = [], limit.id
+    while limit_id is not None:
+        found += _locked([limit_id])
+        limit_id = found[-1].parent_id
+    return found
+
+
+def lock_branch(limit_id: UUID) -> QuotaLimit | None:
+    """A current limit, locked until commit after the limits that lend to it or borrow from it."""
+    children = QuotaLimit.objects.filter(parent=limit_id).order_by("-tenant__depth", "id")
+    list(children.select_for_update(of=("self",), no_key=True).values_list("id"))
+    limits = QuotaLimit.objects.select_for_update(of=("self",), no_key=True).select_related("tenant")
+    return limits.filter(id=limit_id, removed_at__isnull=True).first()
+
+
+def _locked(ids: Collection[UUID]) -> list[QuotaLimit]:
+    limits = QuotaLimit.objects.select_related("tenant").filter(id__any_of=list(ids))
+    return list(limits.order_by("id").select_for_update(of=("self",), no_key=True))
 
 
 def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:

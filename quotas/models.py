@@ -2,12 +2,14 @@
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Func, Q, Value
-from django.db.models.functions import Greatest, Now
+from django.db.models import Case, F, Func, Q, Value, When
+from django.db.models.functions import Coalesce, Greatest, Now
 from django.db.models.lookups import Exact
 
 from foundation.ids import new_id
 from tenancy.models import Tenant
+
+from .engine.amounts import MAX_AMOUNT
 
 WHOLE_AMOUNTS = (
     '$.keyvalue() ? (!(@.key like_regex "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$") || @.value.type() != "number"'
@@ -16,15 +18,26 @@ WHOLE_AMOUNTS = (
 """A JSON path that finds every entry of a hold's amounts that is not a whole number of base units of a
 known resource.
 """
+BORROWED_AT_MOST = Case(
+    When(parent__isnull=True, then=Value(0)),
+    default=Coalesce(F("borrowing_limit"), Value(MAX_AMOUNT)),
+    output_field=models.BigIntegerField(),
+)
+"""What a limit may hold above `nominal`. Without a parent there is no limit to borrow from."""
 
 
 class QuotaLimit(models.Model):
     """How much of a resource a tenant and its descendants may hold at the same time.
 
-    Amounts are integers in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB. Only
-    triggers change `held` and `cap`. `held` is the sum of the journal. `cap` equals `nominal`; if the limit was reduced
-    below use, it starts at the amount then held and shrinks as holds end. A removed limit only counts down as the holds
-    against it end.
+    Amounts are integers in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB.
+
+    `parent` is the nearest limit of equal resource and scope above. The limit borrows from it what it holds above
+    `nominal`, at most `borrowing_limit` (null: no bound here), and lends to it what it does not hold, at most
+    `lending_limit` (null: all). `claim` is what counts at the parent: what is held, and at least what is not lent.
+
+    Only triggers change `parent`, `held` and `cap`. `held` is the sum of the limit's own lines in the journal and of the
+    claims of its children. `cap` is the most that may be held; if the limit was reduced below use, it starts at the
+    amount then held and shrinks as holds end. A removed limit only counts down as the holds against it end.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -36,9 +49,20 @@ class QuotaLimit(models.Model):
         blank=True,
         help_text="Cluster names; empty means the whole fleet.",
     )
+    parent = models.ForeignKey("self", on_delete=models.DO_NOTHING, null=True, editable=False, related_name="children")
     nominal = models.BigIntegerField()
+    borrowing_limit = models.BigIntegerField(null=True, default=0, db_default=0)
+    lending_limit = models.BigIntegerField(null=True)
     cap = models.BigIntegerField(editable=False)
     held = models.BigIntegerField(default=0, editable=False)
+    claim = models.GeneratedField(
+        expression=Case(
+            When(removed_at__isnull=True, then=Greatest(F("held"), F("nominal") - F("lending_limit"))),
+            default=F("held"),
+        ),
+        output_field=models.BigIntegerField(),
+        db_persist=True,
+    )
     removed_at = models.DateTimeField(null=True, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -53,7 +77,16 @@ class QuotaLimit(models.Model):
             models.CheckConstraint(condition=Q(held__gte=0), name="quota_held_is_not_negative"),
             models.CheckConstraint(condition=Q(held__lte=F("cap")), name="quota_is_never_exceeded"),
             models.CheckConstraint(
-                condition=Q(cap=Greatest(F("nominal"), F("held"))), name="quota_surplus_cap_is_what_is_held"
+                condition=Q(cap=Greatest(F("nominal") + BORROWED_AT_MOST, F("held"))),
+                name="quota_surplus_cap_is_what_is_held",
+            ),
+            models.CheckConstraint(
+                condition=Q(borrowing_limit__isnull=True) | Q(borrowing_limit__gte=0, borrowing_limit__lte=MAX_AMOUNT),
+                name="quota_borrowing_limit_is_in_range",
+            ),
+            models.CheckConstraint(
+                condition=Q(lending_limit__isnull=True) | Q(lending_limit__gte=0, lending_limit__lte=MAX_AMOUNT),
+                name="quota_lending_limit_is_in_range",
             ),
             models.CheckConstraint(
                 condition=Q(resource__regex=r"^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$"),
@@ -63,6 +96,11 @@ class QuotaLimit(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant_id} {self.resource} {self.held}/{self.nominal}"
+
+    @property
+    def guaranteed(self) -> int:
+        """The part of `nominal` that is not lent. It counts at the parent even if it is not held."""
+        return 0 if self.lending_limit is None else max(0, self.nominal - self.lending_limit)
 
 
 class Hold(models.Model):
@@ -113,7 +151,11 @@ class Hold(models.Model):
 
 
 class HoldMovement(models.Model):
-    """One journal line: `amount` taken (+) or returned (-) at one limit. Append-only; its trigger changes `held`."""
+    """One journal line: `amount` taken (+) or returned (-) at one limit. Append-only; its trigger changes `held`.
+
+    A pending hold has one line that is not returned for each resource and scope: at the limit that was the nearest one
+    above its tenant. The limits above that one count the claim of the limit below.
+    """
 
     class Kind(models.TextChoices):
         TAKE = "take"

@@ -1,12 +1,13 @@
 """The only writers of quota: they take and end holds in batches, and create, change and remove limits."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Literal
 from uuid import UUID
 
 import msgspec
 from django.db import connection, transaction
-from django.db.models import Case, Q, Value, When
+from django.db.models import Case, Q, Sum, Value, When
 from django.db.models.functions import Now
 
 from clusters.queries import visible_clusters
@@ -20,27 +21,38 @@ from tenancy.queries import Actor, NotAllowedHere, permissions_at, tenant_by_pat
 
 from . import locks
 from .engine.amounts import MAX_AMOUNT, format_amount, is_resource
+from .engine.borrowing import Line, left, path_prefixes
+from .engine.holds import CEILING, Borrowing, Limit, Take, asked_at, grant, overcommitted, own_lines, recounted
 from .engine.holds import HoldRefusal as HoldRefusal
 from .engine.holds import HoldRequest as HoldRequest
-from .engine.holds import Take, grant, path_prefixes
 from .models import Hold, HoldMovement, PastHalfLife, QuotaLimit
-from .queries import as_value, limit_by_id
+from .queries import as_value, current_limits, limit_by_id, limits_of_organisation
 
 MAX_SCOPE = 100
 """The maximum number of clusters in one limit."""
 
 
+class _Line(msgspec.Struct):
+    """A line of the journal."""
+
+    hold_id: UUID
+    limit_id: UUID
+    kind: Literal["take", "end"]
+    amount: int
+
+
 def take_holds(requests: Sequence[HoldRequest]) -> dict[UUID, HoldRefusal | None]:
     """The outcome for each holder (None: held). Requests are decided in order, so earlier requests win.
 
-    Locks all affected limits in one pass, then inserts the holds and the journal lines with one statement, in the
-    caller's transaction or its own. Each holder gets its whole request at every limit from root to leaf, or nothing.
+    Locks the limits whose counters may change, then inserts the holds and the journal lines with one statement, in the
+    caller's transaction or its own. Each holder gets its whole request under every limit on its path, or nothing.
     """
     with transaction.atomic():
         places = keep_tenants_in_place(
             {prefix for request in requests for prefix in path_prefixes(request.tenant_path)}
         )
-        limits = locks.lock_limits(set(places.values()), {name for request in requests for name in request.amounts})
+        found = current_limits(set(places.values()), {name for request in requests for name in request.amounts})
+        limits = locks.lock_rising(found, asked_at(requests, [as_value(limit) for limit in found]))
         outcomes = _refused_before_counting(requests, places)
         counted = [request for request in requests if request.holder_id not in outcomes]
         granted, takes = grant(counted, [as_value(limit) for limit in limits])
@@ -75,51 +87,63 @@ def keep_half_life(seconds: int) -> None:
 
 
 def put_limit(
-    actor: Actor, tenant_path: str, resource: str, *, nominal: int, clusters: Collection[str] = ()
+    actor: Actor,
+    tenant_path: str,
+    resource: str,
+    *,
+    nominal: int,
+    clusters: Collection[str] = (),
+    borrowing: Borrowing = CEILING,
 ) -> tuple[QuotaLimit, bool]:
     """The limit after the change, and whether it is new. Amounts are in base units; empty `clusters` means the whole
     fleet.
 
     Running work counts immediately. If the limit is below current use, running jobs continue and new ones wait. To set
     a limit, the actor must manage quotas one level above it (at the root itself for an organisation). Raises NotFound,
-    NotAllowedHere, Invalid.
+    NotAllowedHere, Invalid, and Conflict if what it guarantees is not free in the limit above.
     """
     tenant = tenant_by_path(actor, tenant_path)
     _require_from_above(actor, tenant)
     scope = sorted(set(clusters))
-    _check_limit(actor, resource, nominal, scope)
+    wanted = {"nominal": nominal, **asdict(borrowing)}
+    _check_limit(actor, resource, wanted, scope)
     with transaction.atomic():
         locks.stop_takers_at(tenant.id)
         limit = QuotaLimit.objects.filter(
             tenant=tenant, resource=resource, clusters=scope, removed_at__isnull=True
         ).first()
         was = None if limit is None else limit.nominal
-        limit = limit or _new_limit(tenant, resource, scope, nominal)
-        QuotaLimit.objects.filter(id=limit.id).update(nominal=nominal, updated_at=Now())
+        chain = locks.lock_above(limit or _new_limit(tenant, resource, scope))
+        _check_guarantees(chain, wanted)
+        QuotaLimit.objects.filter(id=chain[0].id).update(**wanted, updated_at=Now())
         record_audit(
             actor,
             "quota.put",
             object_kind="quota",
-            object_id=limit.id,
+            object_id=chain[0].id,
             tenant_id=tenant.id,
             detail={
                 "resource": resource,
                 "clusters": scope,
-                "nominal": format_amount(resource, nominal),
+                **{
+                    name: None if amount is None else format_amount(resource, amount) for name, amount in wanted.items()
+                },
                 "was": None if was is None else format_amount(resource, was),
             },
         )
         announce("cycle")
-        return QuotaLimit.objects.select_related("tenant").get(id=limit.id), was is None
+        return QuotaLimit.objects.select_related("tenant").get(id=chain[0].id), was is None
 
 
 def delete_limit(actor: Actor, limit_id: UUID) -> None:
-    """Removes a limit, which no longer binds its tenant. The journal keeps what was taken from it."""
+    """Removes a limit, which no longer binds its tenant and guarantees nothing. The journal keeps what was taken from it,
+    and what still is counts at the next limit above.
+    """
     found = limit_by_id(actor, limit_id)
     _require_from_above(actor, found.tenant)
     with transaction.atomic():
         locks.stop_takers_at(found.tenant_id)
-        limit = locks.lock_limit(limit_id)
+        limit = locks.lock_branch(limit_id)
         if limit is None:
             raise NotFound
         if limit.movements.exists():
@@ -141,15 +165,28 @@ def delete_limit(actor: Actor, limit_id: UUID) -> None:
         announce("cycle")
 
 
-def keep_holders_in_place(sender: object, *, tenant: Tenant, **_: object) -> None:  # noqa: ARG001 - a signal's receiver
-    """Refuses to move a tenant while it or a descendant holds quota: those holds count at limits on the old path."""
-    locks.stop_takers_at(tenant.id)
+def keep_holders_in_place(sender: object, *, tenant: Tenant, new_parent: Tenant, **_: object) -> None:  # noqa: ARG001 - a signal's receiver
+    """Refuses to move a tenant while it or a descendant holds quota, because those holds count at limits on the old
+    path, or if the limits above its new place do not have what it guarantees.
+    """
+    locks.stop_takers_at(tenant.id, new_parent.id)
     below = Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/")
     if Hold.objects.filter(below, state=Hold.State.PENDING).exists():
         raise Conflict(
             f"{tenant.path} has work that holds quota. Move the tenant when that work has ended.",
             code="tenant_holds_quota",
         )
+    limits = limits_of_organisation(tenant.path)
+    moved = [
+        replace(limit, tenant_path=f"{new_parent.path}/{tenant.name}{limit.tenant_path.removeprefix(tenant.path)}")
+        if f"{limit.tenant_path}/".startswith(f"{tenant.path}/")
+        else limit
+        for limit in limits
+    ]
+    held = {limit.id: limit.held for limit in limits}
+    for limit in recounted(moved, own_lines(limits)):
+        if limit.held > held[limit.id] and limit.held > limit.nominal and limit.held == limit.cap:
+            raise _not_free(limit, limit.held - held[limit.id], max(0, limit.nominal - held[limit.id]))
 
 
 def _refused_before_counting(
@@ -191,18 +228,18 @@ def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
         )
 
 
-def _json_text(rows: Sequence[HoldRequest] | Sequence[Take]) -> str:
+def _json_text(rows: Sequence[HoldRequest] | Sequence[Take] | Sequence[_Line]) -> str:
     """One parameter for a whole batch: psycopg is much slower with arrays."""
     return msgspec.json.encode(rows).decode()
 
 
 def _give_back(holder_ids: Sequence[UUID]) -> None:
-    """Writes the line that reverses each take; the journal's trigger changes the counters."""
+    """Writes the line that reverses each take that still counts; the journal's trigger changes the counters."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
-            " SELECT hold_id, limit_id, 'end', -amount FROM quotas_holdmovement"
-            " WHERE hold_id = ANY(%s) AND kind = 'take'",
+            " SELECT hold_id, limit_id, 'end', -sum(amount) FROM quotas_holdmovement"
+            " WHERE hold_id = ANY(%s) GROUP BY hold_id, limit_id HAVING sum(amount) > 0",
             [list(holder_ids)],
         )
 
@@ -216,12 +253,15 @@ def _require_from_above(actor: Actor, tenant: Tenant) -> None:
         raise NotAllowedHere(above, Permission.MANAGE_QUOTAS)
 
 
-def _check_limit(actor: Actor, resource: str, nominal: int, scope: Sequence[str]) -> None:
+def _check_limit(actor: Actor, resource: str, wanted: Mapping[str, int | None], scope: Sequence[str]) -> None:
     errors = []
     if not is_resource(resource):
         errors.append(FieldError("resource", "unknown_resource", "one of gpu, gpu:MODEL, cpu, memory"))
-    if not 0 <= nominal <= MAX_AMOUNT:
-        errors.append(FieldError("nominal", "out_of_range", "not a valid amount"))
+    errors += [
+        FieldError(name, "out_of_range", "not a valid amount")
+        for name, amount in wanted.items()
+        if amount is not None and not 0 <= amount <= MAX_AMOUNT
+    ]
     if len(scope) > MAX_SCOPE:
         errors.append(FieldError("clusters", "out_of_range", f"at most {MAX_SCOPE} clusters"))
     else:
@@ -235,17 +275,92 @@ def _check_limit(actor: Actor, resource: str, nominal: int, scope: Sequence[str]
         raise Invalid(errors=errors)
 
 
-def _new_limit(tenant: Tenant, resource: str, scope: list[str], nominal: int) -> QuotaLimit:
-    """A limit that already counts every pending hold below it, even if their sum exceeds `nominal`."""
-    counted = [
-        (hold.holder_id, amount)
+def _check_guarantees(chain: Sequence[QuotaLimit], wanted: Mapping[str, int | None]) -> None:
+    """Refuses amounts that guarantee more than a limit has. `chain` is the limit and those above it, locked.
+
+    No limit may guarantee more to those below it than its nominal amount, and a guarantee counts above from the start:
+    what other tenants hold must not be part of it.
+    """
+    own = chain[0]
+    after = QuotaLimit(**{"nominal": own.nominal, **wanted})
+    others = limits_of_organisation(own.tenant.path)
+    changed = [
+        replace(one, nominal=after.nominal, borrowing_limit=after.borrowing_limit, guaranteed=after.guaranteed)
+        if one.id == own.id
+        else one
+        for one in others
+    ]
+    before = {limit.id: guaranteed for limit, guaranteed in overcommitted(others)}
+    on_path = {limit.id for limit in chain}
+    for limit, guaranteed in overcommitted(changed):
+        if limit.id in on_path and (limit.id == own.id or guaranteed > before.get(limit.id, 0)):
+            raise _guarantees_too_much(limit, guaranteed, is_own=limit.id == own.id)
+    rise = max(own.held, after.guaranteed) - own.claim
+    above = [Line(as_value(limit), limit.held) for limit in chain[1:]]
+    if above and rise > 0 and rise > left(above):
+        raise _not_free(as_value(chain[1]), rise, left(above))
+
+
+def _guarantees_too_much(limit: Limit, guaranteed: int, *, is_own: bool) -> Invalid:
+    least = format_amount(limit.resource, guaranteed)
+    if is_own:
+        return Invalid.field(
+            "nominal", "below_guarantees", f"{least} is guaranteed to tenants below it; lower their guarantees first"
+        )
+    nominal = format_amount(limit.resource, limit.nominal)
+    return Invalid.field(
+        "lending_limit",
+        "guarantees_too_much",
+        f"{limit.tenant_path} would guarantee {least} of its {nominal} {limit.resource}; lend more, or raise its limit",
+    )
+
+
+def _not_free(limit: Limit, rise: int, free: int) -> Conflict:
+    missing, there = (format_amount(limit.resource, amount) for amount in (rise, free))
+    return Conflict(
+        f"It would guarantee {missing} {limit.resource} more, and other tenants hold all but {there} of the limit of"
+        f" {limit.tenant_path}. Lend more, or retry when their work has ended.",
+        code="guarantee_not_free",
+    )
+
+
+def _new_limit(tenant: Tenant, resource: str, scope: list[str]) -> QuotaLimit:
+    """A limit of the largest amount that counts every pending hold below it.
+
+    It takes over the lines that such holds have at the next limit above, in one statement.
+    """
+    counted = {
+        hold.holder_id: amount
         for hold in locks.lock_pending_below(tenant.path)
         if (amount := hold.amounts.get(resource, 0)) > 0 and (not scope or hold.cluster_name in scope)
-    ]
-    room = max(nominal, sum(amount for _, amount in counted))
-    limit = QuotaLimit.objects.create(tenant=tenant, resource=resource, clusters=scope, nominal=room, cap=room)
-    HoldMovement.objects.bulk_create(
-        HoldMovement(hold_id=holder_id, limit_id=limit.id, kind=HoldMovement.Kind.TAKE, amount=amount)
-        for holder_id, amount in counted
+    }
+    limit = QuotaLimit.objects.create(
+        tenant=tenant, resource=resource, clusters=scope, nominal=MAX_AMOUNT, cap=MAX_AMOUNT
+    )
+    lines = HoldMovement.objects.filter(
+        hold_id__any_of=list(counted), limit__resource=resource, limit__clusters=scope
+    ).values_list("hold_id", "limit_id", "limit__tenant__path")
+    elsewhere: dict[UUID, UUID] = {}
+    for holder_id, limit_id, path, _ in lines.annotate(still=Sum("amount")).filter(still__gt=0):
+        if path == tenant.path or path.startswith(f"{tenant.path}/"):
+            del counted[holder_id]
+        else:
+            elsewhere[holder_id] = limit_id
+    _write_lines(
+        [
+            *(_Line(holder_id, elsewhere[holder_id], "end", -counted[holder_id]) for holder_id in elsewhere),
+            *(_Line(holder_id, limit.id, "take", amount) for holder_id, amount in counted.items()),
+        ]
     )
     return limit
+
+
+def _write_lines(lines: Sequence[_Line]) -> None:
+    if lines:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
+                " SELECT hold_id, limit_id, kind, amount FROM json_to_recordset(%s::json)"
+                " AS line(hold_id uuid, limit_id uuid, kind varchar, amount bigint)",
+                [_json_text(lines)],
+            )

@@ -1,6 +1,6 @@
 """Read-only queries on quota: limits, amounts held, and requests that can never fit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -11,7 +11,9 @@ from foundation.problems import NotFound
 from foundation.proofs import findings
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
-from .engine.holds import HoldRefusal, Limit, never_fits, path_prefixes
+from .engine.amounts import MAX_AMOUNT
+from .engine.borrowing import Book, Standing, path_prefixes, standing
+from .engine.holds import HoldRefusal, Limit, never_fits
 from .models import HoldMovement, QuotaLimit
 
 
@@ -46,6 +48,15 @@ def limit_states() -> tuple[Limit, ...]:
     return _values(QuotaLimit.objects.all())
 
 
+def current_limits(tenant_paths: Collection[str], resources: Collection[str]) -> list[QuotaLimit]:
+    """The rows of the current limits of these tenants on these resources, with their tenants."""
+    return list(
+        QuotaLimit.objects.select_related("tenant").filter(
+            tenant__path__any_of=sorted(tenant_paths), resource__any_of=sorted(resources), removed_at__isnull=True
+        )
+    )
+
+
 def limits_on_path(tenant_path: str) -> tuple[Limit, ...]:
     """The current limits that apply to a tenant: its own and its ancestors', root first."""
     return _values(QuotaLimit.objects.filter(tenant__path__in=path_prefixes(tenant_path)))
@@ -58,7 +69,35 @@ def refusal_for_good(
 
     Otherwise the reason why each option can never fit: only a larger limit helps, not the end of other work.
     """
-    return never_fits(tenant_path, amounts_per_option, limits_on_path(tenant_path))
+    limits = limits_on_path(tenant_path)
+    lending = QuotaLimit.objects.filter(parent_id__any_of=[limit.id for limit in limits], lending_limit__isnull=False)
+    if limits and lending.filter(removed_at__isnull=True).exists():
+        limits = limits_of_organisation(tenant_path)  # what is guaranteed to others is never free
+    return never_fits(tenant_path, amounts_per_option, limits)
+
+
+def limits_of_organisation(tenant_path: str) -> tuple[Limit, ...]:
+    """The current limits of a tenant's organisation and of all tenants below it."""
+    root = path_prefixes(tenant_path)[0]
+    return _values(QuotaLimit.objects.filter(Q(tenant__path=root) | Q(tenant__path__startswith=f"{root}/")))
+
+
+def standings(limits: Sequence[QuotaLimit]) -> dict[UUID, Standing]:
+    """How current limits stand, by id: what each borrows, lends and can still take."""
+    paths = {prefix for limit in limits for prefix in path_prefixes(limit.tenant.path)}
+    around = QuotaLimit.objects.filter(
+        tenant__path__any_of=sorted(paths), resource__any_of=sorted({limit.resource for limit in limits})
+    )
+    own = {limit.id: limit for limit in limits}
+    book = Book((*(one for one in _values(around) if one.id not in own), *map(as_value, limits)))
+    return {limit.id: standing(book.chain(as_value(limit)), limit.nominal, borrowed_at_most(limit)) for limit in limits}
+
+
+def borrowed_at_most(limit: QuotaLimit) -> int:
+    """The most that a limit may hold above its nominal amount."""
+    if limit.parent_id is None:
+        return 0
+    return MAX_AMOUNT if limit.borrowing_limit is None else limit.borrowing_limit
 
 
 def visible_limits(actor: Actor, *, tenant_path: str = "", resource: str = "") -> QuerySet[QuotaLimit]:
@@ -124,6 +163,8 @@ def as_value(row: QuotaLimit) -> Limit:
         nominal=row.nominal,
         cap=row.cap,
         held=row.held,
+        borrowing_limit=row.borrowing_limit,
+        guaranteed=row.guaranteed,
     )
 
 
@@ -134,7 +175,7 @@ SELECT hold_id FROM quotas_holdmovement WHERE id > %(since)s
 UNION SELECT holder_id FROM quotas_hold WHERE state = 'pending' OR %(since)s = 0
 """
 DUE = """
-SELECT t.id AS tenant, l.id, l.resource, l.clusters
+SELECT t.id AS tenant, l.id, l.resource, l.clusters, above.path
 FROM tenancy_tenant AS t CROSS JOIN LATERAL (SELECT string_to_array(t.path, '/') AS names) AS split
 CROSS JOIN LATERAL generate_series(1, cardinality(split.names)) AS length
 JOIN tenancy_tenant AS above ON above.path = array_to_string(split.names[1:length], '/')
@@ -142,15 +183,37 @@ JOIN quotas_quotalimit AS l ON l.tenant_id = above.id AND l.removed_at IS NULL
 WHERE EXISTS (SELECT 1 FROM quotas_hold WHERE tenant_id = t.id AND state = 'pending')
 """
 """The limits that count for each tenant with holds. It matches equal paths instead of comparing every pair."""
+CLAIMED = """
+LEFT JOIN (SELECT parent_id, sum(claim::numeric) AS amount FROM quotas_quotalimit GROUP BY parent_id)
+    AS claimed ON claimed.parent_id = l.id
+"""
+"""What the limits below a limit claim of it."""
 PROOFS = (
     (
-        "limit {0} counts {1} held, but its pending holds take {2}",
-        """
-        SELECT l.id, l.held, coalesce(taken.amount, 0) FROM quotas_quotalimit AS l
+        "limit {0} counts {1} held, but its pending holds and the claims of limits below it are {2}",
+        f"""
+        SELECT l.id, l.held, coalesce(taken.amount, 0) + coalesce(claimed.amount, 0) FROM quotas_quotalimit AS l {CLAIMED}
         LEFT JOIN (SELECT m.limit_id, sum(m.amount::numeric) AS amount FROM quotas_hold AS h
-            JOIN quotas_holdmovement AS m ON m.hold_id = h.holder_id AND m.kind = 'take'
+            JOIN quotas_holdmovement AS m ON m.hold_id = h.holder_id
             WHERE h.state = 'pending' GROUP BY m.limit_id) AS taken ON taken.limit_id = l.id
-        WHERE l.held <> coalesce(taken.amount, 0) ORDER BY l.id
+        WHERE l.held <> coalesce(taken.amount, 0) + coalesce(claimed.amount, 0) ORDER BY l.id
+        """,
+    ),
+    (
+        "limit {0} claims {1} of the limit above it, but should claim {2}",
+        """
+        SELECT id, claim, due FROM quotas_quotalimit CROSS JOIN LATERAL (SELECT CASE
+            WHEN removed_at IS NULL THEN greatest(held, nominal - coalesce(lending_limit, nominal)) ELSE held END AS due) AS law
+        WHERE claim <> due ORDER BY id
+        """,
+    ),
+    (
+        "limit {0} borrows from limit {1}, but the nearest one above it is {2}",
+        """
+        SELECT l.id, l.parent_id, due.id FROM quotas_quotalimit AS l JOIN tenancy_tenant AS t ON t.id = l.tenant_id
+        CROSS JOIN LATERAL (SELECT quotas_nearest_limit(
+            CASE WHEN l.removed_at IS NULL THEN t.parent_id ELSE t.id END, l.resource, l.clusters) AS id) AS due
+        WHERE l.parent_id IS DISTINCT FROM due.id ORDER BY l.id
         """,
     ),
     (
@@ -158,17 +221,15 @@ PROOFS = (
         "SELECT id, held, cap FROM quotas_quotalimit WHERE held > cap OR held < 0 ORDER BY id",
     ),
     (
-        "{1} hold {0} returned {2} of its takes, but should have returned {3}",
+        "{1} hold {0} holds {2}, but its journal lines sum to {3}",
         f"""
-        SELECT h.holder_id, h.state, count(*) FILTER (WHERE m.kind = 'end') AS given_back,
-            CASE h.state WHEN 'pending' THEN 0 ELSE count(*) FILTER (WHERE m.kind = 'take') END AS due
-        FROM ({CHANGED}) AS changed JOIN quotas_hold AS h ON h.holder_id = changed.hold_id
-        JOIN quotas_holdmovement AS m ON m.hold_id = h.holder_id
-        GROUP BY h.holder_id, h.state
-        HAVING count(*) FILTER (WHERE m.kind = 'end')
-            <> CASE h.state WHEN 'pending' THEN 0 ELSE count(*) FILTER (WHERE m.kind = 'take') END
-            OR h.state <> 'pending' AND sum(m.amount::numeric) <> 0
-        ORDER BY h.holder_id
+        SELECT h.holder_id, h.state, due.amount, due.counted FROM ({CHANGED}) AS changed
+        JOIN quotas_hold AS h ON h.holder_id = changed.hold_id
+        CROSS JOIN LATERAL (
+            SELECT CASE h.state WHEN 'pending' THEN max({AMOUNT}) ELSE 0 END AS amount, sum(m.amount::numeric) AS counted
+            FROM quotas_holdmovement AS m JOIN quotas_quotalimit AS l ON l.id = m.limit_id
+            WHERE m.hold_id = h.holder_id GROUP BY l.resource, l.clusters) AS due
+        WHERE due.amount <> due.counted ORDER BY h.holder_id
         """,
     ),
     (
@@ -176,9 +237,12 @@ PROOFS = (
         f"""
         WITH due AS MATERIALIZED ({DUE}) SELECT h.holder_id, l.id FROM due AS l
         JOIN quotas_hold AS h ON h.tenant_id = l.tenant AND (cardinality(l.clusters) = 0 OR h.cluster_name = ANY (l.clusters))
-        WHERE h.state = 'pending' AND {AMOUNT} > 0
-            AND NOT EXISTS (SELECT 1 FROM quotas_holdmovement AS m
-                WHERE m.hold_id = h.holder_id AND m.limit_id = l.id AND m.kind = 'take')
+        WHERE h.state = 'pending' AND {AMOUNT} > 0 AND {AMOUNT} IS DISTINCT FROM (
+            SELECT sum(m.amount::numeric) FROM quotas_holdmovement AS m JOIN quotas_quotalimit AS at ON at.id = m.limit_id
+            JOIN tenancy_tenant AS t ON t.id = at.tenant_id
+            WHERE m.hold_id = h.holder_id AND at.resource = l.resource AND at.clusters = l.clusters
+                AND (t.path = l.path OR starts_with(t.path, l.path || '/')) AND t.id IN (
+                    SELECT id FROM quotas_tenants_above(h.tenant_id)))
         ORDER BY h.holder_id, l.id
         """,
     ),
@@ -209,11 +273,12 @@ small however long the history is.
 """
 FULL_PROOFS = (
     (
-        "limit {0} counts {1} held, but its journal has {2}",
-        """
-        SELECT l.id, l.held, coalesce(sum(m.amount), 0) FROM quotas_quotalimit AS l
-        LEFT JOIN quotas_holdmovement AS m ON m.limit_id = l.id
-        GROUP BY l.id HAVING l.held <> coalesce(sum(m.amount), 0) ORDER BY l.id
+        "limit {0} counts {1} held, but its journal and the claims of limits below it have {2}",
+        f"""
+        SELECT l.id, l.held, coalesce(lines.amount, 0) + coalesce(claimed.amount, 0) FROM quotas_quotalimit AS l {CLAIMED}
+        LEFT JOIN (SELECT limit_id, sum(amount::numeric) AS amount FROM quotas_holdmovement GROUP BY limit_id)
+            AS lines ON lines.limit_id = l.id
+        WHERE l.held <> coalesce(lines.amount, 0) + coalesce(claimed.amount, 0) ORDER BY l.id
         """,
     ),
     *PROOFS[1:],

@@ -23,6 +23,7 @@ from federation.models import LIVE_ATTEMPT_STATES, Attempt, PlacementPolicy, Res
 from federation.operations.restoration import close_on_request, open_on_request
 from foundation import clock
 from foundation.problems import Conflict, NotFound
+from quotas.engine.holds import Borrowing
 from quotas.models import QuotaLimit
 from quotas.operations import delete_limit, put_limit
 from tenancy.models import Tenant
@@ -60,7 +61,9 @@ def change_limits(world: "World") -> None:
         return
     world.wish(
         f"limits {resource} of {team} to {nominal} on {scope or 'all clusters'}",
-        lambda: put_limit(SYSTEM, path_of(team), resource, nominal=nominal, clusters=scope),
+        lambda: put_limit(
+            SYSTEM, path_of(team), resource, nominal=nominal, clusters=scope, borrowing=Borrowing(None, nominal - 1000)
+        ),
         "quota.put",
     )
 

@@ -1,7 +1,7 @@
 """What must hold while administrators change things: tenants, reservations, whole clusters, the ledger's proof."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .judges import judging
 
@@ -212,4 +212,58 @@ SELECT hold.holder_id, above.path FROM quotas_hold AS hold
   JOIN tenancy_tenant AS above ON above.id = quota.tenant_id
   JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
  WHERE hold.state = 'pending' AND tenant.path <> above.path AND NOT starts_with(tenant.path, above.path || '/') ORDER BY 1
+"""
+
+
+@judging
+def promise_12_limits_count_what_is_held_and_guaranteed(world: "World") -> list[str]:
+    """Each limit counts the pending holds below it, and instead of a limit's own at least what that guarantees. Counted
+    here from the tenants' paths and the holds alone.
+    """
+    limits = [_Limit(*row) for row in world.watch.rows(LIMITS)]
+    holds = [_Hold(*row) for row in world.watch.rows(HOLDS)]
+    return [
+        f"the limit of {limit.path} on {limit.resource} counts {limit.held}, but {due} is held or guaranteed below it"
+        for limit in limits
+        if limit.held != (due := _due(limit, limits, holds))
+    ]
+
+
+class _Limit(NamedTuple):
+    path: str
+    resource: str
+    clusters: list[str]
+    held: int
+    guaranteed: int
+
+
+class _Hold(NamedTuple):
+    path: str
+    cluster: str
+    amounts: dict[str, int]
+
+
+def _due(limit: _Limit, limits: list[_Limit], holds: list[_Hold]) -> int:
+    alike = [one for one in limits if (one.resource, one.clusters) == (limit.resource, limit.clusters)]
+    below = [one for one in alike if one.path.startswith(f"{limit.path}/")]
+    next_below = [one for one in below if not any(one.path.startswith(f"{other.path}/") for other in below)]
+    own = [
+        hold.amounts.get(limit.resource, 0)
+        for hold in holds
+        if f"{hold.path}/".startswith(f"{limit.path}/")
+        and (not limit.clusters or hold.cluster in limit.clusters)
+        and not any(f"{hold.path}/".startswith(f"{one.path}/") for one in next_below)
+    ]
+    return sum(own) + sum(max(_due(one, limits, holds), one.guaranteed) for one in next_below)
+
+
+LIMITS = """
+SELECT tenant.path, quota.resource, quota.clusters, quota.held,
+       greatest(0, quota.nominal - coalesce(quota.lending_limit, quota.nominal))
+  FROM quotas_quotalimit AS quota JOIN tenancy_tenant AS tenant ON tenant.id = quota.tenant_id
+ WHERE quota.removed_at IS NULL ORDER BY quota.id
+"""
+HOLDS = """
+SELECT tenant.path, hold.cluster_name, hold.amounts FROM quotas_hold AS hold
+  JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id WHERE hold.state = 'pending' ORDER BY hold.holder_id
 """

@@ -8,6 +8,7 @@ from billing.operations.prices import NewPrice, create_price
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.models import Flavor
 from federation.engine.names import LABEL_ATTEMPT
+from quotas.engine.holds import CEILING, Borrowing
 from quotas.operations import put_limit
 from tenancy.queries import SYSTEM
 
@@ -26,6 +27,9 @@ QUEUED = "SELECT FROM federation_job WHERE state = 'queued' LIMIT 1"
 LONGEST_WAIT = 40
 """Seconds until a backup no longer waits for a queued job."""
 EVICTIONS = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager")
+
+LENT = (CEILING, Borrowing(None, None), Borrowing(2000, 1000), Borrowing(None, 0))
+"""What limits borrow and lend, in milli-GPU: ceilings, those that borrow all they can, and those with a guarantee."""
 
 
 class Mischief:
@@ -225,7 +229,8 @@ class Mischief:
 
 
 def _put(team: str, nominal: int) -> None:
-    put_limit(SYSTEM, path_of(team) if team else "acme", "gpu", nominal=nominal)
+    path = path_of(team) if team else "acme"
+    put_limit(SYSTEM, path, "gpu", nominal=nominal, borrowing=LENT[nominal // 1000 % len(LENT)])
 
 
 def _price(name: str, price: Decimal) -> None:

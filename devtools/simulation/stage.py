@@ -13,6 +13,7 @@ from clusters.models import Cluster as ClusterRow
 from clusters.models import Flavor
 from foundation.bell import ensure_rows
 from foundation.schedule import Schedule
+from quotas.engine.holds import Borrowing
 from quotas.operations import put_limit
 from tenancy.engine.roles import Role
 from tenancy.models import Membership, RoleBinding, Tenant, User
@@ -89,7 +90,7 @@ def set_up() -> None:
             price = Decimal(2 if name == "east" else 3)
             create_price(SYSTEM, NewPrice(name, flavor.name, price, effective_from=datetime(2026, 1, 1, tzinfo=UTC)))
     put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)
-    put_limit(SYSTEM, TEAMS[0], "gpu", nominal=GPU_LIMIT * 1000 // 2)
+    put_limit(SYSTEM, TEAMS[0], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, 1000))
     ensure_rows(schedules())
 
 

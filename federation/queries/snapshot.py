@@ -100,7 +100,16 @@ def _someone_is_out_of_patience(snapshot: Snapshot) -> bool:
 def load_limits() -> tuple[LimitState, ...]:
     """Every quota limit and the amount held against it."""
     return tuple(
-        LimitState(limit.id, limit.tenant_path, limit.resource, limit.clusters, limit.cap, limit.held)
+        LimitState(
+            limit.id,
+            limit.tenant_path,
+            limit.resource,
+            limit.clusters,
+            limit.cap,
+            limit.held,
+            limit.guaranteed,
+            limit.nominal,
+        )
         for limit in quotas.queries.limit_states()
     )
 

@@ -277,12 +277,6 @@ def between(start: datetime, end: datetime) -> str:
     return duration(end - start)
 
 
-@register.simple_tag
-def left(limit: int, held: int, resource: str) -> str:
-    """The amount still available under a limit."""
-    return amount(max(limit - held, 0), resource)
-
-
 @register.filter
 def hours(value: Decimal | None) -> str:
     """Hours with two decimals."""

@@ -5,7 +5,7 @@ A quote is the cycle itself, run until the job's turn comes: the first offer is 
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -20,7 +20,7 @@ from placement.fleet.amounts import amounts_of
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import Charges, LimitBook, charges
+from placement.fleet.limits import LimitBook, Lines
 from placement.fleet.policies import PolicyBook
 from placement.fleet.siting import Need
 from placement.ranking.candidates import Ask, ask_of
@@ -30,8 +30,9 @@ from placement.ranking.runtimes import runtime_of
 from placement.ranking.strategies import weights_of
 from placement.values.decisions import Placement, Reason, Wait
 from placement.values.images import KnownImage
-from placement.values.model import JobRequest, Runtime, Snapshot, TypicalPod
+from placement.values.model import JobRequest, LimitState, Runtime, Snapshot, TypicalPod
 from placement.values.reason_codes import ReasonCode
+from quotas.engine.borrowing import Chain, left
 
 from .estimates import Estimate, at_start, estimate_of
 from .expected_starts import later_placements
@@ -311,10 +312,10 @@ class _Allowance:
         best = 0
         if room:
             for amounts in {id(one): one for one in map(self._amounts_of, candidates)}.values():
-                taken = list(charges(self._book.lines(self._job.tenant_path, cluster), amounts))
-                everywhere = [(line, amount) for line, amount in taken if not line.limit.clusters]
-                best = max(best, _times(taken))
-                self.anywhere = max(self.anywhere, _times(everywhere))
+                times = list(_times(self._book.chains(self._job.tenant_path, cluster), amounts))
+                best = max(best, min((count for _, count in times), default=UNLIMITED))
+                everywhere = min((count for chain, count in times if not chain[0].limit.clusters), default=UNLIMITED)
+                self.anywhere = max(self.anywhere, everywhere)
             affordable = max(map(self._affordable, candidates))
             self._most_affordable = max(self._most_affordable, affordable)
             best = min(best, affordable)
@@ -339,6 +340,9 @@ class _Allowance:
         return self._amounts[kinds]
 
 
-def _times(taken: Charges) -> int:
-    """How many times the limits allow these charges."""
-    return min((max(0, line.left) // amount for line, amount in taken), default=UNLIMITED)
+def _times(lines: Lines, amounts: Mapping[str, int]) -> Iterator[tuple[Chain[LimitState], int]]:
+    """How many times each chain of limits allows the amounts."""
+    for resource, amount in amounts.items():
+        if amount:
+            for chain in lines.get(resource, ()):
+                yield chain, left(chain) // amount

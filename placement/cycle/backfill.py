@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import LimitBook, refusing
+from placement.fleet.limits import LimitBook
 from placement.ranking.runtimes import longest_seconds
 from placement.values.model import JobRequest, Snapshot
 from placement.values.reason_codes import ReasonCode
+from quotas.engine.borrowing import obstacle
 
 from .scopes import Choice, Scope, Scopes
 from .verdicts import WAITING_FOR_ROOM
@@ -75,8 +76,8 @@ class Backfill:
                 return None
             candidate, sites = fit
             terms = self._scopes.terms(job, candidate)
-            limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
-            if (refusing(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)) is None:
+            limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+            if (obstacle(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)) is None:
                 return Choice(candidate.number, terms, sites, limits)
             clusters.discard(terms.cluster)
         return None

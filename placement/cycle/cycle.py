@@ -11,12 +11,13 @@ from functools import cached_property
 
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
-from placement.fleet.limits import LimitBook, charge, refusing
+from placement.fleet.limits import LimitBook
 from placement.fleet.siting import Site
 from placement.ranking.pulls import Pulls
 from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, Release, Snapshot
+from quotas.engine.borrowing import obstacle, take
 
 from .fair_share import Turns
 from .garbage import collector_paused
@@ -132,8 +133,8 @@ class Cycle:
             sites = contest.site(candidate, terms)
             if sites is None:
                 continue
-            limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
-            refusal = refusing(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)
+            limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+            refusal = obstacle(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)
             if refusal is None:
                 return Choice(candidate, terms, sites, limits)
             scope.refuse(candidate, terms.cluster, refusal)
@@ -142,7 +143,7 @@ class Cycle:
     def _take(self, job: JobRequest, choice: Choice) -> Placement:
         for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
             self._visibility.take(pool, need, found)
-        charge(choice.limits, choice.terms.amounts)
+        take(choice.limits, choice.terms.amounts)
         self._budgets.charge(job, choice.terms.flavors)
         placement = self._placement(job, choice)
         self._placed.append((job, placement))
@@ -256,5 +257,5 @@ class Cycle:
     def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
         """The job placed there, whether there is room now or not. Deducts nothing."""
         terms = self._visibility.strictest.scopes.terms(job, candidate)
-        limits = self._book.lines(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+        limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name)
         return self._placement(job, Choice(candidate.number, terms, sites, limits))

@@ -42,7 +42,7 @@ def _verdict_now(job: JobRequest, contest: Contest, refusals: Refusals, beginnin
         first = refusals[min(refusals)]
         if isinstance(first, Unaffordable):
             return Verdict(ReasonCode.WAITING_FOR_BUDGET, budget_message(*first), contest.reasons(job, refusals))
-        message = quota_message(*first)
+        message = quota_message(first)
         return Verdict(ReasonCode.WAITING_FOR_QUOTA, message, contest.reasons(job, refusals))
     if contest.verdict is None:
         contest.verdict = _room_verdict(job, contest, beginning)

@@ -236,7 +236,7 @@ class Contest:
         if refusal is None:
             return reason_on(job, number, self._state, self._policy)[0]
         name = self._state.fleet.clusters[number].name
-        return budget_reason(name, refusal) if isinstance(refusal, Unaffordable) else quota_reason(name, *refusal)
+        return budget_reason(name, refusal) if isinstance(refusal, Unaffordable) else quota_reason(name, refusal)
 
     def _capacity_reasons(self, job: JobRequest) -> tuple[Reason, ...]:
         """The reasons of capacity. Shapes that differ only in cores and memory often lack the same devices and share

@@ -11,7 +11,7 @@ from placement.fleet.amounts import USUAL_VENDOR, is_wanted
 from placement.fleet.budgets import Unaffordable, budget_message
 from placement.fleet.eligibility import ELSEWHERE, NOT_REACHED, OUTSIDE, exclusion, missing_storage, opening, tier_of
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import LimitLine
+from placement.fleet.limits import Refusal
 from placement.fleet.policies import NO_POLICY, Policy
 from placement.fleet.pools import Pool
 from placement.values.decisions import Closure, Reason
@@ -89,9 +89,9 @@ def _opens_later(
     return (reason if stays else not_reached), is_about_devices
 
 
-def quota_reason(cluster: str, line: LimitLine, amount: int) -> Reason:
+def quota_reason(cluster: str, refusal: Refusal) -> Reason:
     """The reason if only quota refuses the job."""
-    return Reason(cluster, ReasonCode.QUOTA_REACHED, quota_message(line, amount))
+    return Reason(cluster, ReasonCode.QUOTA_REACHED, quota_message(refusal))
 
 
 def budget_reason(cluster: str, refusal: Unaffordable) -> Reason:
@@ -99,13 +99,23 @@ def budget_reason(cluster: str, refusal: Unaffordable) -> Reason:
     return Reason(cluster, ReasonCode.BUDGET_REACHED, budget_message(*refusal))
 
 
-def quota_message(line: LimitLine, amount: int) -> str:
-    limit = line.limit
-    left, cap, asked = (quantity(limit.resource, number) for number in (max(0, line.left), limit.cap, amount))
+def quota_message(refusal: Refusal) -> str:
+    limit, held = refusal.line.limit, refusal.line.held
+    amounts = (max(0, limit.cap - held), limit.cap, refusal.rise)
+    left, cap, asked = (quantity(limit.resource, number) for number in amounts)
+    if refusal.rise < refusal.asked:
+        asked = f"{asked} more than is guaranteed"
     scope = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
     kind, _, model = limit.resource.partition(":")
     of_what = f" of {model or kind}" if model or kind == "memory" else ""
-    return f"needs {asked}{of_what}; {limit.tenant_path} has {left} left of its {cap}{scope}"
+    borrowing = ""
+    if refusal.borrowing_helps:
+        borrowing = (
+            f"; it would fit if {limit.tenant_path} could borrow {quantity(limit.resource, refusal.lacking)} more"
+        )
+    elif refusal.is_borrowing:
+        borrowing = "; too little is left to borrow"
+    return f"needs {asked}{of_what}; {limit.tenant_path} has {left} left of its {cap}{scope}{borrowing}"
 
 
 def nearest_message(reasons: Sequence[Reason]) -> str:

@@ -285,7 +285,11 @@ class FleetCluster:
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """A quota limit and the amount held against it, in base units (milli-GPU, millicores, MiB)."""
+    """A quota limit and the amount held against it, in base units (milli-GPU, millicores, MiB).
+
+    `cap` is the most that may be held, with what may be borrowed; `nominal` is without, None if that is not known.
+    `guaranteed` counts at the next limit of equal resource and scope above, whether it is held or not.
+    """
 
     id: UUID
     tenant_path: str
@@ -293,6 +297,8 @@ class LimitState:
     clusters: tuple[str, ...]
     cap: int
     held: int
+    guaranteed: int = 0
+    nominal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from rest_framework import serializers
 from foundation.plain_json import instant
 from foundation.shapes import Instant, StrictShape, Text
 from quotas.engine.amounts import BadAmount, format_amount, is_resource, parse_amount
+from quotas.engine.borrowing import Standing
 from quotas.models import QuotaLimit
 
 
@@ -19,20 +20,28 @@ class QuotaPut(StrictShape):
         child=Text(max_length=63), default=list, max_length=100, help_text="Names; empty: whole fleet."
     )
     nominal = Text(max_length=40, help_text="Such as 8, 0.5, 64 or 256Gi.")
-    borrowing_limit = Text(allow_null=True, default=None, help_text="Must be null for now.")
-    lending_limit = Text(allow_null=True, default=None, help_text="Must be null for now.")
+    borrowing_limit = Text(
+        max_length=40,
+        allow_null=True,
+        default="0",
+        help_text="What it may hold above nominal, if the limit above has it. Null: no bound; without: 0.",
+    )
+    lending_limit = Text(
+        max_length=40,
+        allow_null=True,
+        default=None,
+        help_text="What others may hold of nominal while it is not held here. Null: all. The rest is guaranteed.",
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Amounts in base units; borrowing is refused rather than stored without effect."""
-        for field in ("borrowing_limit", "lending_limit"):
-            if attrs.pop(field) is not None:
-                raise serializers.ValidationError({field: "tenants cannot borrow yet; leave it null"}, "not_available")
+        """Amounts in base units."""
         if not is_resource(attrs["resource"]):
             raise serializers.ValidationError({"resource": "one of gpu, gpu:MODEL, cpu, memory"}, "unknown_resource")
-        try:
-            attrs["nominal"] = parse_amount(attrs["resource"], attrs["nominal"])
-        except BadAmount as error:
-            raise serializers.ValidationError({"nominal": str(error)}, error.code) from None
+        for field in ("nominal", "borrowing_limit", "lending_limit"):
+            try:
+                attrs[field] = None if attrs[field] is None else parse_amount(attrs["resource"], attrs[field])
+            except BadAmount as error:
+                raise serializers.ValidationError({field: str(error)}, error.code) from None
         return attrs
 
 
@@ -46,22 +55,32 @@ class QuotaShown(serializers.Serializer[Any]):
     nominal = serializers.CharField()
     borrowing_limit = serializers.CharField(allow_null=True)
     lending_limit = serializers.CharField(allow_null=True)
-    held = serializers.CharField()
-    free = serializers.CharField()
+    held = serializers.CharField(help_text="What work holds here, and what limits below keep guaranteed.")
+    borrowed = serializers.CharField(help_text="What is held above nominal, of the limit above.")
+    lent = serializers.CharField(help_text="The part of nominal that is not free because other tenants hold it.")
+    guaranteed = serializers.CharField(help_text="The part of nominal that is never lent.")
+    guaranteed_unused = serializers.CharField(help_text="What of that is not held now.")
+    free = serializers.CharField(
+        help_text="What can still be taken here, under this limit and those that it borrows from."
+    )
     updated_at = Instant()
 
 
-def show_limit(limit: QuotaLimit) -> dict[str, Any]:
+def show_limit(limit: QuotaLimit, standing: Standing) -> dict[str, Any]:
     """A limit as the API shows it."""
+
+    def shown(amount: int | None) -> str | None:
+        return None if amount is None else format_amount(limit.resource, amount)
+
     return {
         "id": str(limit.id),
         "tenant": limit.tenant.path,
         "resource": limit.resource,
         "clusters": limit.clusters,
-        "nominal": format_amount(limit.resource, limit.nominal),
-        "borrowing_limit": None,
-        "lending_limit": None,
-        "held": format_amount(limit.resource, limit.held),
-        "free": format_amount(limit.resource, limit.cap - limit.held),
+        "nominal": shown(limit.nominal),
+        "borrowing_limit": shown(limit.borrowing_limit),
+        "lending_limit": shown(limit.lending_limit),
+        "held": shown(limit.held),
+        **{name: shown(amount) for name, amount in standing._asdict().items()},
         "updated_at": instant(limit.updated_at),
     }

@@ -8,8 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from foundation.schema import page_shape
+from quotas.engine.holds import Borrowing
 from quotas.operations import delete_limit, put_limit
-from quotas.queries import limit_by_id, visible_limits
+from quotas.queries import limit_by_id, standings, visible_limits
 from tenancy.api.views import ApiView
 
 from .shapes import QuotaPut, QuotaShown, show_limit
@@ -29,16 +30,28 @@ class QuotasView(ApiView):
         limits = visible_limits(
             self.actor, tenant_path=self.query.get("tenant", ""), resource=self.query.get("resource", "")
         )
-        return self.page(limits, orders=ORDERS, render=show_limit)
+        page = self.page(limits, orders=ORDERS, render=lambda limit: limit)
+        rows = page.data["items"]
+        stand = standings(rows)
+        page.data["items"] = [show_limit(limit, stand[limit.id]) for limit in rows]
+        return page
 
     @extend_schema(operation_id="quotas_put", request=QuotaPut, responses={200: QuotaShown, 201: QuotaShown})
     def put(self, request: Request) -> Response:
-        """Creates the limit of a tenant, resource and set of clusters, or replaces its amount."""
+        """Creates the limit of a tenant, resource and set of clusters, or replaces its amounts."""
         asked = self.read(QuotaPut)
         limit, is_new = put_limit(
-            self.actor, asked["tenant"], asked["resource"], nominal=asked["nominal"], clusters=asked["clusters"]
+            self.actor,
+            asked["tenant"],
+            asked["resource"],
+            nominal=asked["nominal"],
+            clusters=asked["clusters"],
+            borrowing=Borrowing(asked["borrowing_limit"], asked["lending_limit"]),
         )
-        return Response(show_limit(limit), status=status.HTTP_201_CREATED if is_new else status.HTTP_200_OK)
+        return Response(
+            show_limit(limit, standings([limit])[limit.id]),
+            status=status.HTTP_201_CREATED if is_new else status.HTTP_200_OK,
+        )
 
 
 class QuotaView(ApiView):
@@ -47,7 +60,8 @@ class QuotaView(ApiView):
     @extend_schema(operation_id="quotas_read", responses=QuotaShown)
     def get(self, request: Request, limit_id: UUID) -> Response:
         """Returns a limit."""
-        return Response(show_limit(limit_by_id(self.actor, limit_id)))
+        limit = limit_by_id(self.actor, limit_id)
+        return Response(show_limit(limit, standings([limit])[limit.id]))
 
     @extend_schema(operation_id="quotas_delete", responses={204: OpenApiResponse(description="Removed.")})
     def delete(self, request: Request, limit_id: UUID) -> Response:

@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import UUID
 
-from .amounts import format_amount
+from .amounts import MAX_AMOUNT, format_amount
+from .borrowing import Book, Chains, Obstacle, obstacle, path_prefixes, take
 
 Code = Literal["quota_exceeded", "already_held", "tenant_moved"]
 
@@ -15,8 +16,8 @@ Code = Literal["quota_exceeded", "already_held", "tenant_moved"]
 class Limit:
     """A limit and the amount held against it, in base units. Empty `clusters` means the whole fleet.
 
-    `cap` bounds `held`. It equals `nominal`; if the limit was reduced below use, it starts at the amount then held and
-    shrinks as holds end.
+    `cap` bounds `held`. It equals `nominal` with what may be borrowed; if the limit was reduced below use, it starts at
+    the amount then held and shrinks as holds end. `guaranteed` counts at the limit above even if it is not held.
     """
 
     id: UUID
@@ -26,10 +27,20 @@ class Limit:
     nominal: int
     cap: int
     held: int
+    borrowing_limit: int | None = 0
+    guaranteed: int = 0
 
-    def covers(self, cluster_name: str) -> bool:
-        """Whether work on that cluster counts against this limit."""
-        return not self.clusters or cluster_name in self.clusters
+
+@dataclass(frozen=True, slots=True)
+class Borrowing:
+    """How much a limit may borrow from the next one above, and lend to it, in base units; None is no bound."""
+
+    borrowing_limit: int | None = 0
+    lending_limit: int | None = None
+
+
+CEILING = Borrowing()
+"""A limit that borrows nothing and guarantees nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,10 @@ class HoldRequest:
 
 @dataclass(frozen=True, slots=True)
 class HoldRefusal:
-    """Why a hold was refused. With `quota_exceeded`, the other fields name the limit that was exceeded."""
+    """Why a hold was refused. With `quota_exceeded`, the other fields name the limit that was exceeded.
+
+    `asked` is what the hold would add there. `borrowing_helps`: with a larger borrowing limit it would fit.
+    """
 
     code: Code
     message: str
@@ -55,115 +69,170 @@ class HoldRefusal:
     cap: int = 0
     held: int = 0
     asked: int = 0
+    borrowing_helps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """One journal line."""
+    """One journal line, at the nearest limit of its resource and scope."""
 
     holder_id: UUID
     limit_id: UUID
     amount: int
 
 
-class Book:
-    """Limits by tenant and resource; `taken` grows as requests are granted."""
-
-    def __init__(self, limits: Iterable[Limit]) -> None:
-        self._limits: dict[tuple[str, str], list[Limit]] = defaultdict(list)
-        self.taken: dict[UUID, int] = defaultdict(int)
-        for limit in limits:
-            self._limits[limit.tenant_path, limit.resource].append(limit)
-
-    def concerned(self, tenant_path: str, cluster_name: str, amounts: Mapping[str, int]) -> list[tuple[Limit, int]]:
-        """The limits that this work counts against, root first, each with the amount."""
-        wanted = [(resource, amount) for resource, amount in amounts.items() if amount > 0]
-        return [
-            (limit, amount)
-            for path in path_prefixes(tenant_path)
-            for resource, amount in wanted
-            for limit in self._limits.get((path, resource), ())
-            if limit.covers(cluster_name)
-        ]
-
-    def obstacle(self, concerned: Sequence[tuple[Limit, int]]) -> HoldRefusal | None:
-        """The first limit from the root that the amounts exceed now."""
-        for limit, amount in concerned:
-            held = limit.held + self.taken[limit.id]
-            if held + amount > limit.cap:
-                return _exceeded(limit, held, amount)
-        return None
-
-
 def grant(
     requests: Sequence[HoldRequest], limits: Iterable[Limit]
 ) -> tuple[dict[UUID, HoldRefusal | None], tuple[Take, ...]]:
-    """The outcome of each request in order (None = granted), and the journal lines of the granted ones."""
+    """The outcome of each request in order (None = granted), and the journal lines of the granted ones: one for each
+    resource and scope, at the nearest limit.
+    """
     book = Book(limits)
     outcomes: dict[UUID, HoldRefusal | None] = {}
     takes: list[Take] = []
     for request in requests:
-        concerned = book.concerned(request.tenant_path, request.cluster_name, request.amounts)
-        refusal = outcomes[request.holder_id] = book.obstacle(concerned)
-        if refusal is None:
-            for limit, amount in concerned:
-                book.taken[limit.id] += amount
-                takes.append(Take(request.holder_id, limit.id, amount))
+        chains = book.chains(request.tenant_path, request.cluster_name)
+        blocking = obstacle(chains, request.amounts)
+        outcomes[request.holder_id] = None if blocking is None else _exceeded(blocking)
+        if blocking is None:
+            take(chains, request.amounts)
+            takes += [
+                Take(request.holder_id, limit_id, amount) for limit_id, amount in lines_of(chains, request.amounts)
+            ]
     return outcomes, tuple(takes)
+
+
+def lines_of(chains: Chains[Limit], amounts: Mapping[str, int]) -> list[tuple[UUID, int]]:
+    """The limits where a hold of these amounts has its lines, each with the amount."""
+    return [
+        (chain[0].limit.id, amount)
+        for resource, amount in amounts.items()
+        if amount > 0
+        for chain in chains.get(resource, ())
+    ]
+
+
+def asked_at(requests: Iterable[HoldRequest], limits: Iterable[Limit]) -> dict[UUID, int]:
+    """The sum of all that is asked at each limit where a request would have a line."""
+    book = Book(limits)
+    sums: dict[UUID, int] = defaultdict(int)
+    for request in requests:
+        for limit_id, amount in lines_of(book.chains(request.tenant_path, request.cluster_name), request.amounts):
+            sums[limit_id] += amount
+    return dict(sums)
 
 
 def never_fits(
     tenant_path: str, options: Sequence[tuple[str, Mapping[str, int]]], limits: Iterable[Limit]
 ) -> tuple[HoldRefusal, ...] | None:
-    """None if an option (cluster name, amounts) fits under the nominal limits with nothing held; otherwise the reason
-    per option.
+    """None if an option (cluster name, amounts) fits under the limits with nothing held; otherwise the reason per
+    option.
 
-    Without options there is no cluster to check, so nothing is refused.
+    Guarantees of other tenants remain when nothing is held, as far as their limits are among `limits`. Without options
+    there is no cluster to check, so nothing is refused.
     """
-    book = Book(limits)
+    book = Book(at_rest(limits))
     refusals: list[HoldRefusal] = []
     for cluster_name, amounts in options:
-        concerned = book.concerned(tenant_path, cluster_name, amounts)
-        too_small = [(limit, amount) for limit, amount in concerned if amount > limit.nominal]
-        if not too_small:
+        blocking = obstacle(book.chains(tenant_path, cluster_name), amounts)
+        if blocking is None:
             return None
-        refusals.append(_too_small(*too_small[0]))
+        refusals.append(_too_small(blocking))
     return tuple(refusals) or None
 
 
-def path_prefixes(tenant_path: str) -> list[str]:
-    """Paths of the tenant and all its ancestors, root first."""
-    names = tenant_path.split("/")
-    return ["/".join(names[:length]) for length in range(1, len(names) + 1)]
+def at_rest(limits: Iterable[Limit]) -> list[Limit]:
+    """The limits as they are when no work holds anything: only guarantees count at the limits above them."""
+    return recounted(limits, {})
 
 
-def _exceeded(limit: Limit, held: int, asked: int) -> HoldRefusal:
-    def shown(amount: int) -> str:
-        return format_amount(limit.resource, amount)
+def recounted(limits: Iterable[Limit], own: Mapping[UUID, int]) -> list[Limit]:
+    """The limits with `held` and `cap` counted again from the leaves up. `own` is what their own lines hold."""
+    ordered = sorted(limits, key=lambda limit: limit.tenant_path.count("/"), reverse=True)
+    above = parents(ordered)
+    held: dict[UUID, int] = defaultdict(int, own)
+    found = []
+    for limit in ordered:
+        parent = above[limit.id]
+        if parent is not None:
+            held[parent] += max(held[limit.id], limit.guaranteed)
+        most = max(bound(limit, has_parent=parent is not None), held[limit.id])
+        found.append(replace(limit, held=held[limit.id], cap=most))
+    return found
 
-    where = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
+
+def own_lines(limits: Sequence[Limit]) -> dict[UUID, int]:
+    """What the limits hold apart from the claims of the limits below them."""
+    own = {limit.id: limit.held for limit in limits}
+    above = parents(limits)
+    for limit in limits:
+        parent = above[limit.id]
+        if parent is not None:
+            own[parent] -= max(limit.held, limit.guaranteed)
+    return own
+
+
+def parents(limits: Sequence[Limit]) -> dict[UUID, UUID | None]:
+    """For each limit, the nearest one of equal resource and scope above it."""
+    known = {(limit.tenant_path, limit.resource, limit.clusters): limit.id for limit in limits}
+    found: dict[UUID, UUID | None] = {}
+    for limit in limits:
+        above = (known.get((path, limit.resource, limit.clusters)) for path in path_prefixes(limit.tenant_path)[-2::-1])
+        found[limit.id] = next((one for one in above if one is not None), None)
+    return found
+
+
+def overcommitted(limits: Iterable[Limit]) -> list[tuple[Limit, int]]:
+    """The limits below which more is guaranteed than their nominal amount, each with what is guaranteed."""
+    return [(limit, limit.held) for limit in at_rest(limits) if limit.held > limit.nominal]
+
+
+def bound(limit: Limit, *, has_parent: bool) -> int:
+    """The most that may be held at a limit, apart from a surplus. Without a parent there is no limit to borrow from."""
+    borrowed = MAX_AMOUNT if limit.borrowing_limit is None else limit.borrowing_limit
+    return limit.nominal + (borrowed if has_parent else 0)
+
+
+def _exceeded(blocking: Obstacle[Limit]) -> HoldRefusal:
+    line, limit = blocking.line, blocking.line.limit
+    asked = _shown(limit, blocking.rise)
+    if blocking.rise < blocking.asked:
+        asked = f"{asked} of {_shown(limit, blocking.asked)}"
+    return _refusal(blocking, f"{_limit_text(limit)}: {_shown(limit, line.held)} held, {asked} requested")
+
+
+def _too_small(blocking: Obstacle[Limit]) -> HoldRefusal:
+    limit = blocking.line.limit
+    guarantees = f", {_shown(limit, blocking.line.held)} guaranteed to others" if blocking.line.held else ""
+    return _refusal(blocking, f"{_limit_text(limit)}{guarantees}, {_shown(limit, blocking.rise)} requested")
+
+
+def _refusal(blocking: Obstacle[Limit], message: str) -> HoldRefusal:
+    line, limit = blocking.line, blocking.line.limit
+    if blocking.borrowing_helps:
+        message = f"{message}; it would fit if {limit.tenant_path} could borrow {_shown(limit, blocking.lacking)} more"
+    elif blocking.is_borrowing:
+        message = f"{message}; too little is left to borrow"
     return HoldRefusal(
         code="quota_exceeded",
-        message=f"{limit.tenant_path} has a limit of {shown(limit.nominal)} {limit.resource}{where}: "
-        f"{shown(held)} held, {shown(asked)} requested",
+        message=message,
         limit_id=limit.id,
         tenant_path=limit.tenant_path,
         resource=limit.resource,
         cap=limit.cap,
-        held=held,
-        asked=asked,
+        held=line.held,
+        asked=blocking.rise,
+        borrowing_helps=blocking.borrowing_helps,
     )
 
 
-def _too_small(limit: Limit, asked: int) -> HoldRefusal:
+def _limit_text(limit: Limit) -> str:
     where = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
-    return HoldRefusal(
-        code="quota_exceeded",
-        message=f"{limit.tenant_path} has a limit of {format_amount(limit.resource, limit.nominal)} {limit.resource}"
-        f"{where}, {format_amount(limit.resource, asked)} requested",
-        limit_id=limit.id,
-        tenant_path=limit.tenant_path,
-        resource=limit.resource,
-        cap=limit.nominal,
-        asked=asked,
-    )
+    borrowing = ""
+    if limit.cap > limit.nominal and limit.borrowing_limit:
+        borrowing = f" and a borrowing limit of {_shown(limit, limit.borrowing_limit)}"
+    return f"{limit.tenant_path} has a limit of {_shown(limit, limit.nominal)} {limit.resource}{borrowing}{where}"
+
+
+def _shown(limit: Limit, amount: int) -> str:
+    return format_amount(limit.resource, amount)

@@ -18,7 +18,7 @@ DROP FUNCTION quotas_counted, quotas_left_after;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('quotas', '0001_initial'),
+        ('quotas', '0002_borrowing'),
         ('tenancy', '0002_weight'),
     ]
 

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from quotas.engine.borrowing import Standing
 from quotas.models import QuotaLimit
-from quotas.queries import visible_limits
+from quotas.queries import standings, visible_limits
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, visible_tenants
@@ -22,8 +23,8 @@ class LimitRow:
     resource: str
     clusters: tuple[str, ...]
     nominal: int
-    cap: int
     held: int
+    standing: Standing
     updated_at: datetime
     may_edit: bool
 
@@ -32,7 +33,22 @@ class LimitRow:
         """Whether more is held than the limit allows, because the limit was reduced and too few holds have
         ended since.
         """
-        return self.held > self.nominal
+        return self.held > self.nominal + self.standing.borrowed
+
+    @property
+    def own(self) -> int:
+        """What is held without what is borrowed."""
+        return self.held - self.standing.borrowed
+
+    @property
+    def elsewhere(self) -> int:
+        """What is borrowed from others, or lent to them: a limit that borrows lends nothing."""
+        return self.standing.borrowed + self.standing.lent
+
+    @property
+    def reach(self) -> int:
+        """The whole of the bar: the nominal amount, with what is borrowed."""
+        return max(self.nominal, self.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +68,9 @@ def quota_tree(actor: Actor, among: QuerySet[Tenant]) -> tuple[TenantLimits, ...
     editable = _editable_paths(actor)
     limits: dict[UUID, list[QuotaLimit]] = {}
     tenants: dict[str, QuotaLimit] = {}
-    for limit in visible_limits(actor).filter(tenant__in=among).order_by("resource", "clusters"):
+    rows = list(visible_limits(actor).filter(tenant__in=among).order_by("resource", "clusters"))
+    stand = standings(rows)
+    for limit in rows:
         limits.setdefault(limit.tenant_id, []).append(limit)
         tenants[limit.tenant.path] = limit
     top = min((limit.tenant.depth for limit in tenants.values()), default=0)
@@ -64,7 +82,7 @@ def quota_tree(actor: Actor, among: QuerySet[Tenant]) -> tuple[TenantLimits, ...
             path=path,
             kind=limit.tenant.kind,
             indent=limit.tenant.depth - top,
-            limits=tuple(_row(row, editable) for row in limits[limit.tenant_id]),
+            limits=tuple(_row(row, stand[row.id], editable) for row in limits[limit.tenant_id]),
         )
         for path, limit in ordered
     )
@@ -80,14 +98,14 @@ def _editable_paths(actor: Actor) -> Mapping[str, bool]:
     return {path: True for path in managed if "/" not in path or path.rpartition("/")[0] in managed}
 
 
-def _row(limit: QuotaLimit, editable: Mapping[str, bool]) -> LimitRow:
+def _row(limit: QuotaLimit, standing: Standing, editable: Mapping[str, bool]) -> LimitRow:
     return LimitRow(
         id=limit.id,
         resource=limit.resource,
         clusters=tuple(limit.clusters),
         nominal=limit.nominal,
-        cap=limit.cap,
         held=limit.held,
+        standing=standing,
         updated_at=limit.updated_at,
         may_edit=limit.tenant.path in editable,
     )

@@ -1,5 +1,6 @@
 """The quota tree, and setting or removing a limit."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -11,6 +12,8 @@ from clusters.queries import visible_clusters
 from foundation.pages import Form, asked, show, typed
 from foundation.problems import Invalid, Problem
 from quotas.engine.amounts import BadAmount, format_amount, parse_amount
+from quotas.engine.holds import Borrowing
+from quotas.models import QuotaLimit
 from quotas.operations import delete_limit, put_limit
 from quotas.queries import limit_by_id
 from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, path_suggestions, tenant_choices
@@ -19,7 +22,9 @@ from tenancy.web import action, page
 from .lists import TenantLimits, editable_tenants, quota_tree
 
 RESOURCES = (("gpu", "any GPU"), ("cpu", "CPU cores"), ("memory", "memory"))
-CONTROLS = {name: name for name in ("tenant", "resource", "nominal", "clusters")}
+ALL = "all"
+"""What users write for no bound on what is borrowed or lent."""
+CONTROLS = {name: name for name in ("tenant", "resource", "nominal", "clusters", "borrowing_limit", "lending_limit")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +71,7 @@ def edit(request: HttpRequest, actor: Actor) -> HttpResponse:
     try:
         if not values.get("tenant"):
             raise Invalid.field("tenant", "required", "choose a tenant")
-        limit, is_new = put_limit(
-            actor,
-            values.get("tenant", ""),
-            values.get("resource", "").strip(),
-            nominal=_amount(values.get("resource", "").strip(), values.get("nominal", "").strip()),
-            clusters=[name.strip() for name in values.get("clusters", "").split(",") if name.strip()],
-        )
+        limit, is_new = _put(actor, {name: text.strip() for name, text in values.items()})
     except Problem as problem:
         return _form(request, actor, Form.refused(values, problem, CONTROLS), limit_id, status=problem.status)
     verb = "set" if is_new else "changed"
@@ -99,11 +98,30 @@ def _form(request: HttpRequest, actor: Actor, form: Form, limit_id: UUID | None,
     return show(request, "quotas/edit.html", shown, status=status)
 
 
-def _amount(resource: str, text: str) -> int:
+def _put(actor: Actor, values: Mapping[str, str]) -> tuple[QuotaLimit, bool]:
+    resource, bounds = values.get("resource", ""), {}
+    for name, otherwise in (("borrowing_limit", "0"), ("lending_limit", ALL)):
+        text = values.get(name) or otherwise
+        bounds[name] = None if text == ALL else _amount(resource, name, text)
+    return put_limit(
+        actor,
+        values.get("tenant", ""),
+        resource,
+        nominal=_amount(resource, "nominal", values.get("nominal", "")),
+        clusters=[name.strip() for name in values.get("clusters", "").split(",") if name.strip()],
+        borrowing=Borrowing(**bounds),
+    )
+
+
+def _amount(resource: str, name: str, text: str) -> int:
     try:
         return parse_amount(resource, text)
     except BadAmount as bad:
-        raise Invalid.field("nominal", bad.code, str(bad)) from None
+        raise Invalid.field(name, bad.code, str(bad)) from None
+
+
+def _bound_text(resource: str, amount: int | None) -> str:
+    return ALL if amount is None else format_amount(resource, amount)
 
 
 def _limit_id(text: str) -> UUID | None:
@@ -115,11 +133,14 @@ def _limit_id(text: str) -> UUID | None:
 
 def _values_of(actor: Actor, limit_id: UUID | None, tenant: str) -> dict[str, str]:
     if limit_id is None:
-        return {"resource": "gpu", "tenant": first_choice(editable_tenants(actor), asked=tenant)}
+        tenant = first_choice(editable_tenants(actor), asked=tenant)
+        return {"resource": "gpu", "tenant": tenant, "borrowing_limit": "0", "lending_limit": ALL}
     limit = limit_by_id(actor, limit_id)
     return {
         "tenant": limit.tenant.path,
         "resource": limit.resource,
         "nominal": format_amount(limit.resource, limit.nominal),
         "clusters": ", ".join(limit.clusters),
+        "borrowing_limit": _bound_text(limit.resource, limit.borrowing_limit),
+        "lending_limit": _bound_text(limit.resource, limit.lending_limit),
     }

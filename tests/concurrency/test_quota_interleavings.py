@@ -1,6 +1,6 @@
-"""Random lives of a quota tree: after every step counters are the journal's sums and no cap is exceeded."""
-
-from collections import defaultdict
+"""Random lives of a quota tree: after every step counters are the journal's sums and the claims below, and no cap is
+exceeded.
+"""
 
 import pytest
 from django.db import connection, transaction
@@ -15,9 +15,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from quotas.models import HoldMovement, QuotaLimit
+from foundation.problems import Conflict, Invalid
+from quotas.engine.amounts import MAX_AMOUNT
+from quotas.engine.holds import Borrowing
+from quotas.models import QuotaLimit
 from quotas.operations import delete_limit, end_holds, put_limit, take_holds
-from quotas.queries import discrepancies
+from quotas.queries import discrepancies, standings
 from tenancy.queries import SYSTEM
 from tests.builders import hold_request, make_cluster, make_tenant
 
@@ -67,11 +70,19 @@ class QuotaTree(RuleBasedStateMachine):
         path=st.sampled_from(PATHS),
         resource=st.sampled_from(["gpu", "cpu"]),
         nominal=st.integers(0, 16),
-        clusters=st.lists(st.sampled_from(CLUSTERS), unique=True),
+        clusters=st.lists(st.sampled_from(CLUSTERS), unique=True, max_size=1),
+        borrowing=st.builds(Borrowing, st.none() | st.integers(0, 8), st.none() | st.integers(0, 8)),
     )
-    def put(self, path, resource, nominal, clusters):
-        limit, _ = put_limit(SYSTEM, path, resource, nominal=nominal, clusters=clusters)
-        assert limit.cap == max(limit.nominal, limit.held)
+    def put(self, path, resource, nominal, clusters, borrowing):
+        before = dict(QuotaLimit.objects.values_list("id", "held"))
+        try:
+            with transaction.atomic():
+                limit, _ = put_limit(SYSTEM, path, resource, nominal=nominal, clusters=clusters, borrowing=borrowing)
+        except (Conflict, Invalid):
+            assert before == dict(QuotaLimit.objects.values_list("id", "held"))
+            return
+        most = 0 if limit.parent_id is None else MAX_AMOUNT if limit.borrowing_limit is None else limit.borrowing_limit
+        assert limit.cap == max(limit.nominal + most, limit.held)
 
     @rule(number=st.integers(0, 20))
     def remove(self, number):
@@ -88,23 +99,38 @@ class QuotaTree(RuleBasedStateMachine):
 
     @invariant()
     def counters_are_what_the_model_says(self):
-        for limit in QuotaLimit.objects.select_related("tenant").filter(removed_at__isnull=True):
-            due = sum(
-                request.amounts.get(limit.resource, 0)
-                for request in self.pending.values()
-                if f"{request.tenant_path}/".startswith(f"{limit.tenant.path}/")
-                and (not limit.clusters or request.cluster_name in limit.clusters)
-            )
-            assert limit.held == due <= limit.cap
+        limits = list(QuotaLimit.objects.select_related("tenant").filter(removed_at__isnull=True))
+        for limit in limits:
+            assert limit.held == self.held_at(limit, limits) <= limit.cap
+
+    def held_at(self, limit, limits):
+        """Of all holds below the limit, those of no limit between; and what each next limit below claims."""
+        below = [one for one in limits if is_alike(one, limit) and is_above(limit.tenant.path, one.tenant.path)]
+        children = [one for one in below if not any(is_above(other.tenant.path, one.tenant.path) for other in below)]
+        own = sum(
+            request.amounts.get(limit.resource, 0)
+            for request in self.pending.values()
+            if is_above(limit.tenant.path, request.tenant_path, or_equal=True)
+            and (not limit.clusters or request.cluster_name in limit.clusters)
+            and not any(is_above(child.tenant.path, request.tenant_path, or_equal=True) for child in children)
+        )
+        return own + sum(max(self.held_at(child, limits), child.guaranteed) for child in children)
 
     @invariant()
-    def journal_and_counters_agree(self):
-        sums = defaultdict(int)
-        for limit_id, amount in HoldMovement.objects.values_list("limit_id", "amount"):
-            sums[limit_id] += amount
-        assert {limit.id: limit.held for limit in QuotaLimit.objects.all() if limit.held} == {
-            limit_id: amount for limit_id, amount in sums.items() if amount
-        }
+    def nothing_guaranteed_is_missing(self):
+        """Within its guarantee a tenant always gets what it asks for, unless its own limit was cut."""
+        for limit in QuotaLimit.objects.select_related("tenant").filter(removed_at__isnull=True):
+            if limit.held < limit.guaranteed and not limit.clusters:
+                standing = standings([limit])[limit.id]
+                assert standing.free >= limit.guaranteed - limit.held
+
+
+def is_above(path, other, *, or_equal=False):
+    return other.startswith(f"{path}/") or (or_equal and path == other)
+
+
+def is_alike(one, other):
+    return (one.resource, one.clusters) == (other.resource, other.clusters)
 
 
 @pytest.mark.django_db

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 
 from placement.values.decisions import Decisions, Placement
-from placement.values.model import FleetCluster, JobRequest, PodSetRequest, Snapshot
+from placement.values.model import FleetCluster, JobRequest, LimitState, PodSetRequest, Snapshot
 
 POSITION = {"zone": 1, "block": 2, "rack": 3}
 
@@ -152,13 +152,26 @@ def check_nodes(snapshot: Snapshot, decisions: Decisions, jobs) -> None:
 
 def check_limits(snapshot: Snapshot, decisions: Decisions, jobs) -> None:
     for limit in snapshot.limits:
-        taken = sum(
-            placement.amounts.get(limit.resource, 0)
-            for placement in decisions.placements
-            if (jobs[placement.job_id].tenant_path + "/").startswith(limit.tenant_path + "/")
-            and (not limit.clusters or placement.cluster in limit.clusters)
-        )
-        assert not taken or limit.held + taken <= limit.cap
+        rise = rise_at(limit, snapshot, decisions, jobs)
+        assert not rise or limit.held + rise <= limit.cap
+
+
+def rise_at(limit: LimitState, snapshot: Snapshot, decisions: Decisions, jobs) -> int:
+    """What the decisions add there: all that is not below another limit of its kind, and the rise of what these claim."""
+    alike = [one for one in snapshot.limits if (one.resource, one.clusters) == (limit.resource, limit.clusters)]
+    below = [one for one in alike if one.tenant_path.startswith(f"{limit.tenant_path}/")]
+    children = [one for one in below if not any(one.tenant_path.startswith(f"{other.tenant_path}/") for other in below)]
+    own = sum(
+        placement.amounts.get(limit.resource, 0)
+        for placement in decisions.placements
+        if (path := f"{jobs[placement.job_id].tenant_path}/").startswith(f"{limit.tenant_path}/")
+        and (not limit.clusters or placement.cluster in limit.clusters)
+        and not any(path.startswith(f"{child.tenant_path}/") for child in children)
+    )
+    for child in children:
+        after = child.held + rise_at(child, snapshot, decisions, jobs)
+        own += max(after, child.guaranteed) - max(child.held, child.guaranteed)
+    return own
 
 
 def check_budgets(snapshot: Snapshot, decisions: Decisions, jobs) -> None:

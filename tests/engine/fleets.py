@@ -117,8 +117,9 @@ def job(*pod_sets, tenant="acme/ml", shape="", level="cluster", mode="preferred"
     )
 
 
-def limit(tenant, resource, cap, held=0, clusters=(), number=None) -> LimitState:
-    return LimitState(UUID(int=number or next(_numbers)), tenant, resource, tuple(clusters), cap, held)
+def limit(tenant, resource, cap, held=0, clusters=(), number=None, *, guaranteed=0, nominal=None) -> LimitState:
+    id_ = UUID(int=number or next(_numbers))
+    return LimitState(id_, tenant, resource, tuple(clusters), cap, held, guaranteed, nominal)
 
 
 def reservation(number, *nodes, on=1, tenant="acme/ml", starts=0, minutes=60) -> AdvanceReservation:

@@ -147,10 +147,15 @@ limits = st.lists(
         tenant=st.sampled_from(TENANTS),
         resource=st.sampled_from(["gpu", f"gpu:{H100}", "cpu", "memory"]),
         cap=st.integers(0, 30_000),
+        held=st.sampled_from([0, 0, 3000]),
         clusters=st.sampled_from([(), ("c1",)]),
+        guaranteed=st.sampled_from([0, 0, 2000, 6000]),
+        nominal=st.sampled_from([None, 2000]),
     ),
     max_size=4,
+    unique_by=lambda one: (one.tenant_path, one.resource, one.clusters),
 )
+"""Ceilings, and limits that lend to each other: what is guaranteed counts above only as far as it is exceeded."""
 names = st.sampled_from(sorted(STRATEGIES))
 policies = st.lists(
     st.builds(

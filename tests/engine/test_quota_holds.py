@@ -27,6 +27,7 @@ def limits(draw):
                 held=held,
             )
         )
+    made = list({(limit.tenant_path, limit.resource, limit.clusters): limit for limit in made}.values())
     return sorted(made, key=lambda limit: (limit.tenant_path.count("/"), limit.id))
 
 
@@ -45,7 +46,14 @@ requests = st.lists(
 
 def counts(request, limit):
     on_path = request.tenant_path == limit.tenant_path or request.tenant_path.startswith(f"{limit.tenant_path}/")
-    return on_path and limit.covers(request.cluster_name) and request.amounts.get(limit.resource, 0) > 0
+    covers = not limit.clusters or request.cluster_name in limit.clusters
+    return on_path and covers and request.amounts.get(limit.resource, 0) > 0
+
+
+def counts_below(other, limit):
+    """Whether what is held at the other limit counts at this one."""
+    is_alike = (other.resource, other.clusters) == (limit.resource, limit.clusters)
+    return is_alike and f"{other.tenant_path}/".startswith(f"{limit.tenant_path}/")
 
 
 @pytest.mark.law
@@ -54,7 +62,8 @@ def test_no_limit_is_ever_exceeded_and_every_limit_on_the_path_counts(asked, boo
     outcomes, takes = grant(asked, book)
     granted = [request for request in asked if outcomes[request.holder_id] is None]
     for limit in book:
-        taken = sum(take.amount for take in takes if take.limit_id == limit.id)
+        below = {other.id for other in book if counts_below(other, limit)}
+        taken = sum(take.amount for take in takes if take.limit_id in below)
         assert taken == sum(request.amounts[limit.resource] for request in granted if counts(request, limit))
         assert taken == 0 or limit.held + taken <= limit.cap
 
@@ -112,8 +121,11 @@ def test_earlier_requests_win_and_a_refused_one_takes_nothing():
         1: ("a/b", 6, 5, 2),
         3: ("a", 10, 10, 1),
     }
-    assert refused[1].message == "a/b has a limit of 0.006 gpu: 0.005 held, 0.002 requested"
-    assert [(take.holder_id.int, take.limit_id.int, take.amount) for take in takes] == [(0, 1, 5), (0, 2, 5), (2, 1, 2)]
+    assert (
+        refused[1].message
+        == "a/b has a limit of 0.006 gpu: 0.005 held, 0.002 requested; it would fit if a/b could borrow 0.001 more"
+    )
+    assert [(take.holder_id.int, take.limit_id.int, take.amount) for take in takes] == [(0, 2, 5), (2, 1, 2)]
 
 
 def test_a_refusal_for_another_reason_than_a_limit_names_none():

@@ -42,7 +42,9 @@ def test_a_refusal_names_the_limit_that_stood_in_the_way_and_leaves_nothing_behi
     assert refusal.code == "quota_exceeded"
     assert (refusal.limit_id, refusal.tenant_path, refusal.resource) == (leaf.id, "acme/research", "gpu")
     assert (refusal.cap, refusal.held, refusal.asked) == (4000, 0, 5000)
-    assert refusal.message == "acme/research has a limit of 4 gpu: 0 held, 5 requested"
+    assert refusal.message == (
+        "acme/research has a limit of 4 gpu: 0 held, 5 requested; it would fit if acme/research could borrow 1 more"
+    )
     assert (held(root), held(leaf), Hold.objects.count(), HoldMovement.objects.count()) == (0, 0, 0, 0)
 
 

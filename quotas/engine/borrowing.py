@@ -1,0 +1,203 @@
+"""How much may still be taken under limits that lend to each other. This is the one rule: holds, the scheduling cycle,
+quotes and capacity all use it.
+
+Limits of equal resource and scope on one path form a chain. What is held at a limit also counts at the next one above,
+and there at least what the limit guarantees: its nominal amount minus what it lends. So taking within a guarantee
+changes nothing above. Chains of other resources or scopes are independent: work must fit under each.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from uuid import UUID
+
+
+class Bounded(Protocol):
+    """What the rule reads of a limit, in base units. `cap` is the most that may be held, borrowed amounts included."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def tenant_path(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def clusters(self) -> tuple[str, ...]: ...
+    @property
+    def cap(self) -> int: ...
+    @property
+    def held(self) -> int: ...
+    @property
+    def guaranteed(self) -> int: ...
+    @property
+    def nominal(self) -> int | None: ...
+
+
+L = TypeVar("L", bound=Bounded)
+
+
+@dataclass(slots=True)
+class Line(Generic[L]):
+    """A limit with what is held there now."""
+
+    limit: L
+    held: int
+
+    @property
+    def unused(self) -> int:
+        """The part of the guarantee that is not held: it is counted above already."""
+        return max(0, self.limit.guaranteed - self.held)
+
+
+Chain: TypeAlias = Sequence[Line[L]]
+"""The limits of one resource and scope on a path, from the tenant up. Never empty."""
+Chains: TypeAlias = Mapping[str, Sequence[Chain[L]]]
+"""By resource, the chains that apply to a tenant's work on a cluster."""
+
+
+class Obstacle(NamedTuple, Generic[L]):
+    """A limit that has too little left: `rise` would be added there for the `asked` amount.
+
+    `borrowing_helps`: a larger borrowing limit there (and at those below it) would allow it, because every limit that
+    has too little left has one with room above it. `is_borrowing`: a limit below it would hold more than its nominal
+    amount.
+    """
+
+    line: Line[L]
+    rise: int
+    asked: int
+    borrowing_helps: bool
+    is_borrowing: bool
+
+    @property
+    def lacking(self) -> int:
+        """How much more the limit would have to allow."""
+        return self.line.held + self.rise - self.line.limit.cap
+
+
+class Standing(NamedTuple):
+    """How a limit stands, in base units.
+
+    `borrowed` is what it holds above its nominal amount, `lent` the part of the nominal amount that is neither held nor
+    free, because other tenants hold it. `guaranteed_unused` counts at the limit above though it is not held. `free` is
+    the most that can still be taken here.
+    """
+
+    borrowed: int
+    lent: int
+    guaranteed: int
+    guaranteed_unused: int
+    free: int
+
+
+def standing(chain: Chain[L], nominal: int, borrowed_at_most: int) -> Standing:
+    """How the lowest limit of the chain stands."""
+    line, free = chain[0], left(chain)
+    return Standing(
+        borrowed=min(max(0, line.held - nominal), borrowed_at_most),
+        lent=max(0, nominal - line.held - free),
+        guaranteed=line.limit.guaranteed,
+        guaranteed_unused=line.unused,
+        free=free,
+    )
+
+
+def rises(chain: Chain[L], amount: int) -> list[tuple[Line[L], int]]:
+    """What taking an amount adds to each limit, from the tenant up; it ends where a guarantee covers the rest."""
+    found = []
+    for line in chain:
+        if amount <= 0:
+            break
+        found.append((line, amount))
+        amount -= line.unused
+    return found
+
+
+def left(chain: Chain[L]) -> int:
+    """The most that work at the lower end of the chain can still take."""
+    top, *below = reversed(chain)
+    most = max(0, top.limit.cap - top.held)
+    for line in below:
+        most = min(max(0, line.limit.cap - line.held), line.unused + most)
+    return most
+
+
+def obstacle(chains: Chains[L], amounts: Mapping[str, int]) -> Obstacle[L] | None:
+    """The limit nearest to the root that has too little left for the amounts."""
+    found: list[Obstacle[L]] = []
+    for resource, amount in amounts.items():
+        for chain in chains.get(resource, ()):
+            rising = rises(chain, amount)
+            over = [number for number, (line, rise) in enumerate(rising) if line.held + rise > line.limit.cap]
+            if over:
+                line, rise = rising[over[-1]]
+                is_borrowing = any(_is_borrowing(*below) for below in rising[: over[-1]])
+                found.append(Obstacle(line, rise, amount, line is not chain[-1], is_borrowing))
+    if not found:
+        return None
+    nearest = min(found, key=lambda one: one.line.limit.tenant_path.count("/"))
+    return nearest._replace(borrowing_helps=all(one.borrowing_helps for one in found))
+
+
+def take(chains: Chains[L], amounts: Mapping[str, int]) -> None:
+    """Adds the amounts to what is held."""
+    for resource, amount in amounts.items():
+        for chain in chains.get(resource, ()):
+            for line, rise in rises(chain, amount):
+                line.held += rise
+
+
+class Book(Generic[L]):
+    """The limits of all tenants; what is held there grows as amounts are taken."""
+
+    def __init__(self, limits: Iterable[L]) -> None:
+        self._of_tenant: dict[str, list[Line[L]]] = defaultdict(list)
+        self._of_path: dict[str, Chains[L]] = {}
+        self._of_place: dict[tuple[str, str], Chains[L]] = {}
+        for limit in sorted(limits, key=lambda one: one.id):
+            self._of_tenant[limit.tenant_path].append(Line(limit, limit.held))
+
+    def chains(self, tenant_path: str, cluster: str) -> Chains[L]:
+        """The limits that apply to the tenant's work on this cluster."""
+        place = tenant_path, cluster
+        chains = self._of_place.get(place)
+        if chains is None:
+            chains = self._of_place[place] = _on(cluster, self._path(tenant_path))
+        return chains
+
+    def chain(self, limit: L) -> Chain[L]:
+        """The limit and those that it borrows from."""
+        return next(chain for chain in self._path(limit.tenant_path)[limit.resource] if chain[0].limit.id == limit.id)
+
+    def _path(self, tenant_path: str) -> Chains[L]:
+        """The limits that apply to the tenant's work on any cluster."""
+        known = self._of_path.get(tenant_path)
+        if known is not None:
+            return known
+        found: dict[str, dict[tuple[str, ...], list[Line[L]]]] = defaultdict(dict)
+        for path in reversed(path_prefixes(tenant_path)):
+            for line in self._of_tenant.get(path, ()):
+                found[line.limit.resource].setdefault(line.limit.clusters, []).append(line)
+        chains = self._of_path[tenant_path] = {name: list(by_scope.values()) for name, by_scope in found.items()}
+        return chains
+
+
+def path_prefixes(tenant_path: str) -> list[str]:
+    """Paths of the tenant and all its ancestors, root first."""
+    names = tenant_path.split("/")
+    return ["/".join(names[:length]) for length in range(1, len(names) + 1)]
+
+
+def _is_borrowing(line: Line[L], rise: int) -> bool:
+    return line.limit.nominal is not None and line.held + rise > line.limit.nominal
+
+
+def _on(cluster: str, chains: Chains[L]) -> Chains[L]:
+    """The chains that apply on the cluster; the identical object if all apply everywhere."""
+    if not any(chain[0].limit.clusters for each in chains.values() for chain in each):
+        return chains
+    return {
+        resource: [chain for chain in each if not chain[0].limit.clusters or cluster in chain[0].limit.clusters]
+        for resource, each in chains.items()
+    }
