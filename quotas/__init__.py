@@ -1,1 +1,1 @@
-"""Quota: limits on the tenant tree, and holds against every limit from root to leaf."""
+"""Quota: limits on the tenant tree, and holds that count under every limit from leaf to root."""

@@ -33,6 +33,12 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The columns of a table that can be written: not those that the database generates.
+CREATE FUNCTION simulation.columns_of(name text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
+     WHERE attrelid = format('public.%I', name)::regclass AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+$$;
+
 -- What is committed now, with the numbers that sequences give next.
 CREATE FUNCTION simulation.back_up() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -63,7 +69,7 @@ BEGIN
                FROM pg_class WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r');
     FOR name IN SELECT relname FROM pg_class WHERE relnamespace = 'backup'::regnamespace AND relkind = 'r' ORDER BY relname
     LOOP
-        EXECUTE format('INSERT INTO public.%I OVERRIDING SYSTEM VALUE SELECT * FROM backup.%I', name, name);
+        EXECUTE format('INSERT INTO public.%1$I (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM backup.%1$I', name, simulation.columns_of(name));
     END LOOP;
     PERFORM setval(format('public.%I', one.name)::regclass, one.value, one.is_called)
        FROM simulation.backup_sequences AS one;
@@ -83,7 +89,7 @@ BEGIN
     EXECUTE (SELECT 'TRUNCATE simulation.changes, ' || string_agg(format('public.%I', one), ', ') || ' CASCADE'
                FROM unnest(used) AS one);
     FOREACH name IN ARRAY used LOOP
-        EXECUTE format('INSERT INTO public.%I OVERRIDING SYSTEM VALUE SELECT * FROM kept.%I', name, name);
+        EXECUTE format('INSERT INTO public.%1$I (%2$s) OVERRIDING SYSTEM VALUE SELECT %2$s FROM kept.%1$I', name, simulation.columns_of(name));
     END LOOP;
     -- Above every number of the kept rows.
     PERFORM setval(oid::regclass, 100000, false) FROM pg_class

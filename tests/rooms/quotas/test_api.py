@@ -75,8 +75,11 @@ def test_amounts_are_kubernetes_quantities_kept_exactly(client, admin, resource,
         ({"resource": "gpu:../x"}, "resource"),
         ({"clusters": ["atlantis"]}, "clusters"),
         ({"clusters": "north"}, "clusters"),
-        ({"borrowing_limit": "4"}, "borrowing_limit"),
-        ({"lending_limit": "0"}, "lending_limit"),
+        ({"borrowing_limit": "-4"}, "borrowing_limit"),
+        ({"borrowing_limit": 4}, "borrowing_limit"),
+        ({"borrowing_limit": "all"}, "borrowing_limit"),
+        ({"lending_limit": "0.0001"}, "lending_limit"),
+        ({"lending_limit": "99999999999999999"}, "lending_limit"),
         ({"held": "0"}, "held"),
         ({"cap": "100"}, "cap"),
     ],
@@ -89,9 +92,42 @@ def test_a_senseless_limit_is_refused_with_its_field_and_audited(client, admin, 
     assert AuditEntry.objects.get().outcome == "refused"
 
 
-def test_borrowing_says_clearly_that_it_is_not_there(client, admin):
-    (error,) = put(client, admin, borrowing_limit="4").json()["errors"]
-    assert error["code"] == "not_available"
+def test_a_limit_without_bounds_is_a_plain_ceiling(client, admin):
+    shown = put(client, admin).json()
+    assert (shown["borrowing_limit"], shown["lending_limit"]) == ("0", None)
+
+
+def test_what_is_borrowed_lent_and_guaranteed_is_set_and_shown(client, admin):
+    put(client, admin)
+    put(client, admin, tenant=make_tenant("acme/a").path, nominal="4", borrowing_limit="3")
+    created = put(client, admin, tenant=make_tenant("acme/b").path, nominal="4", lending_limit="3")
+    take_holds([hold_request("acme/a", {"gpu": 6000})])
+
+    assert created.status_code == 201
+    assert AuditEntry.objects.latest("id").detail["lending_limit"] == "3"
+    names = ("borrowing_limit", "lending_limit", "held", "borrowed", "lent", "guaranteed", "guaranteed_unused", "free")
+    items = client.get("/api/v1/quotas", headers=admin).json()["items"]
+    assert {one["tenant"]: [one[name] for name in names] for one in items} == {
+        "acme": ["0", None, "7", "0", "0", "0", "0", "1"],
+        "acme/a": ["3", None, "6", "2", "0", "0", "0", "1"],
+        "acme/b": ["0", "3", "0", "0", "2", "1", "1", "2"],
+    }
+    (alone,) = client.get("/api/v1/quotas?tenant=acme/b", headers=admin).json()["items"]
+    assert alone == next(one for one in items if one["tenant"] == "acme/b")
+    assert client.get(f"/api/v1/quotas/{alone['id']}", headers=admin).json() == alone
+
+
+def test_a_guarantee_that_is_not_free_or_too_large_is_refused(client, admin):
+    put(client, admin)
+    make_tenant("acme/b")
+    take_holds([hold_request("acme/a", {"gpu": 6000})])
+    busy = put(client, admin, tenant="acme/b", nominal="4", lending_limit="0")
+    too_large = put(client, admin, tenant="acme/b", nominal="9", lending_limit="0")
+
+    assert (busy.status_code, busy.json()["code"]) == (409, "guarantee_not_free")
+    assert "hold all but 2 of the limit of acme" in busy.json()["detail"]
+    assert (too_large.status_code, too_large.json()["errors"][0]["code"]) == (422, "guarantees_too_much")
+    assert QuotaLimit.objects.count() == 1
 
 
 def test_what_is_held_is_shown(client, admin):
