@@ -51,10 +51,9 @@ def lock_rising(limits: Sequence[QuotaLimit], asked: Mapping[UUID, int]) -> list
 
 def lock_above(limit: QuotaLimit) -> list[QuotaLimit]:
     """The limit and those that it borrows from, from it up, as they are now, locked until commit."""
-    found, limit_id = [], limit.id
-    while limit_id is not None:
-        found += _locked([limit_id])
-        limit_id = found[-1].parent_id
+    found = _locked([limit.id])
+    while found[-1].parent_id is not None:
+        found += _locked([found[-1].parent_id])
     return found
 
 
