@@ -57,8 +57,7 @@ def _write(attempts: int) -> None:
     limits = [make_limit(path, "gpu", "1000000") for path in ("acme", "acme/research", *teams)]
     known: dict[str, Any] = {
         "cluster": cluster.id, "teams": [limit.tenant_id for limit in limits[2:]], "user": make_user().id,
-        "price": Price.objects.get().id, "above": [limit.tenant_id for limit in limits[:2]], "attempts": attempts,
-        "at": now(),
+        "price": Price.objects.get().id, "attempts": attempts, "at": now(),
     }  # fmt: skip
     every = attempts + RUNNING
     with connection.cursor() as cursor:
@@ -215,14 +214,19 @@ STATEMENTS = (
     """
     INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount, at)
     SELECT run.id, l.id, kind, CASE kind WHEN 'take' THEN 2000 ELSE -2000 END, began
-      FROM run JOIN quotas_quotalimit AS l ON l.tenant_id = ANY (run.tenant || %(above)s::uuid[]),
+      FROM run JOIN quotas_quotalimit AS l ON l.tenant_id = run.tenant,
            unnest(ARRAY['take', 'end']) AS kind
      WHERE NOT runs OR kind = 'take'
     """,
 )
 COUNT_HELD = """
 UPDATE quotas_quotalimit AS l SET held = taken.amount
-  FROM (SELECT limit_id, sum(amount) AS amount FROM quotas_holdmovement GROUP BY limit_id) AS taken WHERE taken.limit_id = l.id
+  FROM (SELECT above.id, sum(lines.amount) AS amount
+          FROM (SELECT limit_id, sum(amount) AS amount FROM quotas_holdmovement GROUP BY limit_id) AS lines
+          JOIN quotas_quotalimit AS own ON own.id = lines.limit_id
+          JOIN quotas_quotalimit AS above ON above.tenant_id IN (SELECT id FROM quotas_tenants_above(own.tenant_id))
+         GROUP BY above.id) AS taken
+ WHERE taken.id = l.id
 """
 
 
