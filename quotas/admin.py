@@ -23,7 +23,17 @@ class OnlyToLookAt:
 
 @admin.register(QuotaLimit)
 class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):
-    list_display = ["tenant", "resource", "clusters", "nominal", "cap", "held", "removed_at"]
+    list_display = [
+        "tenant",
+        "resource",
+        "clusters",
+        "nominal",
+        "borrowing_limit",
+        "lending_limit",
+        "cap",
+        "held",
+        "removed_at",
+    ]
     list_filter = ["resource"]
     list_select_related = ["tenant"]
     search_fields = ["tenant__path"]

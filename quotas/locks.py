@@ -12,7 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
 
+from tenancy.models import Tenant
+
+from .engine.borrowing import path_prefixes
 from .models import Hold, QuotaLimit
 
 
@@ -20,13 +24,10 @@ def stop_takers_at(*tenant_ids: UUID) -> None:
     """Waits for every transaction that takes holds at these tenants or changes limits on their paths, and blocks new
     ones until commit.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id FROM tenancy_tenant WHERE id IN ("
-            " SELECT up.id FROM unnest(%s::uuid[]) AS own(id), quotas_tenants_above(own.id) AS up)"
-            " ORDER BY id FOR NO KEY UPDATE",
-            [list(tenant_ids)],
-        )
+    own = Tenant.objects.filter(id__any_of=list(tenant_ids))
+    paths = {prefix for path in own.values_list("path", flat=True) for prefix in path_prefixes(path)}
+    found = Tenant.objects.filter(Q(id__any_of=list(tenant_ids)) | Q(path__any_of=sorted(paths)))
+    list(found.order_by("id").select_for_update(no_key=True).values_list("id"))
 
 
 def lock_rising(limits: Sequence[QuotaLimit], asked: Mapping[UUID, int]) -> list[QuotaLimit]:

@@ -174,10 +174,9 @@ def promise_13_each_hold_ends_once_and_limits_add_up(world: "World") -> list[str
 
 HELD = """
 SELECT quota.resource, quota.held - coalesce(sum(child.claim), 0) FROM quotas_quotalimit AS quota
-  LEFT JOIN quotas_quotalimit AS child ON child.parent_id = quota.id
+  LEFT JOIN quotas_quotalimit AS child ON child.parent_id = quota.id -- what limits below guarantee
  GROUP BY quota.id HAVING quota.held <> coalesce(sum(child.claim), 0) ORDER BY quota.id
 """
-"""What limits hold apart from the guarantees of the limits below them."""
 
 
 @judging
