@@ -35,6 +35,17 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "billing_budgetoverride": KEPT,
     # Written by a trigger of the owner with each segment.
     "billing_tenantmonth": READ,
+    "billing_tenantday": READ,
+    "billing_pricecorrection": GROWS,
+    "billing_ledgeraccount": GROWS,
+    "billing_ledgerentry": GROWS,
+    "billing_ledgerline": GROWS,
+    "billing_ledgerstep": GROWS,
+    "billing_postingconflict": KEPT,
+    "billing_ledgerperiod": KEPT,
+    # Written by a trigger of the owner when a period closes.
+    "billing_periodclose": READ,
+    "billing_periodreopening": KEPT,
     "federation_jobevent": GROWS,
     "federation_job": KEPT,
     "federation_attempt": KEPT,
@@ -50,4 +61,13 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
 }
 # Triggers that write tables which the processes may only read. They run as their owner, the only role that may change
 # them.
-OWNERS_TRIGGERS = ("tenancy_audit_chain", "billing_add_to_months", "quotas_add_past_use", "quotas_count_past_use")
+OWNERS_TRIGGERS = (
+    "tenancy_audit_chain",
+    "billing_add_to_months",
+    "billing_add_to_days",
+    "billing_take_step",
+    "billing_mark_corrected_days",
+    "billing_record_close",
+    "quotas_add_past_use",
+    "quotas_count_past_use",
+)

@@ -30,7 +30,8 @@ class PriceSpan:
     """A price of one unit for one hour (at most 6 decimal places), valid in [valid_from, valid_until).
 
     `cpu_price` is per core and `memory_price` per GiB, in addition to the unit's price; None if the unit's price
-    includes them.
+    includes them. Readings count from `counted_from`, which is earlier than `valid_from` in the rest of a price that a
+    correction cut; None: from `valid_from`.
     """
 
     id: UUID
@@ -40,6 +41,7 @@ class PriceSpan:
     valid_until: datetime | None = None
     cpu_price: Decimal | None = None
     memory_price: Decimal | None = None
+    counted_from: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Tariff:
 
     def base(self, at: datetime) -> datetime:
         """The latest cut at or before `at`."""
-        return max(_midnight(at), self.span.valid_from, self.load.metered_from)
+        return max(_midnight(at), self.span.counted_from or self.span.valid_from, self.load.metered_from)
 
     def reading_from(self, base: datetime, at: datetime) -> int:
         """Cost in 10**-12 of the currency since `base`, rounded down: a day at one price loses less than

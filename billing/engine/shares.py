@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
+from math import floor
 
 
 def shown_parts(parts: Sequence[Fraction], places: int) -> tuple[tuple[Decimal, ...], Decimal]:
     """Each part and the total with `places` decimals: the total is rounded half-even, the parts add up to it exactly.
 
-    Rounding moves a part by less than one unit of the last place, and a part of zero stays zero. Parts are not
+    Rounding moves a part by less than one unit of the last place, and a part of zero stays zero. Parts may be
     negative.
 
     >>> shown_parts([Fraction(100, 3)] * 3, 2)
@@ -16,7 +17,7 @@ def shown_parts(parts: Sequence[Fraction], places: int) -> tuple[tuple[Decimal, 
     """
     scaled = [part * 10**places for part in parts]
     total = round(sum(scaled, Fraction(0)))
-    floors = [int(part) for part in scaled]
+    floors = [floor(part) for part in scaled]
     missing = total - sum(floors)
     by_remainder = sorted(range(len(parts)), key=lambda row: (floors[row] - scaled[row], row))
     for row in by_remainder[:missing]:

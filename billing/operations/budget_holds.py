@@ -126,7 +126,7 @@ def _periods_of(budgets: Sequence[Budget], commitments: Collection[Commitment]) 
         BudgetPeriod.objects.bulk_create(missing, ignore_conflicts=True)
         rows = BudgetPeriod.objects.filter(budget_id__any_of=[budget.id for budget in budgets])
         known = {(row.budget_id, row.starts_at): row.id for row in rows}
-    return locks.lock_periods([known[key] for key in wanted])
+    return locks.lock_budget_periods([known[key] for key in wanted])
 
 
 def _left_in(periods: Sequence[BudgetPeriod]) -> dict[int, Decimal]:

@@ -23,7 +23,8 @@ def _only(field: str) -> Func:
     return Func(F(field), F(field), Value("[]"), function="int8range", output_field=BigIntegerRangeField())
 
 
-def _half_open(field: str, **more: bool) -> Q:
+def half_open(field: str, **more: bool) -> Q:
+    """The condition that a range is not empty, begins at a time, and excludes its end."""
     wanted = {"isempty": False, "lower_inf": False, "lower_inc": True, "upper_inc": False, **more}
     return Q(**{f"{field}__{name}": value for name, value in wanted.items()})
 
@@ -84,7 +85,7 @@ class Price(models.Model):
                 name="interruptions_are_within_bounds",
             ),
             models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="price_currency_is_three_letters"),
-            models.CheckConstraint(condition=_half_open("valid"), name="price_period_is_half_open"),
+            models.CheckConstraint(condition=half_open("valid"), name="price_period_is_half_open"),
             ExclusionConstraint(
                 name="one_price_at_a_time",
                 expressions=[(_only("rate_id"), RangeOperators.OVERLAPS), ("valid", RangeOperators.OVERLAPS)],
@@ -185,6 +186,7 @@ class Meter(models.Model):
             models.Index(fields=["tenant"], condition=Q(is_closed=False), name="open_meters_by_tenant"),
             models.Index(fields=["tenant_path", "tenant"], name="meters_by_tenant_path"),
             models.Index(fields=["run_id"], name="meters_by_run"),
+            models.Index(fields=["tenant", "cluster", "flavor", "metered_until"], name="meters_by_place"),
         ]
 
     def __str__(self) -> str:
@@ -218,7 +220,7 @@ class UsageSegment(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=_half_open("period", upper_inf=False), name="segment_period_is_half_open"),
+            models.CheckConstraint(condition=half_open("period", upper_inf=False), name="segment_period_is_half_open"),
             models.CheckConstraint(
                 condition=Q(price__isnull=True, cost=0, currency="")
                 | (Q(price__isnull=False, cost__gte=0) & ~Q(currency="")),
@@ -310,7 +312,7 @@ class EgressPrice(models.Model):
                 name="egress_price_is_within_bounds",
             ),
             models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="egress_currency_is_three_letters"),
-            models.CheckConstraint(condition=_half_open("valid"), name="egress_price_period_is_half_open"),
+            models.CheckConstraint(condition=half_open("valid"), name="egress_price_period_is_half_open"),
             ExclusionConstraint(
                 name="one_egress_price_at_a_time",
                 expressions=[(_only("route_id"), RangeOperators.OVERLAPS), ("valid", RangeOperators.OVERLAPS)],

@@ -1,0 +1,210 @@
+"""What the ledger posts for a tenant's day: a pure function of its segments, the prices, and what was posted.
+
+A day is what one tenant used in one cluster on one flavor between two UTC midnights. Its `usage` entries add up to what
+its segments cost. If corrections make that another sum, every entry that still counts is reversed, and one `reentry` has
+the corrected sum. The tenant's expense is debited (positive), the cluster's cost pool credited.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from hashlib import sha256
+from typing import TypeAlias
+from uuid import UUID
+
+from .corrected import Correction, corrected_spans
+from .rating import PLACES, Load, PriceSpan, rate
+
+SCALE: int = 10**PLACES
+Sums: TypeAlias = Mapping[str, int]
+"""Money by currency, in 10**-12."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayKey:
+    """Which day of whom, where."""
+
+    organisation_id: UUID
+    tenant_id: UUID
+    tenant_path: str
+    cluster_id: UUID
+    flavor: str
+    day: date
+
+    @property
+    def name(self) -> str:
+        """The middle of its entries' keys."""
+        path = sha256(self.tenant_path.encode()).hexdigest()[:12]
+        return f"{self.day}/{self.cluster_id}/{self.tenant_id}/{self.flavor}/{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class RatedSegment:
+    """A recorded segment: what it observed, and what it cost at the price that applied then."""
+
+    load: Load
+    capacity_type: str
+    flavor: str
+    cpu_flavor: str
+    start: datetime
+    until: datetime
+    cost: Decimal
+    currency: str
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """The prices and corrections of one rate."""
+
+    prices: tuple[PriceSpan, ...] = ()
+    corrections: tuple[Correction, ...] = ()
+
+
+Books: TypeAlias = Mapping[tuple[str, str], PriceBook]
+"""By flavor and capacity type, of one cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A debit (positive) or credit of an account such as `tenant_expense:UUID`."""
+
+    account: str
+    currency: str
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A posting. `reverses` is the key of the entry that it reverses; `correction` the latest one that it counts."""
+
+    key: str
+    kind: str
+    organisation_id: UUID
+    charge_day: date
+    lines: tuple[Line, ...]
+    day: DayKey | None = None
+    reverses: str = ""
+    correction: int | None = None
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """Its canonical text: equal entries have the same bytes. The database computes the same."""
+        day = self.day
+        head = (
+            self.key, self.kind, str(self.organisation_id), str(day.tenant_id) if day else "",
+            day.tenant_path if day else "", str(day.cluster_id) if day else "", day.flavor if day else "",
+            f"{self.charge_day:%Y-%m-%d}", self.reverses, str(self.correction or ""), self.reason,
+        )  # fmt: skip
+        lines = sorted(self.lines, key=lambda line: (line.account, line.currency))
+        return "\t".join(head) + "".join(
+            f"\n{line.account}\t{line.currency}\t{money(units(line.amount)):f}" for line in lines
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of its text."""
+        return sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A posted entry; `counts` unless another one reversed it or it is a reversal."""
+
+    entry: Entry
+    counts: bool
+
+
+def units(amount: Decimal) -> int:
+    """Money in 10**-12, exact."""
+    return int(Fraction(amount) * SCALE)
+
+
+def money(amount: int) -> Decimal:
+    """The inverse of `units`."""
+    return Decimal(f"{amount}e-{PLACES}")
+
+
+def corrected_cost(segment: RatedSegment, books: Books) -> Sums:
+    """What a segment costs by the corrected prices; unpriced time counts nothing."""
+    own, stand_in = (
+        corrected_spans(book.prices, book.corrections)
+        for book in (books.get((flavor, segment.capacity_type), PriceBook()) for flavor in (segment.flavor, segment.cpu_flavor))
+    )  # fmt: skip
+    sums: dict[str, int] = defaultdict(int)
+    for piece in rate(segment.load, segment.start, segment.until, own, stand_in):
+        if piece.price_id is not None:
+            sums[piece.currency] += units(piece.cost)
+    return sums
+
+
+def postings(
+    key: DayKey, segments: Sequence[RatedSegment], books: Books, standing: Sequence[Standing]
+) -> tuple[Entry, ...]:
+    """The entries that are missing, in the order of posting; none if the ledger has them."""
+    entries: list[Entry] = []
+    observed: dict[str, int] = defaultdict(int)
+    due: dict[str, int] = defaultdict(int)
+    is_corrected = any(book.corrections for book in books.values())
+    for segment in segments:
+        if segment.currency:
+            observed[segment.currency] += units(segment.cost)
+        if is_corrected:
+            for currency, cost in corrected_cost(segment, books).items():
+                due[currency] += cost
+    used = _expenses(each.entry for each in standing if each.entry.kind == "usage")
+    entries += _charge(key, "usage", f"{len(segments)}", _less(observed, used))
+    charged = _expenses([*(each.entry for each in standing), *entries])
+    if not is_corrected or not any(_less(due, charged).values()):
+        return tuple(entries)
+    latest = max(each.number for book in books.values() for each in book.corrections)
+    counted = [*(each.entry for each in standing if each.counts), *entries]
+    entries += [reversal_of(entry, latest) for entry in counted]
+    entries += _charge(key, "reentry", f"{len(segments)}c{latest}", due, latest)
+    return tuple(entries)
+
+
+def reversal_of(entry: Entry, correction: int | None = None) -> Entry:
+    """The opposite of an entry."""
+    return Entry(
+        key=f"reversal/{entry.key}",
+        kind="reversal",
+        organisation_id=entry.organisation_id,
+        charge_day=entry.charge_day,
+        lines=tuple(Line(line.account, line.currency, -line.amount) for line in entry.lines),
+        day=entry.day,
+        reverses=entry.key,
+        correction=correction,
+    )
+
+
+def _charge(key: DayKey, kind: str, ordinal: str, sums: Sums, correction: int | None = None) -> list[Entry]:
+    moved = {currency: amount for currency, amount in sorted(sums.items()) if amount}
+    if not moved:
+        return []
+    lines = [
+        line
+        for currency, amount in moved.items()
+        for line in (
+            Line(f"tenant_expense:{key.tenant_id}", currency, money(amount)),
+            Line(f"cluster_pool:{key.cluster_id}", currency, money(-amount)),
+        )
+    ]
+    name = f"{kind}/{key.name}/{ordinal}"
+    return [Entry(name, kind, key.organisation_id, key.day, tuple(lines), key, correction=correction)]
+
+
+def _expenses(entries: Iterable[Entry]) -> Sums:
+    sums: dict[str, int] = defaultdict(int)
+    for entry in entries:
+        for line in entry.lines:
+            if line.account.startswith("tenant_expense:"):
+                sums[line.currency] += units(line.amount)
+    return sums
+
+
+def _less(one: Sums, other: Sums) -> dict[str, int]:
+    return {currency: one.get(currency, 0) - other.get(currency, 0) for currency in {*one, *other}}

@@ -1,0 +1,240 @@
+"""Money: accounts, entries whose lines add up to zero, corrections of prices, and what is still to be posted.
+
+Quantities are in `UsageSegment` and never change; money is here. An entry is never changed: it is reversed by another.
+"""
+
+from django.contrib.postgres.fields import DateTimeRangeField
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from clusters.models import Cluster
+from tenancy.models import Tenant
+
+from .metering import Rate, half_open
+from .periods import REASON_LENGTH, LedgerPeriod
+
+KEY_LENGTH = 400
+MONEY = {"max_digits": 38, "decimal_places": 12}
+
+
+class TenantDay(models.Model):
+    """The sums of a tenant's segments of a day (UTC), by path, cluster, flavor and currency.
+
+    Only triggers write it. `is_due`: segments or corrections came since the ledger last counted it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="days")
+    tenant_path = models.CharField(max_length=1100, db_collation="C")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    flavor = models.CharField(max_length=120)
+    day = models.DateField()
+    currency = models.CharField(max_length=3, blank=True, help_text="Empty without a price.")
+    cost = models.DecimalField(**MONEY)
+    segments = models.PositiveBigIntegerField()
+    is_due = models.BooleanField(db_default=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "day", "cluster", "flavor", "tenant_path", "currency"], name="one_sum_a_tenant_day"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["day", "organisation"], condition=Q(is_due=True), name="days_to_post"),
+            models.Index(fields=["cluster", "day"], name="days_by_cluster"),
+            models.Index(fields=["organisation", "day"], name="days_by_organisation"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.day}: {self.cost} {self.currency}"
+
+
+class PriceCorrection(models.Model):
+    """What a rate should have cost during `span`, which is past. Of two for the same time, the later one applies.
+
+    Append-only. Segments keep what was observed and charged; the ledger posts the difference.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    rate = models.ForeignKey(Rate, on_delete=models.PROTECT, related_name="corrections")
+    span = DateTimeRangeField(help_text="Half-open, UTC, past.")
+    unit_price = models.DecimalField(max_digits=18, decimal_places=6)
+    cpu_price = models.DecimalField(max_digits=18, decimal_places=6, null=True)
+    memory_price = models.DecimalField(max_digits=18, decimal_places=6, null=True)
+    currency = models.CharField(max_length=3)
+    reason = models.CharField(max_length=REASON_LENGTH)
+    made_by_id = models.UUIDField(null=True)
+    made_by_name = models.CharField(max_length=254)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(unit_price__gte=0)
+                & (Q(cpu_price__isnull=True) | Q(cpu_price__gte=0))
+                & (Q(memory_price__isnull=True) | Q(memory_price__gte=0)),
+                name="corrected_price_is_not_negative",
+            ),
+            models.CheckConstraint(
+                condition=half_open("span", upper_inf=False), name="corrected_span_is_half_open"
+            ),
+            models.CheckConstraint(condition=~Q(reason=""), name="correction_has_a_reason"),
+        ]
+        indexes = [models.Index(fields=["rate"], name="corrections_by_rate")]
+
+    def __str__(self) -> str:
+        return f"{self.unit_price} {self.currency} in {self.span}"
+
+
+class LedgerAccount(models.Model):
+    """One account of an organisation. Append-only."""
+
+    class Kind(models.TextChoices):
+        TENANT_EXPENSE = "tenant_expense"
+        CLUSTER_POOL = "cluster_pool"
+        ROUNDING = "rounding"
+        ADJUSTMENTS = "adjustments"
+
+    id = models.BigAutoField(primary_key=True)
+    organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_accounts")
+    kind = models.CharField(max_length=20, choices=Kind.choices)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="+")
+    cluster = models.ForeignKey(Cluster, null=True, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organisation", "kind", "tenant", "cluster"], nulls_distinct=False, name="one_account_of_a_kind"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="tenant_expense", tenant__isnull=False, cluster__isnull=True)
+                | Q(kind="cluster_pool", tenant__isnull=True, cluster__isnull=False)
+                | Q(kind__in=["rounding", "adjustments"], tenant__isnull=True, cluster__isnull=True),
+                name="account_is_of_what_its_kind_says",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.kind
+
+
+class LedgerEntry(models.Model):
+    """One posting. Its lines add up to zero in each currency, and its digest covers them (trigger at commit).
+
+    `charge_day` is the day of use, also if the entry is in a later period because the day's month was closed.
+    """
+
+    class Kind(models.TextChoices):
+        USAGE = "usage"
+        REVERSAL = "reversal"
+        REENTRY = "reentry"
+        ADJUSTMENT = "adjustment"
+
+    id = models.BigAutoField(primary_key=True)
+    organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_entries")
+    period = models.ForeignKey(LedgerPeriod, on_delete=models.PROTECT, related_name="entries")
+    key = models.CharField(max_length=KEY_LENGTH, unique=True, help_text="What it is; posting it twice changes nothing.")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="+")
+    tenant_path = models.CharField(max_length=1100, db_collation="C", blank=True)
+    cluster = models.ForeignKey(Cluster, null=True, on_delete=models.PROTECT, related_name="+")
+    flavor = models.CharField(max_length=120, blank=True)
+    charge_day = models.DateField()
+    reverses = models.OneToOneField("self", null=True, on_delete=models.PROTECT, related_name="reversed_by")
+    correction = models.ForeignKey(
+        PriceCorrection, null=True, on_delete=models.PROTECT, related_name="entries", help_text="The latest that counts."
+    )
+    reason = models.CharField(max_length=REASON_LENGTH, blank=True)
+    line_count = models.PositiveIntegerField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of its canonical text.")
+    posted_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=(Q(kind="reversal") & Q(reverses__isnull=False))
+                | (~Q(kind="reversal") & Q(reverses__isnull=True)),
+                name="only_a_reversal_reverses",
+            ),
+            models.CheckConstraint(
+                condition=(Q(kind="adjustment", tenant__isnull=True, cluster__isnull=True) & ~Q(reason=""))
+                | Q(kind="reversal")
+                | Q(kind__in=["usage", "reentry"], tenant__isnull=False, cluster__isnull=False),
+                name="entry_says_what_it_is_for",
+            ),
+            models.CheckConstraint(condition=Q(line_count__gte=2), name="entry_has_two_sides"),
+        ]
+        indexes = [
+            models.Index(fields=["tenant", "charge_day", "cluster"], name="entries_by_day"),
+            models.Index(fields=["period", "key"], name="entries_by_period"),
+        ]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class LedgerLine(models.Model):
+    """One side of an entry: a debit is positive, a credit negative. Append-only, written with its entry."""
+
+    id = models.BigAutoField(primary_key=True)
+    entry = models.ForeignKey(LedgerEntry, on_delete=models.PROTECT, related_name="lines")
+    account = models.ForeignKey(LedgerAccount, on_delete=models.PROTECT, related_name="lines")
+    amount = models.DecimalField(**MONEY)
+    currency = models.CharField(max_length=3)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["entry", "account", "currency"], name="one_line_per_account"),
+            models.CheckConstraint(condition=~Q(amount=0), name="line_moves_money"),
+            models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="line_currency_is_three_letters"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount} {self.currency}"
+
+
+class LedgerStep(models.Model):
+    """A count of one tenant's day by the ledger. Its trigger locks the day's sums and marks them as counted."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    tenant_path = models.CharField(max_length=1100, db_collation="C")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    flavor = models.CharField(max_length=120)
+    day = models.DateField()
+    made_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return f"{self.tenant_path}, {self.day}"
+
+
+class PostingConflict(models.Model):
+    """An entry that was offered under a key that another entry has. A person decides; the first one remains."""
+
+    id = models.UUIDField(primary_key=True, editable=False)
+    organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    key = models.CharField(max_length=KEY_LENGTH)
+    month = models.DateField(help_text="Of the charge.")
+    standing_digest = models.CharField(max_length=64)
+    offered_digest = models.CharField(max_length=64)
+    offered = models.TextField(help_text="Its canonical text.")
+    seen_at = models.DateTimeField(db_default=Now())
+    resolved_at = models.DateTimeField(null=True)
+    resolved_by_id = models.UUIDField(null=True)
+    resolved_by_name = models.CharField(max_length=254, blank=True, default="", db_default="")
+    note = models.CharField(max_length=REASON_LENGTH, blank=True, default="", db_default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["key", "offered_digest"], name="one_conflict_per_offer"),
+            models.CheckConstraint(
+                condition=Q(resolved_at__isnull=True, note="") | (Q(resolved_at__isnull=False) & ~Q(note="")),
+                name="resolved_conflict_says_how",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"conflict at {self.key}"

@@ -1,0 +1,149 @@
+"""What the ledger still has to post, and everything that decides on it."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from billing.engine.corrected import Correction, correction_id
+from billing.engine.ledger import DayKey, Entry, Line, PriceBook, RatedSegment, Standing
+from billing.engine.rating import Load, PriceSpan
+from billing.models import LedgerEntry, PriceCorrection
+
+from .prices import RateKey, price_spans
+
+A_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DayCharge:
+    """The arguments of `billing.engine.ledger.postings`."""
+
+    key: DayKey
+    segments: tuple[RatedSegment, ...]
+    books: Mapping[tuple[str, str], PriceBook]
+    standing: tuple[Standing, ...]
+
+
+def days_to_post(most: int, after: DayKey | None = None, *, organisation_id: UUID | None = None) -> list[DayKey]:
+    """Days that have ended, are fully metered as far as known, and have something that the ledger did not count yet.
+
+    In one order, beginning after `after`.
+    """
+    values = {
+        "organisation": organisation_id, "most": most, "day": after and after.day, "tenant": after and after.tenant_id,
+        "cluster": after and after.cluster_id, "flavor": after and after.flavor, "path": after and after.tenant_path,
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(DUE, values)
+        return [DayKey(*row) for row in cursor.fetchall()]
+
+
+def day_charge(key: DayKey) -> DayCharge:
+    """Everything about a tenant's day, as this transaction sees it."""
+    start = datetime.combine(key.day, time(), UTC)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            SEGMENTS,
+            {
+                "tenant": key.tenant_id, "cluster": key.cluster_id, "flavor": key.flavor, "path": key.tenant_path,
+                "start": start, "until": start + A_DAY,
+            },
+        )  # fmt: skip
+        segments = tuple(_segment(*row) for row in cursor.fetchall())
+    books = _books(key.cluster_id, start, start + A_DAY, {s.flavor for s in segments} | {s.cpu_flavor for s in segments})
+    return DayCharge(key, segments, books, standing_entries(key))
+
+
+def corrections_of(cluster_id: UUID, start: datetime, until: datetime) -> Mapping[RateKey, tuple[Correction, ...]]:
+    """The corrections of a cluster's rates in [start, until)."""
+    found: dict[RateKey, tuple[Correction, ...]] = defaultdict(tuple)
+    rows = PriceCorrection.objects.filter(rate__cluster=cluster_id, span__overlap=(start, until)).select_related("rate")
+    for row in rows.order_by("id"):
+        span = PriceSpan(
+            correction_id(row.id), row.unit_price, row.currency, row.span.lower, row.span.upper, row.cpu_price,
+            row.memory_price,
+        )  # fmt: skip
+        found[row.rate.cluster_id, row.rate.flavor, row.rate.capacity_type] += (Correction(row.id, span),)
+    return found
+
+
+def standing_entries(key: DayKey) -> tuple[Standing, ...]:
+    """The posted entries of a tenant's day, in the order of posting."""
+    rows = LedgerEntry.objects.filter(
+        tenant=key.tenant_id, charge_day=key.day, cluster=key.cluster_id, flavor=key.flavor, tenant_path=key.tenant_path
+    )
+    rows = rows.select_related("reverses", "reversed_by").prefetch_related("lines__account").order_by("id")
+    return tuple(
+        Standing(entry_of(row, key), row.kind != LedgerEntry.Kind.REVERSAL and not hasattr(row, "reversed_by"))
+        for row in rows
+    )
+
+
+def entry_of(row: LedgerEntry, key: DayKey | None) -> Entry:
+    """A posted entry as a value."""
+    lines = tuple(
+        Line(
+            ":".join(str(part) for part in (each.account.kind, each.account.tenant_id, each.account.cluster_id) if part),
+            each.currency,
+            each.amount,
+        )
+        for each in row.lines.all()
+    )
+    return Entry(
+        row.key, row.kind, row.organisation_id, row.charge_day, lines, key, row.reverses.key if row.reverses else "",
+        row.correction_id, row.reason,
+    )  # fmt: skip
+
+
+def _books(
+    cluster_id: UUID, start: datetime, until: datetime, flavors: set[str]
+) -> Mapping[tuple[str, str], PriceBook]:
+    prices = price_spans({cluster_id}, start, until)
+    corrections = corrections_of(cluster_id, start, until)
+    return {
+        (flavor, capacity): PriceBook(tuple(prices.get(key, ())), corrections.get(key, ()))
+        for key in {*prices, *corrections}
+        for _, flavor, capacity in [key]
+        if flavor in flavors
+    }
+
+
+def _segment(start: datetime, until: datetime, cost: Any, currency: str, *meter: Any) -> RatedSegment:
+    unit, gpu_units, cpu, memory, since, capacity_type, flavor, cpu_flavor = meter
+    load = Load(unit, gpu_units, cpu, since, memory)
+    return RatedSegment(load, capacity_type, flavor, cpu_flavor, start, until, cost, currency)
+
+
+def month_of(day: date) -> date:
+    """The first day of its month."""
+    return day.replace(day=1)
+
+
+DUE = """
+SELECT DISTINCT d.organisation_id, d.tenant_id, d.tenant_path, d.cluster_id, d.flavor, d.day
+FROM billing_tenantday AS d
+WHERE d.is_due AND (d.day + 1)::timestamp AT TIME ZONE 'UTC' <= clock_timestamp()
+    AND (%(organisation)s::uuid IS NULL OR d.organisation_id = %(organisation)s)
+    AND (%(day)s::date IS NULL OR (d.day, d.tenant_id, d.cluster_id, d.flavor, d.tenant_path)
+        > (%(day)s, %(tenant)s::uuid, %(cluster)s::uuid, %(flavor)s::text, %(path)s::text))
+    AND NOT EXISTS (
+        SELECT 1 FROM billing_meter AS m
+        WHERE m.tenant_id = d.tenant_id AND m.cluster_id = d.cluster_id AND m.flavor = d.flavor AND NOT m.is_closed
+            AND m.metered_from < (d.day + 1)::timestamp AT TIME ZONE 'UTC'
+            AND m.metered_until < (d.day + 1)::timestamp AT TIME ZONE 'UTC')
+ORDER BY d.day, d.tenant_id, d.cluster_id, d.flavor, d.tenant_path LIMIT %(most)s
+"""
+SEGMENTS = """
+SELECT lower(s.period), upper(s.period), s.cost, s.currency, m.unit, m.gpu_units, m.cpu_millicores, m.memory_mib,
+    m.metered_from, m.capacity_type, m.flavor, m.cpu_flavor
+FROM billing_meter AS m JOIN billing_usagesegment AS s
+    ON int8range(s.meter_id, s.meter_id, '[]') && int8range(m.id, m.id, '[]') AND s.period && tstzrange(%(start)s, %(until)s)
+WHERE m.tenant_id = %(tenant)s AND m.cluster_id = %(cluster)s AND m.flavor = %(flavor)s AND m.tenant_path = %(path)s
+    AND m.metered_from < %(until)s AND m.metered_until > %(start)s
+ORDER BY lower(s.period), s.id
+"""
