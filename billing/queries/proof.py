@@ -9,6 +9,7 @@ from billing.models import Meter, UsageSegment
 from foundation.proofs import findings
 
 from . import budget_proof
+from .ledger_proof import DAY_SUMS, money_discrepancies
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,9 @@ def discrepancies(since: Place = START) -> tuple[str, ...]:
         FULL_PROOFS if since == START else PROOFS_OF_CHANGES, {"meter": since.meter, "segment": since.segment}
     )
     if since == START:
-        found = [*found, *findings(SUMS, {})]
+        found = [*found, *findings((*SUMS, *DAY_SUMS), {})]
     of_budgets = budget_proof.discrepancies(is_full=since == START)
-    return (*found, *of_budgets, *quotas.queries.discrepancies(since.movement))
+    return (*found, *money_discrepancies(), *of_budgets, *quotas.queries.discrepancies(since.movement))
 
 
 CHANGED = """

@@ -1,0 +1,101 @@
+"""Checks the money of the ledger by recomputing it from segments, prices and corrections.
+
+Each entry: a sentence and the query whose rows fill it. No rows means no error.
+"""
+
+from foundation.proofs import findings
+
+
+def money_discrepancies() -> list[str]:
+    """Errors in the money of the ledger, as sentences; empty if it is correct.
+
+    It always checks everything: most of it compares sums, and few days are corrected.
+    """
+    return findings(MONEY_PROOFS, {})
+
+
+MONEY_PROOFS = (
+    (
+        "the day {1} of {0} on {2} of cluster {3} costs {4} {5} by its segments, but the ledger posted {6}",
+        """
+        SELECT d.tenant_path, d.day, d.flavor, d.cluster_id, d.cost, d.currency, coalesce(posted.used, 0)
+        FROM billing_tenantday AS d LEFT JOIN (
+            SELECT e.tenant_id, e.charge_day AS day, e.cluster_id, e.flavor, e.tenant_path, l.currency, sum(l.amount) AS used
+            FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
+            JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
+            WHERE e.kind = 'usage' GROUP BY 1, 2, 3, 4, 5, 6
+        ) AS posted USING (tenant_id, day, cluster_id, flavor, tenant_path, currency)
+        WHERE d.currency <> '' AND NOT d.is_due AND d.cost <> coalesce(posted.used, 0) ORDER BY d.id
+        """,
+    ),
+    (
+        "the day {1} of {0} on {2} of cluster {3} is charged {4} {5}, but by the corrected prices it costs {6}",
+        """
+        WITH charged AS (
+            SELECT e.tenant_id, e.charge_day AS day, e.cluster_id, e.flavor, e.tenant_path, l.currency, sum(l.amount) AS charged,
+                sum(l.amount) FILTER (WHERE e.kind = 'usage') AS used
+            FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
+            JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
+            GROUP BY 1, 2, 3, 4, 5, 6
+        ), day AS (
+            SELECT DISTINCT d.tenant_id, d.day, d.cluster_id, d.flavor, d.tenant_path
+            FROM billing_tenantday AS d WHERE NOT d.is_due AND EXISTS (
+                SELECT 1 FROM billing_rate AS r JOIN billing_pricecorrection AS c ON c.rate_id = r.id
+                WHERE r.cluster_id = d.cluster_id AND c.span && tstzrange(
+                    d.day::timestamp AT TIME ZONE 'UTC', (d.day + 1)::timestamp AT TIME ZONE 'UTC'))
+        ), due AS (
+            SELECT day.*, worth.currency, worth.cost FROM day CROSS JOIN LATERAL billing_day_due(
+                day.tenant_id, day.tenant_path, day.cluster_id, day.flavor, day.day) AS worth
+            WHERE worth.currency <> ''
+        )
+        SELECT tenant_path, day, flavor, cluster_id, coalesce(charged.charged, 0), currency, coalesce(due.cost, charged.used, 0)
+        FROM charged FULL JOIN due USING (tenant_id, day, cluster_id, flavor, tenant_path, currency)
+        WHERE coalesce(charged.charged, 0) <> coalesce(due.cost, charged.used, 0)
+            AND NOT EXISTS (
+                SELECT 1 FROM billing_tenantday AS open WHERE open.is_due
+                AND (open.tenant_id, open.day, open.cluster_id, open.flavor, open.tenant_path)
+                    = (tenant_id, day, cluster_id, flavor, tenant_path))
+        ORDER BY 2, 1
+        """,
+    ),
+    (
+        "entry {0} has lines that add up to {2} {1}, not to zero",
+        """
+        SELECT e.key, l.currency, sum(l.amount) FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
+        GROUP BY e.id, e.key, l.currency HAVING sum(l.amount) <> 0 ORDER BY e.id
+        """,
+    ),
+    (
+        "entry {0} is not what its digest says",
+        """
+        SELECT e.key FROM billing_ledgerentry AS e
+        WHERE e.digest <> encode(sha256(convert_to(billing_entry_text(e.id), 'UTF8')), 'hex') ORDER BY e.id
+        """,
+    ),
+    (
+        "period {1} of {0} was closed with the checksum {2}, but its lines have {3}",
+        """
+        SELECT tenant.path, to_char(p.month, 'YYYY-MM'), p.checksum, actual.checksum
+        FROM billing_ledgerperiod AS p JOIN tenancy_tenant AS tenant ON tenant.id = p.organisation_id
+        CROSS JOIN LATERAL billing_period_checksum(p.id) AS actual(checksum)
+        WHERE p.state = 'closed' AND p.checksum <> actual.checksum ORDER BY p.month
+        """,
+    ),
+)
+DAY_SUMS = (
+    (
+        "the sum of {0} on {1} is {2} {3} of {4} segments, but its segments add up to {5} of {6}",
+        """
+        SELECT coalesce(kept.tenant_path, due.tenant_path), day, coalesce(kept.cost, 0), currency, coalesce(kept.segments, 0),
+            coalesce(due.cost, 0), coalesce(due.segments, 0)
+        FROM (
+            SELECT m.tenant_id, m.tenant_path, m.cluster_id, m.flavor, (lower(s.period) AT TIME ZONE 'UTC')::date AS day,
+                s.currency, sum(s.cost) AS cost, count(*) AS segments
+            FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+            WHERE isfinite(lower(s.period)) GROUP BY 1, 2, 3, 4, 5, 6
+        ) AS due FULL JOIN billing_tenantday AS kept USING (tenant_id, tenant_path, cluster_id, flavor, day, currency)
+        WHERE (kept.cost, kept.segments) IS DISTINCT FROM (due.cost, due.segments) ORDER BY 2, 1
+        """,
+    ),
+)
+"""The stored sums of a tenant's day against its segments. It reads all segments, so only a full check runs it."""
