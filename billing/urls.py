@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver, path
 
 from .api.budgets import ApprovalView, BudgetsView, BudgetView, OverridesView
+from .api.corrections import CorrectionsView
 from .api.egress import EgressPricesView, EgressPriceView
 from .api.exports import FocusSchemaView, FocusView
 from .api.views import PricesView, UsageView
@@ -18,6 +19,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
         name="api-budget-override-approve",
     ),
     path("prices", PricesView.as_view(), name="api-prices"),
+    path("prices/<uuid:price_id>/corrections", CorrectionsView.as_view(), name="api-price-corrections"),
     path("egress-prices", EgressPricesView.as_view(), name="api-egress-prices"),
     path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
     path("exports/focus", FocusView.as_view(), name="api-exports-focus"),

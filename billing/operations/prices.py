@@ -53,7 +53,7 @@ def create_price(actor: Actor, wanted: NewPrice) -> Price:
     cluster = cluster_by_name(actor, wanted.cluster_name)
     require_at_owner(actor, cluster, Permission.MANAGE_PRICES)
     capacity_type = _capacity_type(cluster, wanted)
-    _refuse_two_core_prices(cluster, wanted)
+    refuse_two_core_prices(cluster, wanted.flavor, wanted.cpu_price)
     if wanted.interruptions_per_hour is not None and capacity_type != SPOT:
         raise Invalid.field("interruptions_per_hour", "not_spot", f"{wanted.flavor} is {capacity_type} there")
     with transaction.atomic():
@@ -109,11 +109,12 @@ def _capacity_type(cluster: Cluster, wanted: NewPrice) -> str:
     return wanted.capacity_type or known[0]
 
 
-def _refuse_two_core_prices(cluster: Cluster, wanted: NewPrice) -> None:
-    sold_by_gpu = Flavor.objects.filter(cluster=cluster, name=wanted.flavor).values_list("gpu_model", flat=True)
-    if wanted.cpu_price is not None and list(sold_by_gpu) == [""]:
+def refuse_two_core_prices(cluster: Cluster, flavor: str, cpu_price: Decimal | None) -> None:
+    """Invalid `priced_by_the_core` for a `cpu_price` of a flavor whose unit is a core."""
+    sold_by_gpu = Flavor.objects.filter(cluster=cluster, name=flavor).values_list("gpu_model", flat=True)
+    if cpu_price is not None and list(sold_by_gpu) == [""]:
         raise Invalid.field(
-            "cpu_price", "priced_by_the_core", f"a unit of {wanted.flavor} is a core: give its price as unit_price"
+            "cpu_price", "priced_by_the_core", f"a unit of {flavor} is a core: give its price as unit_price"
         )
 
 

@@ -10,17 +10,23 @@ from django.db import connection
 
 from foundation.clock import now
 
+from .corrected import HAS_CORRECTION
 from .progress import OpenRun, Whose, open_runs, positions, provisional_parts
 
-RECORDED = """
-SELECT m.workload_id, s.currency, sum(s.cost)
+RECORDED = f"""
+SELECT m.workload_id, worth.currency, sum(worth.cost)
 FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
 LEFT JOIN unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS known(cluster_id, source_uid, until)
     ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
+CROSS JOIN LATERAL (
+    SELECT s.currency, s.cost WHERE NOT ({HAS_CORRECTION})
+    UNION ALL
+    SELECT c.currency, c.cost FROM billing_corrected(m.id, s.period) AS c WHERE {HAS_CORRECTION}
+) AS worth
 WHERE m.workload_id = ANY(%s) AND (known.until IS NULL OR lower(s.period) < known.until)
-GROUP BY m.workload_id, s.currency
+GROUP BY m.workload_id, worth.currency
 """
-"""Leaves out what was recorded of open runs since they were read: their provisional part contains it."""
+"""By the corrected prices. Leaves out what was recorded of open runs since they were read: their provisional part contains it."""
 
 
 @dataclass(frozen=True, slots=True)

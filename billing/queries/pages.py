@@ -111,10 +111,16 @@ SELECT currency, sum(cost), sum(gpu_milliseconds), gpu_numerator, gpu_denominato
         AND s.period && tstzrange(known.until, NULL)
     WHERE lower(s.period) >= greatest(known.until, %(first)s)
         AND lower(s.period) < %(first)s + interval '1 month'
+    UNION ALL
+    SELECT l.currency, l.amount, 0, 1, 1
+    FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
+    JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
+    WHERE e.tenant_id = ANY(%(tenants)s) AND e.kind IN ('reversal', 'reentry')
+        AND e.charge_day >= %(month)s AND e.charge_day < %(month)s + interval '1 month'
 ) AS part GROUP BY currency, gpu_numerator, gpu_denominator
 """
 """The stored sums of the month, less what was recorded of open runs since they were read: their provisional part
-contains it. What has no price has no currency either.
+contains it. Added are the corrections of prices that the ledger posted. What has no price has no currency either.
 """
 
 

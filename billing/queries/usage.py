@@ -20,6 +20,7 @@ from foundation.problems import Invalid
 from tenancy.models import Tenant
 from tenancy.queries import Actor
 
+from .corrected import CORRECTED
 from .paths import Scope, tenants_under
 from .progress import OpenRun, Provisional, Whose, open_runs, positions, provisional_parts
 
@@ -45,6 +46,37 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 LATEST = "max("
 NAMES_OF_IDS = frozenset({"user", "job_name"})
 """Columns that only label a row that another column already identifies."""
+REPORT = """
+WITH part AS (
+    SELECT meter_id, currency, price_id, cost, gpu_milliseconds AS gpu, cpu_millicore_milliseconds AS cpu,
+        lower(period) AS begins, greatest(lower(period), %(start)s) AS start, least(upper(period), %(until)s) AS until,
+        extract(epoch FROM upper(period) - lower(period)) * 1000 AS length
+    FROM billing_usagesegment
+    WHERE lower(period) > %(day_before)s AND lower(period) < %(until)s AND upper(period) > %(start)s
+), cut AS (
+    SELECT *, extract(epoch FROM start - begins) * 1000 AS skipped, extract(epoch FROM until - begins) * 1000 AS reached
+    FROM part
+)
+SELECT {keys} part.currency, m.gpu_numerator, m.gpu_denominator,
+    sum(part.gpu * (part.reached - part.skipped) / part.length),
+    sum(part.cpu * (part.reached - part.skipped) / part.length),
+    sum(m.memory_mib * (part.reached - part.skipped)),
+    coalesce(sum(part.gpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
+    coalesce(sum(part.cpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
+    coalesce(sum(m.memory_mib * (part.reached - part.skipped)) FILTER (WHERE part.price_id IS NULL), 0),
+    coalesce(sum(
+        part.gpu * (part.reached - greatest(part.skipped, extract(epoch FROM m.redone_from - part.begins) * 1000)) / part.length
+    ) FILTER (WHERE m.redone_from < part.until), 0),
+    sum(round(part.cost * part.reached / part.length, 12) - round(part.cost * part.skipped / part.length, 12))
+FROM cut AS part JOIN billing_meter AS m ON m.id = part.meter_id
+JOIN clusters_cluster AS c ON c.id = m.cluster_id
+LEFT JOIN unnest(%(clusters)s::uuid[], %(uids)s::text[], %(ends)s::timestamptz[]) AS known(cluster_id, source_uid, until)
+    ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
+WHERE m.tenant_id = ANY(%(tenants)s) AND (known.until IS NULL OR part.begins < known.until)
+    AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
+GROUP BY {groups} LIMIT %(most)s
+"""
+"""A part's cost is a difference of two readings, so that reports of adjoining periods add up to the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +86,8 @@ class UsageRow:
     Memory has hours only: in MiB-milliseconds, a year of a large fleet is more than the 64 bits that JSON parsers read.
     GPU-hours are of physical GPUs; GPU-milliseconds are of units (GPUs, MIG slices, shares), which prices apply to. The
     `provisional` quantities are included in the others: they come from `running_jobs` and are not recorded yet. So are
-    the `lost` ones: their work was lost and done again.
+    the `lost` ones: their work was lost and done again. `corrections` is the part of the cost that corrections of
+    prices made; it may be negative.
     """
 
     keys: Mapping[str, str]
@@ -70,6 +103,7 @@ class UsageRow:
     unpriced_cpu_millicore_milliseconds: int
     unpriced_memory_gib_hours: Decimal
     cost: Decimal
+    corrections: Decimal
     provisional_gpu_milliseconds: int
     provisional_cpu_millicore_milliseconds: int
     provisional_memory_gib_hours: Decimal
@@ -120,6 +154,7 @@ class _Line:
     gpus: GpuTime
     cost: Fraction
     provisional_cost: Fraction = Fraction(0)
+    corrections: Fraction = Fraction(0)
     running: frozenset[UUID] = frozenset()
 
 
@@ -179,16 +214,22 @@ def _recorded(
     with connection.cursor() as cursor:
         cursor.execute(report_statement(words), values)
         found = cursor.fetchall()
-    if len(found) > MOST_PARTS:
+        cursor.execute(report_statement(words, CORRECTED), values)
+        corrected = cursor.fetchall()
+    if len(found) + len(corrected) > MOST_PARTS:
         raise _too_large()
-    return [_recorded_line(dict(zip(names, row, strict=False)), *row[len(names) :]) for row in found]
+    return [
+        line(dict(zip(names, row, strict=False)), *row[len(names) :])
+        for line, rows in ((_recorded_line, found), (_corrected_line, corrected))
+        for row in rows
+    ]
 
 
-def report_statement(words: Sequence[str]) -> str:
-    """REPORT, grouped by these words."""
+def report_statement(words: Sequence[str], template: str = REPORT) -> str:
+    """REPORT or CORRECTED, grouped by these words."""
     columns = [column for word in words for column in GROUPS[word].values()]
     grouping = [column for column in columns if not column.startswith(LATEST)]
-    return REPORT.format(
+    return template.format(
         keys="".join(f"{column}, " for column in columns),
         groups=", ".join([*grouping, "part.currency", "m.gpu_numerator", "m.gpu_denominator"]),
     )
@@ -204,6 +245,20 @@ def _recorded_line(keys: Mapping[str, str], currency: str, numerator: int, denom
         memory=(memory, unpriced_memory, 0),
         gpus=(gpu * share, unpriced_gpu * share, Fraction(0), lost * share),
         cost=Fraction(sums[-1]),
+    )
+
+
+def _corrected_line(keys: Mapping[str, str], currency: str, numerator: int, denominator: int, *sums: Decimal) -> _Line:
+    gpu, cpu, memory = (int(number) for number in sums[:-1])
+    zero, cost = Fraction(0), Fraction(sums[-1])
+    return _Line(
+        keys=keys,
+        currency=currency,
+        quantities=(0, 0, gpu, cpu, 0, 0),
+        memory=(0, memory, 0),
+        gpus=(zero, gpu * Fraction(numerator, denominator), zero, zero),
+        cost=cost,
+        corrections=cost,
     )
 
 
@@ -282,6 +337,7 @@ def _merged(lines: Iterable[_Line]) -> list[_Line]:
                 gpus=tuple(map(add, known.gpus, line.gpus)),
                 cost=known.cost + line.cost,
                 provisional_cost=known.provisional_cost + line.provisional_cost,
+                corrections=known.corrections + line.corrections,
                 running=known.running | line.running,
             )
         merged[key] = line
@@ -306,6 +362,7 @@ def _shown(lines: Sequence[_Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
         "provisional_memory_gib_hours": [_gib_hours(line.memory[2]) for line in lines],
         "cost": [line.cost for line in lines],
         "provisional_cost": [line.provisional_cost for line in lines],
+        "corrections": [line.corrections for line in lines],
     }
     shown = {name: shown_parts(parts, SHOWN_PLACES) for name, parts in exact.items()}
     rows = tuple(
@@ -333,35 +390,3 @@ def _row(keys: Mapping[str, str], quantities: Quantities, shown: Mapping[str, De
         **shown,
     )
 
-
-REPORT = """
-WITH part AS (
-    SELECT meter_id, currency, price_id, cost, gpu_milliseconds AS gpu, cpu_millicore_milliseconds AS cpu,
-        lower(period) AS begins, greatest(lower(period), %(start)s) AS start, least(upper(period), %(until)s) AS until,
-        extract(epoch FROM upper(period) - lower(period)) * 1000 AS length
-    FROM billing_usagesegment
-    WHERE lower(period) > %(day_before)s AND lower(period) < %(until)s AND upper(period) > %(start)s
-), cut AS (
-    SELECT *, extract(epoch FROM start - begins) * 1000 AS skipped, extract(epoch FROM until - begins) * 1000 AS reached
-    FROM part
-)
-SELECT {keys} part.currency, m.gpu_numerator, m.gpu_denominator,
-    sum(part.gpu * (part.reached - part.skipped) / part.length),
-    sum(part.cpu * (part.reached - part.skipped) / part.length),
-    sum(m.memory_mib * (part.reached - part.skipped)),
-    coalesce(sum(part.gpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
-    coalesce(sum(part.cpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
-    coalesce(sum(m.memory_mib * (part.reached - part.skipped)) FILTER (WHERE part.price_id IS NULL), 0),
-    coalesce(sum(
-        part.gpu * (part.reached - greatest(part.skipped, extract(epoch FROM m.redone_from - part.begins) * 1000)) / part.length
-    ) FILTER (WHERE m.redone_from < part.until), 0),
-    sum(round(part.cost * part.reached / part.length, 12) - round(part.cost * part.skipped / part.length, 12))
-FROM cut AS part JOIN billing_meter AS m ON m.id = part.meter_id
-JOIN clusters_cluster AS c ON c.id = m.cluster_id
-LEFT JOIN unnest(%(clusters)s::uuid[], %(uids)s::text[], %(ends)s::timestamptz[]) AS known(cluster_id, source_uid, until)
-    ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
-WHERE m.tenant_id = ANY(%(tenants)s) AND (known.until IS NULL OR part.begins < known.until)
-    AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
-GROUP BY {groups} LIMIT %(most)s
-"""
-"""A part's cost is a difference of two readings, so that reports of adjoining periods add up to the whole."""

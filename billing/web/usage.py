@@ -39,6 +39,7 @@ class UsageLine:
     core_hours: Decimal
     gib_hours: Decimal
     cost: Decimal
+    corrections: Decimal
     unpriced: bool
     running_jobs: int
 
@@ -50,6 +51,7 @@ class Totals:
     core_hours: Decimal
     gib_hours: Decimal
     cost: Decimal
+    corrections: Decimal
     unpriced_gpu_hours: Decimal
     provisional_cost: Decimal
 
@@ -60,6 +62,8 @@ class UsagePage:
     running_jobs: int
     as_of: datetime
     totals: Totals
+    is_corrected: bool
+    """Whether corrections of prices are in it; without any, it has no column for them."""
     lines: tuple[UsageLine, ...]
     columns: tuple[str, ...]
     hidden: int
@@ -91,6 +95,7 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         running_jobs=report.total.running_jobs,
         as_of=report.as_of,
         totals=totals,
+        is_corrected=any(row.corrections for row in report.rows),
         lines=lines[:MOST_ROWS_SHOWN],
         columns=columns,
         hidden=max(len(report.rows) - MOST_ROWS_SHOWN, 0),
@@ -139,6 +144,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
     core_hours, all_core_hours = shown_parts([Fraction(row.cpu_core_hours) for row in rows], PLACES)
     gib_hours, all_gib_hours = shown_parts([Fraction(row.memory_gib_hours) for row in rows], PLACES)
     costs, all_costs = shown_parts([Fraction(row.cost) for row in rows], PLACES)
+    corrections, all_corrections = shown_parts([Fraction(row.corrections) for row in rows], PLACES)
     lines = tuple(
         UsageLine(
             keys=tuple((column, row.keys[column]) for column in columns),
@@ -147,6 +153,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
             core_hours=core_hours[index],
             gib_hours=gib_hours[index],
             cost=costs[index],
+            corrections=corrections[index],
             unpriced=bool(row.unpriced_gpu_milliseconds or row.unpriced_cpu_millicore_milliseconds),
             running_jobs=row.running_jobs,
         )
@@ -158,6 +165,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
         core_hours=all_core_hours,
         gib_hours=all_gib_hours,
         cost=all_costs,
+        corrections=all_corrections,
         unpriced_gpu_hours=report.total.unpriced_gpu_hours,
         provisional_cost=report.total.provisional_cost,
     )

@@ -15,7 +15,7 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
-from billing.queries import proof, usage
+from billing.queries import corrected, proof, usage
 from federation.queries import metering
 from foundation import proofs
 
@@ -30,6 +30,9 @@ TEMPLATES: Mapping[str, Callable[[], list[str]]] = {
     "billing/queries/proof.py:PROOFS": lambda: [*texts_of(proof.FULL_PROOFS), *texts_of(proof.PROOFS_OF_CHANGES)],
     "billing/queries/usage.py:REPORT": lambda: [
         usage.report_statement(words) for words in ([], list(usage.GROUPS), *([word] for word in usage.GROUPS))
+    ],
+    "billing/queries/corrected.py:CORRECTED": lambda: [
+        usage.report_statement(words, corrected.CORRECTED) for words in ([], list(usage.GROUPS))
     ],
     "federation/queries/metering.py:UNSETTLED": lambda: [metering.UNSETTLED_OF_JOBS, metering.UNSETTLED_OF_TENANTS],
 }
