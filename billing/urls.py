@@ -6,6 +6,13 @@ from .api.budgets import ApprovalView, BudgetsView, BudgetView, OverridesView
 from .api.corrections import CorrectionsView
 from .api.egress import EgressPricesView, EgressPriceView
 from .api.exports import FocusSchemaView, FocusView
+from .api.periods import (
+    PeriodCloseView,
+    PeriodReopeningApprovalView,
+    PeriodReopeningView,
+    PeriodsView,
+    PeriodView,
+)
 from .api.views import PricesView, UsageView
 from .web import budgets, egress, prices, usage
 
@@ -24,6 +31,15 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
     path("exports/focus", FocusView.as_view(), name="api-exports-focus"),
     path("exports/focus/schema", FocusSchemaView.as_view(), name="api-exports-focus-schema"),
+    path("periods", PeriodsView.as_view(), name="api-periods"),
+    path("periods/<uuid:period_id>", PeriodView.as_view(), name="api-period"),
+    path("periods/<uuid:period_id>/close", PeriodCloseView.as_view(), name="api-period-close"),
+    path("periods/<uuid:period_id>/reopening", PeriodReopeningView.as_view(), name="api-period-reopening"),
+    path(
+        "periods/<uuid:period_id>/reopening/approve",
+        PeriodReopeningApprovalView.as_view(),
+        name="api-period-reopening-approval",
+    ),
     path("usage", UsageView.as_view(), name="api-usage"),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [

@@ -198,6 +198,13 @@ ROUTINES: dict[str, dict[str, Any]] = {
         "queue": "bill",
         "every_seconds": 900,
     },
+    "post": {
+        "task": "billing.tasks.post_ledger",
+        "inline": "billing.operations.periods.keep_ledger",
+        "in_turns": True,
+        "queue": "bill",
+        "every_seconds": 300,
+    },
     "prove": {
         "task": "federation.tasks.prove_books",
         "inline": "federation.operations.prove_books",

@@ -116,27 +116,32 @@ def _wanted(price_id: UUID, fields: dict[str, Any]) -> NewCorrection:
 
 
 def _terms(wanted: NewCorrection) -> dict[str, Any]:
-    def shown(amount: Any) -> dict[str, str] | None:
-        return None if amount is None else {"amount": format(amount, "f"), "currency": wanted.currency}
-
     return {
         "id": None,
         "effective_from": instant(wanted.start),
         "effective_until": instant(wanted.until),
-        "unit_price": shown(wanted.unit_price),
-        "cpu_price": shown(wanted.cpu_price),
-        "memory_price": shown(wanted.memory_price),
+        **_prices(wanted, wanted.currency),
         "reason": wanted.reason,
+    }
+
+
+def _prices(terms: NewCorrection | PriceCorrection, currency: str) -> dict[str, Any]:
+    amounts = {name: getattr(terms, name) for name in ("unit_price", "cpu_price", "memory_price")}
+    return {
+        name: None if amount is None else {"amount": format(amount, "f"), "currency": currency}
+        for name, amount in amounts.items()
     }
 
 
 def show_correction(row: PriceCorrection) -> dict[str, Any]:
     """A correction as the API shows it."""
-    wanted = NewCorrection(
-        row.rate_id, row.unit_price, row.currency, row.span.lower, row.span.upper, row.reason, row.cpu_price,
-        row.memory_price,
-    )  # fmt: skip
-    return {**_terms(wanted), "id": row.id}
+    return {
+        "id": row.id,
+        "effective_from": instant(row.span.lower),
+        "effective_until": instant(row.span.upper),
+        **_prices(row, row.currency),
+        "reason": row.reason,
+    }
 
 
 def show_listed(row: PriceCorrection) -> dict[str, Any]:

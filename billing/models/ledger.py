@@ -15,7 +15,6 @@ from .metering import Rate, half_open
 from .periods import REASON_LENGTH, LedgerPeriod
 
 KEY_LENGTH = 400
-MONEY = {"max_digits": 38, "decimal_places": 12}
 
 
 class TenantDay(models.Model):
@@ -32,7 +31,7 @@ class TenantDay(models.Model):
     flavor = models.CharField(max_length=120)
     day = models.DateField()
     currency = models.CharField(max_length=3, blank=True, help_text="Empty without a price.")
-    cost = models.DecimalField(**MONEY)
+    cost = models.DecimalField(max_digits=38, decimal_places=12)
     segments = models.PositiveBigIntegerField()
     is_due = models.BooleanField(db_default=True)
 
@@ -78,9 +77,7 @@ class PriceCorrection(models.Model):
                 & (Q(memory_price__isnull=True) | Q(memory_price__gte=0)),
                 name="corrected_price_is_not_negative",
             ),
-            models.CheckConstraint(
-                condition=half_open("span", upper_inf=False), name="corrected_span_is_half_open"
-            ),
+            models.CheckConstraint(condition=half_open("span", upper_inf=False), name="corrected_span_is_half_open"),
             models.CheckConstraint(condition=~Q(reason=""), name="correction_has_a_reason"),
         ]
         indexes = [models.Index(fields=["rate"], name="corrections_by_rate")]
@@ -136,7 +133,9 @@ class LedgerEntry(models.Model):
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_entries")
     period = models.ForeignKey(LedgerPeriod, on_delete=models.PROTECT, related_name="entries")
-    key = models.CharField(max_length=KEY_LENGTH, unique=True, help_text="What it is; posting it twice changes nothing.")
+    key = models.CharField(
+        max_length=KEY_LENGTH, unique=True, help_text="What it is; posting it twice changes nothing."
+    )
     kind = models.CharField(max_length=10, choices=Kind.choices)
     tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="+")
     tenant_path = models.CharField(max_length=1100, db_collation="C", blank=True)
@@ -145,7 +144,11 @@ class LedgerEntry(models.Model):
     charge_day = models.DateField()
     reverses = models.OneToOneField("self", null=True, on_delete=models.PROTECT, related_name="reversed_by")
     correction = models.ForeignKey(
-        PriceCorrection, null=True, on_delete=models.PROTECT, related_name="entries", help_text="The latest that counts."
+        PriceCorrection,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="entries",
+        help_text="The latest that counts.",
     )
     reason = models.CharField(max_length=REASON_LENGTH, blank=True)
     line_count = models.PositiveIntegerField()
@@ -182,7 +185,7 @@ class LedgerLine(models.Model):
     id = models.BigAutoField(primary_key=True)
     entry = models.ForeignKey(LedgerEntry, on_delete=models.PROTECT, related_name="lines")
     account = models.ForeignKey(LedgerAccount, on_delete=models.PROTECT, related_name="lines")
-    amount = models.DecimalField(**MONEY)
+    amount = models.DecimalField(max_digits=38, decimal_places=12)
     currency = models.CharField(max_length=3)
 
     class Meta:

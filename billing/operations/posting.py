@@ -4,6 +4,7 @@ Any number of workers post side by side, any number of times: an entry has a nat
 while they are counted.
 """
 
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -22,7 +23,7 @@ MOST_DAYS = 200
 
 
 def post_days(turn: Turn | None = None, *, organisation_id: UUID | None = None) -> int:
-    """Posts what is due, of one organisation if given; the number of days that it counted. Another worker may have a day."""
+    """Posts the days that `days_to_post` names, of one organisation if given; the number of days that it counted. Another worker may have a day."""
     turn = turn or endless_turn()
     counted, last = 0, None
     while keys := days_to_post(MOST_DAYS, last, organisation_id=organisation_id):
@@ -43,7 +44,11 @@ def post_day(key: DayKey) -> bool:
         if not locks.claim_day(key.name):
             return False
         LedgerStep.objects.create(
-            tenant_id=key.tenant_id, tenant_path=key.tenant_path, cluster_id=key.cluster_id, flavor=key.flavor, day=key.day
+            tenant_id=key.tenant_id,
+            tenant_path=key.tenant_path,
+            cluster_id=key.cluster_id,
+            flavor=key.flavor,
+            day=key.day,
         )
         charge = day_charge(key)
         for entry in postings(charge.key, charge.segments, charge.books, charge.standing):
@@ -88,7 +93,9 @@ def _write(entry: Entry) -> bool:
         cluster_id=day.cluster_id if day else None,
         flavor=day.flavor if day else "",
         charge_day=entry.charge_day,
-        reverses_id=LedgerEntry.objects.values_list("id", flat=True).get(key=entry.reverses) if entry.reverses else None,
+        reverses_id=LedgerEntry.objects.values_list("id", flat=True).get(key=entry.reverses)
+        if entry.reverses
+        else None,
         correction_id=entry.correction,
         reason=entry.reason,
         line_count=len(entry.lines),
@@ -127,8 +134,8 @@ def _period_for(entry: Entry) -> UUID:
 def _account(organisation_id: UUID, name: str) -> int:
     """The account of this name, opened if need be."""
     kind, _, owner = name.partition(":")
-    tenant = owner if kind == LedgerAccount.Kind.TENANT_EXPENSE else None
-    cluster = owner if kind == LedgerAccount.Kind.CLUSTER_POOL else None
+    tenant: Any = owner if kind == LedgerAccount.Kind.TENANT_EXPENSE else None
+    cluster: Any = owner if kind == LedgerAccount.Kind.CLUSTER_POOL else None
     account = LedgerAccount(organisation_id=organisation_id, kind=kind, tenant_id=tenant, cluster_id=cluster)
     LedgerAccount.objects.bulk_create([account], ignore_conflicts=True)
     wanted = LedgerAccount.objects.filter(organisation_id=organisation_id, kind=kind)

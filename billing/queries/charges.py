@@ -34,7 +34,7 @@ def days_to_post(most: int, after: DayKey | None = None, *, organisation_id: UUI
 
     In one order, beginning after `after`.
     """
-    values = {
+    values: dict[str, Any] = {
         "organisation": organisation_id, "most": most, "day": after and after.day, "tenant": after and after.tenant_id,
         "cluster": after and after.cluster_id, "flavor": after and after.flavor, "path": after and after.tenant_path,
     }  # fmt: skip
@@ -55,7 +55,9 @@ def day_charge(key: DayKey) -> DayCharge:
             },
         )  # fmt: skip
         segments = tuple(_segment(*row) for row in cursor.fetchall())
-    books = _books(key.cluster_id, start, start + A_DAY, {s.flavor for s in segments} | {s.cpu_flavor for s in segments})
+    books = _books(
+        key.cluster_id, start, start + A_DAY, {s.flavor for s in segments} | {s.cpu_flavor for s in segments}
+    )
     return DayCharge(key, segments, books, standing_entries(key))
 
 
@@ -88,7 +90,9 @@ def entry_of(row: LedgerEntry, key: DayKey | None) -> Entry:
     """A posted entry as a value."""
     lines = tuple(
         Line(
-            ":".join(str(part) for part in (each.account.kind, each.account.tenant_id, each.account.cluster_id) if part),
+            ":".join(
+                str(part) for part in (each.account.kind, each.account.tenant_id, each.account.cluster_id) if part
+            ),
             each.currency,
             each.amount,
         )

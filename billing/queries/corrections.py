@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -80,7 +81,7 @@ def effects_of(rate: Rate, new: Correction) -> tuple[Effect, ...]:
 
 
 def _segments(rate: Rate, start: datetime, until: datetime) -> Iterator[tuple[str, RatedSegment]]:
-    values = {
+    values: dict[str, Any] = {
         "start": start, "until": until, "day_before": start - timedelta(days=1), "cluster": rate.cluster_id,
         "capacity": rate.capacity_type, "flavor": rate.flavor, "most": MOST_SEGMENTS + 1,
     }  # fmt: skip

@@ -389,4 +389,3 @@ def _row(keys: Mapping[str, str], quantities: Quantities, shown: Mapping[str, De
         running_jobs=running,
         **shown,
     )
-

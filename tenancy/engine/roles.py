@@ -23,6 +23,8 @@ class Permission(StrEnum):
     RESERVE = "reserve"
     """Reserve nodes in advance for the tenant and everyone below it."""
     MANAGE_PRICES = "manage_prices"
+    CLOSE_PERIOD = "close_period"
+    """Close and reopen months of the organisation's ledger."""
     MANAGE_TENANTS = "manage_tenants"
     """Change the tree and bind roles."""
     MANAGE_CLUSTERS = "manage_clusters"
@@ -53,7 +55,9 @@ GRANTS: dict[Role, frozenset[Permission]] = {
             Permission.VIEW_AUDIT,
         }
     ),
-    Role.FINANCE: frozenset({Permission.VIEW, Permission.MANAGE_PRICES, Permission.VIEW_AUDIT}),
+    Role.FINANCE: frozenset(
+        {Permission.VIEW, Permission.MANAGE_PRICES, Permission.CLOSE_PERIOD, Permission.VIEW_AUDIT}
+    ),
     Role.ADMIN: frozenset(Permission),
 }
 REACH: dict[Scope, frozenset[Permission]] = {

@@ -69,7 +69,7 @@ def test_a_role_grants_what_the_documents_say():
         "manager": {
             "view", "submit", "manage_jobs", "manage_quotas", "reserve", "manage_tenants", "view_audit",
         },
-        "finance": {"view", "manage_prices", "view_audit"},
+        "finance": {"view", "manage_prices", "close_period", "view_audit"},
         "admin": {permission.value for permission in Permission},
     }  # fmt: skip
     assert REACH[Scope.READ] == {"view", "view_audit"}
@@ -79,6 +79,6 @@ def test_a_role_grants_what_the_documents_say():
 
 def test_several_roles_and_scopes_allow_what_each_of_them_does():
     assert permissions_of([]) == set()
-    assert permissions_of(["submitter", "finance"]) == {"view", "submit", "manage_prices", "view_audit"}
+    assert permissions_of(["submitter", "finance"]) == {"view", "submit", "manage_prices", "close_period", "view_audit"}
     assert reach_of(["read", "write"]) == REACH[Scope.WRITE]
     assert reach_of([]) == set(Permission), "a token without scopes may do all that its user may"

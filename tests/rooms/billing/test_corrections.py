@@ -4,6 +4,7 @@ import csv
 import io
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -27,8 +28,12 @@ pytestmark = pytest.mark.django_db
 MONTH = (OCTOBER, at(1, month=11))
 
 
-def correct(amount, start, until, **more):
-    more = {"currency": "USD", "reason": "a typo", "price_id": Price.objects.earliest("created_at").id} | more
+def correct(amount, start, until, **given):
+    more: dict[str, Any] = {
+        "currency": "USD",
+        "reason": "a typo",
+        "price_id": Price.objects.earliest("created_at").id,
+    } | given
     return correct_price(SYSTEM, NewCorrection(unit_price=Decimal(amount), start=start, until=until, **more))
 
 
@@ -64,7 +69,7 @@ def test_a_correction_reverses_and_enters_again_and_leaves_what_was_observed():
     correct("0", at(5), at(5, 13))
     correct("2.5", at(5), at(5, 13))
     post_and_prove()
-    assert expense() == Decimal("11") == usage_report(SYSTEM, "acme", *MONTH).total.cost
+    assert expense() == Decimal(11) == usage_report(SYSTEM, "acme", *MONTH).total.cost
 
 
 def test_correcting_back_restores_the_sum_to_the_last_decimal():
@@ -131,7 +136,9 @@ def test_guests_pay_the_corrected_price_of_cores_or_that_of_the_flavor_that_stan
 def test_reports_of_adjoining_periods_add_up_and_csv_and_page_say_that_a_correction_is_in_it(client):
     north = priced_cluster(amount="2.333333")
     runs = [
-        make_run(north, f"acme/{'ab'[n % 2]}", started_at=at(3, n), until_at=at(3, n) + timedelta(hours=3, milliseconds=n))
+        make_run(
+            north, f"acme/{'ab'[n % 2]}", started_at=at(3, n), until_at=at(3, n) + timedelta(hours=3, milliseconds=n)
+        )
         for n in range(8)
     ]
     record_runs(runs)
@@ -179,7 +186,7 @@ def finance():
     return user
 
 
-BODY = {
+BODY: dict[str, Any] = {
     "effective_from": "2026-10-05T00:00:00Z", "effective_until": "2026-10-06T00:00:00Z", "unit_price": "1", "reason": "typo"
 }  # fmt: skip
 
@@ -193,13 +200,17 @@ def test_finance_previews_and_corrects_over_http(call, finance):
     assert not PriceCorrection.objects.exists()
     status, made = call(finance, "post", path, BODY, **{"Idempotency-Key": "once"})
     assert status == 201
-    assert made["effects"] == shown["effects"] == [
-        {
-            "tenant": "acme",
-            "old": {"amount": "10.000000000000", "currency": "USD"},
-            "new": {"amount": "4.000000000000", "currency": "USD"},
-        }
-    ]
+    assert (
+        made["effects"]
+        == shown["effects"]
+        == [
+            {
+                "tenant": "acme",
+                "old": {"amount": "10.000000000000", "currency": "USD"},
+                "new": {"amount": "4.000000000000", "currency": "USD"},
+            }
+        ]
+    )
     assert call(finance, "post", path, BODY, **{"Idempotency-Key": "once"}) == (201, made)
     assert PriceCorrection.objects.count() == 1
     entry = AuditEntry.objects.get(action="price.correct")
@@ -211,7 +222,7 @@ def test_finance_previews_and_corrects_over_http(call, finance):
 def test_corrections_are_refused_with_what_to_do(call, finance):
     priced_cluster()
     path = f"/prices/{Price.objects.get().id}/corrections"
-    refusals = [
+    refusals: list[tuple[dict[str, Any], str]] = [
         ({"effective_until": "2036-10-06T00:00:00Z"}, "in_the_future"),
         ({"effective_until": "2026-10-05T00:00:00Z"}, "empty_period"),
         ({"effective_from": "2026-10-07T00:00:00Z"}, "empty_period"),

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -32,7 +33,9 @@ LINES = (
 )
 
 
-def entry(key="forged", kind="usage", day="charge_day", reverses="NULL", count=2, digest="0" * 64, period="period_id"):
+def entry(
+    key="forged", kind="usage", *, day="charge_day", reverses="NULL", count=2, digest="0" * 64, period="period_id"
+):
     return ENTRY.format(key=key, kind=kind, day=day, reverses=reverses, count=count, digest=digest, period=period)
 
 
@@ -71,23 +74,23 @@ ATTACKS = {
     "entry of a later period": (entry(period="%(november)s"), "entry_is_in_its_period"),
     "entry of an earlier period": (entry(day="'2026-11-05'::date"), "entry_is_in_its_period"),
     "second account": (
-        "INSERT INTO billing_ledgeraccount (organisation_id, kind, tenant_id) SELECT organisation_id, kind, tenant_id"
-        " FROM billing_ledgeraccount WHERE kind = 'tenant_expense'",
+        ("INSERT INTO billing_ledgeraccount (organisation_id, kind, tenant_id) SELECT organisation_id, kind, tenant_id"
+        " FROM billing_ledgeraccount WHERE kind = 'tenant_expense'"),
         "one_account_of_a_kind",
     ),
     "expense of a cluster": (
-        "INSERT INTO billing_ledgeraccount (organisation_id, kind, cluster_id) SELECT organisation_id, 'tenant_expense',"
-        " cluster_id FROM billing_ledgeraccount WHERE kind = 'cluster_pool'",
+        ("INSERT INTO billing_ledgeraccount (organisation_id, kind, cluster_id) SELECT organisation_id, 'tenant_expense',"
+        " cluster_id FROM billing_ledgeraccount WHERE kind = 'cluster_pool'"),
         "account_is_of_what_its_kind_says",
     ),
     "period born closed": (
-        "INSERT INTO billing_ledgerperiod (id, organisation_id, month, state) SELECT %(other)s, organisation_id, '2026-08-01',"
-        " 'closing' FROM billing_ledgerperiod LIMIT 1",
+        ("INSERT INTO billing_ledgerperiod (id, organisation_id, month, state) SELECT %(other)s, organisation_id, '2026-08-01',"
+        " 'closing' FROM billing_ledgerperiod LIMIT 1"),
         "period_begins_open",
     ),
     "period of a half month": (
-        "INSERT INTO billing_ledgerperiod (id, organisation_id, month) SELECT %(other)s, organisation_id, '2026-08-02'"
-        " FROM billing_ledgerperiod LIMIT 1",
+        ("INSERT INTO billing_ledgerperiod (id, organisation_id, month) SELECT %(other)s, organisation_id, '2026-08-02'"
+        " FROM billing_ledgerperiod LIMIT 1"),
         "period_begins_with_its_month",
     ),
     "period closed without closing": (
@@ -127,7 +130,7 @@ def attack(statements, values):
 def refusal_of(statements, values):
     with pytest.raises(DatabaseError) as refused:
         attack(statements, values)
-    cause = refused.value.__cause__
+    cause: Any = refused.value.__cause__
     return NO_RIGHT if cause.sqlstate == "42501" else constraint_of(refused.value)
 
 
@@ -152,7 +155,11 @@ def test_the_owner_himself_is_refused_to_rewrite_what_is_posted(books):
         cursor.execute("RESET ROLE")
     tables = ("ledgerentry", "ledgerline", "ledgeraccount", "ledgerstep", "pricecorrection", "periodclose")
     for table in tables:
-        for statement in (f"UPDATE billing_{table} SET id = 1", f"DELETE FROM billing_{table}", f"TRUNCATE billing_{table} CASCADE"):
+        for statement in (
+            f"UPDATE billing_{table} SET id = 1",
+            f"DELETE FROM billing_{table}",
+            f"TRUNCATE billing_{table} CASCADE",
+        ):
             assert refusal_of(statement, {}) == "ledger_is_append_only"
     for table in ("tenantday", "ledgerperiod", "periodreopening", "postingconflict"):
         assert refusal_of(f"DELETE FROM billing_{table}", {}) == "ledger_is_append_only"

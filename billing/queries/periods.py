@@ -1,0 +1,111 @@
+"""The months of the ledger: their state, and what is missing before one can close."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from billing.engine.months import midnight, next_month
+from billing.models import LedgerPeriod, PostingConflict, TenantDay
+from clusters.models import Cluster
+from foundation.clock import database_now
+from foundation.problems import NotFound
+from tenancy.engine.roles import Permission
+from tenancy.models import Tenant
+from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenants
+
+from .ledger_proof import money_discrepancies
+from .progress import Whose, open_runs
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One condition of a close; `detail` says what is missing, or that nothing is."""
+
+    name: str
+    is_fulfilled: bool
+    detail: str
+
+
+def visible_periods(actor: Actor) -> QuerySet[LedgerPeriod]:
+    """The periods of the organisations that the actor may see as a whole."""
+    return LedgerPeriod.objects.filter(organisation__in=visible_tenants(actor)).select_related("organisation")
+
+
+def period_by_id(actor: Actor, period_id: UUID, *, may_close: bool = False) -> LedgerPeriod:
+    """The period. NotFound if the actor may not see it; with `may_close`, NotAllowedHere if they may only see it."""
+    period = visible_periods(actor).filter(id=period_id).first()
+    if period is None:
+        raise NotFound
+    if may_close and Permission.CLOSE_PERIOD not in permissions_at(actor, period.organisation):
+        raise NotAllowedHere(period.organisation, Permission.CLOSE_PERIOD)
+    return period
+
+
+def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[Item, ...]:
+    """What must be so before the period closes."""
+    ended = midnight(next_month(period.month)) <= database_now()
+    earlier = LedgerPeriod.objects.filter(organisation=period.organisation, month__lt=period.month)
+    is_first = not earlier.exclude(state=LedgerPeriod.State.CLOSED).exists()
+    behind = clusters_behind(period)
+    days = TenantDay.objects.filter(
+        organisation=period.organisation, day__gte=period.month, day__lt=next_month(period.month)
+    )
+    due = days.filter(is_due=True).count()
+    unpriced = _unpriced_days(period)
+    conflicts = PostingConflict.objects.filter(
+        organisation=period.organisation, month__lte=period.month, resolved_at=None
+    ).count()
+    wrong = money_discrepancies()
+    return (
+        _item("month_ended", ended, "The month has not ended."),
+        _item("earlier_periods", is_first, "An earlier period is not closed."),
+        _item("fully_metered", not behind, f"Runs of the month are not fully metered on {', '.join(behind)}."),
+        _item("posted", not due, f"{due} days are not posted yet."),
+        _item("priced", not unpriced or accepts_unpriced, f"{unpriced} days of tenants have time without a price."),
+        _item("no_conflicts", not conflicts, f"{conflicts} conflicts of postings are not resolved."),
+        _item("proven", not wrong, f"The proof of the ledger found {len(wrong)} errors."),
+    )
+
+
+def clusters_behind(period: LedgerPeriod) -> tuple[str, ...]:
+    """The clusters with runs that began in the month or before and are not recorded to its end, or their own."""
+    root, until = period.organisation.path, midnight(next_month(period.month))
+    tenants = [period.organisation_id, *Tenant.objects.filter(path__startswith=f"{root}/").values_list("id", flat=True)]
+    runs = open_runs(Whose(tenants=tenants), database_now())
+    late = {run.meter.cluster_id for run in runs if run.meter.metered_from < until and run.recorded_until < until}
+    return tuple(Cluster.everything.filter(id__in=late).order_by("name").values_list("name", flat=True))
+
+
+def checksum_of(period_id: UUID) -> str:
+    """SHA-256 of the period's canonical lines."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT billing_period_checksum(%s)", [period_id])
+        return str(cursor.fetchone()[0])
+
+
+def _item(name: str, is_fulfilled: bool, missing: str) -> Item:  # noqa: FBT001 - a condition
+    return Item(name, is_fulfilled, "" if is_fulfilled else missing)
+
+
+def _unpriced_days(period: LedgerPeriod) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            UNPRICED, {"organisation": period.organisation_id, "start": period.month, "until": next_month(period.month)}
+        )
+        return int(cursor.fetchone()[0])
+
+
+UNPRICED = """
+SELECT count(*) FROM (
+    SELECT DISTINCT d.tenant_id, d.tenant_path, d.cluster_id, d.flavor, d.day FROM billing_tenantday AS d
+    WHERE d.organisation_id = %(organisation)s AND d.day >= %(start)s AND d.day < %(until)s AND (
+        d.currency = '' OR EXISTS (
+            SELECT 1 FROM billing_rate AS r JOIN billing_pricecorrection AS c ON c.rate_id = r.id
+            WHERE r.cluster_id = d.cluster_id AND c.span && tstzrange(
+                d.day::timestamp AT TIME ZONE 'UTC', (d.day + 1)::timestamp AT TIME ZONE 'UTC')))
+) AS day WHERE EXISTS (
+    SELECT 1 FROM billing_day_due(day.tenant_id, day.tenant_path, day.cluster_id, day.flavor, day.day) AS due
+    WHERE due.currency = '')
+"""
