@@ -40,7 +40,7 @@ class PeriodShown(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     organisation = serializers.CharField()
     month = serializers.CharField(help_text="YYYY-MM.")
-    state = serializers.ChoiceField(choices=["open", "closing", "closed"])
+    state = serializers.CharField(help_text="`open`, `closing` or `closed`.")
     checksum = serializers.CharField(allow_null=True, help_text="SHA-256 of its canonical lines while it is closed.")
     revision = serializers.IntegerField(help_text="How often it was closed.")
     closed_by = serializers.CharField(allow_null=True)
