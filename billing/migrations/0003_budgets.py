@@ -17,8 +17,8 @@ SQL = Path(__file__).with_name("0003_budgets.sql").read_text(encoding="utf-8")
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('billing', '0001_initial'),
-        ('quotas', '0001_initial'),
+        ('billing', '0002_ledger'),
+        ('quotas', '0002_borrowing'),
         ('clusters', '0008_images'),
         ('tenancy', '0001_initial'),
     ]
