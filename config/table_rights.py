@@ -56,6 +56,8 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_standstill": KEPT,
     "federation_comparedcluster": KEPT,
     "federation_retrybrake": KEPT,
+    "federation_preemption": KEPT,
+    "federation_preemptionvictim": GROWS,
     "clusters_avoidednode": KEPT,
     "clusters_maintenancewindow": KEPT,
 }

@@ -177,6 +177,14 @@ def lock_with_jobs(attempt_ids: Collection[UUID]) -> dict[UUID, Attempt]:
     return lock_attempts(ids)
 
 
+def lock_jobs_and_attempts(
+    job_ids: Collection[UUID], attempt_ids: Collection[UUID]
+) -> tuple[dict[UUID, Job], dict[UUID, Attempt]]:
+    """The jobs, and attempts of some of them, each kind locked in id order."""
+    rows = Job.objects.select_for_update(no_key=True).filter(id__in=list(job_ids))
+    return {job.id: job for job in rows.order_by("id")}, lock_attempts(attempt_ids)
+
+
 def lock_progress(attempt_id: UUID, states: Collection[str]) -> Progress | None:
     """The progress row of an attempt in one of these states, locked until the transaction ends. It is locked alone: no
     transaction that holds it takes another lock.

@@ -11,8 +11,11 @@ from rest_framework.response import Response
 from federation.engine.intake.priority_classes import (
     MOST_DESCRIPTION_BYTES,
     MOST_GRANTS,
+    MOST_SHIELD_SECONDS,
     MOST_VALUE,
+    PREEMPTS,
     ROLE_NAMES,
+    USUAL_SHIELD_SECONDS,
     class_json,
 )
 from federation.models import PriorityClass
@@ -55,6 +58,19 @@ class PriorityClassShape(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         help_text="True: jobs that name none get it, unless a policy sets another. Null: remains as it is.",
+    )
+    preempts = serializers.ChoiceField(
+        choices=PREEMPTS,
+        required=False,
+        help_text="`lower`: its waiting jobs may replace running jobs of lower priority in their organisation. "
+        "Default `never`.",
+    )
+    shield_seconds = serializers.IntegerField(
+        required=False,
+        min_value=0,
+        max_value=MOST_SHIELD_SECONDS,
+        help_text="How long its jobs run at least before more urgent ones may replace them; "
+        f"default {USUAL_SHIELD_SECONDS}.",
     )
     grants = serializers.ListField(
         child=GrantShape(), required=False, max_length=MOST_GRANTS, help_text="Who may use it if it is not open."

@@ -1,5 +1,5 @@
 """State and constraints of this room: jobs and their attempts, tenants' placement policies and failure rules,
-priority classes, advance reservations.
+priority classes, preemptions, advance reservations.
 """
 
 from .failures import Diagnosis as Diagnosis
@@ -17,6 +17,8 @@ from .jobs import RemoteObject as RemoteObject
 from .pods import PodRun as PodRun
 from .policies import PlacementPolicy as PlacementPolicy
 from .policies import PolicyWeight as PolicyWeight
+from .preemptions import Preemption as Preemption
+from .preemptions import PreemptionVictim as PreemptionVictim
 from .priority_classes import PriorityClass as PriorityClass
 from .priority_classes import PriorityClassGrant as PriorityClassGrant
 from .proofs import BookProof as BookProof

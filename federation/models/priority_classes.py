@@ -4,7 +4,13 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from federation.engine.intake.priority_classes import MOST_VALUE, ROLE_NAMES
+from federation.engine.intake.priority_classes import (
+    MOST_SHIELD_SECONDS,
+    MOST_VALUE,
+    PREEMPTS,
+    ROLE_NAMES,
+    USUAL_SHIELD_SECONDS,
+)
 from foundation.ids import new_id
 from tenancy.models import NAME_PATTERN, Tenant
 
@@ -22,6 +28,18 @@ class PriorityClass(models.Model):
     description = models.CharField(max_length=500, blank=True, default="")
     is_open = models.BooleanField(default=False, help_text="Whether everyone who may submit a job may use it.")
     is_default = models.BooleanField(default=False)
+    preempts = models.CharField(
+        max_length=5,
+        choices=[(one, one) for one in PREEMPTS],
+        default="never",
+        db_default="never",
+        help_text="`lower`: its waiting jobs may replace running ones of lower priority in their organisation.",
+    )
+    shield_seconds = models.PositiveIntegerField(
+        default=USUAL_SHIELD_SECONDS,
+        db_default=USUAL_SHIELD_SECONDS,
+        help_text="How long its jobs run at least before others may replace them.",
+    )
     changed_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -34,6 +52,11 @@ class PriorityClass(models.Model):
             models.CheckConstraint(condition=Q(name__regex=NAME_PATTERN), name="priority_class_name_is_a_dns_label"),
             models.CheckConstraint(
                 condition=Q(value__gte=-MOST_VALUE, value__lte=MOST_VALUE), name="priority_class_value_is_in_range"
+            ),
+            models.CheckConstraint(condition=Q(preempts__in=PREEMPTS), name="priority_class_preempts_is_known"),
+            models.CheckConstraint(
+                condition=Q(shield_seconds__gte=0, shield_seconds__lte=MOST_SHIELD_SECONDS),
+                name="priority_class_shield_is_in_range",
             ),
         ]
 

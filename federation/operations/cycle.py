@@ -32,6 +32,7 @@ from federation.engine.objects.rendering import kept_levels
 from federation.locks import QueuedJob, lock_queued_jobs, read_reservations
 from federation.models import Job
 from federation.operations import figures, transitions
+from federation.operations.preemption import end_claims, preempt
 from federation.queries.claimed_attempts import spec_hash_of
 from federation.queries.kinds import runtimes_of_kinds
 from federation.queries.queue import QUEUE_DEPTH
@@ -81,6 +82,7 @@ def run_scheduling_cycle() -> Round:
     """Considers the queue once, in the order of turns."""
     with figures.CYCLE_SECONDS.time():
         quotas.operations.keep_half_life(settings.FAIR_SHARE_HALF_LIFE_SECONDS)
+        end_claims()
         done = _run(load_snapshot(database_now(), QUEUE_DEPTH))
     figures.DECISIONS.labels("placed").inc(done.placed)
     figures.DECISIONS.labels("waiting").inc(done.waiting)
@@ -90,13 +92,13 @@ def run_scheduling_cycle() -> Round:
 def _run(snapshot: Snapshot) -> Round:
     if not snapshot.queue:
         return Round(0, 0, 0)
-    decisions = cycle.decide(snapshot, _fleet_index)
+    decisions, final = cycle.run(snapshot, _fleet_index)
     lookup = _Lookup(snapshot)
     lookup.know_runtimes(decisions.placements)
     placed = 0
     for start in range(0, len(decisions.placements), APPLY_BATCH):
         placed += _apply(decisions.placements[start : start + APPLY_BATCH], lookup)
-    _explain(decisions.waits)
+    _explain(preempt(snapshot, final, decisions.waits))
     return Round(len(snapshot.queue), placed, len(decisions.waits))
 
 

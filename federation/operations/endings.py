@@ -93,7 +93,7 @@ def _unless_suspended(job: Job, attempt: Attempt, ending: Ending, diagnosis: Dia
     what = "is lost" if ending.state == AttemptState.LOST else "did not run"
     if ending.reason == ReasonCode.PODS_GONE:
         what = "was interrupted"
-    if ending.reason in (ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN):
+    if ending.reason in (ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN, ReasonCode.PREEMPTED_FOR_JOB):
         what = "is stopped"
     return _again(job, attempt, what, ending, diagnosis)
 

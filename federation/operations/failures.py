@@ -22,9 +22,11 @@ from placement.values.reason_codes import ReasonCode
 from . import diagnoses, transitions
 from .consequences import Ending
 
-_REPEATED = {*INTERRUPTIONS, ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN}
+_STOPPED = (ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN, ReasonCode.PREEMPTED_FOR_JOB)
+"""The reasons of stop requests to jobs that did not fail."""
+_REPEATED = {*INTERRUPTIONS, *_STOPPED}
 """The reasons of ends after which the job repeats the work since its last checkpoint."""
-_BEING_CLEARED = [*Cause, ReasonCode.SUSPENDED, ReasonCode.MAINTENANCE_BEGAN]
+_BEING_CLEARED = [*Cause, *_STOPPED]
 """The reasons of stop requests that a Job's failure does not change: nothing follows until nothing of the attempt is left."""
 
 
@@ -52,7 +54,7 @@ class Judged:
 
 def judge_failures(attempt_ids: set[UUID], words: Mapping[UUID, Sequence[str]]) -> Judged:
     """The consequences for attempts with a failed Job, with its failure message. Attempts already being stopped for it or
-    because a user suspended their job or maintenance began, and those whose diagnosis is open, are skipped.
+    because a user suspended their job, maintenance began or a more urgent job takes their place, and those whose diagnosis is open, are skipped.
     """
     if not attempt_ids:
         return Judged()

@@ -99,6 +99,7 @@ def _store(row: PriorityClass, wanted: WantedClass, tenants: Mapping[str, Tenant
         PriorityClass.objects.filter(is_default=True).update(is_default=False, changed_at=Now())
         row.is_default = True
     row.value, row.description, row.is_open, row.changed_at = wanted.value, wanted.description, wanted.is_open, Now()
+    row.preempts, row.shield_seconds = wanted.preempts, wanted.shield_seconds
     row.save()
     row.grants.all().delete()
     PriorityClassGrant.objects.bulk_create(

@@ -36,6 +36,7 @@ NO_EVIDENCE = [
     ReasonCode.CLUSTER_DRAINING,
     ReasonCode.MAINTENANCE_AHEAD,
     ReasonCode.MAINTENANCE_BEGAN,
+    ReasonCode.PREEMPTED_FOR_JOB,
     ReasonCode.RUN_DEAD,
 ]
 """Ends that say nothing of the cluster."""

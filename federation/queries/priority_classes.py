@@ -109,6 +109,8 @@ def as_wanted(row: PriorityClass) -> WantedClass:
         value=row.value,
         description=row.description,
         is_open=row.is_open,
+        preempts=row.preempts,
+        shield_seconds=row.shield_seconds,
         grants=tuple(sorted(grants, key=lambda grant: (grant.tenant_path, grant.role))),
     )
 

@@ -29,6 +29,7 @@ from federation.models import LIVE_ATTEMPT_STATES
 from federation.queries.images import known_images, pull_seconds
 from federation.queries.offered import cluster_of, foreign_use, node_of, offered
 from federation.queries.policies import load_policies
+from federation.queries.preemption import with_preemption
 from federation.queries.queue import load_queue, times_of
 from federation.queries.releases import load_releases
 from federation.queries.reservations import load_reservations
@@ -76,6 +77,7 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
         images=(images := known_images(queue)),
         pull_seconds=pull_seconds() if images else {},
     )
+    snapshot = with_preemption(snapshot)
     return with_times(snapshot) if _needs_times(snapshot) else snapshot
 
 

@@ -8,9 +8,12 @@ one tenant and shape share one verdict, because within a cycle room and quota on
 from collections import Counter
 from datetime import timedelta
 from functools import cached_property
+from typing import NamedTuple
+from uuid import UUID
 
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
+from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitBook
 from placement.fleet.siting import Site
 from placement.ranking.pulls import Pulls
@@ -22,7 +25,7 @@ from quotas.engine.borrowing import obstacle, take
 from .fair_share import Turns
 from .garbage import collector_paused
 from .kept_room import MOST_AT_ONCE, keep_room
-from .scopes import Choice, Scope
+from .scopes import Choice, Scope, Scopes
 from .share_reasons import ShareReasons
 from .timeline import STEP, Candidate, Seeker, Timeline, release_of, start_text
 from .verdicts import WAITING_FOR_ROOM
@@ -53,6 +56,21 @@ def run(snapshot: Snapshot, index: FleetIndex | None = None) -> tuple[Decisions,
     return Decisions(tuple(placements), tuple(waits)), cycle
 
 
+class Bench(NamedTuple):
+    """What a trial of a waiting job starts from (`placement.preemption`): the fleet that it sees, which is to be copied, and
+    the quota limits.
+    """
+
+    job: JobRequest
+    state: FleetState
+    scopes: Scopes
+    book: LimitBook
+    kept: tuple[tuple[int, tuple[int, ...]], ...]
+    """The nodes that the cycle keeps for it, by pool."""
+    is_closed: bool
+    """Whether it cannot run at all now, for example before its reservation begins."""
+
+
 class Cycle:
     """The state of one cycle. `consider` takes the jobs in the order of `turns`."""
 
@@ -64,8 +82,8 @@ class Cycle:
         self._pulls = Pulls(self._fleet, snapshot)
         self._visibility = Visibility(snapshot, self._fleet, self._book, self._budgets)
         self._placed: list[tuple[JobRequest, Placement]] = []
-        self._kept = 0
-        """The number of jobs that have nodes kept for them."""
+        self._kept: dict[UUID, tuple[tuple[int, tuple[int, ...]], ...]] = {}
+        """By job the nodes that are kept for it, by pool."""
 
     @cached_property
     def turns(self) -> Turns:
@@ -179,11 +197,11 @@ class Cycle:
         """Keeps room for a job that has waited too long, while few jobs have room kept. Returns the job's wait.
 
         It never keeps nodes that are reserved for later, because they might be closed to the job when they come free;
-        and none for a job that avoids some, because it soon avoids fewer.
+        and none for a job that avoids some, because it soon avoids fewer. A job that others are stopped for has its nodes already.
         """
-        if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM or self._kept >= MOST_AT_ONCE:
+        if scope.verdict is None or scope.verdict.code not in WAITING_FOR_ROOM or len(self._kept) >= MOST_AT_ONCE:
             return None
-        if job.constraints.avoid_nodes:
+        if job.constraints.avoid_nodes or self._visibility.holds_claim(job):
             return None
         now = self._snapshot.now
         waited = now - (job.submitted_at or now)
@@ -194,7 +212,7 @@ class Cycle:
             return None
         for pool, nodes in kept.nodes:
             self._visibility.hide(pool, nodes, None if kept.start is None else kept.start.at)
-        self._kept += 1
+        self._kept[job.id] = kept.nodes
         told = f"nodes that become free on {self._fleet.clusters[kept.cluster].name} are kept for it"
         if kept.start is not None:
             told = f"{told}; {start_text(kept.start, now)}"
@@ -245,6 +263,17 @@ class Cycle:
             if offers[cluster] == MOST_OFFERS_PER_CLUSTER and trial.left_out is not None:
                 trial.left_out |= self._fleet.cluster_of_pool[trial.contest.ask.lead] == cluster
         return found
+
+    def bench(self, job: JobRequest) -> Bench:
+        """What a trial of the job starts from, after the last job of the queue."""
+        job, visible = self._visibility.of(job)
+        kept, gate = self._kept.get(job.id, ()), visible.sight.gate
+        return Bench(job, visible.state, visible.scopes, self._book, kept, gate is not None)
+
+    def placed_in(self, job: JobRequest, scopes: Scopes) -> Placement | None:
+        """The place that `consider` would take in the state of these scopes; None if there is none. Deducts nothing."""
+        choice = self._choose(job, scopes.of(job))
+        return None if choice is None else self._placement(job, choice)
 
     def timeline(self, snapshot: Snapshot) -> Timeline:
         """The time after this cycle, by the run times in `snapshot`. The cycle itself does not change."""

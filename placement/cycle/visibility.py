@@ -25,6 +25,7 @@ from placement.values.advance import AdvanceReservation, closed_to, latest_end, 
 from placement.values.decisions import Closure, Placement, Reason
 from placement.values.maintenance import MaintenanceWindow
 from placement.values.model import JobRequest, Snapshot
+from placement.values.preemption import RoomClaim, claims_of_others
 from placement.values.quantities import duration_text
 from placement.values.reason_codes import ReasonCode
 
@@ -54,6 +55,8 @@ class Sight:
     """Nodes, each with its cluster, that the job avoids."""
     windows: tuple[MaintenanceWindow, ...] = ()
     """The maintenance windows that it could run into, the earliest first."""
+    claims: tuple[RoomClaim, ...] = ()
+    """The nodes that are kept for other jobs, for which running ones are being stopped."""
 
 
 def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
@@ -62,13 +65,13 @@ def sight_of(job: JobRequest, snapshot: Snapshot) -> Sight:
     """
     reservations, now = snapshot.reservations, snapshot.now
     avoided, end = job.constraints.avoid_nodes, latest_end(now, job.deadline_seconds)
-    windows = closed_to(snapshot.windows, end, now)
+    windows, claims = closed_to(snapshot.windows, end, now), claims_of_others(snapshot.claims, job.id)
     if not job.constraints.reservation:
-        return Sight(closed_to(reservations, end, now), avoided=avoided, windows=windows)
+        return Sight(closed_to(reservations, end, now), avoided=avoided, windows=windows, claims=claims)
     inside = named_by(job.constraints.reservation, job.tenant_path, reservations)
     if inside is None or inside.until_at <= now:
         return Sight(gate=Gate(ReasonCode.RESERVATION_OVER, "the reservation that it names has ended or was cancelled"))
-    return Sight(inside=inside, gate=_gate(job, inside, now), avoided=avoided, windows=windows)
+    return Sight(inside=inside, gate=_gate(job, inside, now), avoided=avoided, windows=windows, claims=claims)
 
 
 def horizon(queue: Iterable[JobRequest], now: datetime) -> datetime | None:
@@ -141,9 +144,17 @@ def state_seen(fleet: Fleet, sight: Sight, now: datetime) -> FleetState:
         names = {node for cluster_id, node in sight.avoided if cluster_id == pool.cluster.id}
         if positions := [position for position, name in enumerate(pool.node_names) if name in names]:
             state.close(number, positions)
+    for claim in sight.claims:
+        _keep_claimed(claim, state)
     for window in reversed(sight.windows):  # the earliest window has the last word on nodes of several
         _close_for(window, state, now)
     return state
+
+
+def _keep_claimed(claim: RoomClaim, state: FleetState) -> None:
+    why = Closure(ReasonCode.KEPT_FOR_URGENT, "has room, but it is kept for a job that others are being stopped for")
+    for number, positions in _positions(state.fleet, claim).items():
+        state.reserve(number, dict.fromkeys(positions, why))
 
 
 def _close_for(window: MaintenanceWindow, state: FleetState, now: datetime) -> None:
@@ -163,7 +174,7 @@ def _close_for(window: MaintenanceWindow, state: FleetState, now: datetime) -> N
             state.close_cluster(number, Closure(ReasonCode.MAINTENANCE, f"its maintenance {when}"))
 
 
-def _positions(fleet: Fleet, closed: AdvanceReservation | MaintenanceWindow) -> Mapping[int, list[int]]:
+def _positions(fleet: Fleet, closed: AdvanceReservation | MaintenanceWindow | RoomClaim) -> Mapping[int, list[int]]:
     """The positions of its nodes in the pools of its cluster; the result has every pool of the cluster."""
     names = set(closed.nodes)
     return {
@@ -217,7 +228,7 @@ def gate_reason(sight: Sight, fleet: Fleet, number: int) -> Reason:
 
 
 Change: TypeAlias = Callable[[FleetState], None]
-_Kind: TypeAlias = tuple[str, str, int | None, tuple[tuple[UUID, str], ...]]
+_Kind: TypeAlias = tuple[str, str, int | None, tuple[tuple[UUID, str], ...], UUID | None]
 
 
 class Visibility:
@@ -227,7 +238,8 @@ class Visibility:
         self._snapshot, self._fleet, self._book, self._budgets = snapshot, fleet, book, budgets
         self._fleets: dict[Sight, VisibleFleet] = {}
         self._fleets_by_kind: dict[_Kind, VisibleFleet] = {}
-        self._all_see_all = not snapshot.reservations and not snapshot.windows
+        self._holders = {claim.job_id for claim in snapshot.claims}
+        self._all_see_all = not snapshot.reservations and not snapshot.windows and not snapshot.claims
         self._are_several = not self._all_see_all or any(job.constraints.avoid_nodes for job in snapshot.queue)
         self._changes: list[Change] = []
         """What has been taken and kept so far, for visible fleets that are made later."""
@@ -238,7 +250,8 @@ class Visibility:
         if self._all_see_all and not named and not avoided:
             seen = self.strictest
         else:
-            kind = (named, job.tenant_path if named else "", job.deadline_seconds, avoided)
+            holder = job.id if job.id in self._holders else None
+            kind = (named, job.tenant_path if named else "", job.deadline_seconds, avoided, holder)
             found = self._fleets_by_kind.get(kind)
             seen = self._fleets_by_kind[kind] = found or self._fleet_of(sight_of(job, self._snapshot))
         return seen_through(seen.sight, job, self._snapshot.now), seen
@@ -250,7 +263,12 @@ class Visibility:
         """
         now, windows = self._snapshot.now, self._snapshot.windows
         met = closed_to(windows, horizon(self._snapshot.queue, now), now) if windows else ()
-        return self._fleet_of(Sight(closed_to(self._snapshot.reservations, None, now), windows=met))
+        closed = closed_to(self._snapshot.reservations, None, now)
+        return self._fleet_of(Sight(closed, windows=met, claims=self._snapshot.claims))
+
+    def holds_claim(self, job: JobRequest) -> bool:
+        """Whether nodes are kept for the job because others are being stopped for it."""
+        return job.id in self._holders
 
     def _fleet_of(self, sight: Sight) -> VisibleFleet:
         seen = self._fleets.get(sight)

@@ -19,6 +19,7 @@ from .datasets import DataNeed
 from .gpu_needs import GpuNeeds
 from .images import KnownImage
 from .maintenance import MaintenanceWindow
+from .preemption import Allowance, RoomClaim, RunningJob
 from .reason_codes import ReasonCode
 from .shares import FairShare
 from .storages import StorageNeed
@@ -370,3 +371,13 @@ class Snapshot:
     """By cluster how long a pull takes, for each class of size; missing if none was learned."""
     fair_share: FairShare | None = None
     """Whose turn is first (`fair_share`); None: the order of `queue`, for the jobs of all tenants."""
+    preemptors: tuple[UUID, ...] = ()
+    """The queued jobs whose priority class lets them replace running ones, the most urgent first."""
+    running: tuple[RunningJob, ...] = ()
+    """What they could replace: the running jobs of their organisations."""
+    claims: tuple[RoomClaim, ...] = ()
+    """The nodes that are kept for jobs for which others are being stopped."""
+    allowance: Allowance = field(default_factory=Allowance)
+    """How much may be stopped in this cycle."""
+    overdrawn: Mapping[UUID, int] = field(default_factory=dict)
+    """By limit that was reduced below its use, how much of the use must end before anything is free."""

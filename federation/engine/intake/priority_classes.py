@@ -16,7 +16,13 @@ MOST_VALUE = 1_000_000
 MOST_GRANTS = 100
 MOST_DESCRIPTION_BYTES = 500
 EVERY_ROLE = ""
-CLASS_FIELDS = frozenset(["name", "value", "description", "is_open", "is_default", "grants"])
+PREEMPTS = ("never", "lower")
+"""Whether waiting jobs of a class may replace running ones: never, or those of lower priority in their organisation."""
+USUAL_SHIELD_SECONDS = 300
+MOST_SHIELD_SECONDS = 30 * 24 * 3600
+CLASS_FIELDS = frozenset(
+    ["name", "value", "description", "is_open", "is_default", "preempts", "shield_seconds", "grants"]
+)
 GRANT_FIELDS = frozenset(["role", "tenant"])
 ROLE_NAMES = tuple(role.value for role in Role)
 
@@ -99,6 +105,8 @@ class WantedClass:
     description: str = ""
     is_open: bool = False
     is_default: bool | None = None
+    preempts: str = PREEMPTS[0]
+    shield_seconds: int = USUAL_SHIELD_SECONDS
     grants: tuple[WantedGrant, ...] = ()
 
 
@@ -107,12 +115,15 @@ def read_class(value: object) -> WantedClass:
     faults = Faults()
     fields = Fields(value, "", faults, CLASS_FIELDS)
     given = fields.values.get("is_default")
+    shield = fields.whole("shield_seconds", 0, MOST_SHIELD_SECONDS)
     wanted = WantedClass(
         name=fields.checked("name", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL),
         value=fields.whole("value", -MOST_VALUE, MOST_VALUE, required=True) or 0,
         description=fields.text("description", default="", most_bytes=MOST_DESCRIPTION_BYTES),
         is_open=fields.flag("is_open", default=False),
         is_default=None if given is None else fields.flag("is_default", default=False),
+        preempts=fields.choice("preempts", PREEMPTS, PREEMPTS[0]),
+        shield_seconds=USUAL_SHIELD_SECONDS if shield is None else shield,
         grants=_read_grants(fields),
     )
     if wanted.is_open and wanted.grants:
@@ -141,6 +152,8 @@ def class_json(wanted: WantedClass, *, is_default: bool) -> dict[str, Any]:
         "description": wanted.description,
         "is_open": wanted.is_open,
         "is_default": is_default,
+        "preempts": wanted.preempts,
+        "shield_seconds": wanted.shield_seconds,
         "grants": grants_json(wanted.grants),
     }
 

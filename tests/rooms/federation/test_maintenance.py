@@ -83,14 +83,14 @@ def test_before_a_window_only_jobs_that_end_in_time_are_placed(cluster, submitte
 
 
 def test_a_window_that_was_planned_while_the_engine_decided_is_respected(cluster, submitter, monkeypatch):
-    job, decide = submit(submitter, gpu_job()), cycle.decide
+    job, decide = submit(submitter, gpu_job()), cycle.run
 
     def and_meanwhile(*arguments):
         decided = decide(*arguments)
         plan(cluster)
         return decided
 
-    monkeypatch.setattr(cycle, "decide", and_meanwhile)
+    monkeypatch.setattr(cycle, "run", and_meanwhile)
     operations.run_scheduling_cycle()
     assert told(job)[0] == "queued"
     assert not Attempt.objects.exists()

@@ -169,14 +169,14 @@ def test_a_round_drops_what_a_reservation_made_meanwhile_forbids(admin, monkeypa
     """The reservation is made between the round's look and its writing."""
     make_tenant("acme/team")
     submit(admin, {"tenant": "acme/team", **make_spec(pod={"gpu": {"count": 8}}, deadline_seconds=deadline)})
-    decide = cycle.decide
+    decide = cycle.run
 
     def decide_slowly(snapshot, index):
         decisions = decide(snapshot, index)
         reserve(admin)
         return decisions
 
-    monkeypatch.setattr(cycle, "decide", decide_slowly)
+    monkeypatch.setattr(cycle, "run", decide_slowly)
     run_scheduling_cycle()
     assert Attempt.objects.count() == placed
     monkeypatch.undo()
@@ -190,7 +190,7 @@ def test_a_round_drops_what_was_to_run_in_a_reservation_that_was_cancelled_meanw
     row = reserve(admin, begins=timedelta())
     spec = make_spec(deadline_seconds=60, constraints={"reservation": "eval"})
     submit(admin, {"tenant": "acme", **spec})
-    decide = cycle.decide
+    decide = cycle.run
 
     def decide_slowly(snapshot, index):
         decisions = decide(snapshot, index)
@@ -198,6 +198,6 @@ def test_a_round_drops_what_was_to_run_in_a_reservation_that_was_cancelled_meanw
         cancel_reservation(admin, row.id)
         return decisions
 
-    monkeypatch.setattr(cycle, "decide", decide_slowly)
+    monkeypatch.setattr(cycle, "run", decide_slowly)
     run_scheduling_cycle()
     assert not Attempt.objects.exists()

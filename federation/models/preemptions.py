@@ -1,0 +1,89 @@
+"""Running jobs that are stopped for more urgent ones of their organisation."""
+
+from django.db import models
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from clusters.models import Cluster
+from foundation.ids import new_id
+from placement.values.preemption import MOST_TIMES_PREEMPTED
+
+from .jobs import Attempt, Job
+
+OUTCOMES = ["placed", "expired", "withdrawn"]
+
+
+class Preemption(models.Model):
+    """A decision to stop jobs so that a waiting one gets their place, and the claim on that place until it ends.
+
+    It ends once: the job was placed (`placed`), does not wait any more (`withdrawn`), or the deadline passed
+    (`expired`). Only the end is ever written (`0011_preemption.sql`).
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    beneficiary = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="preemptions")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
+    organisation = models.CharField(max_length=63, help_text="The tenant at the top of their paths at that time.")
+    nodes = models.JSONField(help_text="The names of the nodes that are kept for the beneficiary.")
+    cost_gpu_seconds = models.FloatField(help_text="What it costs to stop the victims.")
+    is_exact = models.BooleanField(help_text="Whether no cheaper choice existed on that cluster.")
+    considered = models.JSONField(
+        default=list, help_text="The jobs that might have been stopped there, with their costs."
+    )
+    alternatives = models.JSONField(default=list, help_text="The costs on other clusters.")
+    created_at = models.DateTimeField(db_default=Now())
+    deadline_at = models.DateTimeField(help_text="When the claim is given up.")
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=10, blank=True, default="", choices=[(one, one) for one in OUTCOMES])
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["beneficiary"], condition=Q(ended_at__isnull=True), name="one_live_preemption_per_beneficiary"
+            ),
+            models.CheckConstraint(
+                condition=Q(ended_at__isnull=True, outcome="") | Q(ended_at__isnull=False, outcome__in=OUTCOMES),
+                name="a_preemption_ends_with_an_outcome",
+            ),
+            models.CheckConstraint(condition=Q(deadline_at__gt=F("created_at")), name="a_claim_has_a_deadline_ahead"),
+            models.CheckConstraint(condition=Q(cost_gpu_seconds__gte=0), name="a_preemption_costs_nothing_or_more"),
+            models.CheckConstraint(
+                condition=Q(nodes__contains=[]) & Q(considered__contains=[]) & Q(alternatives__contains=[]),
+                name="a_preemption_lists_its_nodes",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["created_at"], name="preemptions_by_time"),
+            models.Index(fields=["id"], condition=Q(ended_at__isnull=True), name="live_preemptions"),
+        ]
+
+    def __str__(self) -> str:
+        return f"preemption for {self.beneficiary_id}"
+
+
+class PreemptionVictim(models.Model):
+    """An attempt that is stopped for another job. It belongs to one preemption; its job has strictly lower priority and
+    is of the same organisation (`0011_preemption.sql`). Append-only.
+    """
+
+    attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="preemption")
+    preemption = models.ForeignKey(Preemption, on_delete=models.PROTECT, related_name="victims")
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="evictions")
+    lost_seconds = models.PositiveIntegerField(help_text="Of work since its last checkpoint, at the decision.")
+    ran_seconds = models.PositiveIntegerField(help_text="How long it had run.")
+    shield_seconds = models.PositiveIntegerField(help_text="How long its class shielded it at that time.")
+    times_preempted = models.PositiveSmallIntegerField(help_text="How often its job was stopped for others before.")
+    gpu_milli = models.PositiveBigIntegerField(help_text="Its size; without GPUs, sixteen cores count as one.")
+    cost_gpu_seconds = models.FloatField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(ran_seconds__gte=F("shield_seconds")), name="a_victims_shield_is_kept"),
+            models.CheckConstraint(
+                condition=Q(times_preempted__lt=MOST_TIMES_PREEMPTED), name="a_job_is_preempted_a_few_times_at_most"
+            ),
+            models.CheckConstraint(condition=Q(cost_gpu_seconds__gte=0), name="a_victim_costs_nothing_or_more"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.attempt_id} for {self.preemption_id}"

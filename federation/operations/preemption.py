@@ -1,0 +1,176 @@
+"""Stops running jobs for a more urgent one of their organisation, as a cycle decides (`placement.preemption`).
+
+One transaction marks the victims, records why, and keeps the nodes for the beneficiary. A victim is stopped like an
+interrupted attempt: on its cluster first, with time for a checkpoint, and it ends only when nothing of it is left there.
+Until then its nodes and its hold count as used, so a cluster that falls silent frees nothing. The claim on the nodes
+ends when the beneficiary is placed, does not wait any more, or the deadline has passed: rows decide, so it does not
+matter where an earlier round was interrupted. Victims continue with their place in the queue.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from federation.engine.lifecycle import AttemptState, JobState
+from federation.locks import lock_jobs_and_attempts
+from federation.models import Attempt, Job, JobEvent, Preemption, PreemptionVictim, Standstill
+from federation.queries.preemption import load_claims
+from foundation.outbox import announce
+from foundation.rows import insert_rows
+from foundation.transactions import retried
+from placement.cycle.cycle import Cycle
+from placement.preemption.plan import claim_text, explained, plan
+from placement.values import preemption as values
+from placement.values.decisions import Wait
+from placement.values.model import Snapshot
+from placement.values.preemption import MILLI, Victim, organisation_of
+from placement.values.quantities import duration_text
+from placement.values.reason_codes import ReasonCode
+from tenancy.models import Tenant
+
+from . import transitions
+
+END = """
+UPDATE federation_preemption AS preemption
+   SET ended_at = now(),
+       outcome = CASE WHEN job.state IN ('dispatching', 'running', 'succeeded', 'failed') THEN 'placed'
+                      WHEN job.state <> 'queued' THEN 'withdrawn' ELSE 'expired' END
+  FROM federation_job AS job
+ WHERE preemption.ended_at IS NULL AND job.id = preemption.beneficiary_id
+   AND (job.state <> 'queued' OR preemption.deadline_at <= now())
+RETURNING job.id, preemption.outcome
+"""
+
+
+def end_claims() -> int:
+    """The number of preemptions that ended: the beneficiary was placed or does not wait any more, or the deadline passed."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(END)
+        ended = cursor.fetchall()
+        told = "Other jobs were stopped for it, but it could not start in time. Its nodes are kept no longer."
+        insert_rows(
+            [JobEvent(job_id=job, kind="claim_expired", message=told) for job, how in ended if how == "expired"]
+        )
+    return len(ended)
+
+
+def preempt(snapshot: Snapshot, cycle: Cycle, waits: Sequence[Wait]) -> tuple[Wait, ...]:
+    """Stops what the cycle's final state asks for. Returns its waits, with what preemption does for them."""
+    planned = plan(snapshot, cycle, waits)
+    claims = snapshot.claims
+    if planned.decision is not None and _apply(planned.decision, snapshot):
+        claims = load_claims(snapshot.now)
+    return explained(waits, claims, planned.why_not, snapshot)
+
+
+@retried
+def _apply(decision: values.Preemption, snapshot: Snapshot) -> bool:
+    """Whether the victims were marked: not if one of them, or the beneficiary, has changed since the snapshot."""
+    victims = {one.run.attempt_id: one for one in decision.victims}
+    with transaction.atomic():
+        ids = [decision.job_id, *(one.run.job_id for one in decision.victims)]
+        jobs, attempts = lock_jobs_and_attempts(ids, victims)
+        beneficiary = jobs.get(decision.job_id)
+        if beneficiary is None or not _still_holds(beneficiary, jobs, attempts, victims):
+            return False
+        row = _record(decision, beneficiary)
+        for attempt_id, victim in victims.items():
+            _stop(attempts[attempt_id], victim, beneficiary)
+        _record_victims(row, victims.values(), snapshot)
+        _tell(beneficiary, row, decision, snapshot)
+        announce("cycle")
+    return True
+
+
+def _still_holds(
+    beneficiary: Job, jobs: Mapping[UUID, Job], attempts: Mapping[UUID, Attempt], victims: Mapping[UUID, Victim]
+) -> bool:
+    """Whether what was decided is still allowed, now that the rows are locked."""
+    if beneficiary.state != JobState.QUEUED or Standstill.objects.filter(ended_at=None).exists():
+        return False
+    if Preemption.objects.filter(beneficiary=beneficiary, ended_at=None).exists():
+        return False
+    paths = dict(Tenant.objects.filter(id__in={job.tenant_id for job in jobs.values()}).values_list("id", "path"))
+    organisation = organisation_of(paths[beneficiary.tenant_id])
+    return all(
+        (attempt := attempts.get(attempt_id)) is not None
+        and attempt.state == AttemptState.RUNNING
+        and attempt.stop_requested_at is None
+        and (job := jobs[victim.run.job_id]).state == JobState.RUNNING
+        and job.suspend_requested_at is None
+        and job.priority < beneficiary.priority
+        and organisation_of(paths[job.tenant_id]) == organisation
+        for attempt_id, victim in victims.items()
+    )
+
+
+def _record(decision: values.Preemption, beneficiary: Job) -> Preemption:
+    return Preemption.objects.create(
+        beneficiary=beneficiary,
+        cluster_id=decision.cluster_id,
+        organisation=organisation_of(beneficiary.tenant.path),
+        nodes=list(decision.nodes),
+        cost_gpu_seconds=decision.cost,
+        is_exact=decision.is_exact,
+        considered=[_shown(one) for one in decision.considered],
+        alternatives=[
+            {"cluster": one.cluster, "victims": one.victims, "cost_gpu_seconds": round(one.cost, 3)}
+            for one in decision.alternatives
+        ],
+        deadline_at=Now() + timedelta(seconds=settings.PREEMPTION_KEEP_SECONDS),
+    )
+
+
+def _shown(one: Victim) -> dict[str, Any]:
+    return {
+        "job": str(one.run.job_id),
+        "priority": one.run.priority,
+        "gpus": one.run.gpu_milli / MILLI,
+        "lost_seconds": one.lost_seconds,
+        "times_preempted": one.run.times_preempted,
+        "cost_gpu_seconds": round(one.cost, 3),
+    }
+
+
+def _record_victims(row: Preemption, victims: Sequence[Victim] | Any, snapshot: Snapshot) -> None:
+    insert_rows(
+        [
+            PreemptionVictim(
+                attempt_id=one.run.attempt_id,
+                preemption_id=row.id,
+                job_id=one.run.job_id,
+                lost_seconds=one.lost_seconds,
+                ran_seconds=int((snapshot.now - one.run.started_at).total_seconds()),
+                shield_seconds=int((one.run.shield_until - one.run.started_at).total_seconds()),
+                times_preempted=one.run.times_preempted,
+                gpu_milli=one.run.gpu_milli,
+                cost_gpu_seconds=one.cost,
+            )
+            for one in victims
+        ]
+    )
+
+
+def _stop(attempt: Attempt, victim: Victim, beneficiary: Job) -> None:
+    message = f"Preempted for job {beneficiary.id}"
+    why = f"which has priority {beneficiary.priority}; this job has {victim.run.priority}"
+    lost = duration_text(victim.lost_seconds) if victim.lost_seconds else "no time"
+    told = f"{message}, {why}. About {lost} of work is repeated. It keeps its place in the queue."
+    transitions.interrupt([attempt], ReasonCode.PREEMPTED_FOR_JOB, message, told)
+
+
+def _tell(beneficiary: Job, row: Preemption, decision: values.Preemption, snapshot: Snapshot) -> None:
+    claim = next(one for one in load_claims(snapshot.now) if one.id == row.id)
+    message = claim_text(claim, snapshot)
+    Job.objects.filter(id=beneficiary.id).update(
+        reason_code=ReasonCode.WAITING_FOR_PREEMPTION, reason_message=message, reason_at=Now(), explanation={}
+    )
+    cost = f"They repeat about {decision.cost / 3600:.2f} GPU-hours of work."
+    insert_rows(
+        [JobEvent(job_id=beneficiary.id, kind="preempting", message=f"{message[0].upper()}{message[1:]}. {cost}")]
+    )

@@ -1,0 +1,198 @@
+"""What preemption reads: who may replace whom, what is claimed, and how much may be stopped now."""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from fractions import Fraction
+from itertools import groupby
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import F
+
+from federation.models import PriorityClass
+from placement.values.model import Snapshot
+from placement.values.preemption import (
+    CORES_PER_GPU,
+    Allowance,
+    HeldPods,
+    RoomClaim,
+    RunningJob,
+    organisation_of,
+)
+from quotas.models import QuotaLimit
+
+MOST_PREEMPTORS = 1000
+
+CLAIMS = """
+SELECT preemption.id, preemption.beneficiary_id, preemption.cluster_id, cluster.name, preemption.nodes::text,
+       preemption.deadline_at, count(*), count(attempt.finished_at)
+  FROM federation_preemption AS preemption
+  JOIN clusters_cluster AS cluster ON cluster.id = preemption.cluster_id
+  JOIN federation_preemptionvictim AS victim ON victim.preemption_id = preemption.id
+  JOIN federation_attempt AS attempt ON attempt.id = victim.attempt_id
+ WHERE preemption.ended_at IS NULL AND preemption.deadline_at > %s
+ GROUP BY preemption.id, cluster.name ORDER BY preemption.id
+"""
+PREEMPTORS = """
+SELECT id FROM federation_job
+ WHERE state = 'queued' AND priority_class_id = ANY(%s) ORDER BY priority DESC, id LIMIT %s
+"""
+RUNNING = """
+SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluster.name, attempt.started_at,
+       (job.spec->>'checkpoint_seconds')::int,
+       (SELECT checkpoint.written_at FROM federation_checkpoint AS checkpoint
+         WHERE checkpoint.attempt_id = attempt.id ORDER BY checkpoint.sequence DESC LIMIT 1),
+       class.shield_seconds, hold.amounts::text,
+       (SELECT count(*) FROM federation_preemptionvictim AS earlier WHERE earlier.job_id = job.id),
+       object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib, object.resources::text,
+       object.assumed_nodes::text,
+       (SELECT array_agg(pod.node) FROM federation_podrun AS pod
+         WHERE pod.attempt_id = attempt.id AND pod.position = object.position AND pod.node <> ''
+           AND pod.finished_at IS NULL AND NOT pod.is_gone)
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
+  JOIN clusters_cluster AS cluster ON cluster.id = attempt.cluster_id
+  JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND hold.state = 'pending'
+  JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id AND object.outcome = ''
+  JOIN federation_priorityclass AS class
+    ON class.id = job.priority_class_id OR job.priority_class_id IS NULL AND class.name = job.spec->>'priority_class'
+ WHERE attempt.state = 'running' AND attempt.stop_requested_at IS NULL AND attempt.started_at IS NOT NULL
+   AND job.state = 'running' AND job.suspend_requested_at IS NULL
+   AND split_part(tenant.path, '/', 1) = ANY(%s) AND job.priority < %s
+ ORDER BY attempt.id, object.position
+"""
+SPENT = """
+SELECT preemption.organisation, sum(victim.gpu_milli)
+  FROM federation_preemption AS preemption
+  JOIN federation_preemptionvictim AS victim ON victim.preemption_id = preemption.id
+ WHERE preemption.created_at > now() - interval '1 hour' AND preemption.organisation = ANY(%s)
+ GROUP BY preemption.organisation
+"""
+HELD = """
+SELECT split_part(tenant.path, '/', 1),
+       sum(coalesce(nullif((hold.amounts->>'gpu')::bigint, 0), (hold.amounts->>'cpu')::bigint / %s, 0))
+  FROM quotas_hold AS hold
+  JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
+ WHERE hold.state = 'pending' AND split_part(tenant.path, '/', 1) = ANY(%s)
+ GROUP BY 1
+"""
+
+
+class _Row(NamedTuple):
+    """The columns of RUNNING: one for each object of an attempt."""
+
+    attempt_id: UUID
+    job_id: UUID
+    tenant_path: str
+    priority: int
+    cluster_id: UUID
+    cluster: str
+    started_at: datetime
+    checkpoint_seconds: int | None
+    saved_at: datetime | None
+    shield_seconds: int
+    amounts: str
+    times_preempted: int
+    flavor: str
+    units: int
+    cpu_millicores: int
+    memory_mib: int
+    resources: str
+    assumed: str
+    seen: Sequence[str] | None
+
+
+def with_preemption(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its claims, and with what may be stopped if some queued job may replace running ones."""
+    snapshot = replace(snapshot, claims=load_claims(snapshot.now))
+    preemptors = _preemptors({job.id for job in snapshot.queue}) if settings.PREEMPTION_MOST_VICTIMS else ()
+    if not preemptors:
+        return snapshot
+    by_id = {job.id: job for job in snapshot.queue}
+    organisations = sorted({organisation_of(by_id[job_id].tenant_path) for job_id in preemptors})
+    most = max(by_id[job_id].priority for job_id in preemptors)
+    running = load_running(organisations, most)
+    if not running:
+        return snapshot
+    return replace(
+        snapshot,
+        preemptors=preemptors,
+        running=running,
+        allowance=_allowance(organisations),
+        overdrawn=dict(QuotaLimit.objects.filter(cap__gt=F("nominal")).values_list("id", F("cap") - F("nominal"))),
+    )
+
+
+def load_claims(now: datetime) -> tuple[RoomClaim, ...]:
+    """The nodes that are kept at this time for jobs for which others are being stopped. One query."""
+    return tuple(
+        RoomClaim(row_id, job_id, cluster_id, cluster, tuple(json.loads(nodes)), until_at, victims, ended)
+        for row_id, job_id, cluster_id, cluster, nodes, until_at, victims, ended in _rows(CLAIMS, [now])
+    )
+
+
+def _preemptors(queued: Collection[UUID]) -> tuple[UUID, ...]:
+    """Those of the queued jobs that may replace running ones, the most urgent first. One query on a small table if no
+    class lets them.
+    """
+    classes = list(PriorityClass.objects.filter(preempts="lower").values_list("id", flat=True))
+    if not classes:
+        return ()
+    return tuple(row[0] for row in _rows(PREEMPTORS, [classes, MOST_PREEMPTORS]) if row[0] in queued)
+
+
+def load_running(organisations: Collection[str], below: int) -> tuple[RunningJob, ...]:
+    """The running jobs of these organisations whose priority is lower, without those that are being stopped. Jobs on
+    clusters that are known to be silent are `unknown`, and not among them.
+    """
+    rows = [_Row(*row) for row in _rows(RUNNING, [list(organisations), below])]
+    return tuple(_running(list(own)) for _, own in groupby(rows, key=lambda row: row.attempt_id))
+
+
+def _running(rows: Sequence[_Row]) -> RunningJob:
+    first = rows[0]
+    return RunningJob(
+        attempt_id=first.attempt_id,
+        job_id=first.job_id,
+        tenant_path=first.tenant_path,
+        priority=first.priority,
+        cluster_id=first.cluster_id,
+        cluster=first.cluster,
+        pods=tuple(_pods(row) for row in rows),
+        amounts=json.loads(first.amounts),
+        started_at=first.started_at,
+        shield_until=first.started_at + timedelta(seconds=first.shield_seconds),
+        times_preempted=first.times_preempted,
+        checkpoint_seconds=first.checkpoint_seconds,
+        saved_at=first.saved_at,
+    )
+
+
+def _pods(row: _Row) -> HeldPods:
+    """On the nodes where they were seen; on the assumed ones while none was."""
+    nodes: Mapping[str, int] = Counter(row.seen) if row.seen else json.loads(row.assumed)
+    others = tuple(sorted(json.loads(row.resources).items()))
+    return HeldPods(row.flavor, row.units, row.cpu_millicores, row.memory_mib, nodes, others)
+
+
+def _allowance(organisations: Sequence[str]) -> Allowance:
+    """What the brake leaves now."""
+    spent = {name: int(milli) for name, milli in _rows(SPENT, [organisations])}
+    if not spent:
+        return Allowance(settings.PREEMPTION_MOST_VICTIMS)
+    held = {name: int(milli) for name, milli in _rows(HELD, [CORES_PER_GPU, list(spent)])}
+    share = Fraction(settings.PREEMPTION_HOURLY_SHARE)
+    left = {name: max(0, int(share * held.get(name, 0)) - milli) for name, milli in spent.items()}
+    return Allowance(settings.PREEMPTION_MOST_VICTIMS, left)
+
+
+def _rows(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall()

@@ -1,0 +1,180 @@
+"""The trial of placement on a copy: would the job fit if some running jobs had ended?
+
+The copy is the cycle's final state with the pods of these jobs given back to their nodes, and their holds to the quota
+limits. The job is judged as a cycle judges it: the same visibility, candidates, sites and limits. A hold on a limit that
+was reduced below its use frees nothing until the use is below the limit again. Units of devices that are shared in parts
+(`divisible`) are not counted as freed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from placement.cycle.cycle import Bench, Cycle
+from placement.cycle.scopes import Scopes
+from placement.cycle.timeline import Seeker, Timeline
+from placement.fleet.amounts import amounts_of
+from placement.fleet.fleet_state import FleetState
+from placement.fleet.limits import LimitLine, charges, refusing
+from placement.fleet.pools import CPU, UNITS
+from placement.values.decisions import Placement
+from placement.values.model import JobRequest, Release, Snapshot
+from placement.values.preemption import RunningJob
+
+_SOON = timedelta(microseconds=1)
+
+
+class Trial:
+    """One waiting job, tried on copies of a cycle's final state."""
+
+    def __init__(self, snapshot: Snapshot, cycle: Cycle, job: JobRequest) -> None:
+        self._snapshot, self._cycle = snapshot, cycle
+        self._bench: Bench = cycle.bench(job)
+        self.job = self._bench.job
+        self._fleet = self._bench.state.fleet
+        self._numbers = {cluster.id: number for number, cluster in enumerate(self._fleet.clusters)}
+        self._seeker: Seeker = self._bench.scopes.seeker(self.job)
+        self._candidates: dict[int, list[int]] = {}
+        """By cluster, in the order of the job's ranking, those that could hold it when empty."""
+        self._amounts: dict[int, Mapping[str, int]] = {}
+        for number in self._seeker.ranked if not self._bench.is_closed else ():
+            self._candidates.setdefault(int(self._seeker.cluster_of[number]), []).append(number)
+
+    @property
+    def clusters(self) -> list[int]:
+        """The numbers of the clusters that could hold the job when empty, in the order of its ranking."""
+        return list(self._candidates)
+
+    def name_of(self, cluster: int) -> str:
+        """The cluster's name."""
+        return self._fleet.clusters[cluster].name
+
+    def number_of(self, run: RunningJob) -> int | None:
+        """The number of its cluster; None if that takes no new work, is silent, or was removed."""
+        number = self._numbers.get(run.cluster_id)
+        if number is None:
+            return None
+        first, end = self._fleet.first_pool_of_cluster[number : number + 2]
+        return number if first < end and bool(self._fleet.is_open[first]) else None
+
+    def fits(self, cluster: int, ended: Sequence[RunningJob]) -> bool:
+        """Whether the job would get a place on the cluster."""
+        state = self._state([cluster], [run for run in ended if self._numbers.get(run.cluster_id) == cluster])
+        name = self._fleet.clusters[cluster].name
+        with self._returned(ended):
+            lines = self._bench.book.lines(self.job.tenant_path, name)
+            for number in self._candidates[cluster]:
+                if refusing(lines, self._amounts_at(number)) is not None:
+                    continue
+                if state.site(self._seeker.ask.pools[number].tolist(), self._seeker.ask.needs(number)) is not None:
+                    return True
+        return False
+
+    def place(self, ended: Sequence[RunningJob]) -> Placement | None:
+        """The place that a cycle would give the job."""
+        clusters = sorted({number for run in ended if (number := self._numbers.get(run.cluster_id)) is not None})
+        state = self._state(clusters, ended)
+        with self._returned(ended):
+            return self._cycle.placed_in(self.job, Scopes(self._snapshot, state))
+
+    def short_limits(self) -> set[int]:
+        """The identities of the quota limits that have too little left for the job now."""
+        short: set[int] = set()
+        for cluster, candidates in self._candidates.items():
+            lines = self._bench.book.lines(self.job.tenant_path, self._fleet.clusters[cluster].name)
+            for number in candidates:
+                wanted = charges(lines, self._amounts_at(number))
+                short |= {id(line) for line, amount in wanted if line.left < amount}
+        return short
+
+    def _amounts_at(self, number: int) -> Mapping[str, int]:
+        """What the hold of the job takes there."""
+        found = self._amounts.get(number)
+        if found is None:
+            pools = self._seeker.ask.pools[number].tolist()
+            pairs = zip(self.job.pod_sets, pools, strict=True)
+            flavors = {pod_set.name: self._fleet.pools[pool].flavor for pod_set, pool in pairs}
+            found = self._amounts[number] = amounts_of(self.job, flavors)
+        return found
+
+    def holds(self, run: RunningJob, lines: set[int]) -> bool:
+        """Whether its hold counts against one of these lines."""
+        own = self._bench.book.lines(run.tenant_path, run.cluster)
+        return any(id(line) in lines for line, _ in charges(own, run.amounts))
+
+    def _state(self, clusters: Iterable[int], ended: Iterable[RunningJob]) -> FleetState:
+        """The state after these runs have ended. Only the pools of these clusters are copied."""
+        base = self._bench.state
+        state = copy(base)
+        state.free_share, state.cluster_free = base.free_share.copy(), base.cluster_free.copy()
+        state.versions, state.bounds, state.placed = base.versions.copy(), base.bounds.copy(), base.placed.copy()
+        state.shared_reasons, state.lendable = {}, {}
+        state.states = base.states.copy()
+        for cluster in {*clusters, *(self._fleet.cluster_of_pool.item(pool) for pool, _ in self._bench.kept)}:
+            for pool in range(*self._fleet.first_pool_of_cluster[cluster : cluster + 2]):
+                state.states[pool] = base.pool(pool).copy()
+        for pool, nodes in self._bench.kept:
+            _show(state, pool, nodes)
+        soon = self._snapshot.now + _SOON
+        releases = [release for run in ended for release in _releases(run, soon)]
+        if releases:
+            Timeline(state, releases, self._snapshot.now).step()
+        for cluster in clusters:
+            _recount(state, cluster)
+        return state
+
+    @contextmanager
+    def _returned(self, ended: Iterable[RunningJob]) -> Iterator[None]:
+        """The limits while the holds of these runs count as ended."""
+        freed: dict[int, tuple[LimitLine, int]] = {}
+        for run in ended:
+            for line, amount in charges(self._bench.book.lines(run.tenant_path, run.cluster), run.amounts):
+                freed[id(line)] = line, freed.get(id(line), (line, 0))[1] + amount
+        overdrawn = self._snapshot.overdrawn
+        returned = [(line, max(0, amount - overdrawn.get(line.limit.id, 0))) for line, amount in freed.values()]
+        for line, amount in returned:
+            line.left += amount
+        try:
+            yield
+        finally:
+            for line, amount in returned:
+                line.left -= amount
+
+
+def _show(state: FleetState, number: int, nodes: Sequence[int]) -> None:
+    """Makes nodes available that the cycle keeps for the job itself, in all pools that contain them."""
+    fleet = state.fleet
+    cluster = int(fleet.cluster_of_pool[number])
+    numbers = {fleet.pools[n].flavor.name: n for n in range(*fleet.first_pool_of_cluster[cluster : cluster + 2])}
+    places = [(number, node) for node in nodes]
+    places += [(numbers[flavor], at) for node in nodes for flavor, at in fleet.pools[number].siblings.get(node, ())]
+    for pool, node in places:
+        own = state.pool(pool)
+        if node in own.hidden and node not in own.reserved and own.devices is None:
+            own.unhide([node])
+            state.bounds[:, pool] = np.maximum(state.bounds[:, pool], own.free[:, node])
+
+
+def _recount(state: FleetState, cluster: int) -> None:
+    """Brings the free shares up to date by which a contest leaves out pools that have too little."""
+    for number in range(*state.fleet.first_pool_of_cluster[cluster : cluster + 2]):
+        pool = state.fleet.pools[number]
+        share = int(state.free(number)[UNITS if pool.flavor.gpu_model else CPU].sum()) / pool.size
+        state.free_share[number] = max(float(state.free_share[number]), share)
+
+
+def _releases(run: RunningJob, at: datetime) -> Iterator[Release]:
+    for held in run.pods:
+        yield Release(
+            at,
+            run.cluster_id,
+            held.flavor,
+            held.units,
+            held.cpu_millicores,
+            held.memory_mib,
+            held.nodes,
+            held.resources,
+        )

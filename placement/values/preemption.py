@@ -1,0 +1,144 @@
+"""What preemption reads and decides: running jobs that may be stopped for a more urgent one, and room that is claimed.
+
+Units as in `model`; work is counted in GPU-seconds. A job without GPUs counts `CORES_PER_GPU` cores as one GPU.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+MILLI = 1000
+CORES_PER_GPU = 16
+RESTART_SECONDS = 60
+"""To stop a job and start it again costs this time of all its GPUs, besides the work that it repeats."""
+MOST_TIMES_PREEMPTED = 3
+"""A job that was stopped for others this many times is not stopped for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPods:
+    """Pods of one set: what each uses, and their number on each node."""
+
+    flavor: str
+    units: int
+    cpu_millicores: int
+    memory_mib: int
+    nodes: Mapping[str, int]
+    resources: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A running attempt whose job a more urgent one of its organisation may replace. `amounts` is its hold on quota."""
+
+    attempt_id: UUID
+    job_id: UUID
+    tenant_path: str
+    priority: int
+    cluster_id: UUID
+    cluster: str
+    pods: tuple[HeldPods, ...]
+    amounts: Mapping[str, int]
+    started_at: datetime
+    shield_until: datetime
+    """It is not stopped for another job before this time."""
+    times_preempted: int = 0
+    checkpoint_seconds: int | None = None
+    saved_at: datetime | None = None
+    """When it wrote the newest checkpoint that it reported."""
+
+    def lost_seconds(self, now: datetime) -> int:
+        """The seconds of work that it repeats if it is stopped now: those since its last checkpoint."""
+        ran = max(0, int((now - self.started_at).total_seconds()))
+        if self.saved_at is not None:
+            return min(ran, max(0, int((now - self.saved_at).total_seconds())))
+        return ran if self.checkpoint_seconds is None else ran % self.checkpoint_seconds
+
+    @property
+    def gpu_milli(self) -> int:
+        """Its size in thousandths of a GPU; of a job without GPUs, by its cores."""
+        return self.amounts.get("gpu", 0) or self.amounts.get("cpu", 0) // CORES_PER_GPU
+
+    def cost(self, now: datetime) -> float:
+        """What it costs to stop it now, in GPU-seconds. It doubles, triples … with the times it was stopped before."""
+        return (self.lost_seconds(now) + RESTART_SECONDS) * self.gpu_milli / MILLI * (1 + self.times_preempted)
+
+
+@dataclass(frozen=True, slots=True)
+class RoomClaim:
+    """Nodes of a cluster that are kept for a waiting job, for which others are being stopped, until a deadline."""
+
+    id: UUID
+    job_id: UUID
+    cluster_id: UUID
+    cluster: str
+    nodes: tuple[str, ...]
+    until_at: datetime
+    victims: int
+    """The number of jobs that are stopped for it."""
+    ended: int = 0
+    """How many of them have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How much may be stopped now (the brake). `gpu_milli` is what is left of each organisation's share of this hour, by
+    its name. An organisation that is missing has stopped nothing in the last hour: its next preemption has any size.
+    """
+
+    most_victims: int = 0
+    gpu_milli: Mapping[str, int] | None = None
+
+    def left(self, organisation: str) -> int | None:
+        """In thousandths of a GPU; None for any size."""
+        return (self.gpu_milli or {}).get(organisation)
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A job that is stopped, or could have been, and what that costs in GPU-seconds."""
+
+    run: RunningJob
+    lost_seconds: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another cluster where the job would have fitted, and what that would have cost."""
+
+    cluster: str
+    victims: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A decision: these jobs are stopped so that a waiting one gets this place. `nodes` are those of the place."""
+
+    job_id: UUID
+    cluster_id: UUID
+    cluster: str
+    nodes: tuple[str, ...]
+    victims: tuple[Victim, ...]
+    considered: tuple[Victim, ...]
+    """The other jobs that might have been stopped there, the cheapest first."""
+    alternatives: tuple[Alternative, ...]
+    is_exact: bool
+    """Whether no cheaper choice exists on that cluster; else it is the best that was found."""
+
+    @property
+    def cost(self) -> float:
+        """In GPU-seconds."""
+        return sum(one.cost for one in self.victims)
+
+
+def organisation_of(tenant_path: str) -> str:
+    """The tenant at the top of the path."""
+    return tenant_path.partition("/")[0]
+
+
+def claims_of_others(claims: Sequence[RoomClaim], job_id: UUID) -> tuple[RoomClaim, ...]:
+    """The claims whose nodes are closed to the job."""
+    return tuple(one for one in claims if one.job_id != job_id)
