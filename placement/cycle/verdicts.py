@@ -20,6 +20,7 @@ WAITING_FOR_ROOM = frozenset(
         ReasonCode.WAITING_FOR_CAPACITY,
         ReasonCode.BEHIND_IN_QUEUE,
         KEPT_FOR_RESERVATION,
+        ReasonCode.KEPT_FOR_URGENT,
         ReasonCode.MAINTENANCE,
     }
 )
@@ -95,5 +96,6 @@ def _kept_for_others(open_now: Sequence[Reason]) -> tuple[str, str] | None:
     """Code and message if there is room, but it is kept for other jobs; else None."""
     if any(reason.code == ReasonCode.RESERVED_FOR_GANG for reason in open_now):
         return ReasonCode.RESERVED_FOR_GANG, "there is room, but it is kept for a larger job that has waited longer"
-    kept = next((reason for reason in open_now if reason.code == KEPT_FOR_RESERVATION), None)
-    return None if kept is None else (KEPT_FOR_RESERVATION, f"{kept.cluster}: {kept.message}")
+    closed = (ReasonCode.KEPT_FOR_URGENT, KEPT_FOR_RESERVATION)
+    kept = next((reason for reason in open_now if reason.code in closed), None)
+    return None if kept is None else (kept.code, f"{kept.cluster}: {kept.message}")

@@ -47,7 +47,6 @@ REPLACES_WHILE = WAITING_FOR_ROOM | {
     ReasonCode.WAITING_FOR_QUOTA,
     ReasonCode.RESERVED_FOR_GANG,
     ReasonCode.RESERVATION_FULL,
-    ReasonCode.KEPT_FOR_URGENT,
 }
 """The reasons to wait that stopping others can end."""
 
@@ -102,12 +101,12 @@ def _explained(wait: Wait, claim: RoomClaim | None, why_not: str, snapshot: Snap
 
 
 def claim_text(claim: RoomClaim, snapshot: Snapshot) -> str:
-    """`2 less urgent jobs are being stopped for it on c1 (1 has ended); their 4 nodes are kept for it until 14:20 UTC`."""
+    """`2 less urgent jobs are being stopped for it (1 of them ended); 4 nodes of c1 are kept for it until 14:20 UTC`."""
     stopped = _count(claim.victims, "less urgent job is", "less urgent jobs are")
     ended = f" ({claim.ended} of them ended)" if claim.ended else ""
-    nodes = _count(len(claim.nodes), "node is", "nodes are")
+    nodes = _count(len(claim.nodes), f"node of {claim.cluster} is", f"nodes of {claim.cluster} are")
     until = instant_text(claim.until_at, snapshot.now)
-    return f"{stopped} being stopped for it{ended}; {nodes} of {claim.cluster} kept for it until {until}"
+    return f"{stopped} being stopped for it{ended}; {nodes} kept for it until {until}"
 
 
 class _Found(NamedTuple):

@@ -30,6 +30,7 @@ _STATE_MESSAGES: Mapping[str, str] = {
 }
 _NEAREST_FIRST = (
     ReasonCode.RESERVED_FOR_GANG,
+    ReasonCode.KEPT_FOR_URGENT,
     KEPT_FOR_RESERVATION,
     ReasonCode.MAINTENANCE,
     ReasonCode.TOPOLOGY_NOT_MET,
@@ -38,7 +39,9 @@ _NEAREST_FIRST = (
     ReasonCode.NEVER_FITS,
     ReasonCode.NO_SUCH_RESOURCE,
 )
-_WITHOUT_FIGURES = frozenset({ReasonCode.RESERVED_FOR_GANG, KEPT_FOR_RESERVATION, ReasonCode.MAINTENANCE})
+_WITHOUT_FIGURES = frozenset(
+    {ReasonCode.RESERVED_FOR_GANG, ReasonCode.KEPT_FOR_URGENT, KEPT_FOR_RESERVATION, ReasonCode.MAINTENANCE}
+)
 _LEFT_OUT: Mapping[str, str] = {
     ReasonCode.REFUSED_BY_CLUSTER: "refused the job's object",
     ReasonCode.LATELY_INTERRUPTED: "interrupted the job",
