@@ -35,6 +35,9 @@ AGAIN = 0.5
 SUSPENDED = 0.15
 """The share of the jobs that their clients suspend and resume."""
 
+RUSHES = 0.3
+"""The share of the worlds in which the last job is urgent and large, comes late, and finds the others running for long."""
+
 
 @dataclass(slots=True)
 class Submission:
@@ -50,6 +53,8 @@ class Submission:
     suspend_after: float | None = None
     """In seconds after the client knows its job."""
     suspended_for: float = 0.0
+    submit_after: float = 0.0
+    """In seconds after the beginning."""
     is_suspended: bool = False
     """Whether a suspension was acknowledged."""
     is_resumed: bool = False
@@ -73,6 +78,8 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
     is_crowd = random.Random(f"{seed}/crowd").random() < CROWDS and not swarm.rates
     if is_crowd:
         count = CROWD
+    rush = random.Random(f"{seed}/rush")
+    is_rush = rush.random() < RUSHES and not swarm.rates
     found = []
     for number in range(count):
         pod = {
@@ -100,9 +107,24 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
             submission.suspend_after, submission.suspended_for = suspends.uniform(0, 60), suspends.uniform(0, 40)
         if is_crowd:
             pod |= {"count": 1, "gpu": {"count": 1}}
+        if is_rush:
+            _hurry(rush, submission, is_last=number == count - 1)
         if not wanted or number in wanted:
             found.append(submission)
     return found
+
+
+def _hurry(chance: random.Random, one: Submission, *, is_last: bool) -> None:
+    """Makes the last job urgent and large, and the others long."""
+    if is_last:
+        one.body["priority_class"] = "high"
+        one.submit_after = chance.uniform(10, 60)
+        one.body["pod_sets"][0] |= {"count": 2, "gpu": {"count": 4}}
+        one.body.pop("completions", None)
+    else:
+        one.body["priority_class"] = chance.choice(("low", "normal"))
+        one.body["pod_sets"][0] |= {"gpu": {"count": chance.choice((2, 4))}}
+        one.body["labels"] |= {RUN_SECONDS: str(chance.choice((60, 120, 200)))}
 
 
 def _add_rules(chance: random.Random, body: dict[str, Any]) -> None:
@@ -161,6 +183,7 @@ class Client:
                 body=body,
                 cancel_after=None,
                 suspend_after=None,
+                submit_after=0.0,
                 job_id="",
                 is_cancelled=False,
             )
@@ -169,7 +192,7 @@ class Client:
     def _submit(self) -> None:
         one, sleep = self._one, self._world.scheduler.sleep
         if not one.job_id and not one.is_refused:
-            sleep(self._faults.between(0, 20))
+            sleep(one.submit_after + self._faults.between(0, 20))
         while not one.job_id and not one.is_refused:
             one.body["tenant"] = self._path(one.body["tenant"])
             asked = self._ask("submit", one.key)

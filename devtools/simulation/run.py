@@ -15,6 +15,7 @@ from federation.queries.proof import disagreements
 from foundation import host as hosts
 
 from . import change_judges as change_judges  # adds judges
+from . import preemption_judges as preemption_judges  # adds judges
 from .actors import Stalled
 from .alarm import alarm
 from .database import Watch

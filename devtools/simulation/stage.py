@@ -11,6 +11,7 @@ from billing.operations.prices import NewPrice, create_price
 from clusters.drivers.simulated import SCHEME
 from clusters.models import Cluster as ClusterRow
 from clusters.models import Flavor
+from federation.models import PriorityClass
 from foundation.bell import ensure_rows
 from foundation.schedule import Schedule
 from quotas.engine.holds import Borrowing
@@ -28,6 +29,8 @@ CLUSTERS = ("east", "west")
 GPUS_PER_NODE = 4
 NODES = 2
 GPU_LIMIT = 12
+SHIELD_SECONDS = 10
+"""How long jobs run at least before more urgent ones may replace them. Those of the class `high` may."""
 ROUTINES = {
     "cycle": 10.0, "expect": 120.0, "dispatch": 6.0, "settle": 15.0, "sweep": 10.0, "reconcile": 15.0, "accrue": 120.0,
     "examine": 30.0, "weigh": 120.0,
@@ -89,6 +92,8 @@ def set_up() -> None:
         for flavor in Flavor.objects.filter(cluster=row):
             price = Decimal(2 if name == "east" else 3)
             create_price(SYSTEM, NewPrice(name, flavor.name, price, effective_from=datetime(2026, 1, 1, tzinfo=UTC)))
+    PriorityClass.objects.update(shield_seconds=SHIELD_SECONDS)
+    PriorityClass.objects.filter(name="high").update(preempts="lower")
     put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)
     put_limit(SYSTEM, TEAMS[0], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, 1000))
     ensure_rows(schedules())

@@ -1,0 +1,107 @@
+"""What must hold of preemption: who is stopped for whom, once, and that every claim on nodes ends."""
+
+from typing import TYPE_CHECKING
+
+from .judges import judging
+from .stage import GPUS_PER_NODE, NODES, SHIELD_SECONDS
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+@judging
+def only_a_more_urgent_job_of_the_organisation_replaces_one(world: "World") -> list[str]:
+    """Each attempt that was stopped as preempted for a job has its decision; the beneficiary had higher priority."""
+    return [
+        f"attempt {attempt} was stopped for another job: {why}" for attempt, why in world.watch.rows(WRONGLY_STOPPED)
+    ]
+
+
+WRONGLY_STOPPED = """
+SELECT attempt.id, CASE WHEN victim.attempt_id IS NULL THEN 'no decision says so' ELSE 'that is not more urgent' END
+  FROM federation_attempt AS attempt
+  JOIN federation_job AS job ON job.id = attempt.job_id
+  LEFT JOIN federation_preemptionvictim AS victim ON victim.attempt_id = attempt.id
+  LEFT JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id
+  LEFT JOIN federation_job AS beneficiary ON beneficiary.id = preemption.beneficiary_id
+ WHERE attempt.stop_reason = 'preempted_for_job' AND (victim.attempt_id IS NULL OR beneficiary.priority <= job.priority)
+    OR victim.attempt_id IS NOT NULL AND beneficiary.priority <= job.priority
+ ORDER BY 1
+"""
+
+
+@judging
+def the_beneficiary_fits_when_its_victims_have_ended(world: "World") -> list[str]:
+    """At the decision, what else was live on the cluster left enough GPUs for it, of all that the cluster has."""
+    return [
+        f"jobs were stopped for {job}, which wanted {wanted} GPUs of {GPUS_PER_NODE * NODES} beside {others} in use"
+        for job, wanted, others in world.watch.rows(WITHOUT_ROOM, GPUS_PER_NODE * NODES)
+    ]
+
+
+WITHOUT_ROOM = """
+SELECT * FROM (
+    SELECT preemption.beneficiary_id,
+           (SELECT sum((pods->>'count')::int * (pods->'gpu'->>'count')::int)
+              FROM jsonb_array_elements(beneficiary.spec->'pod_sets') AS pods) AS wanted,
+           coalesce((SELECT sum(object.gpu_units * object.pods)
+              FROM federation_attempt AS attempt
+              JOIN federation_remoteobject AS object ON object.attempt_id = attempt.id
+             WHERE attempt.cluster_id = preemption.cluster_id AND attempt.reserved_at < preemption.created_at
+               AND (attempt.finished_at IS NULL OR attempt.finished_at > preemption.created_at)
+               AND object.outcome = '' AND attempt.state NOT IN ('succeeded', 'failed')
+               AND attempt.id NOT IN (SELECT attempt_id FROM federation_preemptionvictim AS victim
+                                       WHERE victim.preemption_id = preemption.id)), 0) AS others
+      FROM federation_preemption AS preemption
+      JOIN federation_job AS beneficiary ON beneficiary.id = preemption.beneficiary_id
+) AS decided WHERE wanted + others > %s ORDER BY 1
+"""
+
+
+@judging
+def a_job_runs_as_long_as_its_class_shields_it(world: "World") -> list[str]:
+    """No attempt was stopped for another job sooner after its start."""
+    return [
+        f"attempt {attempt} was stopped for another job after {ran} s"
+        for attempt, ran in world.watch.rows(SHIELD_BROKEN, SHIELD_SECONDS)
+    ]
+
+
+SHIELD_BROKEN = "SELECT attempt_id, ran_seconds FROM federation_preemptionvictim WHERE ran_seconds < %s ORDER BY 1"
+
+
+@judging
+def each_victim_is_told_once(world: "World") -> list[str]:
+    """The timeline of its job has one event about it."""
+    return [f"attempt {attempt} was told {count} times" for attempt, count in world.watch.rows(TOLD)]
+
+
+TOLD = """
+SELECT victim.attempt_id, count(event.id) FROM federation_preemptionvictim AS victim
+  LEFT JOIN federation_jobevent AS event
+    ON event.attempt_id = victim.attempt_id AND event.kind = 'interrupted' AND event.message LIKE 'Preempted for job %%'
+ GROUP BY victim.attempt_id HAVING count(event.id) <> 1 ORDER BY 1
+"""
+
+
+@judging
+def no_two_jobs_replace_each_other(world: "World") -> list[str]:
+    """Of two jobs, at most one was ever stopped for the other."""
+    return [f"jobs {one} and {other} were stopped for each other" for one, other in world.watch.rows(IN_TURN)]
+
+
+IN_TURN = """
+SELECT victim.job_id, preemption.beneficiary_id
+  FROM federation_preemptionvictim AS victim
+  JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id
+  JOIN federation_preemption AS back ON back.beneficiary_id = victim.job_id
+  JOIN federation_preemptionvictim AS other ON other.preemption_id = back.id AND other.job_id = preemption.beneficiary_id
+ ORDER BY 1
+"""
+
+
+@judging
+def every_claim_on_nodes_ends(world: "World") -> list[str]:
+    """In the healed world no nodes are kept for a job any more."""
+    rows = world.watch.rows("SELECT id, beneficiary_id FROM federation_preemption WHERE ended_at IS NULL ORDER BY id")
+    return [f"claim {id_} of job {job} has not ended" for id_, job in rows]
