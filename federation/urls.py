@@ -6,6 +6,7 @@ from .api import attestations, quotes
 from .api import failure_rules as failure_rules_api
 from .api import jobs as api
 from .api import policies as policies_api
+from .api import preemptions as preemptions_api
 from .api import priority_classes as priority_classes_api
 from .api import reports as reports_api
 from .api import reservations as reservations_api
@@ -38,6 +39,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/<uuid:job_id>/events", api.Events.as_view()),
     path("jobs/<uuid:job_id>/explanation", api.Explanation.as_view()),
     path("jobs/<uuid:job_id>/logs", api.Logs.as_view()),
+    path("jobs/<uuid:job_id>/preemptions", preemptions_api.Preemptions.as_view()),
     path("jobs/<uuid:job_id>/reports", reports_api.JobReports.as_view()),
     path("attempts/<uuid:attempt_id>/reports", reports_api.AttemptReports.as_view()),
     path("attempts/<uuid:attempt_id>/attestation", attestations.RunAttestation.as_view()),

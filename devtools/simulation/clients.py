@@ -119,10 +119,10 @@ def _hurry(chance: random.Random, one: Submission, *, is_last: bool) -> None:
     if is_last:
         one.body["priority_class"] = "high"
         one.submit_after = chance.uniform(10, 60)
-        one.body["pod_sets"][0] |= {"count": 2, "gpu": {"count": 4}}
+        one.body["pod_sets"][0] |= {"count": 1 if one.body["tenant"] == TEAMS[0] else 2, "gpu": {"count": 4}}
         one.body.pop("completions", None)
     else:
-        one.body["priority_class"] = chance.choice(("low", "normal"))
+        one.body |= {"priority_class": chance.choice(("low", "normal")), "tenant": TEAMS[1]}
         one.body["pod_sets"][0] |= {"gpu": {"count": chance.choice((2, 4))}}
         one.body["labels"] |= {RUN_SECONDS: str(chance.choice((60, 120, 200)))}
 

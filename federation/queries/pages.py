@@ -17,6 +17,7 @@ from federation.queries.estimates import EstimateLine, estimate_of_attempt
 from federation.queries.failures import DiagnosisView, diagnosis_of
 from federation.queries.jobs import expected_start, job_states
 from federation.queries.pod_set_lines import PodSetLine, pod_set_line, pod_set_text
+from federation.queries.preemptions import PreemptionView, preemption_views
 from federation.queries.reports import Reports, reports_of_job
 from federation.queries.reservations import names_of
 from federation.queries.runtimes import runtime_of_job
@@ -147,6 +148,7 @@ class JobView:
     considered_at: datetime | None
     attempts: tuple[AttemptLine, ...]
     reports: Reports
+    preemptions: tuple[PreemptionView, ...]
     events: tuple[EventLine, ...]
     may_cancel: bool
     may_suspend: bool
@@ -213,6 +215,7 @@ def job_view(actor: Actor, job_id: UUID) -> JobView:
         considered_at=job.reason_at,
         attempts=_attempts(job.id),
         reports=reports_of_job(job, clock.now()),
+        preemptions=preemption_views(actor, job.id),
         events=_events(job.id),
         may_cancel=may_change,
         may_suspend=may_change and job.suspend_requested_at is None,

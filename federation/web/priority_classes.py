@@ -23,7 +23,9 @@ from .jobs import Options
 from .typing_in import whole_number
 
 ANY = "*"
-CONTROLS = {name: name for name in ("name", "value", "description", "is_default", "grants")} | {"is_open": "open_to"}
+NAMED_ALIKE = ("name", "value", "description", "is_default", "preempts", "shield_seconds", "grants")
+CONTROLS = {name: name for name in NAMED_ALIKE} | {"is_open": "open_to"}
+PREEMPTS_OPTIONS: Options = (("never", "never"), ("lower", "yes, those of lower priority"))
 OPEN_OPTIONS: Options = (("", "only those below"), ("all", "everyone who may submit jobs"))
 DEFAULT_OPTIONS: Options = (("", "no"), ("yes", "yes"))
 GRANT_WORDS = "one grant per line: a role or *, then a tenant's path or *"
@@ -38,6 +40,8 @@ class ClassLine:
     value: int
     description: str
     is_default: bool
+    preempts: str
+    shield_seconds: int
     users: tuple[str, ...]
 
 
@@ -56,6 +60,7 @@ class ClassPage:
     roles: str = ", ".join(ROLE_NAMES)
     open_options: Options = OPEN_OPTIONS
     default_options: Options = DEFAULT_OPTIONS
+    preempts_options: Options = PREEMPTS_OPTIONS
 
 
 @page
@@ -103,7 +108,8 @@ def _edit(request: HttpRequest, actor: Actor, row: PriorityClass | None) -> Http
 
 def _line(row: PriorityClass) -> ClassLine:
     users = ("everyone who may submit jobs",) if row.is_open else tuple(map(_users, as_wanted(row).grants))
-    return ClassLine(row.id, row.name, row.value, row.description, row.is_default, users)
+    shown = row.preempts, row.shield_seconds
+    return ClassLine(row.id, row.name, row.value, row.description, row.is_default, *shown, users=users)
 
 
 def _users(grant: WantedGrant) -> str:
@@ -121,6 +127,8 @@ def _values(row: PriorityClass | None) -> dict[str, str]:
         "description": row.description,
         "open_to": "all" if row.is_open else "",
         "is_default": "yes" if row.is_default else "",
+        "preempts": row.preempts,
+        "shield_seconds": str(row.shield_seconds),
         "grants": "\n".join(lines),
     }
 
@@ -132,6 +140,8 @@ def _body(values: Mapping[str, str], row: PriorityClass | None) -> dict[str, Any
         "description": values.get("description", "").strip(),
         "is_open": values.get("open_to") == "all",
         "is_default": values.get("is_default") == "yes" or (False if row and row.is_default else None),
+        "preempts": values.get("preempts") or None,
+        "shield_seconds": _value(shield) if (shield := values.get("shield_seconds", "").strip()) else None,
         "grants": _grants(values.get("grants", "").splitlines()),
     }
 
