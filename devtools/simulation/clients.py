@@ -115,16 +115,16 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
 
 
 def _hurry(chance: random.Random, one: Submission, *, is_last: bool) -> None:
-    """Makes the last job urgent and large, and the others long."""
+    """Makes the last job urgent and the others long, all so large that few of them fit in the limit at the same time."""
+    one.body["tenant"] = TEAMS[1]
+    one.body["pod_sets"][0] |= {"count": 2, "gpu": {"count": chance.choice((2, 4, 4))}}
+    one.body.pop("completions", None)
     if is_last:
         one.body["priority_class"] = "high"
         one.submit_after = chance.uniform(10, 60)
-        one.body["pod_sets"][0] |= {"count": 1 if one.body["tenant"] == TEAMS[0] else 2, "gpu": {"count": 4}}
-        one.body.pop("completions", None)
     else:
-        one.body |= {"priority_class": chance.choice(("low", "normal")), "tenant": TEAMS[1]}
-        one.body["pod_sets"][0] |= {"gpu": {"count": chance.choice((2, 4))}}
-        one.body["labels"] |= {RUN_SECONDS: str(chance.choice((60, 120, 200)))}
+        one.body["priority_class"] = chance.choice(("low", "normal"))
+        one.body["labels"] |= {RUN_SECONDS: str(chance.choice((60, 200, 200)))}
 
 
 def _add_rules(chance: random.Random, body: dict[str, Any]) -> None:

@@ -75,12 +75,12 @@ SHIELD_BROKEN = "SELECT attempt_id, ran_seconds FROM federation_preemptionvictim
 
 
 @judging
-def each_victim_is_told_once(world: "World") -> list[str]:
+def each_victim_gets_one_event(world: "World") -> list[str]:
     """The timeline of its job has one event about it."""
-    return [f"attempt {attempt} was told {count} times" for attempt, count in world.watch.rows(TOLD)]
+    return [f"attempt {attempt} has {count} events" for attempt, count in world.watch.rows(EVENTS)]
 
 
-TOLD = """
+EVENTS = """
 SELECT victim.attempt_id, count(event.id) FROM federation_preemptionvictim AS victim
   LEFT JOIN federation_jobevent AS event
     ON event.attempt_id = victim.attempt_id AND event.kind = 'interrupted' AND event.message LIKE 'Preempted for job %%'

@@ -239,7 +239,7 @@ class _Planner:
         jobs = _count(eligible, "running job", "running jobs")
         if is_braked:
             most = self._snapshot.allowance.most_victims
-            return f"enough of the {jobs} of lower priority cannot be stopped now: at most {most} at once, and a share an hour"
+            return f"enough of the {jobs} of lower priority cannot be stopped now: at most {most} in a cycle, and a share an hour"
         protected = f" ({lower - eligible} more are protected)" if lower > eligible else ""
         return f"it would not fit even if the {jobs} of lower priority that may be stopped{protected} had ended"
 

@@ -46,7 +46,7 @@ class Problem:
 
 
 def cheapest(problem: Problem, *, exact: int = EXACT) -> Chosen | None:
-    """The victims; None if the job does not fit whoever is stopped, or if more would have to be stopped than is
+    """The victims; None if the job does not fit even if all are stopped, or if more would have to be stopped than is
     allowed.
     """
     everything = tuple(range(len(problem.costs)))

@@ -147,7 +147,7 @@ def test_nodes_in_maintenance_are_not_freed():
 def test_the_brake_limits_how_many_and_how_much():
     runs = [run_on(n + 1, {"c1-n0": 1}, gpus=1) for n in range(8)]
     assert len(victims(planned(one_node(*runs, allowance=Allowance(8))))) == 8
-    assert "cannot be stopped now: at most 7 at once" in why(one_node(*runs, allowance=Allowance(7)))
+    assert "cannot be stopped now: at most 7 in a cycle" in why(one_node(*runs, allowance=Allowance(7)))
     assert planned(one_node(*runs, allowance=Allowance(8, {"acme": 7999}))).decision is None
     assert planned(one_node(*runs, allowance=Allowance(8, {"acme": 8000, "globex": 0}))).decision is not None
     assert planned(one_node(*runs, allowance=Allowance(0))).decision is None

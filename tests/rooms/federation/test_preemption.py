@@ -220,7 +220,7 @@ def test_the_brake_lets_an_organisation_stop_a_share_of_its_gpus_an_hour(cluster
     second = submit(submitter, urgent("second"))
     operations.run_scheduling_cycle()
     assert (told(second)[0], Preemption.objects.count()) == ("queued", 1)
-    assert "cannot be stopped now: at most 16 at once, and a share an hour" in second.reason_message
+    assert "cannot be stopped now: at most 16 in a cycle, and a share an hour" in second.reason_message
     settings.PREEMPTION_HOURLY_SHARE = "1"
     operations.run_scheduling_cycle()
     assert Preemption.objects.count() == 2
