@@ -195,4 +195,5 @@ def _allowance(organisations: Sequence[str]) -> Allowance:
 def _rows(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        return cursor.fetchall()
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found

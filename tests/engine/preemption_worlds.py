@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
+from typing import Any
 from uuid import UUID
 
 from placement.cycle.cycle import decide, run
@@ -61,7 +62,7 @@ def full(racks: Sequence[str], runs: Sequence[RunningJob], on=1, total=8, **more
 
 def world(clusters, runs, waiting: JobRequest, limits: Sequence[LimitState] = (), **more) -> Snapshot:
     """A snapshot with one waiting job that may replace running ones."""
-    asked = {"running": tuple(runs), "preemptors": (waiting.id,), "allowance": Allowance(16)} | more
+    asked: dict[str, Any] = {"running": tuple(runs), "preemptors": (waiting.id,), "allowance": Allowance(16)} | more
     return replace(snapshot(clusters, [waiting], limits), **asked)
 
 

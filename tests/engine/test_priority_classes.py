@@ -14,7 +14,7 @@ ELSEWHERE = ClassHere(UUID(int=4), "hidden", 900, is_default=False, is_open=Fals
 ALL = (ELSEWHERE, MANAGERS, HERE, OPEN)
 WHOLE = {
     "name": "urgent", "value": 500, "description": "Deadlines.", "is_open": False, "is_default": True,
-    "grants": [{"role": "manager", "tenant": None}, {"role": None, "tenant": "acme/ops"}],
+    "preempts": "lower", "shield_seconds": 0, "grants": [{"role": "manager", "tenant": None}, {"role": None, "tenant": "acme/ops"}],
 }  # fmt: skip
 
 
@@ -73,6 +73,7 @@ def test_a_class_is_read_as_it_is_written():
     assert class_json(wanted, is_default=True) == WHOLE
     least = read_class({"name": "batch", "value": -7})
     assert (least.is_open, least.is_default, least.grants, least.description) == (False, None, (), "")
+    assert (least.preempts, least.shield_seconds) == ("never", 300)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +83,11 @@ def test_a_class_is_read_as_it_is_written():
         ({"name": "Urgent"}, "name", "bad_format"),
         ({"name": "a" * 64}, "name", "too_long"),
         ({"value": None}, "value", "required"),
+        ({"preempts": "higher"}, "preempts", "unknown_value"),
+        ({"preempts": True}, "preempts", "unknown_value"),
+        ({"shield_seconds": -1}, "shield_seconds", "out_of_range"),
+        ({"shield_seconds": 2_592_001}, "shield_seconds", "out_of_range"),
+        ({"shield_seconds": 1.5}, "shield_seconds", "wrong_type"),
         ({"value": "500"}, "value", "wrong_type"),
         ({"value": True}, "value", "wrong_type"),
         ({"value": 1_000_001}, "value", "out_of_range"),

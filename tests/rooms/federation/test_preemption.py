@@ -15,6 +15,7 @@ from federation.operations import endings, preemption
 from federation.operations.consequences import Ending
 from federation.queries.queue import load_queue
 from foundation.clock import database_now
+from placement.preemption.plan import plan
 from quotas.models import Hold
 from tenancy.models import AuditEntry, User
 from tests.builders import bind, make_tenant, make_user, submit
@@ -237,10 +238,9 @@ def test_what_changes_while_the_engine_decides_is_respected(cluster, submitter, 
     victim, attempt = started(submitter)
     started(submitter, minutes=600)
     job = submit(submitter, urgent())
-    decide = preemption.plan
 
-    def plan(*arguments):
-        found = decide(*arguments)
+    def decide_slowly(*arguments):
+        found = plan(*arguments)
         assert found.decision is not None
         match what:
             case "victim stopped":
@@ -256,7 +256,7 @@ def test_what_changes_while_the_engine_decides_is_respected(cluster, submitter, 
         return found
 
     with monkeypatch.context() as slow:
-        slow.setattr(preemption, "plan", plan)
+        slow.setattr(preemption, "plan", decide_slowly)
         operations.run_scheduling_cycle()
     assert (Preemption.objects.count(), PreemptionVictim.objects.count()) == (0, 0)
     assert not Attempt.objects.filter(stop_reason="preempted_for_job").exists()

@@ -194,7 +194,7 @@ def test_a_round_drops_what_was_to_run_in_a_reservation_that_was_cancelled_meanw
 
     def decide_slowly(snapshot, index):
         decisions = decide(snapshot, index)
-        assert decisions.placements
+        assert decisions[0].placements
         cancel_reservation(admin, row.id)
         return decisions
 
