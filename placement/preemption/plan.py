@@ -32,15 +32,17 @@ from placement.values.preemption import (
 )
 from placement.values.reason_codes import ReasonCode
 
-from .search import EXACT, Chosen, Problem, cheapest
+from .search import EXACT, Chosen, Problem, cheapest, shortlist
 from .trial import Trial
 
 MOST_CONSIDERED = 8
 """The most waiting jobs of different kinds that one cycle looks for victims for."""
 MOST_CLUSTERS = 8
 """The most clusters that are searched for one job, the best ranked first."""
-MOST_CANDIDATES = 64
-"""The most jobs that may be stopped among which a search chooses, the cheapest first."""
+MOST_CANDIDATES = 40
+"""The most jobs on a cluster among which a search chooses, as far as it may stop them all."""
+MOST_TRIALS = 300
+"""After this many trials for a job, no further cluster is searched if one was found."""
 MOST_SHOWN = 20
 """The most other candidates that a decision reports."""
 REPLACES_WHILE = WAITING_FOR_ROOM | {
@@ -146,6 +148,8 @@ class _Planner:
         found: list[_Found] = []
         is_braked = False
         for cluster in self._trial.clusters[:MOST_CLUSTERS]:
+            if found and self._trial.count > MOST_TRIALS:
+                break
             pool = self._pool(cluster, eligible)
             if not pool:
                 continue
@@ -171,7 +175,11 @@ class _Planner:
             for run in eligible
             if self._trial.number_of(run) == cluster or (short and self._trial.holds(run, short))
         ]
-        return sorted(helping, key=lambda run: (run.cost(self._now), run.attempt_id))[:MOST_CANDIDATES]
+        ordered = sorted(helping, key=lambda run: (run.cost(self._now), run.attempt_id))
+        if len(ordered) <= MOST_CANDIDATES:
+            return ordered
+        kept = shortlist(self._problem(cluster, ordered, ""), MOST_CANDIDATES)
+        return [ordered[one] for one in kept]
 
     def _problem(self, cluster: int, pool: Sequence[RunningJob], organisation: str) -> Problem:
         allowance = self._snapshot.allowance

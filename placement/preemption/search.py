@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 EXACT = 10
 """The most candidates among which the cheapest set is searched exactly."""
-MOST_SEEDS = 48
+MOST_SEEDS = 24
 """The most sets on nodes and in domains that the greedy search starts from, the cheapest first."""
 
 Chosen: TypeAlias = tuple[int, ...]
@@ -53,6 +53,30 @@ def cheapest(problem: Problem, *, exact: int = EXACT) -> Chosen | None:
     if not problem.fits(everything):
         return None
     return _exactly(problem) if len(everything) <= exact else _greedily(problem, everything)
+
+
+def shortlist(problem: Problem, most: int) -> Chosen:
+    """At least `most` of the candidates, which are in the order of their costs, among which a job fits if it fits at all:
+    those of the cheapest areas that suffice alone, and the cheapest ones up to the first that suffice together.
+    """
+    found: set[int] = set()
+    tries = 0
+    for area in sorted(problem.areas, key=lambda area: (problem.cost(area), area)):
+        if len(area) > most or not problem.allows(area):
+            continue
+        if len(found) + len(area) > most or tries == MOST_SEEDS:
+            break
+        tries += 1
+        if problem.fits(area):
+            found.update(area)
+    order = range(len(problem.costs))
+    if not found:
+        found.update(_shortest(problem, order))
+    for one in order:
+        if len(found) >= most:
+            break
+        found.add(one)
+    return tuple(sorted(found))
 
 
 def _exactly(problem: Problem) -> Chosen | None:

@@ -6,25 +6,27 @@ was reduced below its use frees nothing until the use is below the limit again. 
 (`divisible`) are not counted as freed.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
 
 import numpy as np
 
 from placement.cycle.cycle import Bench, Cycle
 from placement.cycle.scopes import Scopes
-from placement.cycle.timeline import Seeker, Timeline
+from placement.cycle.timeline import Seeker
 from placement.fleet.amounts import amounts_of
+from placement.fleet.fleet import Fleet
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import LimitLine, charges, refusing
-from placement.fleet.pools import CPU, UNITS
+from placement.fleet.pools import CPU, MEMORY, PODS, RESOURCES, UNITS, WHOLE, Ints
+from placement.fleet.siting import TIGHTNESS_OF_A_UNIT
 from placement.values.decisions import Placement
-from placement.values.model import JobRequest, Release, Snapshot
-from placement.values.preemption import RunningJob
-
-_SOON = timedelta(microseconds=1)
+from placement.values.model import JobRequest, Snapshot
+from placement.values.preemption import HeldPods, RunningJob
 
 
 class Trial:
@@ -37,9 +39,12 @@ class Trial:
         self._fleet = self._bench.state.fleet
         self._numbers = {cluster.id: number for number, cluster in enumerate(self._fleet.clusters)}
         self._seeker: Seeker = self._bench.scopes.seeker(self.job)
+        self.count = 0
+        """How often `fits` was asked."""
         self._candidates: dict[int, list[int]] = {}
         """By cluster, in the order of the job's ranking, those that could hold it when empty."""
         self._amounts: dict[int, Mapping[str, int]] = {}
+        self._parts: dict[UUID, Mapping[int, _Part]] = {}
         for number in self._seeker.ranked if not self._bench.is_closed else ():
             self._candidates.setdefault(int(self._seeker.cluster_of[number]), []).append(number)
 
@@ -62,6 +67,7 @@ class Trial:
 
     def fits(self, cluster: int, ended: Sequence[RunningJob]) -> bool:
         """Whether the job would get a place on the cluster."""
+        self.count += 1
         state = self._state([cluster], [run for run in ended if self._numbers.get(run.cluster_id) == cluster])
         name = self._fleet.clusters[cluster].name
         with self._returned(ended):
@@ -118,13 +124,20 @@ class Trial:
                 state.states[pool] = base.pool(pool).copy()
         for pool, nodes in self._bench.kept:
             _show(state, pool, nodes)
-        soon = self._snapshot.now + _SOON
-        releases = [release for run in ended for release in _releases(run, soon)]
-        if releases:
-            Timeline(state, releases, self._snapshot.now).step()
-        for cluster in clusters:
-            _recount(state, cluster)
+        parts: dict[int, list[_Part]] = defaultdict(list)
+        for run in ended:
+            for pool, part in self._parts_of(run).items():
+                parts[pool].append(part)
+        for pool, given in parts.items():
+            _give(state, pool, given)
         return state
+
+    def _parts_of(self, run: RunningJob) -> Mapping[int, "_Part"]:
+        """What the run gives back, by pool; computed once."""
+        found = self._parts.get(run.attempt_id)
+        if found is None:
+            found = self._parts[run.attempt_id] = _parts(self._fleet, self._numbers[run.cluster_id], run)
+        return found
 
     @contextmanager
     def _returned(self, ended: Iterable[RunningJob]) -> Iterator[None]:
@@ -158,23 +171,67 @@ def _show(state: FleetState, number: int, nodes: Sequence[int]) -> None:
             state.bounds[:, pool] = np.maximum(state.bounds[:, pool], own.free[:, node])
 
 
-def _recount(state: FleetState, cluster: int) -> None:
-    """Brings the free shares up to date by which a contest leaves out pools that have too little."""
-    for number in range(*state.fleet.first_pool_of_cluster[cluster : cluster + 2]):
-        pool = state.fleet.pools[number]
-        share = int(state.free(number)[UNITS if pool.flavor.gpu_model else CPU].sum()) / pool.size
-        state.free_share[number] = max(float(state.free_share[number]), share)
+class _Part(NamedTuple):
+    """What a run gives back in a pool: for each of some nodes, a column in the order of the pool's rows."""
+
+    nodes: Ints
+    amounts: Ints
 
 
-def _releases(run: RunningJob, at: datetime) -> Iterator[Release]:
+def _parts(fleet: Fleet, cluster: int, run: RunningJob) -> dict[int, _Part]:
+    """On nodes that still exist and may be used: in the pool of the flavor all, in the nodes' other pools what they share."""
+    first, end = fleet.first_pool_of_cluster[cluster : cluster + 2]
+    numbers = {fleet.pools[number].flavor.name: number for number in range(first, end)}
+    wanted = {name for held in run.pods for name in held.nodes}
+    columns: dict[int, list[tuple[int, Ints]]] = defaultdict(list)
     for held in run.pods:
-        yield Release(
-            at,
-            run.cluster_id,
-            held.flavor,
-            held.units,
-            held.cpu_millicores,
-            held.memory_mib,
-            held.nodes,
-            held.resources,
-        )
+        number = numbers.get(held.flavor)
+        if number is None:
+            continue
+        pool, each = fleet.pools[number], _each(fleet, held)
+        positions = {name: node for node, name in enumerate(pool.node_names) if name in wanted}
+        shared = each.copy()
+        shared[UNITS] = 0
+        for name, count in held.nodes.items():
+            node = positions.get(name)
+            if node is None or not pool.is_open[node]:
+                continue
+            columns[number].append((node, (each if pool.devices is None else shared) * count))
+            for flavor, position in pool.siblings.get(node, ()):
+                columns[numbers[flavor]].append((position, shared * count))
+    return {
+        number: _Part(np.array([node for node, _ in own]), np.stack([column for _, column in own], axis=1))
+        for number, own in columns.items()
+    }
+
+
+def _each(fleet: Fleet, held: HeldPods) -> Ints:
+    each = np.zeros(len(RESOURCES) + len(fleet.resources), dtype=np.int64)
+    each[[UNITS, CPU, MEMORY, PODS]] = held.units, held.cpu_millicores, held.memory_mib, 1
+    for name, amount in held.resources:
+        if name in fleet.resources:
+            each[len(RESOURCES) + fleet.resources.index(name)] = amount
+    return each
+
+
+def _give(state: FleetState, number: int, parts: Sequence[_Part]) -> None:
+    """Adds what runs used of the nodes of a pool, up to their capacity; except on hidden and closed nodes. The pool's
+    state is a copy that nothing was derived from yet.
+    """
+    own, pool = state.pool(number), state.fleet.pools[number]
+    nodes = np.concatenate([part.nodes for part in parts])
+    added = np.zeros_like(own.free)
+    np.add.at(added.T, nodes, np.concatenate([part.amounts for part in parts], axis=1).T)
+    kept = [*own.hidden, *own.closed]
+    added[:, kept] = 0
+    added[[row for row in range(len(RESOURCES)) if row not in (UNITS, CPU, MEMORY, PODS)]] = 0
+    touched = np.unique(nodes)
+    most = np.maximum(own.free[:, touched], pool.capacity[:, touched])
+    own.free[:, touched] = np.minimum(own.free[:, touched] + added[:, touched], most)
+    own.tight[touched] += (added[UNITS, touched] * WHOLE * TIGHTNESS_OF_A_UNIT + added[CPU, touched]).astype(
+        own.tight.dtype
+    )
+    own.bounds = np.maximum(own.bounds, own.free[:, touched].max(axis=1)).tolist()
+    state.bounds[:, number] = np.maximum(state.bounds[:, number], own.bounds)
+    share = int(own.free[UNITS if pool.flavor.gpu_model else CPU].sum()) / pool.size
+    state.free_share[number] = max(float(state.free_share[number]), share)
