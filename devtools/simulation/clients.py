@@ -15,7 +15,7 @@ from foundation.problems import Problem
 
 from .cluster import ENDING, EXIT_CODE, RUN_SECONDS
 from .history import Asked
-from .stage import TEAMS, user
+from .stage import SHIELD_SECONDS, TEAMS, user
 from .swarm import Swarm
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ AGAIN = 0.5
 SUSPENDED = 0.15
 """The share of the jobs that their clients suspend and resume."""
 
+OTHERS_RUN = "SELECT FROM federation_job WHERE state = 'running' AND priority < 100 LIMIT 1"
+LATE_POLLS, LATE_POLL_SECONDS = 18, 5.0
 RUSHES = 0.3
 """The share of the worlds in which the last job is urgent and large, comes late, and finds the others running for long."""
 
@@ -53,8 +55,8 @@ class Submission:
     suspend_after: float | None = None
     """In seconds after the client knows its job."""
     suspended_for: float = 0.0
-    submit_after: float = 0.0
-    """In seconds after the beginning."""
+    is_late: bool = False
+    """Whether the client submits it only when a less urgent job has started, if one does in time."""
     is_suspended: bool = False
     """Whether a suspension was acknowledged."""
     is_resumed: bool = False
@@ -121,9 +123,10 @@ def _hurry(chance: random.Random, one: Submission, *, is_last: bool) -> None:
     one.body.pop("completions", None)
     if is_last:
         one.body["priority_class"] = "high"
-        one.submit_after = chance.uniform(10, 60)
+        one.is_late = True
     else:
         one.body["priority_class"] = chance.choice(("low", "normal"))
+        one.cancel_after, one.suspend_after, one.is_wanted_again = None, None, False
         one.body["labels"] |= {RUN_SECONDS: str(chance.choice((60, 200, 200)))}
 
 
@@ -183,7 +186,7 @@ class Client:
                 body=body,
                 cancel_after=None,
                 suspend_after=None,
-                submit_after=0.0,
+                is_late=False,
                 job_id="",
                 is_cancelled=False,
             )
@@ -192,7 +195,8 @@ class Client:
     def _submit(self) -> None:
         one, sleep = self._one, self._world.scheduler.sleep
         if not one.job_id and not one.is_refused:
-            sleep(one.submit_after + self._faults.between(0, 20))
+            sleep(self._faults.between(0, 20))
+            self._await_others()
         while not one.job_id and not one.is_refused:
             one.body["tenant"] = self._path(one.body["tenant"])
             asked = self._ask("submit", one.key)
@@ -206,6 +210,14 @@ class Client:
             except Error as error:
                 self._told(asked, "unknown", type(error).__name__)
             sleep(self._faults.between(0.1, 3))
+
+    def _await_others(self) -> None:
+        """Sleeps until a less urgent job runs and is not shielded any more, for a minute and a half at most."""
+        for _ in range(LATE_POLLS if self._one.is_late else 0):
+            if self._world.watch.rows(OTHERS_RUN):
+                self._world.scheduler.sleep(SHIELD_SECONDS)
+                return
+            self._world.scheduler.sleep(LATE_POLL_SECONDS)
 
     def _path(self, path: str) -> str:
         """Where the team is now, if it was moved."""

@@ -7,14 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import F
 
-from federation.models import PriorityClass
+from federation.models import LIVE_ATTEMPT_STATES, PriorityClass
 from placement.values.model import Snapshot
 from placement.values.preemption import (
     CORES_PER_GPU,
@@ -77,9 +77,10 @@ SELECT preemption.organisation, sum(victim.gpu_milli)
 HELD = """
 SELECT split_part(tenant.path, '/', 1),
        sum(coalesce(nullif((hold.amounts->>'gpu')::bigint, 0), (hold.amounts->>'cpu')::bigint / %s, 0))
-  FROM quotas_hold AS hold
+  FROM federation_attempt AS attempt
+  JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND hold.state = 'pending'
   JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
- WHERE hold.state = 'pending' AND split_part(tenant.path, '/', 1) = ANY(%s)
+ WHERE attempt.state = ANY(%s) AND split_part(tenant.path, '/', 1) = ANY(%s)
  GROUP BY 1
 """
 
@@ -131,9 +132,12 @@ def with_preemption(snapshot: Snapshot) -> Snapshot:
 
 def load_claims(now: datetime) -> tuple[RoomClaim, ...]:
     """The nodes that are kept at this time for jobs for which others are being stopped. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(CLAIMS, [now])
+        rows = cursor.fetchall()
     return tuple(
         RoomClaim(row_id, job_id, cluster_id, cluster, tuple(json.loads(nodes)), until_at, victims, ended)
-        for row_id, job_id, cluster_id, cluster, nodes, until_at, victims, ended in _rows(CLAIMS, [now])
+        for row_id, job_id, cluster_id, cluster, nodes, until_at, victims, ended in rows
     )
 
 
@@ -144,14 +148,18 @@ def _preemptors(queued: Collection[UUID]) -> tuple[UUID, ...]:
     classes = list(PriorityClass.objects.filter(preempts="lower").values_list("id", flat=True))
     if not classes:
         return ()
-    return tuple(row[0] for row in _rows(PREEMPTORS, [classes, MOST_PREEMPTORS]) if row[0] in queued)
+    with connection.cursor() as cursor:
+        cursor.execute(PREEMPTORS, [classes, MOST_PREEMPTORS])
+        return tuple(job_id for (job_id,) in cursor.fetchall() if job_id in queued)
 
 
 def load_running(organisations: Collection[str], below: int) -> tuple[RunningJob, ...]:
     """The running jobs of these organisations whose priority is lower, without those that are being stopped. Jobs on
     clusters that are known to be silent are `unknown`, and not among them.
     """
-    rows = [_Row(*row) for row in _rows(RUNNING, [list(organisations), below])]
+    with connection.cursor() as cursor:
+        cursor.execute(RUNNING, [list(organisations), below])
+        rows = [_Row(*row) for row in cursor.fetchall()]
     return tuple(_running(list(own)) for _, own in groupby(rows, key=lambda row: row.attempt_id))
 
 
@@ -183,17 +191,13 @@ def _pods(row: _Row) -> HeldPods:
 
 def _allowance(organisations: Sequence[str]) -> Allowance:
     """What the brake leaves now."""
-    spent = {name: int(milli) for name, milli in _rows(SPENT, [organisations])}
-    if not spent:
-        return Allowance(settings.PREEMPTION_MOST_VICTIMS)
-    held = {name: int(milli) for name, milli in _rows(HELD, [CORES_PER_GPU, list(spent)])}
+    with connection.cursor() as cursor:
+        cursor.execute(SPENT, [organisations])
+        spent = {name: int(milli) for name, milli in cursor.fetchall()}
+        if not spent:
+            return Allowance(settings.PREEMPTION_MOST_VICTIMS)
+        cursor.execute(HELD, [CORES_PER_GPU, LIVE_ATTEMPT_STATES, list(spent)])
+        held = {name: int(milli) for name, milli in cursor.fetchall()}
     share = Fraction(settings.PREEMPTION_HOURLY_SHARE)
     left = {name: max(0, int(share * held.get(name, 0)) - milli) for name, milli in spent.items()}
     return Allowance(settings.PREEMPTION_MOST_VICTIMS, left)
-
-
-def _rows(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-    return found
