@@ -192,7 +192,7 @@ def _pods(row: _Row) -> HeldPods:
 def _allowance(organisations: Sequence[str]) -> Allowance:
     """What the brake leaves now."""
     with connection.cursor() as cursor:
-        cursor.execute(SPENT, [organisations])
+        cursor.execute(SPENT, [list(organisations)])
         spent = {name: int(milli) for name, milli in cursor.fetchall()}
         if not spent:
             return Allowance(settings.PREEMPTION_MOST_VICTIMS)
