@@ -57,6 +57,7 @@ def test_an_urgent_job_takes_the_place_of_a_running_one_which_is_stopped_once_an
     assert (made.beneficiary_id, made.cluster_id, len(made.nodes)) == (job.id, cluster.id, 1)
     assert told(stopped) == ("running", "interrupted")
     observe_until(running(job, other))
+    operations.run_scheduling_cycle()  # one more: it ends claims first
     made.refresh_from_db()
     assert (made.outcome, Preemption.objects.count()) == ("placed", 1)
     attempt = Attempt.objects.get(id=victim.attempt_id)
