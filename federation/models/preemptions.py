@@ -17,7 +17,7 @@ class Preemption(models.Model):
     """A decision to stop jobs so that a waiting one gets their place, and the claim on that place until it ends.
 
     It ends once: the job was placed (`placed`), does not wait any more (`withdrawn`), or the deadline passed
-    (`expired`). Only the end is ever written (`0011_preemption.sql`).
+    (`expired`). Only the end is ever written (`0013_preemption.sql`).
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -63,7 +63,7 @@ class Preemption(models.Model):
 
 class PreemptionVictim(models.Model):
     """An attempt that is stopped for another job. It belongs to one preemption; its job has strictly lower priority and
-    is of the same organisation (`0011_preemption.sql`). Append-only.
+    is of the same organisation (`0013_preemption.sql`). Append-only.
     """
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="preemption")

@@ -93,9 +93,8 @@ def _run(snapshot: Snapshot) -> Round:
     if not snapshot.queue:
         return Round(0, 0, 0)
     decisions, final = cycle.run(snapshot, _fleet_index)
-    lookup = _Lookup(snapshot)
+    lookup, placed = _Lookup(snapshot), 0
     lookup.know_runtimes(decisions.placements)
-    placed = 0
     for start in range(0, len(decisions.placements), APPLY_BATCH):
         placed += _apply(decisions.placements[start : start + APPLY_BATCH], lookup)
     _explain(preempt(snapshot, final, decisions.waits))

@@ -24,9 +24,11 @@ from placement.values.preemption import (
     RunningJob,
     organisation_of,
 )
-from quotas.models import QuotaLimit
+from quotas.models import BORROWED_AT_MOST, QuotaLimit
 
 MOST_PREEMPTORS = 1000
+OVERDRAWN = F("cap") - F("nominal") - BORROWED_AT_MOST
+"""What a limit that was reduced below its use holds beyond it."""
 
 CLAIMS = """
 SELECT preemption.id, preemption.beneficiary_id, preemption.cluster_id, cluster.name, preemption.nodes::text,
@@ -126,7 +128,7 @@ def with_preemption(snapshot: Snapshot) -> Snapshot:
         preemptors=preemptors,
         running=running,
         allowance=_allowance(organisations),
-        overdrawn=dict(QuotaLimit.objects.filter(cap__gt=F("nominal")).values_list("id", F("cap") - F("nominal"))),
+        overdrawn=dict(QuotaLimit.objects.annotate(over=OVERDRAWN).filter(over__gt=0).values_list("id", "over")),
     )
 
 

@@ -57,14 +57,15 @@ def run(snapshot: Snapshot, index: FleetIndex | None = None) -> tuple[Decisions,
 
 
 class Bench(NamedTuple):
-    """What a trial of a waiting job starts from (`placement.preemption`): the fleet that it sees, which is to be copied, and
-    the quota limits.
+    """What a trial of a waiting job starts from (`placement.preemption`): the fleet that it sees, which is to be copied, the
+    quota limits and the budgets.
     """
 
     job: JobRequest
     state: FleetState
     scopes: Scopes
     book: LimitBook
+    budgets: BudgetBook
     kept: tuple[tuple[int, tuple[int, ...]], ...]
     """The nodes that the cycle keeps for it, by pool."""
     is_closed: bool
@@ -268,7 +269,7 @@ class Cycle:
         """What a trial of the job starts from, after the last job of the queue."""
         job, visible = self._visibility.of(job)
         kept, gate = self._kept.get(job.id, ()), visible.sight.gate
-        return Bench(job, visible.state, visible.scopes, self._book, kept, gate is not None)
+        return Bench(job, visible.state, visible.scopes, self._book, self._budgets, kept, gate is not None)
 
     def placed_in(self, job: JobRequest, scopes: Scopes) -> Placement | None:
         """The place that `consider` would take in the state of these scopes; None if there is none. Deducts nothing."""

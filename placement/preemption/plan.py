@@ -49,6 +49,7 @@ REPLACES_WHILE = WAITING_FOR_ROOM | {
     ReasonCode.WAITING_FOR_QUOTA,
     ReasonCode.RESERVED_FOR_GANG,
     ReasonCode.RESERVATION_FULL,
+    ReasonCode.WAITING_FOR_SHARE,
 }
 """The reasons to wait that stopping others can end."""
 

@@ -7,10 +7,10 @@ was reduced below its use frees nothing until the use is below the limit again. 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -21,12 +21,16 @@ from placement.cycle.timeline import Seeker
 from placement.fleet.amounts import amounts_of
 from placement.fleet.fleet import Fleet
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import LimitLine, charges, refusing
+from placement.fleet.limits import Lines
 from placement.fleet.pools import CPU, MEMORY, PODS, RESOURCES, UNITS, WHOLE, Ints
 from placement.fleet.siting import TIGHTNESS_OF_A_UNIT
 from placement.values.decisions import Placement
-from placement.values.model import JobRequest, Snapshot
+from placement.values.model import JobRequest, LimitState, Snapshot
 from placement.values.preemption import HeldPods, RunningJob
+from quotas.engine.borrowing import Chain, Line, falls, obstacle, rises
+
+Changes: TypeAlias = Callable[[Chain[LimitState], int], list[tuple[Line[LimitState], int]]]
+"""What an amount changes along a chain of limits: `rises` or `falls`."""
 
 
 class Trial:
@@ -42,11 +46,12 @@ class Trial:
         self.count = 0
         """How often `fits` was asked."""
         self._candidates: dict[int, list[int]] = {}
-        """By cluster, in the order of the job's ranking, those that could hold it when empty."""
+        """By cluster, in the order of the job's ranking, those that could hold it when empty and that its budgets allow."""
         self._amounts: dict[int, Mapping[str, int]] = {}
         self._parts: dict[UUID, Mapping[int, _Part]] = {}
         for number in self._seeker.ranked if not self._bench.is_closed else ():
-            self._candidates.setdefault(int(self._seeker.cluster_of[number]), []).append(number)
+            if self._is_affordable(number):
+                self._candidates.setdefault(int(self._seeker.cluster_of[number]), []).append(number)
 
     @property
     def clusters(self) -> list[int]:
@@ -71,9 +76,9 @@ class Trial:
         state = self._state([cluster], [run for run in ended if self._numbers.get(run.cluster_id) == cluster])
         name = self._fleet.clusters[cluster].name
         with self._returned(ended):
-            lines = self._bench.book.lines(self.job.tenant_path, name)
+            limits = self._bench.book.chains(self.job.tenant_path, name)
             for number in self._candidates[cluster]:
-                if refusing(lines, self._amounts_at(number)) is not None:
+                if obstacle(limits, self._amounts_at(number)) is not None:
                     continue
                 if state.site(self._seeker.ask.pools[number].tolist(), self._seeker.ask.needs(number)) is not None:
                     return True
@@ -90,11 +95,16 @@ class Trial:
         """The identities of the quota limits that have too little left for the job now."""
         short: set[int] = set()
         for cluster, candidates in self._candidates.items():
-            lines = self._bench.book.lines(self.job.tenant_path, self._fleet.clusters[cluster].name)
+            limits = self._bench.book.chains(self.job.tenant_path, self._fleet.clusters[cluster].name)
             for number in candidates:
-                wanted = charges(lines, self._amounts_at(number))
-                short |= {id(line) for line, amount in wanted if line.left < amount}
+                rising = _along(limits, self._amounts_at(number), rises)
+                short |= {id(line) for line, rise in rising if line.held + rise > line.limit.cap}
         return short
+
+    def _is_affordable(self, number: int) -> bool:
+        """Whether the budgets leave enough for the job there. What victims hold of them does not count as freed."""
+        flavors = tuple([self._fleet.pools[pool].flavor for pool in self._seeker.ask.pools[number].tolist()])
+        return self._bench.budgets.refusing(self.job, flavors) is None
 
     def _amounts_at(self, number: int) -> Mapping[str, int]:
         """What the hold of the job takes there."""
@@ -108,8 +118,8 @@ class Trial:
 
     def holds(self, run: RunningJob, lines: set[int]) -> bool:
         """Whether its hold counts against one of these lines."""
-        own = self._bench.book.lines(run.tenant_path, run.cluster)
-        return any(id(line) in lines for line, _ in charges(own, run.amounts))
+        own = self._bench.book.chains(run.tenant_path, run.cluster)
+        return any(id(line) in lines for line, _ in _along(own, run.amounts, falls))
 
     def _state(self, clusters: Iterable[int], ended: Iterable[RunningJob]) -> FleetState:
         """The state after these runs have ended. Only the pools of these clusters are copied."""
@@ -142,19 +152,25 @@ class Trial:
     @contextmanager
     def _returned(self, ended: Iterable[RunningJob]) -> Iterator[None]:
         """The limits while the holds of these runs count as ended."""
-        freed: dict[int, tuple[LimitLine, int]] = {}
+        before: dict[int, tuple[Line[LimitState], int]] = {}
         for run in ended:
-            for line, amount in charges(self._bench.book.lines(run.tenant_path, run.cluster), run.amounts):
-                freed[id(line)] = line, freed.get(id(line), (line, 0))[1] + amount
-        overdrawn = self._snapshot.overdrawn
-        returned = [(line, max(0, amount - overdrawn.get(line.limit.id, 0))) for line, amount in freed.values()]
-        for line, amount in returned:
-            line.left += amount
+            for line, fall in _along(self._bench.book.chains(run.tenant_path, run.cluster), run.amounts, falls):
+                before.setdefault(id(line), (line, line.held))
+                line.held -= fall
+        for line, held in before.values():
+            line.held += min(held - line.held, self._snapshot.overdrawn.get(line.limit.id, 0))
         try:
             yield
         finally:
-            for line, amount in returned:
-                line.left -= amount
+            for line, held in before.values():
+                line.held = held
+
+
+def _along(limits: Lines, amounts: Mapping[str, int], changes: Changes) -> Iterator[tuple[Line[LimitState], int]]:
+    """The changes that amounts make at each limit. Those of one chain are computed together, and of no other."""
+    for resource, amount in amounts.items():
+        for chain in limits.get(resource, ()):
+            yield from changes(chain, amount)
 
 
 def _show(state: FleetState, number: int, nodes: Sequence[int]) -> None:

@@ -114,6 +114,18 @@ def rises(chain: Chain[L], amount: int) -> list[tuple[Line[L], int]]:
     return found
 
 
+def falls(chain: Chain[L], amount: int) -> list[tuple[Line[L], int]]:
+    """What returning an amount takes from each limit, from the tenant up; it ends where a guarantee stays claimed."""
+    found = []
+    for line in chain:
+        if amount <= 0:
+            break
+        found.append((line, amount))
+        guaranteed = line.limit.guaranteed
+        amount = max(line.held, guaranteed) - max(line.held - amount, guaranteed)
+    return found
+
+
 def left(chain: Chain[L]) -> int:
     """The most that work at the lower end of the chain can still take."""
     top, *below = reversed(chain)

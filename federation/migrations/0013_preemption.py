@@ -1,4 +1,4 @@
-"""Preemption: two fields of priority classes, decisions and their victims (`0011_preemption.sql`)."""
+"""Preemption: two fields of priority classes, decisions and their victims (`0013_preemption.sql`)."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import django.db.models.functions.datetime
 import foundation.ids
 from django.db import migrations, models
 
-SQL = Path(__file__).with_name("0011_preemption.sql").read_text(encoding="utf-8")
+SQL = Path(__file__).with_name("0013_preemption.sql").read_text(encoding="utf-8")
 UNDO = """
 DROP TRIGGER a_victim_is_less_urgent ON federation_preemptionvictim;
 DROP TRIGGER a_preemption_ends_once ON federation_preemption;
@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('clusters', '0008_images'),
-        ('federation', '0010_proven_images'),
+        ('federation', '0012_estimate_records'),
     ]
 
     operations = [
