@@ -25,7 +25,7 @@ from billing.models import Budget, BudgetHold, BudgetMovement, BudgetPeriod
 from billing.queries.budgets import commitment_of, granted_now, standing_budgets, terms_of
 from foundation.clock import database_now
 from foundation.transactions import retried
-from quotas.engine.holds import path_prefixes
+from quotas.engine.borrowing import path_prefixes
 from tenancy.locks import keep_tenants_in_place
 
 ZERO = Decimal(0)

@@ -23,7 +23,7 @@ from billing.engine.budgets import (
 )
 from billing.models import Budget, BudgetAlert, BudgetHold, BudgetOverride, BudgetPeriod
 from foundation.problems import NotFound
-from quotas.engine.holds import path_prefixes
+from quotas.engine.borrowing import path_prefixes
 from tenancy.queries import Actor, tenant_by_path, visible_tenants
 
 ZERO = Decimal(0)

@@ -68,9 +68,9 @@ def world(clusters, runs, waiting: JobRequest, limits: Sequence[LimitState] = ()
 
 def planned(given: Snapshot, exact=EXACT) -> Plan:
     decisions, final = run(given)
-    before = [line.left for lines in final._book._of_tenant.values() for line in lines]
+    before = [line.held for lines in final._book._of_tenant.values() for line in lines]
     found = plan(given, final, decisions.waits, exact=exact)
-    assert [line.left for lines in final._book._of_tenant.values() for line in lines] == before
+    assert [line.held for lines in final._book._of_tenant.values() for line in lines] == before
     return found
 
 
@@ -88,13 +88,26 @@ def after(given: Snapshot, ended: Sequence[RunningJob]) -> Snapshot:
         )
         for one in given.clusters
     )
-    limits = tuple(replace(one, held=one.held - sum(_held(run, one) for run in ended)) for one in given.limits)
+    limits = tuple(replace(one, held=_held_after(one, given.limits, ended)) for one in given.limits)
     return replace(given, clusters=clusters, limits=limits)
 
 
-def _held(run: RunningJob, one: LimitState) -> int:
-    counts = run.tenant_path == one.tenant_path or run.tenant_path.startswith(f"{one.tenant_path}/")
-    return run.amounts.get(one.resource, 0) if counts and (not one.clusters or run.cluster in one.clusters) else 0
+def _held_after(one: LimitState, limits: Sequence[LimitState], ended: Sequence[RunningJob]) -> int:
+    """What a limit holds then: less what ends at it, and less what the limits right below it no longer claim."""
+    alike = [other for other in limits if (other.resource, other.clusters) == (one.resource, one.clusters)]
+    below = [other for other in alike if _is_below(other.tenant_path, one)]
+    children = [other for other in below if not any(_is_below(other.tenant_path, between) for between in below)]
+    own = [run for run in ended if run.tenant_path == one.tenant_path or _is_below(run.tenant_path, one)]
+    own = [run for run in own if not any(f"{run.tenant_path}/".startswith(f"{child.tenant_path}/") for child in children)]
+    fall = sum(run.amounts.get(one.resource, 0) for run in own if not one.clusters or run.cluster in one.clusters)
+    for child in children:
+        after_it = _held_after(child, limits, ended)
+        fall += max(child.held, child.guaranteed) - max(after_it, child.guaranteed)
+    return one.held - fall
+
+
+def _is_below(path: str, one: LimitState) -> bool:
+    return path.startswith(f"{one.tenant_path}/")
 
 
 def fits_after(given: Snapshot, ended: Sequence[RunningJob]) -> bool:
@@ -157,6 +170,10 @@ def random_world(seed: int, *, most_runs: int = 7, nodes: int = 4) -> Snapshot:
     waiting = job(gang, priority=100, level=draw.choice(["cluster", "rack"]), mode=mode)
     limits = []
     if draw.random() < 0.4:
-        held = sum(one.amounts["gpu"] for one in runs if organisation_of(one.tenant_path) == "acme")
-        limits = [limit("acme", "gpu", held + draw.choice([0, 2000, 8000]), held)]
+        held = {team: sum(one.amounts["gpu"] for one in runs if one.tenant_path.startswith(team)) for team in ("acme", "acme/ml")}
+        guaranteed = draw.choice([0, 0, 4000, 16_000])
+        lent = max(0, guaranteed - held["acme/ml"])
+        limits = [limit("acme", "gpu", held["acme"] + lent + draw.choice([0, 2000, 8000]), held["acme"] + lent)]
+        cap = max(guaranteed, held["acme/ml"]) + draw.choice([0, 4000, 64_000])
+        limits.append(limit("acme/ml", "gpu", cap, held["acme/ml"], guaranteed=guaranteed))
     return world(clusters, runs, waiting, limits)
