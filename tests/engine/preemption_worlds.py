@@ -98,7 +98,9 @@ def _held_after(one: LimitState, limits: Sequence[LimitState], ended: Sequence[R
     below = [other for other in alike if _is_below(other.tenant_path, one)]
     children = [other for other in below if not any(_is_below(other.tenant_path, between) for between in below)]
     own = [run for run in ended if run.tenant_path == one.tenant_path or _is_below(run.tenant_path, one)]
-    own = [run for run in own if not any(f"{run.tenant_path}/".startswith(f"{child.tenant_path}/") for child in children)]
+    own = [
+        run for run in own if not any(f"{run.tenant_path}/".startswith(f"{child.tenant_path}/") for child in children)
+    ]
     fall = sum(run.amounts.get(one.resource, 0) for run in own if not one.clusters or run.cluster in one.clusters)
     for child in children:
         after_it = _held_after(child, limits, ended)
@@ -170,7 +172,10 @@ def random_world(seed: int, *, most_runs: int = 7, nodes: int = 4) -> Snapshot:
     waiting = job(gang, priority=100, level=draw.choice(["cluster", "rack"]), mode=mode)
     limits = []
     if draw.random() < 0.4:
-        held = {team: sum(one.amounts["gpu"] for one in runs if one.tenant_path.startswith(team)) for team in ("acme", "acme/ml")}
+        held = {
+            team: sum(one.amounts["gpu"] for one in runs if one.tenant_path.startswith(team))
+            for team in ("acme", "acme/ml")
+        }
         guaranteed = draw.choice([0, 0, 4000, 16_000])
         lent = max(0, guaranteed - held["acme/ml"])
         limits = [limit("acme", "gpu", held["acme"] + lent + draw.choice([0, 2000, 8000]), held["acme"] + lent)]
