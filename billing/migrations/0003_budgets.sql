@@ -237,8 +237,13 @@ CREATE TRIGGER billing_budget_hold_is_counted AFTER INSERT ON billing_budgethold
     REFERENCING NEW TABLE AS begun FOR EACH STATEMENT EXECUTE FUNCTION billing_budget_hold_is_counted();
 
 -- Waits for takers that this budget must count; keeps new ones out until commit.
+CREATE OR REPLACE FUNCTION billing_stop_takers() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM tenancy_tenant WHERE id = NEW.tenant_id FOR NO KEY UPDATE;
+    RETURN NULL;
+END $$;
 CREATE TRIGGER billing_budget_stops_takers AFTER INSERT ON billing_budget
-    FOR EACH ROW EXECUTE FUNCTION quotas_stop_takers();
+    FOR EACH ROW EXECUTE FUNCTION billing_stop_takers();
 
 -- Each segment moves its cost from held to spent at every budget on its tenant's path.
 CREATE OR REPLACE FUNCTION billing_spend() RETURNS trigger LANGUAGE plpgsql AS $$
