@@ -53,6 +53,8 @@ class Charge:
     """What one job used on one flavor, at one price, on one UTC day. Without a price `price_id` is None, and it costs
     nothing.
 
+    A correction is the difference that corrected prices make to such a charge: a cost without quantities.
+
     Quantities are in milliseconds: of units (GPUs, slices or shares), of physical GPUs, of millicores and of MiB.
     `is_by_core`: the unit's price is for a core. `owner` is the organisation that provides the cluster.
     """
@@ -85,6 +87,7 @@ class Charge:
     cpu_millicore_milliseconds: int
     memory_mib_milliseconds: int
     cost: Decimal
+    is_correction: bool = False
 
 
 def columns(version: Version) -> tuple[str, ...]:
@@ -105,6 +108,9 @@ def schema(version: Version) -> dict[str, object]:
 def rows(charge: Charge, version: Version) -> Iterator[dict[str, str]]:
     """The rows of a charge, as text by column; an absent column is null."""
     shared = _shared(charge, version)
+    if charge.is_correction:
+        yield shared | _costs(charge.cost) | _correction(charge)
+        return
     parts = _parts(charge)
     left = charge.cost
     for part in reversed(parts[1:]):
@@ -177,19 +183,15 @@ def _shared(charge: Charge, version: Version) -> dict[str, str]:
         "x_Flavor": charge.flavor,
         "x_GpuModel": charge.gpu_model,
         "x_GpuSharing": charge.sharing,
-        "x_IsUnpriced": "true" if charge.price_id is None else "false",
+        "x_IsUnpriced": "true" if charge.price_id is None and not charge.is_correction else "false",
         "x_UserId": str(charge.user_id),
         "x_UserName": charge.user_name,
     }
 
 
 def _priced(charge: Charge, part: _Part) -> dict[str, str]:
-    cost, quantity = _text(part.cost), _text(_exact(part.hours))
-    used = {
-        "BilledCost": cost,
-        "EffectiveCost": cost,
-        "ListCost": cost,
-        "ContractedCost": cost,
+    quantity = _text(_exact(part.hours))
+    used = _costs(part.cost) | {
         "ChargeDescription": f"{part.meter} of {charge.job_name} on {charge.flavor} of {charge.cluster}",
         "ConsumedQuantity": quantity,
         "ConsumedUnit": part.unit,
@@ -207,6 +209,17 @@ def _priced(charge: Charge, part: _Part) -> dict[str, str]:
         "SkuMeter": part.meter,
         "SkuPriceDetails": json.dumps({name: value for name, value in details.items() if value}),
         "SkuPriceId": f"{charge.price_id}/{part.meter.split()[0].lower()}",
+    }
+
+
+def _costs(amount: Decimal) -> dict[str, str]:
+    return dict.fromkeys(("BilledCost", "EffectiveCost", "ListCost", "ContractedCost"), _text(amount))
+
+
+def _correction(charge: Charge) -> dict[str, str]:
+    return {
+        "ChargeClass": "Correction",
+        "ChargeDescription": f"Corrected prices of {charge.job_name} on {charge.flavor} of {charge.cluster}",
     }
 
 

@@ -1,7 +1,8 @@
 """Recorded charges of a month for an export, read in pieces: the number of rows has no limit."""
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 from django.db import connection, transaction
 
 from billing.engine.focus import Charge
+from clusters.models import Cluster
+from tenancy.models import Tenant
 from tenancy.queries import Actor
 
+from .corrected import CORRECTED
 from .paths import Scope, tenants_under
 from .usage import DEFAULT_CURRENCY
 
@@ -36,6 +40,12 @@ GROUP BY day, payer.id, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, c.
 ORDER BY day, m.tenant_path, m.workload_id, c.name, m.flavor, p.id, m.user_id, m.sharing, m.capacity_type
 """
 """A month consists of whole UTC days, and a segment lies within one: none is cut."""
+CORRECTIONS = CORRECTED.format(
+    keys="(part.start AT TIME ZONE 'UTC')::date AS day, m.tenant_id, m.tenant_path, m.workload_id, max(m.workload_name),"
+    " m.user_id, max(m.user_name), m.cluster_id, m.flavor, m.capacity_type, m.gpu_model, m.sharing, ",
+    groups="day, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, m.cluster_id, m.flavor, m.capacity_type, m.gpu_model,"
+    " m.sharing, part.currency, m.gpu_numerator, m.gpu_denominator",
+)
 KEYS = (
     "day", "organisation_id", "organisation", "tenant_id", "tenant", "job_id", "job_name", "user_id", "user_name", "cluster",
     "region", "provider", "owner", "flavor", "capacity_type", "gpu_model", "sharing", "is_by_core", "price_id",
@@ -59,7 +69,10 @@ def charges_of(actor: Actor, tenant_path: str, start: datetime, until: datetime)
 
 
 def _read(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
-    values: dict[str, Any] = {"start": start, "until": until, "tenants": list(scope.tenants), "path": scope.path}
+    values: dict[str, Any] = {
+        "start": start, "until": until, "tenants": list(scope.tenants), "path": scope.path, "most": None,
+        "day_before": start - timedelta(days=1), "clusters": [], "uids": [], "ends": [],
+    }  # fmt: skip
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(CURRENCIES)
@@ -69,6 +82,68 @@ def _read(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
             while found := cursor.fetchmany(AT_A_TIME):
                 for row in found:
                     yield _charge(row, currencies)
+        with connection.cursor() as cursor:
+            cursor.execute(CORRECTIONS, values)
+            yield from _corrections(cursor.fetchall())
+
+
+def _corrections(rows: Sequence[tuple[Any, ...]]) -> Iterator[Charge]:
+    """What corrected prices change, in its sum of each key: what they take away and what they add."""
+    sums: dict[tuple[Any, ...], Decimal] = defaultdict(Decimal)
+    names: dict[tuple[Any, ...], tuple[str, str]] = {}
+    for *keys, currency, _, _, _, _, _, cost in rows:
+        day, tenant_id, tenant, job_id, job_name, user_id, user_name, *place = keys
+        key = day, tenant_id, tenant, job_id, user_id, *place
+        names[key] = job_name, user_name
+        sums[*key, currency] += cost
+    clusters = {
+        one.id: one for one in Cluster.everything.filter(id__in={key[5] for key in names}).select_related("owner")
+    }
+    now_at = dict(Tenant.objects.filter(id__in={key[1] for key in names}).values_list("id", "path"))
+    organisations = dict(
+        Tenant.objects.filter(path__in={_root(path) for path in now_at.values()}).values_list("path", "id")
+    )
+    for (*of_key, currency), cost in sums.items():
+        if not cost:
+            continue
+        key = tuple(of_key)
+        day, tenant_id, tenant, job_id, user_id, cluster_id, flavor, capacity_type, gpu_model, sharing = key
+        cluster, organisation = clusters[cluster_id], _root(now_at[tenant_id])
+        yield Charge(
+            day=day,
+            organisation_id=organisations[organisation],
+            organisation=organisation,
+            tenant_id=tenant_id,
+            tenant=tenant,
+            job_id=job_id,
+            job_name=names[key][0],
+            user_id=user_id,
+            user_name=names[key][1],
+            cluster=cluster.name,
+            region=cluster.region,
+            provider=cluster.provider,
+            owner=_root(cluster.owner.path),
+            flavor=flavor,
+            capacity_type=capacity_type,
+            gpu_model=gpu_model,
+            sharing=sharing,
+            is_by_core=False,
+            price_id=None,
+            unit_price=None,
+            cpu_price=None,
+            memory_price=None,
+            currency=currency,
+            unit_milliseconds=0,
+            gpu_milliseconds=Fraction(0),
+            cpu_millicore_milliseconds=0,
+            memory_mib_milliseconds=0,
+            cost=cost,
+            is_correction=True,
+        )
+
+
+def _root(path: str) -> str:
+    return path.partition("/")[0]
 
 
 def _charge(row: tuple[Any, ...], currencies: dict[str, str]) -> Charge:

@@ -11,8 +11,9 @@ import pytest
 from focus_data_toolkit.model import lint_focus_1_4_structure
 
 from billing.engine import focus
-from billing.models import UsageSegment
+from billing.models import Price, UsageSegment
 from billing.operations import create_price, record_runs
+from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.prices import NewPrice
 from billing.queries import usage_report
 from tenancy.models import AuditEntry, Tenant
@@ -119,6 +120,19 @@ def test_each_price_and_day_add_up_to_the_ledger_exactly(november, client, reade
     for segment in UsageSegment.objects.filter(period__startswith__gte=MONTH[0], period__startswith__lt=MONTH[1]):
         expected[str(segment.price_id or ""), f"{segment.period.lower:%Y-%m-%d}"] += segment.cost
     assert found == expected
+
+
+def test_corrected_prices_are_rows_of_their_own_that_make_up_the_report(november, client, reader):
+    span = datetime(2026, 11, 3, tzinfo=UTC), datetime(2026, 11, 20, 7, tzinfo=UTC)
+    price = Price.objects.filter(rate__cluster__name="north", rate__flavor="h100").earliest("valid")
+    correct_price(SYSTEM, NewCorrection(price.id, Decimal("1.000001"), "USD", *span, reason="as agreed"))
+    rows = lines(export(client, reader, month="2026-11", tenant="acme"))
+    report = usage_report(SYSTEM, "acme", *MONTH)
+    corrected = [row for row in rows if row["ChargeClass"]]
+    assert {row["ChargeClass"] for row in corrected} == {"Correction"}
+    assert round(sum(Decimal(row["BilledCost"]) for row in corrected), 6) == report.total.corrections != 0
+    assert round(sum(Decimal(row["BilledCost"]) for row in rows), 6) == report.total.cost
+    assert not lint_focus_1_4_structure("Cost and Usage", rows, supported_conditions=WHAT_WE_SUPPORT).violations
 
 
 def test_each_row_is_its_price_times_its_quantity(november, client, reader):
