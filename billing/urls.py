@@ -14,7 +14,7 @@ from .api.periods import (
     PeriodView,
 )
 from .api.views import PricesView, UsageView
-from .web import budgets, egress, prices, usage
+from .web import budgets, egress, months, prices, usage
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets", BudgetsView.as_view(), name="api-budgets"),
@@ -48,6 +48,10 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
     path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),
     path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
+    path("months/", months.months, name="months"),
+    path("months/<uuid:period_id>/", months.month, name="month"),
+    path("months/<uuid:period_id>/close/", months.close, name="month-close"),
+    path("months/<uuid:period_id>/approve/", months.approve, name="month-approve"),
     path("usage/", usage.usage, name="usage"),
     path("prices/", prices.prices, name="prices"),
     path("prices/egress/", egress.egress, name="egress"),

@@ -25,6 +25,7 @@ TONES = {
     "reserved": "azure", "created": "indigo", "starting": "indigo", "unknown": "yellow", "preempted": "orange",
     "abandoned": "secondary", "lost": "red", "done": "green", "refused": "red", "active": "green", "expired": "secondary",
     "expires_soon": "yellow", "open": "green", "nearly_used": "yellow", "used_up": "orange", "over": "red", "revoked": "secondary", "pending": "azure", "scheduled": "azure", "ended": "secondary",
+    "closing": "azure", "closed": "secondary", "fulfilled": "green", "missing": "orange",
     "Pending": "azure", "Running": "blue", "Succeeded": "green", "Failed": "red", "Unknown": "yellow",
 }  # fmt: skip
 ICONS = {
@@ -32,6 +33,7 @@ ICONS = {
     "reserved": "clock", "created": "dispatching", "starting": "dispatching", "preempted": "suspended", "abandoned": "cancelled",
     "lost": "unreachable", "done": "check", "refused": "cancelled", "active": "check", "expired": "clock", "expires_soon": "clock", "revoked": "cancelled",
     "open": "check", "nearly_used": "warning", "used_up": "suspended", "over": "warning", "pending": "clock", "scheduled": "clock", "ended": "check",
+    "closing": "clock", "closed": "lock", "fulfilled": "check", "missing": "warning",
 }  # fmt: skip
 SAME_NAME = {
     "queued", "dispatching", "running", "suspended", "succeeded", "failed", "cancelled", "unknown", "cordoned", "draining",

@@ -211,3 +211,52 @@ def test_months_close_and_reopen_over_http(call, north):
     assert call(people["finance"], "post", f"{path}/reopening", {"reason": "late bill"})[0] == 201
     assert call(people["finance"], "post", f"{path}/reopening/approve")[0] == 403
     assert call(people["admin"], "post", f"{path}/reopening/approve")[1]["state"] == "open"
+
+
+def test_the_pages_of_months_close_and_reopen_one_by_two_people(north, client):
+    record_runs([make_run(north, started_at=at(5, 10), until_at=at(5, 14))])
+    posting.post_days()
+    period = LedgerPeriod.objects.get()
+    ann, bob, guest = (make_user(f"{name}@acme.example") for name in ("ann", "bob", "guest"))
+    for user, role in ((ann, "finance"), (bob, "finance"), (guest, "viewer")):
+        bind(user, "acme", role)
+
+    client.force_login(guest)
+    assert "October 2026" in client.get("/months/").content.decode()
+    page = client.get(f"/months/{period.id}/").content.decode()
+    assert "Before it can close" in page
+    assert "Close the month" not in page
+    assert client.post(f"/months/{period.id}/close/").status_code == 403
+
+    client.force_login(ann)
+    assert "Close the month" in client.get(f"/months/{period.id}/").content.decode()
+    assert client.post(f"/months/{period.id}/close/").status_code == 302
+    assert periods.finish_closing(period.id)
+    page = client.get(f"/months/{period.id}/").content.decode()
+    assert LedgerPeriod.objects.get().checksum in page
+    assert client.post(f"/months/{period.id}/", {"reason": " "}).status_code == 422
+    assert client.post(f"/months/{period.id}/", {"reason": "a wrong price"}).status_code == 302
+    assert "Another person who may close months" in client.get(f"/months/{period.id}/").content.decode()
+    assert client.post(f"/months/{period.id}/approve/").status_code == 403
+
+    client.force_login(bob)
+    assert "a wrong price" in client.get(f"/months/{period.id}/").content.decode()
+    assert client.post(f"/months/{period.id}/approve/").status_code == 302
+    assert LedgerPeriod.objects.get().state == "open"
+
+
+def test_a_month_that_lacks_only_prices_is_closed_by_accepting_that(north, client):
+    priced = make_run(north, started_at=at(5, 10), until_at=at(5, 14))
+    record_runs([priced, make_run(north, flavor="unpriced", started_at=at(5, 10), until_at=at(5, 14))])
+    posting.post_days()
+    period, user = LedgerPeriod.objects.get(), make_user()
+    bind(user, "acme", "finance")
+    client.force_login(user)
+    assert "Close it although some of its time has no price" in client.get(f"/months/{period.id}/").content.decode()
+    client.post(f"/months/{period.id}/close/", {"accept_unpriced": "yes"})
+    assert periods.finish_closing(period.id)
+
+
+def test_without_months_the_page_says_when_one_appears(client):
+    client.force_login(make_user())
+    assert "No months yet" in client.get("/months/").content.decode()
