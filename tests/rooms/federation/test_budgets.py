@@ -81,14 +81,14 @@ class TestAdmission:
     def test_a_budget_that_was_cut_while_the_engine_decided_stops_the_job(self, north, ada, monkeypatch):
         make_budget("acme", "5")
         job = submit(actor_for(ada), wanted(2))
-        decide = engine.decide
+        decide = engine.run
 
         def slow(*given):
             decided = decide(*given)
             make_budget("acme", "1")
             return decided
 
-        monkeypatch.setattr(engine, "decide", slow)
+        monkeypatch.setattr(engine, "run", slow)
         operations.run_scheduling_cycle()
         job.refresh_from_db()
         assert (job.state, job.reason_code, Attempt.objects.count()) == ("queued", "waiting_for_budget", 0)
