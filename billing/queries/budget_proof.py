@@ -42,13 +42,6 @@ PROOFS = (
         ORDER BY h.holder_id, b.id
         """,
     ),
-    (
-        "pending budget hold {0} has no pending hold of quota beside it",
-        """
-        SELECT b.holder_id FROM billing_budgethold AS b LEFT JOIN quotas_hold AS h ON h.holder_id = b.holder_id
-        WHERE b.state = 'pending' AND h.state IS DISTINCT FROM 'pending' ORDER BY b.holder_id
-        """,
-    ),
 )
 """Each entry: a sentence and the query whose rows fill it. No rows means no error."""
 FULL_PROOFS = (

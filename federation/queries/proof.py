@@ -54,6 +54,13 @@ PROOFS = (
         """,
     ),
     (
+        "pending budget hold {0} belongs to no attempt that is live or waits for settlement",
+        """
+        SELECT h.holder_id FROM billing_budgethold AS h LEFT JOIN federation_attempt AS a ON a.id = h.holder_id
+        WHERE h.state = 'pending' AND (a.id IS NULL OR a.settled_at IS NOT NULL) ORDER BY h.holder_id
+        """,
+    ),
+    (
         "attempt {0} is {1}, but its budget hold is {2}",
         f"""
         SELECT a.id, a.state, b.state AS hold FROM federation_attempt AS a JOIN billing_budgethold AS b ON b.holder_id = a.id
