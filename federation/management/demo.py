@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from billing.operations.budgets import WantedBudget
 from clusters.drivers.simulated import Trouble
+from quotas.engine.holds import Borrowing
 
 ORGANISATION = "acme"
 ADMIN = "admin@acme.example"
@@ -199,6 +201,13 @@ LIMITS = (  # tenant, resource, amount in base units, clusters
     ("products/search", "gpu", 40_000, ()),
     ("platform/ci", "cpu", 64_000, ()),
     ("platform/ci", "memory", 262_144, ()),
+)
+BORROWING = {"research/language": Borrowing(80_000, None), "research/vision": Borrowing(40_000, 80_000)}
+"""Of limits on `gpu`: language may borrow from research, and vision keeps a third of its limit to itself."""
+BUDGETS = (
+    WantedBudget(f"{ORGANISATION}/research", "money", Decimal(25_000), "USD", "month"),
+    WantedBudget(f"{ORGANISATION}/products", "gpu_hours", Decimal(4_000), "", "quarter", stops_admission=True),
+    WantedBudget(f"{ORGANISATION}/platform/ci", "money", Decimal(5), "USD", "month"),
 )
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from billing.models import Rate
+from billing.models import Budget, Rate
+from billing.operations.budgets import put_budget
 from billing.operations.prices import NewPrice, create_price
 from billing.queries import price_book
 from clusters.drivers.simulated import Node, add_foreign_pod, begin_trouble, path_of
@@ -25,6 +26,8 @@ from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
 from federation.management.demo import (
     ADMIN,
+    BORROWING,
+    BUDGETS,
     FLEET,
     LIMITS,
     LIVE,
@@ -48,6 +51,7 @@ from federation.models import Job
 from federation.operations.past_traffic import PastJob, record_past_jobs
 from federation.operations.submission import submit_job
 from foundation.clock import now
+from quotas.engine.holds import CEILING
 from quotas.models import QuotaLimit
 from quotas.operations import put_limit
 from tenancy.engine.roles import Role
@@ -87,6 +91,7 @@ class Command(BaseCommand):
             _prices(cluster)
         _limits()
         past = _history(tenants, people, days)
+        _budgets()
         live = _live_jobs(people)
         self.stdout.write(_report(address, past, live, as_json=json))
 
@@ -159,7 +164,14 @@ def _limits() -> None:
     for path, resource, nominal, clusters in LIMITS:
         tenant = f"{ORGANISATION}/{path}".rstrip("/")
         if not QuotaLimit.objects.filter(tenant__path=tenant, resource=resource).exists():
-            put_limit(SYSTEM, tenant, resource, nominal=nominal, clusters=clusters)
+            borrowing = BORROWING.get(path, CEILING) if resource == "gpu" else CEILING
+            put_limit(SYSTEM, tenant, resource, nominal=nominal, clusters=clusters, borrowing=borrowing)
+
+
+def _budgets() -> None:
+    for wanted in BUDGETS:
+        if not Budget.objects.filter(tenant__path=wanted.tenant_path).exists():
+            put_budget(SYSTEM, wanted)
 
 
 def _history(tenants: Mapping[str, Tenant], people: Mapping[str, User], days: int) -> int:

@@ -7,7 +7,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from billing.models import Meter, Price
+from billing.models import Budget, Meter, Price
 from billing.queries import discrepancies as wrong_in_the_books
 from clusters.drivers import Unreachable
 from clusters.drivers.simulated import SimulatedDriver, path_of
@@ -37,7 +37,7 @@ def seed(*, days=2):
 def counts():
     return {
         model.__name__: model.objects.count()
-        for model in (Tenant, User, Cluster, Price, QuotaLimit, Job, Attempt, Meter)
+        for model in (Tenant, User, Cluster, Price, QuotaLimit, Budget, Job, Attempt, Meter)
     }
 
 
