@@ -85,6 +85,8 @@ class Feed:
         """Whether the overflow of the cluster was reported; None while the report of an earlier observer is unknown."""
         self._alive_at: dict[str, float] = {}
         """When each watch of the inventory last delivered an event or proved that it is alive, on the monotonic clock."""
+        self._unrecorded_since: float | None = None
+        """A time before which every report is recorded, on the monotonic clock; None: all are."""
 
     async def run(self) -> None:
         """Watches, records and keeps the pulse; each restarts separately when the cluster or the database fails."""
@@ -210,6 +212,8 @@ class Feed:
         pods = _only(PodSeen, event.objects)
         self._inventory.see_pods(event.kind, pods)
         self._images.see_pods(event.kind, pods)
+        if self._unrecorded_since is None:
+            self._unrecorded_since = clock.monotonic()
         self._buffer.add_pods(event)
 
     def _take_slices(self, event: WatchEvent) -> None:
@@ -235,11 +239,14 @@ class Feed:
                 # Objects that vanished while no watch was open have no event: rows and cluster must be compared.
                 await self._in_database(operations.ask_for_reconciliation, self._cluster_id)
                 self._is_listed_anew = False
+            began = clock.monotonic()
             if not self._buffer:
+                self._unrecorded_since = None
                 continue
-            taken, began = self._buffer.take(), clock.monotonic()
+            taken = self._buffer.take()
             try:
                 await self._in_database(operations.record_observations, self._cluster_id, taken)
+                self._unrecorded_since = began if self._buffer else None
                 took = clock.monotonic() - began
             except BaseException:
                 self._buffer.give_back(taken)
@@ -337,8 +344,11 @@ class Feed:
             await self._in_database(self._record_contact, None if was_set else skew_ms, origin)
 
     def _record_contact(self, skew_ms: int | None, origin: datetime) -> None:
-        """Without the skew where our own clock was set while the cluster's was read."""
-        ago = clock.monotonic() - min(self._alive_at.values()) if self._inventory.is_complete else None
+        """Without the skew where our own clock was set while the cluster's was read. The cluster counts as observed only
+        until its oldest report that is not recorded: a pod whose end waits here must not be metered further.
+        """
+        known_until = [*self._alive_at.values(), *([] if self._unrecorded_since is None else [self._unrecorded_since])]
+        ago = clock.monotonic() - min(known_until) if self._inventory.is_complete else None
         clusters.operations.record_contact(
             self._cluster_id, clock_skew_ms=skew_ms, origin=origin, observed_seconds_ago=ago
         )

@@ -5,19 +5,21 @@ import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from clusters.drivers import Ambiguous
-from clusters.drivers.simulated import Node, add_foreign_pod, path_of
+from clusters.drivers.simulated import Node, add_foreign_pod, driver, path_of
 from clusters.engine.inventory import ForeignUse, NodeUse
 from clusters.models import Cluster
 from clusters.models import Node as StoredNode
 from clusters.operations import record_inventory, record_use, register_simulated
+from federation import operations
 from federation.models import PodRun
-from federation.observer import process
+from federation.observer import feed, process
 from federation.observer.feed import Feed
 from federation.observer.process import Observer
 from foundation import leases
@@ -136,6 +138,36 @@ def test_what_ran_while_the_database_was_away_for_longer_than_a_lease_is_recorde
         assert not PodRun.objects.exists()
         is_away.clear()
         wait_for(PodRun.objects.filter(is_gone=True).exclude(started_at=None).exists, "the pod is recorded")
+
+
+def test_a_cluster_counts_as_observed_only_until_its_oldest_report_that_is_not_recorded(
+    cluster, submitter, monkeypatch
+):
+    """Otherwise running time would be metered beyond an end that waits to be recorded."""
+    fails, record = threading.Event(), operations.record_observations
+
+    def record_or_fail(*args):
+        if fails.is_set():
+            raise OperationalError("the database refuses")
+        record(*args)
+
+    def instants():
+        return Cluster.objects.values_list("last_seen_at", "observed_at").get(id=cluster.id)
+
+    monkeypatch.setattr(operations, "record_observations", record_or_fail)
+    monkeypatch.setattr(driver, "_ALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(feed, "PULSE_SECONDS", 0.1)
+    with observing():
+        wait_for(lambda: None not in instants() and shares().total() == 1, "the cluster is observed")
+        fails.set()
+        released(submitter)
+        time.sleep(0.5)  # the pod is seen to run
+        seen_at, observed_at = instants()
+        wait_for(lambda: instants()[0] > seen_at + timedelta(seconds=1), "its pulse goes on")
+        assert instants()[1] < observed_at + timedelta(seconds=0.5)
+        fails.clear()
+        wait_for(lambda: instants()[1] > observed_at + timedelta(seconds=1), "it is observed again")
+    assert PodRun.objects.exists()
 
 
 def test_nobody_takes_a_lease_between_the_look_at_it_and_the_commit_of_what_was_written_under_it():
