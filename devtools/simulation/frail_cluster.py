@@ -8,7 +8,7 @@ from typing import Any
 from federation.engine.names import LABEL_ATTEMPT
 
 from .cluster import Cluster
-from .objects import Job, Pod
+from .objects import Job, Key, Pod
 
 LONGEST_SECONDS = 600.0
 """A program that runs longer runs until somebody stops it."""
@@ -148,6 +148,8 @@ class FrailCluster(Cluster):
         for job in list(self.jobs.values()):
             if job.is_terminating:
                 self._after((0.0, 1.0), lambda job=job: self._terminate_pods(job))  # type: ignore[misc]
+            elif job.waits_for_kueue:
+                self._after((5.0, 60.0), lambda key=job.key: self.resume(key))  # type: ignore[misc]
             elif not job.suspended and not job.outcome:
                 self._after((0.0, 2.0), lambda job=job: self._control(job))  # type: ignore[misc]
         self._changed("restored", "job", None)
@@ -155,25 +157,26 @@ class FrailCluster(Cluster):
     def suspend(self, job: Job) -> None:
         """Kueue takes the Job's quota away: its pods are stopped, and it waits for `resume`."""
         self.tell(f"Job {job.name} is suspended by Kueue")
-        job.suspended = True
+        job.suspended = job.waits_for_kueue = True
         for pod in self.pods_of(job):
             if not pod.is_ended:
                 self._note_disruption(pod)
                 self._stop_pod(pod)
         self._changed("changed", "job", job)
 
-    def resume(self, job: Job) -> None:
+    def resume(self, key: Key) -> None:
         """Kueue admits the Job again, when its pods are gone."""
-        if not self._is_open(job) or not job.suspended:
+        job = self.jobs.get(key)
+        if job is None or not self._is_open(job) or not (job.suspended and job.waits_for_kueue):
             return
         if any(not pod.is_ended for pod in self.pods_of(job)):
-            self._after((1.0, 2.0), lambda: self.resume(job))
+            self._after((1.0, 2.0), lambda: self.resume(key))
             return
         self.tell(f"Job {job.name} is resumed by Kueue")
         for pod in self.pods_of(job):
             if pod.phase == "Failed":
                 self._remove(pod)
-        job.suspended = False
+        job.suspended = job.waits_for_kueue = False
         self._changed("changed", "job", job)
         self._begin(job)
 

@@ -58,6 +58,8 @@ class Job:
     reason: str = ""
     message: str = ""
     is_terminating: bool = False
+    waits_for_kueue: bool = False
+    """Kueue took its quota away, and admits it again."""
 
     @property
     def key(self) -> Key:

@@ -99,7 +99,7 @@ def kueue_reclaims(world: "World") -> None:
     if not cluster.has_kueue or job is None or job.suspended or job.outcome or job.is_terminating:
         return
     cluster.suspend(job)
-    world.scheduler.after(world.faults.between(5, 60), lambda: cluster.resume(job))
+    world.scheduler.after(world.faults.between(5, 60), lambda: cluster.resume(job.key))
 
 
 def rename_flavor(world: "World") -> None:
