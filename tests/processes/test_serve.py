@@ -28,7 +28,7 @@ def test_a_killed_supervisor_leaves_no_process_and_its_data_is_there_again(keepe
     family = served.family()
     served.process.send_signal(signal.SIGKILL)
     served.process.wait()
-    _, alive = psutil.wait_procs(family, timeout=15)
+    _, alive = psutil.wait_procs(family, timeout=40)
     assert not alive, alive
 
     again = keeper.running()
