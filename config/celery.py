@@ -78,6 +78,10 @@ app.conf.update(
 app.autodiscover_tasks()
 
 
+_MAIN = os.getpid()
+"""In the forks of a worker's pool, the worker's."""
+
+
 @signals.celeryd_init.connect
 def _have_what_it_takes(**_: Any) -> None:
     try:
@@ -110,7 +114,7 @@ def _tidy_connections(**_: Any) -> None:
 @signals.worker_process_init.connect
 def _die_with_the_parent(**_: Any) -> None:
     """A worker killed with SIGKILL cannot stop its pool; the kernel then does."""
-    die_with_parent()
+    die_with_parent(_MAIN)
 
 
 class Alive(bootsteps.StartStopStep):

@@ -57,6 +57,6 @@ def post_worker_init(_worker: Any) -> None:
         serve_port(_metrics, web_figures)
 
 
-def post_fork(_server: Any, _worker: Any) -> None:
+def post_fork(_server: Any, worker: Any) -> None:
     """Requests must not outlive a killed master: its successor serves the same port."""
-    die_with_parent()
+    die_with_parent(worker.ppid)

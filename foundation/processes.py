@@ -1,6 +1,7 @@
 """Requirements of a process at start, and the link between a forked child and its parent."""
 
 import ctypes
+import os
 import signal
 
 from django.conf import settings
@@ -27,8 +28,13 @@ def _is_set(name: str) -> bool:
         return False
 
 
-def die_with_parent() -> None:
-    """Makes the kernel kill this process when its parent ends, even by SIGKILL. Does nothing except on Linux."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Makes the kernel kill this process when its parent ends, even by SIGKILL. If `parent`, the pid of the process that
+    forked this one, has ended before, this one ends now. Does nothing except on Linux.
+    """
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if prctl is None:
+        return
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
