@@ -90,8 +90,9 @@ def change_policy(world: "World") -> None:
 
 def reserve(world: "World") -> None:
     """Nodes are reserved for some minutes, from now on or later; perhaps shortened or cancelled then."""
-    name, faults = f"evaluation-{world.scheduler.steps}", world.faults
+    faults = world.faults
     begins, lasts = faults.choose((0, 30, 100)) * 40.0, faults.between(200, 600)
+    name = f"evaluation-{world.scheduler.steps}-{lasts * 1000:.0f}"  # two at the same step are two reservations
     gpus = faults.choose(range(3)) + 2
     key = f"reserve-{name}"
 
