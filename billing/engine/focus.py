@@ -7,11 +7,13 @@ is a row: GPUs, cores and memory. The rows' costs add up exactly to the charge's
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from decimal import ROUND_DOWN, ROUND_HALF_EVEN, Decimal, localcontext
 from fractions import Fraction
 from typing import Final, Literal
 from uuid import UUID
+
+from .months import midnight, next_month
 
 Version = Literal["1.2", "1.4"]
 VERSIONS: Final[tuple[Version, ...]] = ("1.4", "1.2")
@@ -76,18 +78,28 @@ class Charge:
     capacity_type: str
     gpu_model: str
     sharing: str
-    is_by_core: bool
-    price_id: UUID | None
-    unit_price: Decimal | None
-    cpu_price: Decimal | None
-    memory_price: Decimal | None
     currency: str
-    unit_milliseconds: int
-    gpu_milliseconds: Fraction
-    cpu_millicore_milliseconds: int
-    memory_mib_milliseconds: int
     cost: Decimal
+    is_by_core: bool = False
+    price_id: UUID | None = None
+    unit_price: Decimal | None = None
+    cpu_price: Decimal | None = None
+    memory_price: Decimal | None = None
+    unit_milliseconds: int = 0
+    gpu_milliseconds: Fraction = Fraction(0)
+    cpu_millicore_milliseconds: int = 0
+    memory_mib_milliseconds: int = 0
     is_correction: bool = False
+
+    @property
+    def core_hours(self) -> Fraction:
+        """The cores that were requested, by hours."""
+        return Fraction(self.cpu_millicore_milliseconds, MILLISECONDS_AN_HOUR * 1000)
+
+    @property
+    def gib_hours(self) -> Fraction:
+        """The memory that was requested, in GiB by hours."""
+        return Fraction(self.memory_mib_milliseconds, MILLISECONDS_AN_HOUR * 1024)
 
 
 def columns(version: Version) -> tuple[str, ...]:
@@ -135,16 +147,14 @@ class _Part:
 def _parts(charge: Charge) -> list[_Part]:
     """The parts that have a price, or the one that stands for all without a price: at least one."""
     gpus = Fraction(charge.unit_milliseconds, MILLISECONDS_AN_HOUR)
-    cores = Fraction(charge.cpu_millicore_milliseconds, MILLISECONDS_AN_HOUR * 1000)
-    memory = Fraction(charge.memory_mib_milliseconds, MILLISECONDS_AN_HOUR * 1024)
     unit, cpu = charge.unit_price or ZERO, charge.cpu_price
     if charge.is_by_core:
         unit, cpu = ZERO, charge.unit_price
     parts = [_Part("GPU time", "GPU-Hours", gpus, unit)] if gpus else []
     if not parts or cpu is not None:
-        parts.append(_Part("CPU time", "Core-Hours", cores, cpu or ZERO))
+        parts.append(_Part("CPU time", "Core-Hours", charge.core_hours, cpu or ZERO))
     if charge.memory_price is not None:
-        parts.append(_Part("Memory time", "GiB-Hours", memory, charge.memory_price))
+        parts.append(_Part("Memory time", "GiB-Hours", charge.gib_hours, charge.memory_price))
     return parts
 
 
@@ -161,7 +171,7 @@ def _shared(charge: Charge, version: Version) -> dict[str, str]:
         "BillingAccountName": charge.organisation,
         "BillingCurrency": charge.currency,
         "BillingPeriodStart": _instant(month),
-        "BillingPeriodEnd": _instant((month + timedelta(days=31)).replace(day=1)),
+        "BillingPeriodEnd": _instant(next_month(month)),
         "ChargeCategory": "Usage",
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodStart": _instant(charge.day),
@@ -224,12 +234,10 @@ def _correction(charge: Charge) -> dict[str, str]:
 
 
 def _whole_charge(charge: Charge) -> dict[str, str]:
-    cores = Fraction(charge.cpu_millicore_milliseconds, MILLISECONDS_AN_HOUR * 1000)
-    memory = Fraction(charge.memory_mib_milliseconds, MILLISECONDS_AN_HOUR * 1024)
     return {
-        "x_CpuCoreHours": _text(_exact(cores)),
+        "x_CpuCoreHours": _text(_exact(charge.core_hours)),
         "x_GpuHours": _text(_exact(charge.gpu_milliseconds / MILLISECONDS_AN_HOUR)),
-        "x_MemoryGibHours": _text(_exact(memory)),
+        "x_MemoryGibHours": _text(_exact(charge.gib_hours)),
     }
 
 
@@ -251,4 +259,4 @@ def _text(amount: Decimal) -> str:
 
 
 def _instant(day: date) -> str:
-    return datetime.combine(day, time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return midnight(day).strftime("%Y-%m-%dT%H:%M:%SZ")

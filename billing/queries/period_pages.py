@@ -10,7 +10,7 @@ from django.db.models import Sum
 
 from billing.models import LedgerAccount, LedgerLine, LedgerPeriod, PeriodReopening
 from tenancy.engine.roles import Permission
-from tenancy.queries import Actor, permissions_at, visible_tenants
+from tenancy.queries import Actor, permissions_at
 
 from .periods import Item, checklist, period_by_id, visible_periods
 
@@ -67,11 +67,6 @@ def period_rows(actor: Actor) -> tuple[PeriodRow, ...]:
     """The latest months of the organisations that the actor may see as a whole."""
     periods = list(visible_periods(actor).order_by("-month", "organisation__path")[:MOST_PERIODS])
     return _rows(periods)
-
-
-def may_close_some(actor: Actor) -> bool:
-    """Whether the actor may close months of an organisation."""
-    return visible_tenants(actor, Permission.CLOSE_PERIOD).filter(depth=0).exists()
 
 
 def period_detail(actor: Actor, period_id: UUID) -> PeriodDetail:
