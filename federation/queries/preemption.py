@@ -1,8 +1,7 @@
 """What preemption reads: who may replace whom, what is claimed, and how much may be stopped now."""
 
 import json
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -15,6 +14,7 @@ from django.db import connection
 from django.db.models import F
 
 from federation.models import LIVE_ATTEMPT_STATES, PriorityClass
+from federation.queries.releases import nodes_of
 from placement.values.model import Snapshot
 from placement.values.preemption import (
     CORES_PER_GPU,
@@ -185,9 +185,7 @@ def _running(rows: Sequence[_Row]) -> RunningJob:
 
 
 def _pods(row: _Row) -> HeldPods:
-    """On the nodes where they were seen; on the assumed ones while none was."""
-    nodes: Mapping[str, int] = Counter(row.seen) if row.seen else json.loads(row.assumed)
-    others = tuple(sorted(json.loads(row.resources).items()))
+    nodes, others = nodes_of(row.seen, row.assumed), tuple(sorted(json.loads(row.resources).items()))
     return HeldPods(row.flavor, row.units, row.cpu_millicores, row.memory_mib, nodes, others)
 
 

@@ -99,7 +99,7 @@ def _load(now: datetime) -> tuple[Release, ...]:
         if end is not None:
             each = row.units, row.cpu_millicores, row.memory_mib
             others = tuple(sorted(json.loads(row.resources).items()))
-            found.append(Release(end, row.cluster_id, row.flavor, *each, _nodes(row), others))
+            found.append(Release(end, row.cluster_id, row.flavor, *each, nodes_of(row.seen, row.assumed), others))
     return tuple(found)
 
 
@@ -116,6 +116,6 @@ def _kinds(rows: Sequence[_Row]) -> dict[UUID, str]:
     return found
 
 
-def _nodes(row: _Row) -> Mapping[str, int]:
-    """The nodes of its pods; the assumed nodes while no pod has been seen."""
-    return Counter(row.seen) if row.seen else json.loads(row.assumed)
+def nodes_of(seen: Sequence[str] | None, assumed: str) -> Mapping[str, int]:
+    """The nodes of an object's pods with their numbers; the assumed nodes (JSON) while no pod has been seen."""
+    return Counter(seen) if seen else json.loads(assumed)
