@@ -60,6 +60,8 @@ FIRST_LINKS = {  # a page, where to find its address, and the link that leads th
     "organisation": ("/tenants/", "tbody tr:first-child a.title-link"),
 }
 OF_A_TENANT = {
+    "month": ("/months/", "main a[href^='/months/']"),
+    "budget": ("/budgets/", "main a[href^='/budgets/']:not([href*='set'])"),
     "policy": "policy",
     "people": "people",
     "tenant-new": "new",

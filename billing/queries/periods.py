@@ -60,9 +60,9 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
     wrong = money_discrepancies()
     return (
         _item("month_ended", ended, "The month has not ended."),
-        _item("earlier_periods", is_first, "An earlier period is not closed."),
+        _item("earlier_periods", is_first, "An earlier month is not closed."),
         _item("fully_metered", not behind, f"Runs of the month are not fully metered on {', '.join(behind)}."),
-        _item("posted", not due, f"{due} days are not posted yet."),
+        _item("posted", not due, f"{due} daily sums of tenants are not posted yet."),
         _item("priced", not unpriced or accepts_unpriced, f"{unpriced} days of tenants have time without a price."),
         _item("no_conflicts", not conflicts, f"{conflicts} conflicts of postings are not resolved."),
         _item("proven", not wrong, f"The proof of the ledger found {len(wrong)} errors."),
