@@ -58,10 +58,10 @@ FIRST_LINKS = {  # a page, where to find its address, and the link that leads th
     "cluster": ("/clusters/", ".cluster-card:last-child a.title-link"),
     "tenant": ("/tenants/", "tbody tr:nth-child(3) a.title-link"),
     "organisation": ("/tenants/", "tbody tr:first-child a.title-link"),
-}
-OF_A_TENANT = {
     "month": ("/months/", "main a[href^='/months/']"),
     "budget": ("/budgets/", "main a[href^='/budgets/']:not([href*='set'])"),
+}
+OF_A_TENANT = {  # below a tenant's address
     "policy": "policy",
     "people": "people",
     "tenant-new": "new",
