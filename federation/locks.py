@@ -3,12 +3,14 @@ tenants, holds and limits. A transaction that writes several rows locks them all
 order.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
+
+from foundation.host import host
 
 from .models import LIVE_ATTEMPT_STATES, Attempt, Job, PodRun, Progress
 
@@ -24,18 +26,16 @@ class Claim:
     attempt_ids: tuple[UUID, ...]
 
 
-CLAIM_DUE = """
-WITH due AS (
-    SELECT id FROM federation_attempt
-     WHERE cluster_id = %(cluster)s
-       AND next_action_at <= now()
-       AND (claim_expires_at IS NULL OR claim_expires_at < now())
-       AND state = ANY(%(live)s)
-       AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
-     ORDER BY next_action_at, id
-     LIMIT %(limit)s
-       FOR NO KEY UPDATE SKIP LOCKED
-), claim AS MATERIALIZED (
+_DUE = """
+SELECT id FROM federation_attempt
+ WHERE cluster_id = %(cluster)s
+   AND next_action_at <= now()
+   AND (claim_expires_at IS NULL OR claim_expires_at < now())
+   AND state = ANY(%(live)s)
+   AND NOT EXISTS (SELECT FROM federation_standstill WHERE ended_at IS NULL)
+"""
+_TAKE = """
+, claim AS MATERIALIZED (
     SELECT nextval('federation_claim_token') AS token
 )
 UPDATE federation_attempt AS attempt
@@ -47,39 +47,61 @@ UPDATE federation_attempt AS attempt
  WHERE attempt.id = due.id
 RETURNING attempt.id, attempt.claim_token
 """
+CLAIM_DUE = f"""
+WITH due AS ({_DUE} ORDER BY next_action_at, id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}
+"""
+CLAIM_PROBES = f"""
+WITH due AS ({_DUE} ORDER BY md5(id || %(salt)s) LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED) {_TAKE}
+"""
 
 
 def claim_due_attempts(cluster_id: UUID, limit: int) -> Claim:
-    """Takes up to `limit` attempts of one cluster with a pending visit; others' claims are skipped, not awaited.
+    """Takes up to `limit` attempts of one cluster with a pending visit, those that waited longest first; others' claims are
+    skipped, not awaited.
 
     `sent_at` is written here, before any create can leave: from then on an object may exist.
     """
-    asked: dict[str, Any] = {
-        "cluster": cluster_id,
-        "limit": limit,
-        "live": LIVE_ATTEMPT_STATES,
-        "seconds": CLAIM_SECONDS,
-    }
+    return _claim(CLAIM_DUE, cluster_id, {"limit": limit})
+
+
+def claim_probes(cluster_id: UUID, limit: int) -> Claim:
+    """Like `claim_due_attempts`, but takes any of them: the same few would not show whether the cluster answers others."""
+    return _claim(CLAIM_PROBES, cluster_id, {"limit": limit, "salt": str(host().chance().random())})
+
+
+def _claim(statement: str, cluster_id: UUID, further: Mapping[str, Any]) -> Claim:
+    asked = {"cluster": cluster_id, "live": LIVE_ATTEMPT_STATES, "seconds": CLAIM_SECONDS, **further}
     with connection.cursor() as cursor:
-        cursor.execute(CLAIM_DUE, asked)
+        cursor.execute(statement, asked)
         rows = cursor.fetchall()
     return Claim(rows[0][1] if rows else 0, tuple(row[0] for row in rows))
 
 
 POSTPONE_UNCLAIMED = """
-UPDATE federation_attempt AS attempt SET next_action_at = now() + make_interval(secs => %(seconds)s)
-  FROM (SELECT id FROM federation_attempt
+UPDATE federation_attempt AS attempt
+   SET next_action_at = now() + make_interval(secs => %(seconds)s),
+       tries = CASE WHEN pending.counts THEN attempt.tries + 1 ELSE attempt.tries END
+  FROM (SELECT id, next_action_at <= now() AS counts FROM federation_attempt
          WHERE cluster_id = %(cluster)s AND state = ANY(%(live)s) AND claim_expires_at IS NULL
            AND next_action_at < now() + make_interval(secs => %(seconds)s)
+           AND NOT (next_action_at <= now() AND state = 'reserved' AND stop_requested_at IS NULL
+                    AND tries + 1 >= %(most_tries)s)
          ORDER BY id
-           FOR NO KEY UPDATE SKIP LOCKED) AS due
- WHERE attempt.id = due.id
+           FOR NO KEY UPDATE SKIP LOCKED) AS pending
+ WHERE attempt.id = pending.id
 """
 
 
-def postpone_unclaimed(cluster_id: UUID, seconds: float) -> None:
-    """Nothing of the cluster needs a visit for this time, except for attempts that another transaction is writing."""
-    asked: dict[str, Any] = {"cluster": cluster_id, "live": LIVE_ATTEMPT_STATES, "seconds": seconds}
+def postpone_unclaimed(cluster_id: UUID, seconds: float, most_tries: int) -> None:
+    """Nothing of the cluster needs a visit for this time, except for attempts that another transaction is writing, and
+    creations that fail for the last time: these stay as they are. For each pending visit a failure is counted.
+    """
+    asked: dict[str, Any] = {
+        "cluster": cluster_id,
+        "live": LIVE_ATTEMPT_STATES,
+        "seconds": seconds,
+        "most_tries": most_tries,
+    }
     with connection.cursor() as cursor:
         cursor.execute(POSTPONE_UNCLAIMED, asked)
 

@@ -13,6 +13,7 @@ was requested earlier wins. No transaction is open during calls to a cluster.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -25,16 +26,12 @@ import clusters.operations
 import clusters.queries
 from clusters.drivers import AuthFailed, DriverError, Throttled
 from federation.engine.lifecycle import AttemptState
-from federation.locks import Claim, claim_due_attempts, keep_attempts, lock_jobs_of, postpone_unclaimed
+from federation.locks import Claim, claim_due_attempts, claim_probes, keep_attempts, lock_jobs_of, postpone_unclaimed
 from federation.models import Attempt, RemoteObject
-from federation.queries.claimed_attempts import (
-    ClaimedAttempt,
-    claimed_attempts,
-)
+from federation.queries.claimed_attempts import ClaimedAttempt, claimed_attempts
 from federation.queries.due_clusters import DueCluster, due_clusters, is_being_visited
 from federation.queries.secrets import with_opened_secrets
 from foundation.crash import crash_point
-from foundation.host import host
 from foundation.pipelines import one_round_trip
 from foundation.threads import put_session_aside
 from foundation.transactions import retried
@@ -47,7 +44,7 @@ from .endings import REFUSED, end_attempts
 from .observation import Observations, record_observations
 from .outcomes import Created, Failed, Ordered, Ordering, Outcome, Released, Stopped, Stopping, Underway, Withdrawn
 from .rounds import Brought, Rounds
-from .visits import Visit, without_a_call
+from .visits import MOST_TIMES_FAILED, Visit, without_a_call
 
 BATCH = 48
 PROBES = 4
@@ -67,36 +64,60 @@ def dispatch_attempts(turn: Turn | None = None) -> int:
 
 
 def _dispatch_to_cluster(cluster: DueCluster) -> Brought:
-    """Visits the attempts of one claim. If the cluster does not answer, the rest of its queue waits."""
+    """Visits attempts that are scheduled there. At a slow cluster the first are probes: if it answers none of their calls, the
+    others cost no call, and are neither claimed nor loaded.
+    """
+    if not cluster.is_slow:
+        return _visit_claimed(cluster, claim_due_attempts, BATCH).brought
+    probed = _visit_claimed(cluster, claim_probes, PROBES)
+    if probed.silence is None and probed.brought.count == PROBES:
+        others = _visit_claimed(cluster, claim_due_attempts, BATCH)
+        probed = _Visited(_sum(probed.brought, others.brought), others.silence)
+    if probed.silence is not None:
+        _leave_alone(cluster.id, probed.silence)
+    return probed.brought
+
+
+@dataclass(frozen=True, slots=True)
+class _Visited:
+    brought: Brought
+    silence: DriverError | None = None
+    """The error of a cluster that answered none of the calls made last, or that is another cluster."""
+
+
+def _sum(first: Brought, second: Brought) -> Brought:
+    return Brought(first.count + second.count, first.is_answering and second.is_answering)
+
+
+def _visit_claimed(cluster: DueCluster, take: Callable[[UUID, int], Claim], limit: int) -> _Visited:
     with transaction.atomic():
-        claim = claim_due_attempts(cluster.id, BATCH)
+        claim = take(cluster.id, limit)
     if not claim.attempt_ids:
-        return Brought(0, is_answering=True)
+        return _Visited(Brought(0, is_answering=True))
     crash_point("claimed")
-    return Brought(len(claim.attempt_ids), is_answering=_visit(cluster, claim))
+    return _visit(cluster, claim)
+
+
+def _leave_alone(cluster_id: UUID, silence: DriverError) -> None:
+    """Pending visits count as failed, and wait; creations that failed too often without an answer are given up."""
+    with transaction.atomic():
+        postpone_unclaimed(cluster_id, REST_SECONDS, MOST_TIMES_FAILED)
+        worn_out = claim_due_attempts(cluster_id, BATCH)
+    if worn_out.attempt_ids:
+        _record_alone(worn_out, without_a_call(worn_out.attempt_ids, silence))
 
 
 ROUNDS = Rounds("dispatch", "dispatch", due_clusters, _dispatch_to_cluster, is_being_visited)
 
 
-def _visit(cluster: DueCluster, claim: Claim) -> bool:
-    """Whether the cluster answered at all; if not, the rest of its queue waits."""
+def _visit(cluster: DueCluster, claim: Claim) -> _Visited:
     cluster_id = cluster.id
-    attempts: list[ClaimedAttempt] = []
     try:
         visit = Visit(clusters.queries.driver_of(cluster_id))
-
-        def begin(ids: Sequence[UUID]) -> list[Outcome]:
-            loaded = with_opened_secrets(claimed_attempts(ids))
-            if cluster.is_slow:
-                put_session_aside()
-            attempts.extend(loaded)
-            return visit.begin_all(loaded)
-
-        def release(ids: Sequence[UUID]) -> list[Outcome]:
-            return visit.release_all([known[id_].with_uids(committed[id_]) for id_ in ids])
-
-        outcomes = _probing(cluster, visit, claim.attempt_ids, begin)
+        attempts = with_opened_secrets(claimed_attempts(claim.attempt_ids))
+        if cluster.is_slow:
+            put_session_aside()
+        outcomes = visit.begin_all(attempts)
         starts = [attempt for attempt in attempts if not attempt.must_stop and not attempt.is_released]
         crash_point("created")
         # Before they continue: a sweep that has not seen these pods would recall them again.
@@ -105,36 +126,18 @@ def _visit(cluster: DueCluster, claim: Claim) -> bool:
         _note_creates(cluster_id, starts, outcomes)
         committed = _commit(cluster_id, claim, outcomes, starts)
         crash_point("starting")
-        known = {attempt.id: attempt for attempt in starts}
-        released = _probing(cluster, visit, [id_ for id_ in committed if id_ in known], release)
+        released = visit.release_all([one.with_uids(committed[one.id]) for one in starts if one.id in committed])
         crash_point("released")
         _record_alone(claim, released)
-        if cluster.is_slow and visit.silence is not None:
-            postpone_unclaimed(cluster_id, REST_SECONDS)
     except DriverError as error:
         failed = [Failed(attempt_id, error) for attempt_id in claim.attempt_ids]
         _record_alone(claim, failed)
         _note_refused_credentials(cluster_id, failed)
-        return False
+        return _Visited(Brought(len(failed), is_answering=False), error)
     failed = [outcome for outcome in outcomes + released if isinstance(outcome, Failed)]
     _note_refused_credentials(cluster_id, failed)
-    return all(isinstance(outcome.error, Throttled) for outcome in failed)
-
-
-def _probing(
-    cluster: DueCluster, visit: Visit, attempt_ids: Sequence[UUID], ask: Callable[[Sequence[UUID]], list[Outcome]]
-) -> list[Outcome]:
-    """The outcomes of asking the cluster about these attempts. At a slow one the first are probes, chosen at random: if it
-    answers none of their calls, the others cost no call and are not even loaded.
-    """
-    if not cluster.is_slow:
-        return ask(attempt_ids)
-    ids = list(attempt_ids)
-    host().chance().shuffle(ids)
-    outcomes, others = ask(ids[:PROBES]), ids[PROBES:]
-    if others:
-        outcomes += ask(others) if visit.silence is None else without_a_call(others, visit.silence)
-    return outcomes
+    is_answering = all(isinstance(outcome.error, Throttled) for outcome in failed)
+    return _Visited(Brought(len(claim.attempt_ids), is_answering), visit.silence)
 
 
 def _note_creates(cluster_id: UUID, starts: Sequence[ClaimedAttempt], outcomes: Sequence[Outcome]) -> None:
