@@ -32,6 +32,7 @@ from federation.queries.claimed_attempts import ClaimedAttempt, claimed_attempts
 from federation.queries.due_clusters import DueCluster, due_clusters, is_being_visited
 from federation.queries.secrets import with_opened_secrets
 from foundation.crash import crash_point
+from foundation.host import host
 from foundation.pipelines import one_round_trip
 from foundation.threads import put_session_aside
 from foundation.transactions import retried
@@ -50,8 +51,10 @@ BATCH = 48
 PROBES = 4
 """The number of attempts at a slow cluster whose calls show whether it answers."""
 MAX_BACKOFF_SECONDS = 30.0
-REST_SECONDS = 10.0
-"""How long a slow cluster that answered none of a visit's calls is left alone."""
+REST_SECONDS = 7.0
+"""The least time that a slow cluster is left alone after it answered none of a visit's calls. At most it is twice as long, at
+random: visits to several such clusters that once began together do not go on to begin and end together.
+"""
 LOOK_AGAIN_SECONDS = 1.0
 ORDER_SECONDS = 0.25
 """The delay after its release until a gang's pods are first checked; it doubles each time."""
@@ -100,8 +103,9 @@ def _visit_claimed(cluster: DueCluster, take: Callable[[UUID, int], Claim], limi
 
 def _leave_alone(cluster_id: UUID, silence: DriverError) -> None:
     """Pending visits count as failed, and wait; creations that failed too often without an answer are given up."""
+    rest = REST_SECONDS * (1 + host().chance().random())
     with transaction.atomic():
-        postpone_unclaimed(cluster_id, REST_SECONDS, MOST_TIMES_FAILED)
+        postpone_unclaimed(cluster_id, rest, MOST_TIMES_FAILED)
         worn_out = claim_due_attempts(cluster_id, BATCH)
     if worn_out.attempt_ids:
         _record_alone(worn_out, without_a_call(worn_out.attempt_ids, silence))
