@@ -1,5 +1,6 @@
-"""The locking functions of this room. They use one order: the price book, a tenant's day, meters by id, periods of the
-ledger, then holds of budgets by id, then periods of budgets from the root down by (depth, id).
+"""The locking functions of this room. They use one order: the price book, a tenant's day, meters by id, conflicts of
+postings, periods of the ledger, numbers of invoices, then holds of budgets by id, then periods of
+budgets from the root down by (depth, id).
 
 The journal's trigger (`migrations/0003_budgets.sql`) locks holds and periods in the same order. Takers of holds lock
 their tenants first; settlement locks periods of budgets before quota limits, and so do takers.
@@ -14,10 +15,11 @@ from django.db.models import Q
 
 from tenancy.models import Tenant
 
-from .models import BudgetHold, BudgetPeriod, LedgerPeriod, Meter
+from .models import BudgetHold, BudgetPeriod, LedgerPeriod, Meter, PostingConflict
 
 PRICE_BOOK_LOCK = 0x53575950  # "SWYP"
 DAY_LOCK = 0x53574459  # "SWDY": the first of two numbers, which no kind of foundation.advisory has
+INVOICE_LOCK = 0x53574956  # "SWIV": likewise
 
 
 def read_price_book() -> None:
@@ -105,3 +107,14 @@ def keep_period(organisation_id: UUID, month: date) -> tuple[UUID, str]:
 def lock_period(period_id: UUID) -> LedgerPeriod:
     """The period, locked until commit: postings to it have ended or wait. DoesNotExist if there is none."""
     return LedgerPeriod.objects.select_for_update(of=("self",)).select_related("organisation").get(id=period_id)
+
+
+def lock_conflict(conflict_id: UUID) -> PostingConflict:
+    """The conflict of postings, locked until commit. DoesNotExist if there is none."""
+    return PostingConflict.objects.select_for_update(no_key=True).get(id=conflict_id)
+
+
+def number_invoices(organisation_id: UUID) -> None:
+    """Waits for every other session that issues a document of this organisation, and blocks new ones until commit."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [INVOICE_LOCK, str(organisation_id)])

@@ -3,18 +3,28 @@
 from django.urls import URLPattern, URLResolver, path
 
 from .api.budgets import ApprovalView, BudgetsView, BudgetView, OverridesView
+from .api.conflicts import ConflictResolutionView, ConflictsView, ConflictView
 from .api.corrections import CorrectionsView
+from .api.disputes import (
+    InvoiceRemarksView,
+    RemarkAnswerView,
+    RemarkResolutionView,
+    RemarksView,
+    RemarkView,
+)
 from .api.egress import EgressPricesView, EgressPriceView
 from .api.exports import FocusSchemaView, FocusView
+from .api.invoices import CreditNotesView, InvoicePdfView, InvoicesView, InvoiceTermsView, InvoiceView
 from .api.periods import (
     PeriodCloseView,
+    PeriodClosingCancelView,
     PeriodReopeningApprovalView,
     PeriodReopeningView,
     PeriodsView,
     PeriodView,
 )
 from .api.views import PricesView, UsageView
-from .web import budgets, egress, months, prices, usage
+from .web import budgets, conflicts, disputes, egress, invoices, months, prices, usage
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets", BudgetsView.as_view(), name="api-budgets"),
@@ -31,14 +41,34 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("egress-prices/<uuid:price_id>", EgressPriceView.as_view(), name="api-egress-price"),
     path("exports/focus", FocusView.as_view(), name="api-exports-focus"),
     path("exports/focus/schema", FocusSchemaView.as_view(), name="api-exports-focus-schema"),
+    path("invoice-remarks", RemarksView.as_view(), name="api-invoice-remarks"),
+    path("invoice-remarks/<uuid:remark_id>", RemarkView.as_view(), name="api-invoice-remark"),
+    path("invoice-remarks/<uuid:remark_id>/answer", RemarkAnswerView.as_view(), name="api-invoice-remark-answer"),
+    path("invoice-remarks/<uuid:remark_id>/resolve", RemarkResolutionView.as_view(), name="api-invoice-remark-resolve"),
+    path("invoices/<uuid:invoice_id>/remarks", InvoiceRemarksView.as_view(), name="api-remarks-of-invoice"),
+    path("invoice-terms", InvoiceTermsView.as_view(), name="api-invoice-terms"),
+    path("invoices", InvoicesView.as_view(), name="api-invoices"),
+    path("invoices/<uuid:invoice_id>", InvoiceView.as_view(), name="api-invoice"),
+    path("invoices/<uuid:invoice_id>.pdf", InvoicePdfView.as_view(), name="api-invoice-pdf"),
+    path("invoices/<uuid:invoice_id>/credit-notes", CreditNotesView.as_view(), name="api-credit-notes"),
     path("periods", PeriodsView.as_view(), name="api-periods"),
     path("periods/<uuid:period_id>", PeriodView.as_view(), name="api-period"),
     path("periods/<uuid:period_id>/close", PeriodCloseView.as_view(), name="api-period-close"),
+    path(
+        "periods/<uuid:period_id>/cancel-closing", PeriodClosingCancelView.as_view(), name="api-period-cancel-closing"
+    ),
     path("periods/<uuid:period_id>/reopening", PeriodReopeningView.as_view(), name="api-period-reopening"),
     path(
         "periods/<uuid:period_id>/reopening/approve",
         PeriodReopeningApprovalView.as_view(),
         name="api-period-reopening-approval",
+    ),
+    path("posting-conflicts", ConflictsView.as_view(), name="api-posting-conflicts"),
+    path("posting-conflicts/<uuid:conflict_id>", ConflictView.as_view(), name="api-posting-conflict"),
+    path(
+        "posting-conflicts/<uuid:conflict_id>/resolve",
+        ConflictResolutionView.as_view(),
+        name="api-posting-conflict-resolve",
     ),
     path("usage", UsageView.as_view(), name="api-usage"),
 ]
@@ -48,9 +78,18 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
     path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),
     path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
+    path("invoices/", invoices.invoices, name="invoices"),
+    path("invoices/terms/", invoices.terms, name="invoice-terms"),
+    path("invoices/remarks/", disputes.remarks, name="invoice-remarks"),
+    path("invoices/<uuid:invoice_id>/", invoices.invoice, name="invoice"),
+    path("invoices/<uuid:invoice_id>/remarks/", disputes.remarks_of, name="remarks-of-invoice"),
+    path("invoices/remarks/<uuid:remark_id>/", disputes.remark, name="invoice-remark"),
     path("months/", months.months, name="months"),
+    path("months/conflicts/", conflicts.conflicts, name="conflicts"),
+    path("months/conflicts/<uuid:conflict_id>/", conflicts.conflict, name="conflict"),
     path("months/<uuid:period_id>/", months.month, name="month"),
     path("months/<uuid:period_id>/close/", months.close, name="month-close"),
+    path("months/<uuid:period_id>/cancel-closing/", months.cancel, name="month-cancel-closing"),
     path("months/<uuid:period_id>/approve/", months.approve, name="month-approve"),
     path("usage/", usage.usage, name="usage"),
     path("prices/", prices.prices, name="prices"),

@@ -46,6 +46,12 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     # Written by a trigger of the owner when a period closes.
     "billing_periodclose": READ,
     "billing_periodreopening": KEPT,
+    "billing_invoiceterms": KEPT,
+    "billing_invoice": GROWS,
+    "billing_invoiceline": GROWS,
+    "billing_invoiceremark": KEPT,
+    # Written by a trigger of the owner with each line of a document.
+    "billing_invoicebalance": READ,
     "federation_jobevent": GROWS,
     "federation_job": KEPT,
     "federation_attempt": KEPT,
@@ -70,6 +76,7 @@ OWNERS_TRIGGERS = (
     "billing_take_step",
     "billing_mark_corrected_days",
     "billing_record_close",
+    "billing_balance_line",
     "quotas_add_past_use",
     "quotas_count_past_use",
 )

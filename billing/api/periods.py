@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from billing.models import LedgerPeriod
 from billing.models.periods import REASON_LENGTH
-from billing.operations.periods import approve_reopening, begin_closing, request_reopening
+from billing.operations.periods import approve_reopening, begin_closing, cancel_closing, request_reopening
 from billing.queries.periods import checklist, period_by_id, visible_periods
 from foundation.plain_json import instant
 from foundation.schema import page_shape
@@ -100,6 +100,15 @@ class PeriodCloseView(ApiView):
         """Closes a month: it is `closing` until the ledger closes it. One that is closing or closed does not change."""
         fields = self.read(PeriodClosing)
         return Response(show_period(begin_closing(self.actor, period_id, accepts_unpriced=fields["accept_unpriced"])))
+
+
+class PeriodClosingCancelView(ApiView):
+    """`/periods/{id}/cancel-closing`."""
+
+    @extend_schema(operation_id="periods_cancel_closing", request=None, responses=PeriodShown)
+    def post(self, request: Request, period_id: UUID) -> Response:
+        """Sets a `closing` month back to open. One that is open does not change; a closed one has to be reopened."""
+        return Response(show_period(cancel_closing(self.actor, period_id)))
 
 
 class PeriodReopeningView(ApiView):

@@ -5,7 +5,7 @@ its segments cost. If corrections make that another sum, every entry that still 
 the corrected sum. The tenant's expense is debited (positive), the cluster's cost pool credited.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from .corrected import Correction, corrected_spans
-from .rating import PLACES, Load, PriceSpan, rate
+from .rating import MILLISECOND, PLACES, Load, PriceSpan, rate
 
 SCALE: int = 10**PLACES
 Sums: TypeAlias = Mapping[str, int]
@@ -54,6 +54,11 @@ class RatedSegment:
     cost: Decimal
     currency: str
 
+    @property
+    def quantity(self) -> int:
+        """What it used, in thousandths of a unit times milliseconds."""
+        return _quantity(self.load, self.start, self.until)
+
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
@@ -69,11 +74,16 @@ Books: TypeAlias = Mapping[tuple[str, str], PriceBook]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A debit (positive) or credit of an account such as `tenant_expense:UUID`."""
+    """A debit (positive) or credit of an account such as `tenant_expense:UUID`.
+
+    `quantity` says what was used for it, in thousandths of a unit times milliseconds, at a tenant's expense of usage; None
+    if it is not known. It is no part of the canonical text.
+    """
 
     account: str
     currency: str
     amount: Decimal
+    quantity: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +138,19 @@ def money(amount: int) -> Decimal:
     return Decimal(f"{amount}e-{PLACES}")
 
 
-def corrected_cost(segment: RatedSegment, books: Books) -> Sums:
-    """What a segment costs by the corrected prices; unpriced time counts nothing."""
+def corrected_cost(segment: RatedSegment, books: Books) -> tuple[Sums, Sums]:
+    """What a segment costs by the corrected prices, and the quantity of it; unpriced time counts nothing."""
     own, stand_in = (
         corrected_spans(book.prices, book.corrections)
         for book in (books.get((flavor, segment.capacity_type), PriceBook()) for flavor in (segment.flavor, segment.cpu_flavor))
     )  # fmt: skip
     sums: dict[str, int] = defaultdict(int)
+    quantities: dict[str, int] = defaultdict(int)
     for piece in rate(segment.load, segment.start, segment.until, own, stand_in):
         if piece.price_id is not None:
             sums[piece.currency] += units(piece.cost)
-    return sums
+            quantities[piece.currency] += _quantity(segment.load, piece.start, piece.until)
+    return sums, quantities
 
 
 def postings(
@@ -146,24 +158,27 @@ def postings(
 ) -> tuple[Entry, ...]:
     """The entries that are missing, in the order of posting; none if the ledger has them."""
     entries: list[Entry] = []
-    observed: dict[str, int] = defaultdict(int)
-    due: dict[str, int] = defaultdict(int)
+    observed, quantities, due, due_quantities = (Counter[str]() for _ in range(4))
     is_corrected = any(book.corrections for book in books.values())
     for segment in segments:
         if segment.currency:
             observed[segment.currency] += units(segment.cost)
+            quantities[segment.currency] += segment.quantity
         if is_corrected:
-            for currency, cost in corrected_cost(segment, books).items():
-                due[currency] += cost
-    used = _expenses(each.entry for each in standing if each.entry.kind == "usage")
-    entries += _charge(key, "usage", f"{len(segments)}", _less(observed, used))
+            costs, its_quantities = corrected_cost(segment, books)
+            due.update(costs)
+            due_quantities.update(its_quantities)
+    usage = [each.entry for each in standing if each.entry.kind == "usage"]
+    used, counted_before = _expenses(usage), _quantities(usage)
+    unposted = None if counted_before is None else _less(quantities, counted_before)
+    entries += _charge(key, "usage", f"{len(segments)}", _less(observed, used), unposted)
     charged = _expenses([*(each.entry for each in standing), *entries])
     if not is_corrected or not any(_less(due, charged).values()):
         return tuple(entries)
     latest = max(each.number for book in books.values() for each in book.corrections)
     counted = [*(each.entry for each in standing if each.counts), *entries]
     entries += [reversal_of(entry, latest) for entry in counted]
-    entries += _charge(key, "reentry", f"{len(segments)}c{latest}", due, latest)
+    entries += _charge(key, "reentry", f"{len(segments)}c{latest}", due, due_quantities, latest)
     return tuple(entries)
 
 
@@ -174,14 +189,19 @@ def reversal_of(entry: Entry, correction: int | None = None) -> Entry:
         kind="reversal",
         organisation_id=entry.organisation_id,
         charge_day=entry.charge_day,
-        lines=tuple(Line(line.account, line.currency, -line.amount) for line in entry.lines),
+        lines=tuple(
+            Line(line.account, line.currency, -line.amount, None if line.quantity is None else -line.quantity)
+            for line in entry.lines
+        ),
         day=entry.day,
         reverses=entry.key,
         correction=correction,
     )
 
 
-def _charge(key: DayKey, kind: str, ordinal: str, sums: Sums, correction: int | None = None) -> list[Entry]:
+def _charge(
+    key: DayKey, kind: str, ordinal: str, sums: Sums, quantities: Sums | None, correction: int | None = None
+) -> list[Entry]:
     moved = {currency: amount for currency, amount in sorted(sums.items()) if amount}
     if not moved:
         return []
@@ -189,7 +209,12 @@ def _charge(key: DayKey, kind: str, ordinal: str, sums: Sums, correction: int | 
         line
         for currency, amount in moved.items()
         for line in (
-            Line(f"tenant_expense:{key.tenant_id}", currency, money(amount)),
+            Line(
+                f"tenant_expense:{key.tenant_id}",
+                currency,
+                money(amount),
+                None if quantities is None else quantities.get(currency, 0),
+            ),
             Line(f"cluster_pool:{key.cluster_id}", currency, money(-amount)),
         )
     ]
@@ -204,6 +229,22 @@ def _expenses(entries: Iterable[Entry]) -> Sums:
             if line.account.startswith("tenant_expense:"):
                 sums[line.currency] += units(line.amount)
     return sums
+
+
+def _quantities(entries: Iterable[Entry]) -> Sums | None:
+    """By currency; None if a line does not say it."""
+    sums: dict[str, int] = defaultdict(int)
+    for entry in entries:
+        for line in entry.lines:
+            if line.account.startswith("tenant_expense:"):
+                if line.quantity is None:
+                    return None
+                sums[line.currency] += line.quantity
+    return sums
+
+
+def _quantity(load: Load, start: datetime, until: datetime) -> int:
+    return (until - start) // MILLISECOND * (load.gpu_units * 1000 if load.unit == "gpu" else load.cpu_millicores)
 
 
 def _less(one: Sums, other: Sums) -> dict[str, int]:

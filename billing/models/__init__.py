@@ -1,4 +1,4 @@
-"""State and constraints of this room: prices, metered usage, the ledger of money with its periods, and budgets."""
+"""State and constraints of this room: prices, metered usage, the ledger of money with its periods, invoices, and budgets."""
 
 from .budgets import Budget as Budget
 from .budgets import BudgetAlert as BudgetAlert
@@ -6,6 +6,11 @@ from .budgets import BudgetHold as BudgetHold
 from .budgets import BudgetMovement as BudgetMovement
 from .budgets import BudgetOverride as BudgetOverride
 from .budgets import BudgetPeriod as BudgetPeriod
+from .disputes import InvoiceRemark as InvoiceRemark
+from .invoices import Invoice as Invoice
+from .invoices import InvoiceBalance as InvoiceBalance
+from .invoices import InvoiceLine as InvoiceLine
+from .invoices import InvoiceTerms as InvoiceTerms
 from .ledger import LedgerAccount as LedgerAccount
 from .ledger import LedgerEntry as LedgerEntry
 from .ledger import LedgerLine as LedgerLine

@@ -187,6 +187,10 @@ class LedgerLine(models.Model):
     account = models.ForeignKey(LedgerAccount, on_delete=models.PROTECT, related_name="lines")
     amount = models.DecimalField(max_digits=38, decimal_places=12)
     currency = models.CharField(max_length=3)
+    quantity = models.BigIntegerField(
+        null=True,
+        help_text="What was used for it, in thousandths of a GPU (or slice, or core) times milliseconds; null: not known.",
+    )
 
     class Meta:
         constraints = [
@@ -215,7 +219,14 @@ class LedgerStep(models.Model):
 
 
 class PostingConflict(models.Model):
-    """An entry that was offered under a key that another entry has. A person decides; the first one remains."""
+    """An entry that was offered under a key that another entry has. The first one remains, until a person decides.
+
+    If the offered one is to stand, its replacement and the reversal of the first one are posted with the decision (trigger).
+    """
+
+    class Decision(models.TextChoices):
+        POSTED = "posted"
+        OFFERED = "offered"
 
     id = models.UUIDField(primary_key=True, editable=False)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
@@ -228,11 +239,19 @@ class PostingConflict(models.Model):
     resolved_at = models.DateTimeField(null=True)
     resolved_by_id = models.UUIDField(null=True)
     resolved_by_name = models.CharField(max_length=254, blank=True, default="", db_default="")
+    decision = models.CharField(
+        max_length=7, choices=Decision.choices, blank=True, default="", db_default="", help_text="Which content stands."
+    )
     note = models.CharField(max_length=REASON_LENGTH, blank=True, default="", db_default="")
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["key", "offered_digest"], name="one_conflict_per_offer"),
+            models.CheckConstraint(
+                condition=Q(resolved_at__isnull=True, decision="")
+                | Q(resolved_at__isnull=False, decision__in=["posted", "offered"]),
+                name="resolved_conflict_says_which_stands",
+            ),
             models.CheckConstraint(
                 condition=Q(resolved_at__isnull=True, note="") | (Q(resolved_at__isnull=False) & ~Q(note="")),
                 name="resolved_conflict_says_how",

@@ -9,7 +9,9 @@ from django.db.models.functions import Now
 
 from billing import locks
 from billing.models import LedgerPeriod, PeriodReopening
+from billing.queries.invoices import uncredited_numbers
 from billing.queries.periods import checklist, checksum_of, period_by_id
+from foundation.crash import crash_point
 from foundation.outbox import announce
 from foundation.problems import Conflict, PermissionDenied
 from foundation.transactions import retried
@@ -17,18 +19,25 @@ from foundation.turns import Turn
 from tenancy.operations import record_audit
 from tenancy.queries import Actor
 
+from .failures import FirstFailure
 from .posting import post_days
 
 State = LedgerPeriod.State
 
 
 def keep_ledger(turn: Turn | None = None) -> None:
-    """Posts ended days, and closes the periods that are closing and ready."""
-    post_days(turn)
+    """Posts ended days, and closes the periods that are closing and ready. Errors of one organisation keep no other from
+    closing; the first one is raised at the end.
+    """
+    failure = FirstFailure()
+    with failure.kept("days were not posted"):
+        post_days(turn)
     for period_id in (
         LedgerPeriod.objects.filter(state=State.CLOSING).order_by("month", "id").values_list("id", flat=True)
     ):
-        finish_closing(period_id)
+        with failure.kept(f"the period {period_id} was not closed"):
+            finish_closing(period_id)
+    failure.raise_it()
 
 
 def begin_closing(actor: Actor, period_id: UUID, *, accepts_unpriced: bool = False) -> LedgerPeriod:
@@ -64,13 +73,29 @@ def finish_closing(period_id: UUID) -> bool:
             LedgerPeriod.objects.filter(id=period.id).update(
                 state=State.CLOSED, closed_at=Now(), checksum=checksum_of(period.id), revision=F("revision") + 1
             )
+            crash_point("period_closed")
             return True
     return period.state == State.CLOSED
 
 
+def cancel_closing(actor: Actor, period_id: UUID) -> LedgerPeriod:
+    """The period, open again if it was closing; an open one stays as it is. Raises NotFound, NotAllowedHere, Conflict
+    `period_closed`.
+    """
+    with transaction.atomic():
+        period_by_id(actor, period_id, may_close=True)
+        period = locks.lock_period(period_id)
+        if period.state == State.CLOSED:
+            raise Conflict("The month is already closed; ask to reopen it.", code="period_closed")
+        if period.state == State.CLOSING:
+            _open(period.id)
+            _record(actor, "period.cancel_closing", period, {"asked_by": period.closing_by_name})
+    return LedgerPeriod.objects.select_related("organisation").get(id=period_id)
+
+
 def request_reopening(actor: Actor, period_id: UUID, reason: str) -> PeriodReopening:
     """The request to reopen a closed period; repeating it changes nothing. Raises NotFound, NotAllowedHere, Conflict
-    `period_not_closed`, PermissionDenied for the platform itself.
+    (`period_not_closed`, `period_is_invoiced`), PermissionDenied for the platform itself.
     """
     with transaction.atomic():
         period_by_id(actor, period_id, may_close=True)
@@ -79,6 +104,7 @@ def request_reopening(actor: Actor, period_id: UUID, reason: str) -> PeriodReope
         period = locks.lock_period(period_id)
         if period.state != State.CLOSED or _has_closed_after(period.organisation_id, period.month):
             raise Conflict("Only the last closed period can be reopened.", code="period_not_closed")
+        _refuse_invoiced(period)
         request, is_new = PeriodReopening.objects.get_or_create(
             period=period,
             revision=period.revision,
@@ -101,15 +127,27 @@ def approve_reopening(actor: Actor, period_id: UUID) -> LedgerPeriod:
             raise Conflict("No reopening of this period is requested.", code="period_not_closed")
         if actor.user_id in {None, request.requested_by_id}:
             raise PermissionDenied("Another person than the one who requested it approves a reopening.")
+        _refuse_invoiced(period)
         PeriodReopening.objects.filter(id=request.id).update(
             approved_by_id=actor.user_id, approved_by_name=actor.name, approved_at=Now()
         )
-        LedgerPeriod.objects.filter(id=period.id).update(
-            state=State.OPEN, closed_at=None, checksum="", closing_at=None, closing_by_id=None, closing_by_name="",
-            accepts_unpriced=False,
-        )  # fmt: skip
+        _open(period.id)
         _record(actor, "period.reopen", period, {"reason": request.reason, "requested_by": request.requested_by_name})
     return LedgerPeriod.objects.select_related("organisation").get(id=period_id)
+
+
+def _refuse_invoiced(period: LedgerPeriod) -> None:
+    if numbers := uncredited_numbers(period.id):
+        raise Conflict(
+            f"The month has the invoice {', '.join(numbers)}. Credit it in full first.", code="period_is_invoiced"
+        )
+
+
+def _open(period_id: UUID) -> None:
+    LedgerPeriod.objects.filter(id=period_id).update(
+        state=State.OPEN, closed_at=None, checksum="", closing_at=None, closing_by_id=None, closing_by_name="",
+        accepts_unpriced=False,
+    )  # fmt: skip
 
 
 def _has_closed_after(organisation_id: UUID, month: date) -> bool:

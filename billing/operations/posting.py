@@ -19,21 +19,27 @@ from foundation.rows import insert_rows
 from foundation.transactions import retried
 from foundation.turns import Turn, endless_turn
 
+from .failures import FirstFailure
+
 MOST_DAYS = 200
 
 
 def post_days(turn: Turn | None = None, *, organisation_id: UUID | None = None) -> int:
-    """Posts the days that `days_to_post` names, of one organisation if given; the number of days that it counted. Another worker may have a day."""
+    """Posts the days that `days_to_post` names, of one organisation if given; the number of days that it counted. Another
+    worker may have a day. A day that fails keeps no other from being posted; its error is raised at the end.
+    """
     turn = turn or endless_turn()
-    counted, last = 0, None
+    counted, last, failure = 0, None, FirstFailure()
     while keys := days_to_post(MOST_DAYS, last, organisation_id=organisation_id):
         for key in keys:
             if turn.is_over:
                 turn.has_more = True
                 return counted
             turn.beat()
-            counted += post_day(key)
+            with failure.kept(f"the day {key.name} was not posted"):
+                counted += post_day(key)
         last = keys[-1]
+    failure.raise_it()
     return counted
 
 
@@ -112,6 +118,7 @@ def _write(entry: Entry) -> bool:
                 account_id=_account(entry.organisation_id, line.account),
                 currency=line.currency,
                 amount=line.amount,
+                quantity=line.quantity,
             )
             for line in entry.lines
         ]

@@ -95,6 +95,7 @@ def entry_of(row: LedgerEntry, key: DayKey | None) -> Entry:
             ),
             each.currency,
             each.amount,
+            each.quantity,
         )
         for each in row.lines.all()
     )

@@ -75,7 +75,7 @@ def effects_of(rate: Rate, new: Correction) -> tuple[Effect, ...]:
     sums: Mapping[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for path, segment in _segments(rate, start, until):
         for column, book in enumerate((books, changed)):
-            for currency, cost in corrected_cost(segment, book).items():
+            for currency, cost in corrected_cost(segment, book)[0].items():
                 sums[path, currency][column] += cost
     return tuple(Effect(*key, money(old), money(after)) for key, (old, after) in sorted(sums.items()))
 

@@ -3,15 +3,17 @@
 Each entry: a sentence and the query whose rows fill it. No rows means no error.
 """
 
+from uuid import UUID
+
 from foundation.proofs import findings
 
 
-def money_discrepancies() -> list[str]:
-    """Errors in the money of the ledger, as sentences; empty if it is correct.
+def money_discrepancies(organisation_id: UUID | None = None) -> list[str]:
+    """Errors in the money of the ledger, as sentences; empty if it is correct. Of one organisation, if given.
 
-    It always checks everything: most of it compares sums, and few days are corrected.
+    It always checks all months: most of it compares sums, and few days are corrected.
     """
-    return findings(MONEY_PROOFS, {})
+    return findings(MONEY_PROOFS, {"organisation": organisation_id})
 
 
 MONEY_PROOFS = (
@@ -23,9 +25,10 @@ MONEY_PROOFS = (
             SELECT e.tenant_id, e.charge_day AS day, e.cluster_id, e.flavor, e.tenant_path, l.currency, sum(l.amount) AS used
             FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
             JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
-            WHERE e.kind = 'usage' GROUP BY 1, 2, 3, 4, 5, 6
+            WHERE e.kind = 'usage' AND (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s) GROUP BY 1, 2, 3, 4, 5, 6
         ) AS posted USING (tenant_id, day, cluster_id, flavor, tenant_path, currency)
-        WHERE d.currency <> '' AND NOT d.is_due AND d.cost <> coalesce(posted.used, 0) ORDER BY d.id
+        WHERE d.currency <> '' AND NOT d.is_due AND d.cost <> coalesce(posted.used, 0)
+            AND (%(organisation)s::uuid IS NULL OR d.organisation_id = %(organisation)s) ORDER BY d.id
         """,
     ),
     (
@@ -36,10 +39,10 @@ MONEY_PROOFS = (
                 sum(l.amount) FILTER (WHERE e.kind = 'usage') AS used
             FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
             JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
-            GROUP BY 1, 2, 3, 4, 5, 6
+            WHERE (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s) GROUP BY 1, 2, 3, 4, 5, 6
         ), day AS (
             SELECT DISTINCT d.tenant_id, d.day, d.cluster_id, d.flavor, d.tenant_path
-            FROM billing_tenantday AS d WHERE NOT d.is_due AND EXISTS (
+            FROM billing_tenantday AS d WHERE NOT d.is_due AND (%(organisation)s::uuid IS NULL OR d.organisation_id = %(organisation)s) AND EXISTS (
                 SELECT 1 FROM billing_rate AS r JOIN billing_pricecorrection AS c ON c.rate_id = r.id
                 WHERE r.cluster_id = d.cluster_id AND c.span && tstzrange(
                     d.day::timestamp AT TIME ZONE 'UTC', (d.day + 1)::timestamp AT TIME ZONE 'UTC'))
@@ -62,14 +65,15 @@ MONEY_PROOFS = (
         "entry {0} has lines that add up to {2} {1}, not to zero",
         """
         SELECT e.key, l.currency, sum(l.amount) FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
-        GROUP BY e.id, e.key, l.currency HAVING sum(l.amount) <> 0 ORDER BY e.id
+        WHERE (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s) GROUP BY e.id, e.key, l.currency HAVING sum(l.amount) <> 0 ORDER BY e.id
         """,
     ),
     (
         "entry {0} is not what its digest says",
         """
         SELECT e.key FROM billing_ledgerentry AS e
-        WHERE e.digest <> encode(sha256(convert_to(billing_entry_text(e.id), 'UTF8')), 'hex') ORDER BY e.id
+        WHERE e.digest <> encode(sha256(convert_to(billing_entry_text(e.id), 'UTF8')), 'hex')
+            AND (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s) ORDER BY e.id
         """,
     ),
     (
@@ -78,11 +82,62 @@ MONEY_PROOFS = (
         SELECT tenant.path, to_char(p.month, 'YYYY-MM'), p.checksum, actual.checksum
         FROM billing_ledgerperiod AS p JOIN tenancy_tenant AS tenant ON tenant.id = p.organisation_id
         CROSS JOIN LATERAL billing_period_checksum(p.id) AS actual(checksum)
-        WHERE p.state = 'closed' AND p.checksum <> actual.checksum ORDER BY p.month
+        WHERE p.state = 'closed' AND p.checksum <> actual.checksum AND (%(organisation)s::uuid IS NULL OR p.organisation_id = %(organisation)s) ORDER BY p.month
+        """,
+    ),
+    (
+        "document {0} of {1} is not what its digest says",
+        """
+        SELECT i.number, tenant.path FROM billing_invoice AS i JOIN tenancy_tenant AS tenant ON tenant.id = i.organisation_id
+        WHERE i.digest <> encode(sha256(convert_to(i.document, 'UTF8')), 'hex')
+            AND (%(organisation)s::uuid IS NULL OR i.organisation_id = %(organisation)s) ORDER BY i.sequence
+        """,
+    ),
+    (
+        "document {0} of {1} says {2} {3}, but its lines add up to {4} and the ledger charges {5}",
+        """
+        SELECT i.number, tenant.path, i.exact, i.currency, coalesce(lines.exact, 0), coalesce(charged.amount, 0)
+        FROM billing_invoice AS i JOIN tenancy_tenant AS tenant ON tenant.id = i.organisation_id
+        JOIN billing_ledgerperiod AS p ON p.id = i.period_id
+        CROSS JOIN LATERAL (SELECT sum(l.exact) AS exact FROM billing_invoiceline AS l WHERE l.invoice_id = i.id) AS lines
+        LEFT JOIN LATERAL (SELECT sum(c.amount) AS amount FROM billing_invoice_charges(
+            i.period_id, i.currency, CASE WHEN i.kind = 'statement' THEN i.tenant_path ELSE '' END) AS c) AS charged ON true
+        WHERE (coalesce(lines.exact, 0) <> i.exact
+                OR (i.kind <> 'credit_note' AND i.revision = p.revision AND p.state = 'closed' AND coalesce(charged.amount, 0) <> i.exact))
+            AND (%(organisation)s::uuid IS NULL OR i.organisation_id = %(organisation)s) ORDER BY i.sequence
+        """,
+    ),
+    (
+        "line {0} of document {1} is credited {2}, but its credit notes add up to {3}",
+        """
+        SELECT l.number, i.number, b.credited + b.credited_tax, coalesce(sum(c.amount + c.tax), 0)
+        FROM billing_invoicebalance AS b JOIN billing_invoiceline AS l ON l.id = b.line_id JOIN billing_invoice AS i ON i.id = l.invoice_id
+        LEFT JOIN billing_invoiceline AS c ON c.credits_id = l.id
+        WHERE (%(organisation)s::uuid IS NULL OR i.organisation_id = %(organisation)s)
+        GROUP BY l.number, i.number, i.sequence, l.id, b.line_id
+        HAVING (b.credited, b.credited_tax) <> (-coalesce(sum(c.amount), 0), -coalesce(sum(c.tax), 0)) ORDER BY i.sequence, l.number
         """,
     ),
 )
 DAY_SUMS = (
+    (
+        "the ledger says that {0} used {2} on {1}, but its segments add up to {3}",
+        """
+        SELECT used.tenant_path, used.day, used.quantity, coalesce(due.quantity, 0)
+        FROM (
+            SELECT e.tenant_id, e.tenant_path, e.cluster_id, e.flavor, e.charge_day AS day, sum(l.quantity) AS quantity
+            FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
+            JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
+            WHERE e.kind = 'usage' GROUP BY 1, 2, 3, 4, 5
+        ) AS used LEFT JOIN (
+            SELECT m.tenant_id, m.tenant_path, m.cluster_id, m.flavor, (lower(s.period) AT TIME ZONE 'UTC')::date AS day,
+                sum(CASE m.unit WHEN 'gpu' THEN s.gpu_milliseconds * 1000 ELSE s.cpu_millicore_milliseconds END) AS quantity
+            FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+            WHERE isfinite(lower(s.period)) GROUP BY 1, 2, 3, 4, 5
+        ) AS due USING (tenant_id, tenant_path, cluster_id, flavor, day)
+        WHERE used.quantity > coalesce(due.quantity, 0) ORDER BY 2, 1
+        """,
+    ),
     (
         "the sum of {0} on {1} is {2} {3} of {4} segments, but its segments add up to {5} of {6}",
         """

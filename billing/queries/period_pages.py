@@ -22,6 +22,7 @@ TITLES = {
     "posted": "The ledger has counted all its days",
     "priced": "All its time has a price",
     "no_conflicts": "No conflict of postings is open",
+    "no_disputes": "No dispute of a document is open",
     "proven": "The proof of the ledger finds no error",
 }
 """By the names of a checklist's items."""

@@ -15,6 +15,7 @@ from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenants
 
+from .disputes import unresolved_disputes
 from .ledger_proof import money_discrepancies
 from .progress import Whose, open_runs
 
@@ -57,7 +58,8 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
     conflicts = PostingConflict.objects.filter(
         organisation=period.organisation, month__lte=period.month, resolved_at=None
     ).count()
-    wrong = money_discrepancies()
+    disputes = unresolved_disputes(period.organisation_id, period.month).count()
+    wrong = money_discrepancies(period.organisation_id)
     return (
         _item("month_ended", ended, "The month has not ended."),
         _item("earlier_periods", is_first, "An earlier month is not closed."),
@@ -65,6 +67,7 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
         _item("posted", not due, f"{due} daily sums of tenants are not posted yet."),
         _item("priced", not unpriced or accepts_unpriced, f"{unpriced} days of tenants have time without a price."),
         _item("no_conflicts", not conflicts, f"{conflicts} conflicts of postings are not resolved."),
+        _item("no_disputes", not disputes, f"{disputes} disputes of documents are not resolved."),
         _item("proven", not wrong, f"The proof of the ledger found {len(wrong)} errors."),
     )
 

@@ -7,7 +7,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from billing.operations.periods import approve_reopening, begin_closing, request_reopening
+from billing.operations.periods import approve_reopening, begin_closing, cancel_closing, request_reopening
 from billing.queries.period_pages import PeriodDetail, PeriodRow, period_detail, period_rows
 from foundation.pages import Form, show, typed
 from foundation.problems import Invalid, Problem
@@ -57,6 +57,14 @@ def close(request: HttpRequest, actor: Actor, period_id: UUID) -> HttpResponse:
     """Begins to close a month, then redirects to it."""
     begin_closing(actor, period_id, accepts_unpriced=request.POST.get("accept_unpriced") == "yes")
     messages.success(request, "The month is closing. It is closed once the ledger has checked it again.")
+    return redirect("month", period_id)
+
+
+@action
+def cancel(request: HttpRequest, actor: Actor, period_id: UUID) -> HttpResponse:
+    """Sets a closing month back to open, then redirects to it."""
+    cancel_closing(actor, period_id)
+    messages.success(request, "The month is open.")
     return redirect("month", period_id)
 
 

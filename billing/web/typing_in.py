@@ -1,9 +1,9 @@
 """Parsing of this room's form input: numbers, currencies, days."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 
-from foundation.problems import FieldError
+from foundation.problems import FieldError, Invalid
 
 PLACES = 6
 CURRENCY_LENGTH = 3
@@ -32,3 +32,11 @@ def midnight_of(text: str, errors: list[FieldError]) -> datetime | None:
     except ValueError:
         errors.append(FieldError("effective_from", "bad_format", "a day such as 2026-12-01"))
         return None
+
+
+def month_of(text: str) -> date:
+    """The first day of the month that the user chose. Raises Invalid."""
+    try:
+        return datetime.strptime(text.strip(), "%Y-%m").replace(tzinfo=UTC).date()
+    except ValueError:
+        raise Invalid.field("month", "not_a_month", "a month such as 2026-12") from None

@@ -25,6 +25,10 @@ class Permission(StrEnum):
     MANAGE_PRICES = "manage_prices"
     CLOSE_PERIOD = "close_period"
     """Close and reopen months of the organisation's ledger."""
+    ISSUE_INVOICE = "issue_invoice"
+    """Issue invoices, statements and credit notes, and set their terms."""
+    DISPUTE_CHARGE = "dispute_charge"
+    """Remark on lines of documents, and dispute them."""
     MANAGE_TENANTS = "manage_tenants"
     """Change the tree and bind roles."""
     MANAGE_CLUSTERS = "manage_clusters"
@@ -51,12 +55,20 @@ GRANTS: dict[Role, frozenset[Permission]] = {
             Permission.MANAGE_JOBS,
             Permission.MANAGE_QUOTAS,
             Permission.RESERVE,
+            Permission.DISPUTE_CHARGE,
             Permission.MANAGE_TENANTS,
             Permission.VIEW_AUDIT,
         }
     ),
     Role.FINANCE: frozenset(
-        {Permission.VIEW, Permission.MANAGE_PRICES, Permission.CLOSE_PERIOD, Permission.VIEW_AUDIT}
+        {
+            Permission.VIEW,
+            Permission.MANAGE_PRICES,
+            Permission.CLOSE_PERIOD,
+            Permission.ISSUE_INVOICE,
+            Permission.DISPUTE_CHARGE,
+            Permission.VIEW_AUDIT,
+        }
     ),
     Role.ADMIN: frozenset(Permission),
 }

@@ -1,0 +1,156 @@
+"""Invoices as values: amounts in the minor unit add up, taxes and credits stay within what was invoiced, bytes are stable."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from billing.engine.currencies import minor_digits
+from billing.engine.invoices import (
+    Charge,
+    Heading,
+    Invoiced,
+    NotCreditable,
+    Terms,
+    charged_lines,
+    credit_lines,
+    digest_of,
+    document,
+    hours,
+    sums_of,
+)
+
+OCTOBER = date(2026, 10, 1)
+NOON = datetime(2026, 11, 5, 12, tzinfo=UTC)
+
+
+def charge(amount, tenant="acme/one", flavor="h100", month=OCTOBER, quantity=3_600_000_000):
+    return Charge(tenant, "north", flavor, month, "gpu", quantity, Decimal(amount))
+
+
+def lines_of(*charges, currency="USD", rate=None):
+    return charged_lines(charges, OCTOBER, currency, None if rate is None else Decimal(rate))
+
+
+def invoiced(lines, credited=None):
+    known = credited or {}
+    return [Invoiced(line, *known.get(line.number, (Decimal(0), Decimal(0)))) for line in lines]
+
+
+@pytest.mark.oracle
+def test_a_hundred_in_three_is_one_cent_apart_and_adds_up():
+    third = Decimal("33.333333333333")
+    lines = lines_of(charge(third, "a"), charge(third, "b"), charge(Decimal("33.333333333334"), "c"))
+    assert [str(line.amount) for line in lines] == ["33.33", "33.33", "33.34"]
+    assert sums_of(lines).subtotal == Decimal("100.00")
+    assert sums_of(lines).exact == 100
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize(
+    ("currency", "shown", "tax"),
+    [("JPY", ["33", "67"], "19"), ("KWD", ["33.333", "66.667"], "19.000"), ("USD", ["33.33", "66.67"], "19.00")],
+)
+def test_the_minor_unit_is_that_of_the_currency(currency, shown, tax):
+    lines = lines_of(charge("33.333333", "a"), charge("66.666667", "b"), currency=currency, rate="19")
+    content = json.loads(document(heading(currency=currency, terms=Terms(tax_rate=Decimal(19), tax_name="VAT")), lines))
+    assert [line["amount"] for line in content["lines"]] == shown
+    assert content["tax"] == {"name": "VAT", "rate": "19", "amount": tax}
+
+
+def heading(**more):
+    given: dict[str, Any] = {
+        "kind": "invoice", "sequence": 7, "organisation": "acme", "tenant": "acme", "month": OCTOBER, "revision": 1,
+        "checksum": "c" * 64, "edition": 1, "currency": "USD", "issued_at": NOON,
+    }  # fmt: skip
+    return Heading(**(given | more))
+
+
+def test_use_of_an_earlier_month_is_a_correction_after_the_months_own_lines():
+    lines = lines_of(
+        charge("1", month=date(2026, 9, 1)),
+        charge("-2", "b", month=date(2026, 9, 1)),
+        charge("5"),
+        charge("3", flavor=""),
+    )
+    assert [(line.kind, str(line.charge.month), line.amount) for line in lines] == [
+        ("adjustment", "2026-10-01", 3), ("charge", "2026-10-01", 5), ("correction", "2026-09-01", 1), ("correction", "2026-09-01", -2),
+    ]  # fmt: skip
+
+
+def test_the_document_is_canonical_and_says_number_days_and_unit_price():
+    lines = lines_of(charge("10", quantity=4 * 3_600_000_000), charge("0"), charge("1", "b", quantity=None))
+    text = document(heading(terms=Terms(payment_days=14, remark="grüße")), lines)
+    assert text == document(heading(terms=Terms(payment_days=14, remark="grüße")), tuple(lines))
+    content = json.loads(text)
+    assert text == json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    assert (content["number"], content["due_on"], content["issuer"]) == ("INV-000007", "2026-11-19", "acme")
+    one, other = content["lines"]
+    assert (one["quantity"], one["unit_price"]) == ("4.000000", "2.500000")
+    assert (other["quantity"], other["unit_price"]) == (None, None)
+    assert digest_of(text) != digest_of(text + " ")
+    assert heading(kind="statement").due_on is None
+    assert hours(1_800_000_000) == Decimal("0.5")
+
+
+def test_a_line_is_credited_at_most_once_over_and_its_tax_in_proportion():
+    lines = lines_of(charge("10"), charge("-4", "b"), rate="10")
+    notes = credit_lines(invoiced(lines), {1: Decimal("2.50")}, "USD")
+    assert [(note.amount, note.tax, note.credits) for note in notes] == [(Decimal("-2.50"), Decimal("-0.25"), 1)]
+    rest = credit_lines(invoiced(lines, {1: (Decimal("2.50"), Decimal("0.25"))}), None, "USD")
+    assert [(note.amount, note.tax) for note in rest] == [
+        (Decimal("-7.50"), Decimal("-0.75")),
+        (Decimal(4), Decimal("0.40")),
+    ]
+    for number, amount in ((1, "10.01"), (1, "0"), (1, "-1"), (2, "1"), (2, "-4.01"), (3, "1")):
+        with pytest.raises(NotCreditable):
+            credit_lines(invoiced(lines), {number: Decimal(amount)}, "USD")
+
+
+amounts = st.decimals(min_value=-(10**9), max_value=10**9, places=12).filter(bool)
+
+
+@pytest.mark.law
+@settings(max_examples=150)
+@given(
+    st.lists(amounts, min_size=1, max_size=12), st.sampled_from(["USD", "JPY", "KWD"]),
+    st.one_of(st.none(), st.decimals(min_value=Decimal("0.001"), max_value=100, places=3)),
+    st.lists(st.integers(min_value=1, max_value=100), max_size=5),
+)  # fmt: skip
+def test_lines_add_up_to_the_rounded_total_and_any_credits_end_at_zero(values, currency, rate, percentages):
+    lines = charged_lines([charge(value, f"t{number}") for number, value in enumerate(values)], OCTOBER, currency, rate)
+    step = Decimal(1).scaleb(-minor_digits(currency))
+    sums = sums_of(lines)
+    assert sums.exact == sum(values)
+    assert abs(sums.exact - sums.subtotal) <= step / 2
+    assert abs(sums.subtotal * (rate or 0) / 100 - sums.tax) <= step / 2
+    assert all(abs(line.exact - line.amount) < step for line in lines)
+    assert all(line.tax * line.amount >= 0 for line in lines)
+
+    credited = {line.number: (Decimal(0), Decimal(0)) for line in lines}
+    wanted = [
+        {
+            number: (one.rest * percent / 100).quantize(step)
+            for number, one in ((o.line.number, o) for o in invoiced(lines))
+        }
+        for percent in percentages
+    ]
+    for amounts_of_note in [*wanted, None]:
+        state = invoiced(lines, credited)
+        if amounts_of_note is not None:
+            rests = {one.line.number: one.rest for one in state}
+            amounts_of_note = {  # noqa: PLW2901 - only what is still left
+                number: amount
+                for number, amount in amounts_of_note.items()
+                if amount * rests[number] > 0 and abs(amount) <= abs(rests[number])
+            }
+        for note in credit_lines(state, amounts_of_note, currency):
+            amount, tax = credited[note.credits]
+            credited[note.credits] = (amount - note.amount, tax - note.tax)
+            line = lines[note.credits - 1]
+            assert 0 <= abs(credited[note.credits][1]) <= abs(line.tax)
+    assert credited == {line.number: (line.amount, line.tax) for line in lines}
