@@ -3,7 +3,7 @@
 from datetime import date
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -65,17 +65,24 @@ def begin_closing(actor: Actor, period_id: UUID, *, accepts_unpriced: bool = Fal
 @retried
 def finish_closing(period_id: UUID) -> bool:
     """Whether it is closed now: one transaction writes the state and the checksum, so a kill leaves it closing."""
-    with transaction.atomic():
-        period = locks.lock_period(period_id)
-        if period.state == State.CLOSING and all(
-            item.is_fulfilled for item in checklist(period, accepts_unpriced=period.accepts_unpriced)
-        ):
+    try:
+        with transaction.atomic():
+            period = locks.lock_period(period_id)
+            if period.state != State.CLOSING or not _is_ready(period):
+                return period.state == State.CLOSED
             LedgerPeriod.objects.filter(id=period.id).update(
                 state=State.CLOSED, closed_at=Now(), checksum=checksum_of(period.id), revision=F("revision") + 1
             )
             crash_point("period_closed")
             return True
-    return period.state == State.CLOSED
+    except IntegrityError as error:
+        if getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") != "period_closes_whole":
+            raise
+        return False  # time was metered after the checklist was read
+
+
+def _is_ready(period: LedgerPeriod) -> bool:
+    return all(item.is_fulfilled for item in checklist(period, accepts_unpriced=period.accepts_unpriced))
 
 
 def cancel_closing(actor: Actor, period_id: UUID) -> LedgerPeriod:

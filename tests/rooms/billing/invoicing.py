@@ -10,7 +10,7 @@ from tests.builders import make_run
 
 from .ledgers import at, settle_pending_checks
 
-OCTOBER = date(2026, 10, 1)
+SEPTEMBER, OCTOBER = date(2026, 9, 1), date(2026, 10, 1)
 
 
 def closed(month=10):
@@ -21,13 +21,13 @@ def closed(month=10):
         assert periods.finish_closing(period.id)
 
 
-def closed_october(cluster):
-    """October with four hours of acme/one and two of acme/two, closed."""
+def closed_month(cluster, month=10):
+    """A month (October) with four hours of acme/one and two of acme/two, closed."""
     record_runs([
-        make_run(cluster, "acme/one", started_at=at(5, 10), until_at=at(5, 14)),
-        make_run(cluster, "acme/two", started_at=at(6, 10), until_at=at(6, 12)),
+        make_run(cluster, "acme/one", started_at=at(5, 10, month), until_at=at(5, 14, month)),
+        make_run(cluster, "acme/two", started_at=at(6, 10, month), until_at=at(6, 12, month)),
     ])  # fmt: skip
-    closed()
+    closed(month)
     return LedgerPeriod.objects.get(organisation__path="acme")
 
 

@@ -14,7 +14,7 @@ from tenancy.queries import SYSTEM, actor_for
 from tests.builders import bind, make_run, make_tenant, make_user
 from tests.refusals import constraint_of
 
-from .invoicing import closed_october, issued
+from .invoicing import OCTOBER, SEPTEMBER, closed_month, issued
 from .ledgers import at, priced_cluster
 from .test_invoice_attacks import as_processes, attack
 
@@ -28,7 +28,7 @@ def north():
 
 @pytest.fixture
 def invoice(north):
-    closed_october(north)
+    closed_month(north)
     return issued()
 
 
@@ -38,25 +38,27 @@ def person(role="finance", path="acme"):
     return actor_for(user)
 
 
-def test_a_dispute_is_pinned_to_its_entries_and_blocks_closes_until_it_is_resolved(north, invoice):
-    record_runs([make_run(north, "acme/one", started_at=at(3, 1, month=11), until_at=at(3, 2, month=11))])
+def test_a_dispute_is_pinned_to_its_entries_and_blocks_closes_until_it_is_resolved(north):
+    closed_month(north, 9)
+    invoice = issued(month=SEPTEMBER)
+    record_runs([make_run(north, "acme/one", started_at=at(3, 1), until_at=at(3, 2))])
     dispute = open_remark(SYSTEM, invoice.id, 1, "dispute", "the node was broken")
     open_remark(SYSTEM, invoice.id, 1, "remark", "see above")
     assert dispute.entries == list(LedgerEntry.objects.filter(tenant__path="acme/one").values_list("id", flat=True))
     periods.keep_ledger()
-    november = LedgerPeriod.objects.get(month="2026-11-01")
-    assert [item.name for item in checklist(november) if not item.is_fulfilled] == ["no_disputes"]
+    october = LedgerPeriod.objects.get(month=OCTOBER)
+    assert [item.name for item in checklist(october) if not item.is_fulfilled] == ["no_disputes"]
     with pytest.raises(Conflict):
-        periods.begin_closing(SYSTEM, november.id)
+        periods.begin_closing(SYSTEM, october.id)
     with pytest.raises(Conflict):
         resolve_remark(SYSTEM, dispute.id, "rejected")
     answer_remark(SYSTEM, dispute.id, "it was not")
     with pytest.raises(Conflict):
         answer_remark(SYSTEM, dispute.id, "it was")
-    assert [item.name for item in checklist(november) if not item.is_fulfilled] == ["no_disputes"]
+    assert [item.name for item in checklist(october) if not item.is_fulfilled] == ["no_disputes"]
     assert resolve_remark(SYSTEM, dispute.id, "rejected").state == "resolved"
-    periods.begin_closing(SYSTEM, november.id)
-    assert periods.finish_closing(november.id)
+    periods.begin_closing(SYSTEM, october.id)
+    assert periods.finish_closing(october.id)
     assert AuditEntry.objects.filter(action__startswith="invoice_remark.").count() == 4
 
 

@@ -17,7 +17,7 @@ from tenancy.queries import SYSTEM
 from tests.builders import make_tenant
 from tests.refusals import constraint_of
 
-from .invoicing import closed_october, issued
+from .invoicing import closed_month, issued
 from .ledgers import priced_cluster
 
 pytestmark = pytest.mark.django_db
@@ -99,7 +99,7 @@ ATTACKS = {
 
 @pytest.fixture
 def october():
-    return closed_october(priced_cluster())
+    return closed_month(priced_cluster())
 
 
 @pytest.fixture

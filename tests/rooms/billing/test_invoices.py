@@ -10,17 +10,18 @@ from django.db import connection
 
 from billing.engine.invoices import Terms
 from billing.models import Invoice, InvoiceBalance, LedgerLine, LedgerPeriod, Price
-from billing.operations import periods, posting, record_runs
+from billing.operations import create_price, periods, posting, record_runs
 from billing.operations.corrections import NewCorrection, correct_price
 from billing.operations.invoices import credit_invoice, put_terms
+from billing.operations.prices import NewPrice
 from billing.queries import discrepancies
 from billing.queries.invoices import content_of, credited_of
 from foundation.problems import Conflict, Invalid, NotFound, PermissionDenied
 from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM, actor_for
-from tests.builders import bind, make_run, make_tenant, make_user
+from tests.builders import bind, make_cluster, make_flavor, make_run, make_tenant, make_user
 
-from .invoicing import OCTOBER, closed, closed_october, issued
+from .invoicing import OCTOBER, SEPTEMBER, closed, closed_month, issued
 from .ledgers import at, priced_cluster, settle_pending_checks
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +35,7 @@ def north():
 
 @pytest.fixture
 def october(north):
-    return closed_october(north)
+    return closed_month(north)
 
 
 def person(role="finance", path="acme"):
@@ -88,33 +89,38 @@ def test_only_a_closed_month_that_charges_is_invoiced_once(north, october):
         assert refused.value.code == code
 
 
-def test_late_time_and_corrections_are_lines_of_their_own_month(north, october):
-    record_runs([make_run(north, "acme/one", started_at=at(5, 20), until_at=at(5, 22))])
-    record_runs([make_run(north, "acme/one", started_at=at(3, 1, month=11), until_at=at(3, 2, month=11))])
+def test_late_time_and_corrections_are_lines_of_their_own_month(north):
+    closed_month(north, 9)
+    record_runs([make_run(north, "acme/one", started_at=at(5, 20, 9), until_at=at(5, 22, 9))])
+    record_runs([make_run(north, "acme/one", started_at=at(3, 1), until_at=at(3, 2))])
     price = Price.objects.get()
-    correct_price(SYSTEM, NewCorrection(price.id, Decimal("1.5"), "USD", at(6), at(7), "the contract says 1.50"))
-    closed(11)
-    lines = content_of(issued(month=NOVEMBER))["lines"]
+    correct_price(
+        SYSTEM, NewCorrection(price.id, Decimal("1.5"), "USD", at(6, 0, 9), at(7, 0, 9), "the contract says 1.50")
+    )
+    closed(10)
+    lines = content_of(issued())["lines"]
     assert [(line["kind"], line["tenant"], line["month"], line["quantity"], line["amount"]) for line in lines] == [
-        ("charge", "acme/one", "2026-11", "1.000000", "2.50"),
-        ("correction", "acme/one", "2026-10", "2.000000", "5.00"),
-        ("correction", "acme/two", "2026-10", None, "-2.00"),
+        ("charge", "acme/one", "2026-10", "1.000000", "2.50"),
+        ("correction", "acme/one", "2026-09", "2.000000", "5.00"),
+        ("correction", "acme/two", "2026-09", None, "-2.00"),
     ]
-    assert content_of(issued())["total"] == "15.00"
+    assert content_of(issued(month=SEPTEMBER))["total"] == "15.00"
     assert discrepancies() == ()
 
 
-def test_two_currencies_are_two_documents(north, october):
-    south = priced_cluster("south", currency="EUR")
-    record_runs([
-        make_run(each, started_at=at(3, 1, month=11), until_at=at(3, 2, month=11)) for each in (north, south)
-    ])  # fmt: skip
-    closed(11)
+def test_two_currencies_are_two_documents(north):
+    south = make_cluster(name="south", owner="beta")
+    make_flavor(south)
+    create_price(SYSTEM, NewPrice("south", "h100", Decimal(3), "EUR", effective_from=at(1)))
+    record_runs([make_run(each, started_at=at(3, 1), until_at=at(3, 2)) for each in (north, south)])
+    closed()
     with pytest.raises(Invalid):
-        issued(month=NOVEMBER)
+        issued()
     with pytest.raises(Invalid):
-        issued(month=NOVEMBER, currency="GBP")
-    assert [issued(month=NOVEMBER, currency=code).number for code in ("EUR", "USD")] == ["INV-000001", "INV-000002"]
+        issued(currency="GBP")
+    assert [(made.number, made.total) for made in (issued(currency=code) for code in ("EUR", "USD"))] == [
+        ("INV-000001", 3), ("INV-000002", Decimal("2.5")),
+    ]  # fmt: skip
 
 
 def test_credits_take_back_at_most_what_was_invoiced_and_then_a_new_edition_follows(october):

@@ -10,7 +10,7 @@ from billing.operations.invoices import put_terms
 from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_user
 
-from .invoicing import closed_october, issued
+from .invoicing import closed_month, issued
 from .ledgers import priced_cluster
 
 pytestmark = pytest.mark.django_db
@@ -20,7 +20,7 @@ BODY = {"tenant": "acme", "month": "2026-10"}
 @pytest.fixture
 def people():
     """Finance, viewer and team viewer of acme, and an admin of another organisation, with October closed."""
-    closed_october(priced_cluster())
+    closed_month(priced_cluster())
     users = {name: make_user() for name in ("finance", "viewer", "team", "stranger")}
     for name, path, role in (
         ("finance", "acme", "finance"), ("viewer", "acme", "viewer"), ("team", "acme/one", "viewer"), ("stranger", "other", "admin"),

@@ -12,7 +12,7 @@ from tenancy.models import AuditEntry
 from tenancy.queries import SYSTEM
 from tests.builders import bind, make_run, make_user
 
-from .ledgers import at, priced_cluster
+from .ledgers import at, priced_cluster, settle_pending_checks
 
 pytestmark = pytest.mark.django_db
 
@@ -23,6 +23,7 @@ def two():
     north = priced_cluster()
     record_runs([make_run(north, path, started_at=at(5, 10), until_at=at(5, 11)) for path in ("acme", "beta")])
     posting.post_days()
+    settle_pending_checks()
     return [LedgerPeriod.objects.get(organisation__path=path) for path in ("acme", "beta")]
 
 
@@ -61,9 +62,8 @@ def test_an_error_of_one_organisation_blocks_only_its_own_close(two, forgery):
 
 def test_a_day_and_a_period_that_fail_keep_no_other_from_being_done(two, monkeypatch):
     acme, beta = two
-    record_runs(
-        [make_run(priced_cluster("south"), path, started_at=at(6), until_at=at(6, 1)) for path in ("acme", "beta")]
-    )
+    south = priced_cluster("south")
+    record_runs([make_run(south, path, started_at=at(6), until_at=at(6, 1)) for path in ("acme", "beta")])
     whole_post, whole_checklist = posting.post, checklist
 
     def post(entry):
