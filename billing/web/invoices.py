@@ -1,5 +1,6 @@
 """Invoices, statements and credit notes: the list, a document that prints, and the terms."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -35,7 +36,7 @@ TERMS_CONTROLS = {
     name: name
     for name in ("tenant", "issuer", "tax_rate", "tax_name", "payment_days", "cost_centre", "gl_account", "remark")
 }
-MOST_DIGITS = 30
+AMOUNT = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,6})?")
 Choices = tuple[tuple[str, str], ...]
 
 
@@ -172,12 +173,11 @@ def _amounts(values: Mapping[str, str]) -> dict[int, Decimal] | None:
     line, amount = values.get("line", "").strip(), values.get("amount", "").strip()
     if not line and not amount:
         return None
-    number = decimal_of(amount) if len(amount) <= MOST_DIGITS else Decimal("NaN")
     if not (line.isascii() and line.isdigit() and len(line) <= len("2000")):
         raise Invalid.field("line", "bad_format", "the number of a line; without line and amount, all is credited")
-    if not number.is_finite():
+    if not AMOUNT.fullmatch(amount):
         raise Invalid.field("amount", "bad_format", "an amount such as 10.00, before tax")
-    return {int(line): number}
+    return {int(line): Decimal(amount)}
 
 
 def _text(values: Mapping[str, str], name: str, longest: int) -> str:

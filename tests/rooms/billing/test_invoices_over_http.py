@@ -150,6 +150,8 @@ def test_the_pages_issue_show_and_credit(client, people):
         {"reason": "x", "line": "1"},
         {"reason": "x", "line": "1", "amount": "99"},
         {"reason": "x", "amount": "1"},
+        {"reason": "x", "line": "1", "amount": "1e99999999"},
+        {"reason": "x", "line": "1", "amount": "1e-99999999"},
     ):
         assert client.post(path, wrong).status_code == 422
     assert client.post(path, {"reason": "free", "line": "1", "amount": "2.50"}).status_code == 302
