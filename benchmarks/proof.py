@@ -66,7 +66,8 @@ def _write(attempts: int) -> None:
         for first in range(1, every + 1, STEP):
             for statement in STATEMENTS:
                 cursor.execute(RUNS + statement, {**known, "first": first, "last": min(first + STEP - 1, every)})
-        cursor.execute(COUNT_HELD)
+        for statement in (COUNT_HELD, *SUMS):
+            cursor.execute(statement)
         cursor.execute("SET session_replication_role = origin")
         cursor.execute("VACUUM (ANALYZE)")
 
@@ -228,6 +229,29 @@ UPDATE quotas_quotalimit AS l SET held = taken.amount
          GROUP BY above.id) AS taken
  WHERE taken.id = l.id
 """
+SUMS = (
+    """
+    INSERT INTO billing_meterday (meter_id, day, price_id, currency, milliseconds, cost)
+    SELECT meter_id, (lower(period) AT TIME ZONE 'UTC')::date, price_id, currency,
+        sum(extract(epoch FROM upper(period) - lower(period)) * 1000), sum(cost)
+    FROM billing_usagesegment GROUP BY 1, 2, 3, 4
+    """,
+    """
+    INSERT INTO billing_tenantday (organisation_id, tenant_id, tenant_path, cluster_id, flavor, day, currency, gpu_numerator,
+        gpu_denominator, cost, gpu_milliseconds, cpu_millicore_milliseconds, memory_mib_milliseconds, segments)
+    SELECT root.id, m.tenant_id, m.tenant_path, m.cluster_id, m.flavor, (lower(s.period) AT TIME ZONE 'UTC')::date, s.currency,
+        m.gpu_numerator, m.gpu_denominator, sum(s.cost), sum(s.gpu_milliseconds), sum(s.cpu_millicore_milliseconds),
+        sum(m.memory_mib * extract(epoch FROM upper(s.period) - lower(s.period)) * 1000), count(*)
+    FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+    JOIN tenancy_tenant AS root ON root.path = split_part(m.tenant_path, '/', 1)
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
+    """,
+    """
+    INSERT INTO billing_tenantmonth (tenant_id, month, currency, gpu_numerator, gpu_denominator, cost, gpu_milliseconds)
+    SELECT tenant_id, date_trunc('month', day)::date, currency, gpu_numerator, gpu_denominator, sum(cost), sum(gpu_milliseconds)
+    FROM billing_tenantday GROUP BY 1, 2, 3, 4, 5
+    """,
+)
 
 
 if __name__ == "__main__":

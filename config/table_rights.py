@@ -36,6 +36,7 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     # Written by a trigger of the owner with each segment.
     "billing_tenantmonth": READ,
     "billing_tenantday": READ,
+    "billing_meterday": READ,
     "billing_pricecorrection": GROWS,
     "billing_ledgeraccount": GROWS,
     "billing_ledgerentry": GROWS,
@@ -73,6 +74,7 @@ OWNERS_TRIGGERS = (
     "tenancy_audit_chain",
     "billing_add_to_months",
     "billing_add_to_days",
+    "billing_add_to_meter_days",
     "billing_take_step",
     "billing_mark_corrected_days",
     "billing_record_close",

@@ -22,6 +22,7 @@ from .metering import MOST_INTERRUPTIONS as MOST_INTERRUPTIONS
 from .metering import EgressPrice as EgressPrice
 from .metering import EgressRoute as EgressRoute
 from .metering import Meter as Meter
+from .metering import MeterDay as MeterDay
 from .metering import Price as Price
 from .metering import Rate as Rate
 from .metering import TenantMonth as TenantMonth

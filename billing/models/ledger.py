@@ -18,9 +18,9 @@ KEY_LENGTH = 400
 
 
 class TenantDay(models.Model):
-    """The sums of a tenant's segments of a day (UTC), by path, cluster, flavor and currency.
+    """The sums of a tenant's segments of a day (UTC), by path, cluster, flavor, currency and a unit's part of a GPU.
 
-    Only triggers write it. `is_due`: segments or corrections came since the ledger last counted it.
+    Reports read these. Only triggers write them. `is_due`: segments or corrections came since the ledger last counted it.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -31,14 +31,23 @@ class TenantDay(models.Model):
     flavor = models.CharField(max_length=120)
     day = models.DateField()
     currency = models.CharField(max_length=3, blank=True, help_text="Empty without a price.")
+    gpu_numerator = models.PositiveIntegerField(db_default=1)
+    gpu_denominator = models.PositiveIntegerField(db_default=1)
     cost = models.DecimalField(max_digits=38, decimal_places=12)
+    gpu_milliseconds = models.PositiveBigIntegerField(db_default=0, help_text="In the meters' units.")
+    cpu_millicore_milliseconds = models.DecimalField(max_digits=38, decimal_places=0, db_default=0)
+    memory_mib_milliseconds = models.DecimalField(max_digits=38, decimal_places=0, db_default=0)
     segments = models.PositiveBigIntegerField()
     is_due = models.BooleanField(db_default=True)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["tenant", "day", "cluster", "flavor", "tenant_path", "currency"], name="one_sum_a_tenant_day"
+                fields=[
+                    *("tenant", "day", "cluster", "flavor", "tenant_path", "currency"),
+                    *("gpu_numerator", "gpu_denominator"),
+                ],
+                name="one_sum_a_tenant_day",
             )
         ]
         indexes = [

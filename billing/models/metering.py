@@ -4,6 +4,7 @@ from fractions import Fraction
 
 from django.contrib.postgres.constraints import ExclusionConstraint
 from django.contrib.postgres.fields import BigIntegerRangeField, DateTimeRangeField, RangeOperators
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
@@ -15,12 +16,17 @@ from foundation.ids import new_id
 from tenancy.models import Tenant
 
 MOST_INTERRUPTIONS = 100
-"""Milliseconds in an hour."""
+A_DAY = 86_400_000
+"""Milliseconds."""
 
 
 def _only(field: str) -> Func:
     """A whole number as a range of one, so that GiST can compare it for equality without an extension."""
     return Func(F(field), F(field), Value("[]"), function="int8range", output_field=BigIntegerRangeField())
+
+
+def _start_of(field: str) -> Func:
+    return Func(F(field), function="lower", output_field=models.DateTimeField())
 
 
 def half_open(field: str, **more: bool) -> Q:
@@ -99,7 +105,7 @@ class Price(models.Model):
 class Meter(models.Model):
     """One metered pod. Ids of higher rooms are opaque here (`workload_id` is a job, `run_id` an attempt).
 
-    Its segments cover [metered_from, metered_until) without gaps or overlaps (triggers, exclusion). A meter keeps the
+    Its segments cover [metered_from, metered_until) without gaps or overlaps (triggers). A meter keeps the
     flavor's values from when it opened, so no later change of a flavor changes usage.
 
     It also keeps its tenant's path. A pod's usage stays under the path of the team that started it, even if the team is
@@ -187,6 +193,7 @@ class Meter(models.Model):
             models.Index(fields=["tenant_path", "tenant"], name="meters_by_tenant_path"),
             models.Index(fields=["run_id"], name="meters_by_run"),
             models.Index(fields=["tenant", "cluster", "flavor", "metered_until"], name="meters_by_place"),
+            models.Index(fields=["redone_from"], condition=Q(redone_from__isnull=False), name="meters_of_redone_work"),
         ]
 
     def __str__(self) -> str:
@@ -205,10 +212,13 @@ class Meter(models.Model):
 
 
 class UsageSegment(models.Model):
-    """An observed, priced interval of one meter. Append-only; intervals of one meter never overlap (exclusion)."""
+    """An observed, priced interval of one meter. Append-only.
+
+    Each begins where the one before it of its meter ends, the first where its meter begins (trigger).
+    """
 
     id = models.BigAutoField(primary_key=True)
-    meter = models.ForeignKey(Meter, on_delete=models.PROTECT, related_name="segments")
+    meter = models.ForeignKey(Meter, on_delete=models.PROTECT, related_name="segments", db_index=False)
     period = DateTimeRangeField(help_text="Half-open, UTC, cut at days and price changes.")
     gpu_milliseconds = models.PositiveBigIntegerField(help_text="In the meter's units: GPUs, MIG slices or shares.")
     cpu_millicore_milliseconds = models.PositiveBigIntegerField()
@@ -226,19 +236,39 @@ class UsageSegment(models.Model):
                 | (Q(price__isnull=False, cost__gte=0) & ~Q(currency="")),
                 name="segment_costs_only_with_a_price",
             ),
-            ExclusionConstraint(
-                name="each_moment_is_metered_once",
-                expressions=[(_only("meter_id"), RangeOperators.OVERLAPS), ("period", RangeOperators.OVERLAPS)],
-            ),
+            models.UniqueConstraint(F("meter"), _start_of("period"), name="each_moment_is_metered_once"),
         ]
-        indexes = [
-            models.Index(
-                Func(F("period"), function="lower", output_field=models.DateTimeField()), name="segments_by_start"
-            )
-        ]
+        indexes = [BrinIndex(_start_of("period"), name="segments_by_start", pages_per_range=16, autosummarize=True)]
 
     def __str__(self) -> str:
         return f"{self.gpu_milliseconds} GPU-ms"
+
+
+class MeterDay(models.Model):
+    """The sum of a meter's segments of a day (UTC) at one price. GPU, core and memory time follow from its meter.
+
+    Only the trigger on the statement that adds segments writes it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    meter = models.ForeignKey(Meter, on_delete=models.PROTECT, related_name="days", db_index=False)
+    day = models.DateField()
+    price = models.ForeignKey(Price, null=True, on_delete=models.PROTECT, related_name="+", db_index=False)
+    currency = models.CharField(max_length=3, blank=True, help_text="Empty without a price.")
+    milliseconds = models.PositiveIntegerField()
+    cost = models.DecimalField(max_digits=30, decimal_places=12)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["meter", "day", "price"], nulls_distinct=False, name="one_sum_a_meter_day_and_price"
+            ),
+            models.CheckConstraint(condition=Q(milliseconds__lte=A_DAY), name="a_day_has_24_hours"),
+        ]
+        indexes = [BrinIndex(fields=["day"], name="meter_days_by_day", pages_per_range=16, autosummarize=True)]
+
+    def __str__(self) -> str:
+        return f"{self.day}: {self.cost} {self.currency}"
 
 
 class TenantMonth(models.Model):

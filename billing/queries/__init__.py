@@ -12,7 +12,7 @@ from .progress import closed_until as closed_until
 from .proof import Place as Place
 from .proof import discrepancies as discrepancies
 from .proof import newest_place as newest_place
-from .usage import GROUPS as GROUPS
+from .recorded import GROUPS as GROUPS
 from .usage import UsageReport as UsageReport
 from .usage import UsageRow as UsageRow
 from .usage import usage_report as usage_report

@@ -147,7 +147,7 @@ SEGMENTS = """
 SELECT lower(s.period), upper(s.period), s.cost, s.currency, m.unit, m.gpu_units, m.cpu_millicores, m.memory_mib,
     m.metered_from, m.capacity_type, m.flavor, m.cpu_flavor
 FROM billing_meter AS m JOIN billing_usagesegment AS s
-    ON int8range(s.meter_id, s.meter_id, '[]') && int8range(m.id, m.id, '[]') AND s.period && tstzrange(%(start)s, %(until)s)
+    ON s.meter_id = m.id AND lower(s.period) >= %(start)s AND lower(s.period) < %(until)s
 WHERE m.tenant_id = %(tenant)s AND m.cluster_id = %(cluster)s AND m.flavor = %(flavor)s AND m.tenant_path = %(path)s
     AND m.metered_from < %(until)s AND m.metered_until > %(start)s
 ORDER BY lower(s.period), s.id

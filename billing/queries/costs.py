@@ -15,18 +15,27 @@ from .progress import OpenRun, Whose, open_runs, positions, provisional_parts
 
 RECORDED = f"""
 SELECT m.workload_id, worth.currency, sum(worth.cost)
-FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+FROM billing_meter AS m
 LEFT JOIN unnest(%s::uuid[], %s::text[], %s::timestamptz[]) AS known(cluster_id, source_uid, until)
     ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
 CROSS JOIN LATERAL (
-    SELECT s.currency, s.cost WHERE NOT ({HAS_CORRECTION})
+    SELECT d.currency, d.cost, d.milliseconds FROM billing_meterday AS d WHERE d.meter_id = m.id
     UNION ALL
-    SELECT c.currency, c.cost FROM billing_corrected(m.id, s.period) AS c WHERE {HAS_CORRECTION}
+    SELECT s.currency, -s.cost, -extract(epoch FROM upper(s.period) - lower(s.period)) * 1000
+    FROM billing_usagesegment AS s WHERE s.meter_id = m.id AND lower(s.period) >= known.until
+    UNION ALL
+    SELECT moved.currency, moved.cost, moved.milliseconds
+    FROM billing_usagesegment AS s CROSS JOIN LATERAL (
+        SELECT currency, cost, milliseconds FROM billing_corrected(m.id, s.period)
+        UNION ALL
+        SELECT s.currency, -s.cost, -extract(epoch FROM upper(s.period) - lower(s.period)) * 1000
+    ) AS moved
+    WHERE s.meter_id = m.id AND (known.until IS NULL OR lower(s.period) < known.until) AND {HAS_CORRECTION}
 ) AS worth
-WHERE m.workload_id = ANY(%s) AND (known.until IS NULL OR lower(s.period) < known.until)
-GROUP BY m.workload_id, worth.currency
+WHERE m.workload_id = ANY(%s)
+GROUP BY m.workload_id, worth.currency HAVING sum(worth.milliseconds) <> 0 OR sum(worth.cost) <> 0
 """
-"""By the corrected prices. Leaves out what was recorded of open runs since they were read: their provisional part contains it."""
+"""By the corrected prices. Takes away what was recorded of open runs since they were read: their provisional part contains it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,25 +21,24 @@ from .usage import DEFAULT_CURRENCY
 AT_A_TIME = 2_000
 
 CHARGES = """
-SELECT (lower(s.period) AT TIME ZONE 'UTC')::date AS day, payer.id, payer.path, m.tenant_id, m.tenant_path,
+SELECT s.day, payer.id, payer.path, m.tenant_id, m.tenant_path,
     m.workload_id, max(m.workload_name), m.user_id, max(m.user_name), c.name, c.region, c.provider,
     split_part(owner.path, '/', 1), m.flavor, m.capacity_type, m.gpu_model, m.sharing,
     m.unit = 'core' OR (p.id IS NOT NULL AND r.flavor <> m.flavor) AS by_core, p.id, p.unit_price, p.cpu_price,
-    p.memory_price, coalesce(p.currency, ''), m.gpu_numerator, m.gpu_denominator, sum(s.gpu_milliseconds),
-    sum(s.cpu_millicore_milliseconds),
-    sum(m.memory_mib * extract(epoch FROM upper(s.period) - lower(s.period)) * 1000), sum(s.cost)
-FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
+    p.memory_price, coalesce(p.currency, ''), m.gpu_numerator, m.gpu_denominator, sum(s.milliseconds::bigint * m.gpu_units),
+    sum(s.milliseconds::bigint * m.cpu_millicores), sum(s.milliseconds::bigint * m.memory_mib), sum(s.cost)
+FROM billing_meterday AS s JOIN billing_meter AS m ON m.id = s.meter_id
 JOIN clusters_cluster AS c ON c.id = m.cluster_id JOIN tenancy_tenant AS owner ON owner.id = c.owner_id
 JOIN tenancy_tenant AS now_at ON now_at.id = m.tenant_id
 JOIN tenancy_tenant AS payer ON payer.path = split_part(now_at.path, '/', 1)
 LEFT JOIN billing_price AS p ON p.id = s.price_id LEFT JOIN billing_rate AS r ON r.id = p.rate_id
-WHERE lower(s.period) >= %(start)s AND lower(s.period) < %(until)s AND m.tenant_id = ANY(%(tenants)s)
+WHERE s.day = %(day)s AND m.tenant_id = ANY(%(tenants)s)
     AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
-GROUP BY day, payer.id, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, c.id, owner.id, m.flavor, m.capacity_type,
+GROUP BY s.day, payer.id, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, c.id, owner.id, m.flavor, m.capacity_type,
     m.gpu_model, m.sharing, by_core, p.id, m.gpu_numerator, m.gpu_denominator
-ORDER BY day, m.tenant_path, m.workload_id, c.name, m.flavor, p.id, m.user_id, m.sharing, m.capacity_type
+ORDER BY m.tenant_path, m.workload_id, c.name, m.flavor, p.id, m.user_id, m.sharing, m.capacity_type
 """
-"""A month consists of whole UTC days, and a segment lies within one: none is cut."""
+"""One day (UTC), so that the server sorts no more than that at a time, and a file begins at once."""
 CORRECTIONS = CORRECTED.format(
     keys="(part.start AT TIME ZONE 'UTC')::date AS day, m.tenant_id, m.tenant_path, m.workload_id, max(m.workload_name),"
     " m.user_id, max(m.user_name), m.cluster_id, m.flavor, m.capacity_type, m.gpu_model, m.sharing, ",
@@ -77,11 +76,12 @@ def _read(scope: Scope, start: datetime, until: datetime) -> Iterator[Charge]:
         with connection.cursor() as cursor:
             cursor.execute(CURRENCIES)
             currencies = dict(cursor.fetchall())
-        with connection.chunked_cursor() as cursor:
-            cursor.execute(CHARGES, values)
-            while found := cursor.fetchmany(AT_A_TIME):
-                for row in found:
-                    yield _charge(row, currencies)
+        for number in range((until - start).days):
+            with connection.chunked_cursor() as cursor:
+                cursor.execute(CHARGES, {**values, "day": (start + timedelta(days=number)).date()})
+                while found := cursor.fetchmany(AT_A_TIME):
+                    for row in found:
+                        yield _charge(row, currencies)
         with connection.cursor() as cursor:
             cursor.execute(CORRECTIONS, values)
             yield from _corrections(cursor.fetchall())

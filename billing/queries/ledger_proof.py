@@ -21,14 +21,17 @@ MONEY_PROOFS = (
         "the day {1} of {0} on {2} of cluster {3} costs {4} {5} by its segments, but the ledger posted {6}",
         """
         SELECT d.tenant_path, d.day, d.flavor, d.cluster_id, d.cost, d.currency, coalesce(posted.used, 0)
-        FROM billing_tenantday AS d LEFT JOIN (
+        FROM (
+            SELECT tenant_id, day, cluster_id, flavor, tenant_path, currency, sum(cost) AS cost FROM billing_tenantday
+            WHERE currency <> '' AND (%(organisation)s::uuid IS NULL OR organisation_id = %(organisation)s)
+            GROUP BY 1, 2, 3, 4, 5, 6 HAVING NOT bool_or(is_due)
+        ) AS d LEFT JOIN (
             SELECT e.tenant_id, e.charge_day AS day, e.cluster_id, e.flavor, e.tenant_path, l.currency, sum(l.amount) AS used
             FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
             JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
             WHERE e.kind = 'usage' AND (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s) GROUP BY 1, 2, 3, 4, 5, 6
         ) AS posted USING (tenant_id, day, cluster_id, flavor, tenant_path, currency)
-        WHERE d.currency <> '' AND NOT d.is_due AND d.cost <> coalesce(posted.used, 0)
-            AND (%(organisation)s::uuid IS NULL OR d.organisation_id = %(organisation)s) ORDER BY d.id
+        WHERE d.cost <> coalesce(posted.used, 0) ORDER BY 2, 1
         """,
     ),
     (
@@ -119,6 +122,28 @@ MONEY_PROOFS = (
         """,
     ),
 )
+SUM_OF_A_DAY = """
+        SELECT coalesce(kept.tenant_path, due.tenant_path), day, coalesce(kept.cost, 0), currency, coalesce(kept.segments, 0),
+            coalesce(due.cost, 0), coalesce(due.segments, 0), coalesce(kept.gpu, 0), coalesce(due.gpu, 0),
+            coalesce(kept.cpu, 0), coalesce(due.cpu, 0), coalesce(kept.memory, 0), coalesce(due.memory, 0)
+        FROM (
+            SELECT m.tenant_id, m.tenant_path, m.cluster_id, m.flavor, {day} AS day, s.currency, m.gpu_numerator, m.gpu_denominator,
+                sum(s.cost) AS cost, {count} AS segments, sum({milliseconds} * m.gpu_units) AS gpu,
+                sum({milliseconds} * m.cpu_millicores) AS cpu, sum({milliseconds} * m.memory_mib) AS memory
+            FROM {table} AS s JOIN billing_meter AS m ON m.id = s.meter_id
+            WHERE {only} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+        ) AS due FULL JOIN (
+            SELECT tenant_id, tenant_path, cluster_id, flavor, day, currency, gpu_numerator, gpu_denominator, cost, {kept} AS segments,
+                gpu_milliseconds AS gpu, cpu_millicore_milliseconds AS cpu, memory_mib_milliseconds AS memory
+            FROM billing_tenantday WHERE {among}
+        ) AS kept USING (tenant_id, tenant_path, cluster_id, flavor, day, currency, gpu_numerator, gpu_denominator)
+        WHERE (kept.cost, kept.segments, kept.gpu, kept.cpu, kept.memory)
+            IS DISTINCT FROM (due.cost, due.segments, due.gpu, due.cpu, due.memory) ORDER BY 2, 1
+        """
+DAY_SENTENCE = (
+    "the sum of {0} on {1} is {2} {3} of {4} segments, but its segments add up to {5} of {6}; GPU-ms {7} and {8}, millicore-ms"
+    " {9} and {10}, MiB-ms {11} and {12}"
+)
 DAY_SUMS = (
     (
         "the ledger says that {0} used {2} on {1}, but its segments add up to {3}",
@@ -139,18 +164,30 @@ DAY_SUMS = (
         """,
     ),
     (
-        "the sum of {0} on {1} is {2} {3} of {4} segments, but its segments add up to {5} of {6}",
-        """
-        SELECT coalesce(kept.tenant_path, due.tenant_path), day, coalesce(kept.cost, 0), currency, coalesce(kept.segments, 0),
-            coalesce(due.cost, 0), coalesce(due.segments, 0)
-        FROM (
-            SELECT m.tenant_id, m.tenant_path, m.cluster_id, m.flavor, (lower(s.period) AT TIME ZONE 'UTC')::date AS day,
-                s.currency, sum(s.cost) AS cost, count(*) AS segments
-            FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id
-            WHERE isfinite(lower(s.period)) GROUP BY 1, 2, 3, 4, 5, 6
-        ) AS due FULL JOIN billing_tenantday AS kept USING (tenant_id, tenant_path, cluster_id, flavor, day, currency)
-        WHERE (kept.cost, kept.segments) IS DISTINCT FROM (due.cost, due.segments) ORDER BY 2, 1
-        """,
+        DAY_SENTENCE,
+        SUM_OF_A_DAY.format(
+            day="(lower(s.period) AT TIME ZONE 'UTC')::date",
+            count="count(*)",
+            milliseconds="trunc(extract(epoch FROM upper(s.period) - lower(s.period)) * 1000)",
+            table="billing_usagesegment",
+            only="isfinite(lower(s.period)) AND isfinite(upper(s.period))",
+            kept="segments",
+            among="true",
+        ),
     ),
 )
 """The stored sums of a tenant's day against its segments. It reads all segments, so only a full check runs it."""
+TOUCHED_DAYS = """
+    day IN (SELECT DISTINCT (lower(period) AT TIME ZONE 'UTC')::date FROM billing_usagesegment
+            WHERE id > %(segment)s AND isfinite(lower(period)))
+"""
+DAY_SUMS_OF_CHANGES = (
+    (
+        DAY_SENTENCE.replace(" of {4} segments", "").replace(" of {6}", "").replace("segments add", "meters add"),
+        SUM_OF_A_DAY.format(
+            day="s.day", count="0", milliseconds="s.milliseconds::numeric", table="billing_meterday", only=TOUCHED_DAYS,
+            kept="0", among=TOUCHED_DAYS,
+        ),
+    ),
+)  # fmt: skip
+"""The same for the days of new segments, against the sums of meters, which the same check has compared with segments."""

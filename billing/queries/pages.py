@@ -107,8 +107,7 @@ SELECT currency, sum(cost), sum(gpu_milliseconds), gpu_numerator, gpu_denominato
     FROM unnest(%(clusters)s::uuid[], %(uids)s::text[], %(ends)s::timestamptz[]) AS known(cluster_id, source_uid, until)
     JOIN billing_meter AS m ON m.cluster_id = known.cluster_id AND m.source_uid = known.source_uid
         AND m.metered_until > known.until
-    JOIN billing_usagesegment AS s ON int8range(s.meter_id, s.meter_id, '[]') && int8range(m.id, m.id, '[]')
-        AND s.period && tstzrange(known.until, NULL)
+    JOIN billing_usagesegment AS s ON s.meter_id = m.id
     WHERE lower(s.period) >= greatest(known.until, %(first)s)
         AND lower(s.period) < %(first)s + interval '1 month'
     UNION ALL

@@ -9,7 +9,7 @@ from billing.models import Meter, UsageSegment
 from foundation.proofs import findings
 
 from . import budget_proof
-from .ledger_proof import DAY_SUMS, money_discrepancies
+from .ledger_proof import DAY_SUMS, DAY_SUMS_OF_CHANGES, money_discrepancies
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ def discrepancies(since: Place = START) -> tuple[str, ...]:
     )
     if since == START:
         found = [*found, *findings((*SUMS, *DAY_SUMS), {})]
+    else:
+        found = [*found, *findings(DAY_SUMS_OF_CHANGES, {"segment": since.segment})]
     of_budgets = budget_proof.discrepancies(is_full=since == START)
     return (*found, *money_discrepancies(), *of_budgets, *quotas.queries.discrepancies(since.movement))
 
@@ -117,6 +119,23 @@ PROOFS = (
             LEFT JOIN billing_price AS p ON p.id = s.price_id LEFT JOIN billing_rate AS r ON r.id = p.rate_id
             WHERE isfinite(m.metered_from) AND isfinite(lower(s.period)) AND isfinite(upper(s.period))
         ) AS worked_out WHERE cost <> due OR NOT coalesce(belongs, true) ORDER BY id
+        """,
+    ),
+    (
+        "meter {0} is kept with {2} ms and a cost of {3} on {1}, but its segments add up to {4} ms and {5}",
+        """
+        SELECT meter_id, day, coalesce(kept.milliseconds, 0), coalesce(kept.cost, 0), coalesce(due.milliseconds, 0),
+            coalesce(due.cost, 0)
+        FROM (
+            SELECT s.meter_id, (lower(s.period) AT TIME ZONE 'UTC')::date AS day, s.currency, coalesce(s.price_id, m.cluster_id) AS price,
+                sum(round(extract(epoch FROM upper(s.period) - lower(s.period)) * 1000)) AS milliseconds, sum(s.cost) AS cost
+            FROM billing_usagesegment AS s JOIN billing_meter AS m ON m.id = s.meter_id {changed}
+            WHERE isfinite(lower(s.period)) AND isfinite(upper(s.period)) GROUP BY 1, 2, 3, 4
+        ) AS due FULL JOIN (
+            SELECT d.meter_id, d.day, d.currency, coalesce(d.price_id, m.cluster_id) AS price, d.milliseconds, d.cost
+            FROM billing_meterday AS d JOIN billing_meter AS m ON m.id = d.meter_id {changed}
+        ) AS kept USING (meter_id, day, currency, price)
+        WHERE (kept.milliseconds, kept.cost) IS DISTINCT FROM (due.milliseconds, due.cost) ORDER BY 1, 2
         """,
     ),
     (

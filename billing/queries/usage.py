@@ -2,14 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from operator import add
-from typing import Any, TypeAlias
-from uuid import UUID
 
-from django.db import connection
 from django.db.models import QuerySet
 
 from billing.engine.shares import shown_parts
@@ -20,9 +17,9 @@ from foundation.problems import Invalid
 from tenancy.models import Tenant
 from tenancy.queries import Actor
 
-from .corrected import CORRECTED
 from .paths import Scope, tenants_under
-from .progress import OpenRun, Provisional, Whose, open_runs, positions, provisional_parts
+from .progress import OpenRun, Provisional, Whose, open_runs, provisional_parts
+from .recorded import GROUPS, Line, Quantities, key_columns, recorded
 
 MOST_ROWS = 50_000
 MOST_PARTS = 4 * MOST_ROWS
@@ -33,50 +30,8 @@ SHOWN_PLACES = 6
 DEFAULT_CURRENCY = "USD"
 """The currency of a report without any price."""
 
-GROUPS: Mapping[str, Mapping[str, str]] = {
-    "tenant": {"tenant": "m.tenant_path"},
-    "cluster": {"cluster": "c.name", "cluster_id": "c.id::text"},
-    "flavor": {"flavor": "m.flavor"},
-    "user": {"user": "max(m.user_name)", "user_id": "m.user_id::text"},
-    "job": {"job": "m.workload_id::text", "job_name": "max(m.workload_name)"},
-    "day": {"day": "to_char(part.start AT TIME ZONE 'UTC', 'YYYY-MM-DD')"},
-    "month": {"month": "to_char(part.start AT TIME ZONE 'UTC', 'YYYY-MM')"},
-}
-"""The words that a report may be grouped by, and the columns that each word adds."""
-LATEST = "max("
 NAMES_OF_IDS = frozenset({"user", "job_name"})
 """Columns that only label a row that another column already identifies."""
-REPORT = """
-WITH part AS (
-    SELECT meter_id, currency, price_id, cost, gpu_milliseconds AS gpu, cpu_millicore_milliseconds AS cpu,
-        lower(period) AS begins, greatest(lower(period), %(start)s) AS start, least(upper(period), %(until)s) AS until,
-        extract(epoch FROM upper(period) - lower(period)) * 1000 AS length
-    FROM billing_usagesegment
-    WHERE lower(period) > %(day_before)s AND lower(period) < %(until)s AND upper(period) > %(start)s
-), cut AS (
-    SELECT *, extract(epoch FROM start - begins) * 1000 AS skipped, extract(epoch FROM until - begins) * 1000 AS reached
-    FROM part
-)
-SELECT {keys} part.currency, m.gpu_numerator, m.gpu_denominator,
-    sum(part.gpu * (part.reached - part.skipped) / part.length),
-    sum(part.cpu * (part.reached - part.skipped) / part.length),
-    sum(m.memory_mib * (part.reached - part.skipped)),
-    coalesce(sum(part.gpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
-    coalesce(sum(part.cpu * (part.reached - part.skipped) / part.length) FILTER (WHERE part.price_id IS NULL), 0),
-    coalesce(sum(m.memory_mib * (part.reached - part.skipped)) FILTER (WHERE part.price_id IS NULL), 0),
-    coalesce(sum(
-        part.gpu * (part.reached - greatest(part.skipped, extract(epoch FROM m.redone_from - part.begins) * 1000)) / part.length
-    ) FILTER (WHERE m.redone_from < part.until), 0),
-    sum(round(part.cost * part.reached / part.length, 12) - round(part.cost * part.skipped / part.length, 12))
-FROM cut AS part JOIN billing_meter AS m ON m.id = part.meter_id
-JOIN clusters_cluster AS c ON c.id = m.cluster_id
-LEFT JOIN unnest(%(clusters)s::uuid[], %(uids)s::text[], %(ends)s::timestamptz[]) AS known(cluster_id, source_uid, until)
-    ON known.cluster_id = m.cluster_id AND known.source_uid = m.source_uid
-WHERE m.tenant_id = ANY(%(tenants)s) AND (known.until IS NULL OR part.begins < known.until)
-    AND (%(path)s IN ('', m.tenant_path) OR starts_with(m.tenant_path, %(path)s || '/'))
-GROUP BY {groups} LIMIT %(most)s
-"""
-"""A part's cost is a difference of two readings, so that reports of adjoining periods add up to the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,29 +90,6 @@ class UsageReport:
         return key_columns(self.group_by)
 
 
-Quantities: TypeAlias = tuple[int, int, int, int, int, int]
-"""GPU-ms (of units) and millicore-ms: all, those without a price, those not recorded yet."""
-MemoryTime: TypeAlias = tuple[int, int, int]
-"""MiB-ms: all, those without a price, those not recorded yet."""
-GpuTime: TypeAlias = tuple[Fraction, Fraction, Fraction, Fraction]
-"""Milliseconds of physical GPUs: all, those without a price, those not recorded yet, those of work that was lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A part of a row: its keys, exact quantities and costs, and its running jobs."""
-
-    keys: Mapping[str, str]
-    currency: str
-    quantities: Quantities
-    memory: MemoryTime
-    gpus: GpuTime
-    cost: Fraction
-    provisional_cost: Fraction = Fraction(0)
-    corrections: Fraction = Fraction(0)
-    running: frozenset[UUID] = frozenset()
-
-
 def usage_report(
     actor: Actor,
     tenant_path: str,
@@ -189,82 +121,19 @@ def usage_report(
         for run in open_runs(Whose(tenants=scope.tenants), at)
         if max(run.recorded_until, start) < min(until, at) and scope.covers(run.meter)
     ]
-    lines = [*_recorded(words, scope, running, start, until), *_provisional(words, scope, running, start, until)]
+    lines = recorded(words, scope, running, start, until, MOST_PARTS + 1)
+    if len(lines) > MOST_PARTS:
+        raise _too_large()
+    lines += _provisional(words, scope, running, start, until)
     currency = _one_currency(lines)
     rows, total = _shown(_merged(lines))
     total = replace(total, running_jobs=len({run.meter.workload_id for run in running}))
     return UsageReport(tenant_path, start, until, words, currency, rows, total, at)
 
 
-def key_columns(words: Sequence[str]) -> tuple[str, ...]:
-    """The key columns of a report grouped by these words, in order."""
-    return tuple(name for word in words for name in GROUPS[word])
-
-
-def _recorded(
-    words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime
-) -> list[_Line]:
-    """Usage in segments; for open runs, only as far as they were recorded when they were read."""
-    names = key_columns(words)
-    clusters, uids, ends = positions(running)
-    values: dict[str, Any] = {
-        "start": start, "until": until, "day_before": start - timedelta(days=1), "most": MOST_PARTS + 1,
-        "tenants": list(scope.tenants), "path": scope.path, "clusters": clusters, "uids": uids, "ends": ends,
-    }  # fmt: skip
-    with connection.cursor() as cursor:
-        cursor.execute(report_statement(words), values)
-        found = cursor.fetchall()
-        cursor.execute(report_statement(words, CORRECTED), values)
-        corrected = cursor.fetchall()
-    if len(found) + len(corrected) > MOST_PARTS:
-        raise _too_large()
-    return [
-        line(dict(zip(names, row, strict=False)), *row[len(names) :])
-        for line, rows in ((_recorded_line, found), (_corrected_line, corrected))
-        for row in rows
-    ]
-
-
-def report_statement(words: Sequence[str], template: str = REPORT) -> str:
-    """REPORT or CORRECTED, grouped by these words."""
-    columns = [column for word in words for column in GROUPS[word].values()]
-    grouping = [column for column in columns if not column.startswith(LATEST)]
-    return template.format(
-        keys="".join(f"{column}, " for column in columns),
-        groups=", ".join([*grouping, "part.currency", "m.gpu_numerator", "m.gpu_denominator"]),
-    )
-
-
-def _recorded_line(keys: Mapping[str, str], currency: str, numerator: int, denominator: int, *sums: Decimal) -> _Line:
-    gpu, cpu, memory, unpriced_gpu, unpriced_cpu, unpriced_memory, lost = (int(number) for number in sums[:-1])
-    share = Fraction(numerator, denominator)
-    return _Line(
-        keys=keys,
-        currency=currency,
-        quantities=(gpu, cpu, unpriced_gpu, unpriced_cpu, 0, 0),
-        memory=(memory, unpriced_memory, 0),
-        gpus=(gpu * share, unpriced_gpu * share, Fraction(0), lost * share),
-        cost=Fraction(sums[-1]),
-    )
-
-
-def _corrected_line(keys: Mapping[str, str], currency: str, numerator: int, denominator: int, *sums: Decimal) -> _Line:
-    gpu, cpu, memory = (int(number) for number in sums[:-1])
-    zero, cost = Fraction(0), Fraction(sums[-1])
-    return _Line(
-        keys=keys,
-        currency=currency,
-        quantities=(0, 0, gpu, cpu, 0, 0),
-        memory=(0, memory, 0),
-        gpus=(zero, gpu * Fraction(numerator, denominator), zero, zero),
-        cost=cost,
-        corrections=cost,
-    )
-
-
 def _provisional(
     words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime
-) -> list[_Line]:
+) -> list[Line]:
     """Usage that is not in segments yet: a line for each open run and each piece of it."""
     names = key_columns(words)
     clusters = dict(
@@ -291,13 +160,13 @@ def _provisional(
     ]
 
 
-def _provisional_line(keys: Mapping[str, str], part: Provisional) -> _Line:
+def _provisional_line(keys: Mapping[str, str], part: Provisional) -> Line:
     piece = part.piece
     gpu, cpu, memory = piece.gpu_milliseconds, piece.cpu_millicore_milliseconds, piece.memory_mib_milliseconds
     is_unpriced = piece.price_id is None
     without_price = (gpu, cpu) if is_unpriced else (0, 0)
     gpus = gpu * part.meter.gpu_share
-    return _Line(
+    return Line(
         keys=keys,
         currency=piece.currency,
         quantities=(gpu, cpu, *without_price, gpu, cpu),
@@ -309,7 +178,7 @@ def _provisional_line(keys: Mapping[str, str], part: Provisional) -> _Line:
     )
 
 
-def _one_currency(lines: Sequence[_Line]) -> str:
+def _one_currency(lines: Sequence[Line]) -> str:
     currencies = sorted({line.currency for line in lines if line.currency})
     if len(currencies) > 1:
         raise Invalid.field(
@@ -320,16 +189,16 @@ def _one_currency(lines: Sequence[_Line]) -> str:
     return currencies[0] if currencies else DEFAULT_CURRENCY
 
 
-def _merged(lines: Iterable[_Line]) -> list[_Line]:
+def _merged(lines: Iterable[Line]) -> list[Line]:
     """Joins priced and unpriced, recorded and provisional parts of the same keys into one line, in the order of their
     keys.
     """
-    merged: dict[tuple[str, ...], _Line] = {}
+    merged: dict[tuple[str, ...], Line] = {}
     for line in lines:
         key = tuple(value for name, value in line.keys.items() if name not in NAMES_OF_IDS)
         known = merged.get(key)
         if known is not None:
-            line = _Line(  # noqa: PLW2901 - the line so far
+            line = Line(  # noqa: PLW2901 - the line so far
                 keys=known.keys,
                 currency="",
                 quantities=tuple(map(add, known.quantities, line.quantities)),
@@ -350,31 +219,28 @@ def _too_large() -> Invalid:
     return Invalid.field("group_by", "report_too_large", f"more than {MOST_ROWS} rows; group by fewer keys")
 
 
-def _shown(lines: Sequence[_Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
-    exact = {
-        "gpu_hours": [line.gpus[0] / MILLISECONDS_AN_HOUR for line in lines],
-        "unpriced_gpu_hours": [line.gpus[1] / MILLISECONDS_AN_HOUR for line in lines],
-        "provisional_gpu_hours": [line.gpus[2] / MILLISECONDS_AN_HOUR for line in lines],
-        "lost_gpu_hours": [line.gpus[3] / MILLISECONDS_AN_HOUR for line in lines],
-        "cpu_core_hours": [Fraction(line.quantities[1], MILLISECONDS_AN_HOUR * 1000) for line in lines],
-        "memory_gib_hours": [_gib_hours(line.memory[0]) for line in lines],
-        "unpriced_memory_gib_hours": [_gib_hours(line.memory[1]) for line in lines],
-        "provisional_memory_gib_hours": [_gib_hours(line.memory[2]) for line in lines],
-        "cost": [line.cost for line in lines],
-        "provisional_cost": [line.provisional_cost for line in lines],
-        "corrections": [line.corrections for line in lines],
+def _shown(lines: Sequence[Line]) -> tuple[tuple[UsageRow, ...], UsageRow]:
+    hours, core_hours, gib_hours = MILLISECONDS_AN_HOUR, MILLISECONDS_AN_HOUR * 1000, MILLISECONDS_AN_HOUR * MIB_A_GIB
+    exact: dict[str, tuple[list[Fraction] | list[int], int]] = {
+        "gpu_hours": ([line.gpus[0] for line in lines], hours),
+        "unpriced_gpu_hours": ([line.gpus[1] for line in lines], hours),
+        "provisional_gpu_hours": ([line.gpus[2] for line in lines], hours),
+        "lost_gpu_hours": ([line.gpus[3] for line in lines], hours),
+        "cpu_core_hours": ([line.quantities[1] for line in lines], core_hours),
+        "memory_gib_hours": ([line.memory[0] for line in lines], gib_hours),
+        "unpriced_memory_gib_hours": ([line.memory[1] for line in lines], gib_hours),
+        "provisional_memory_gib_hours": ([line.memory[2] for line in lines], gib_hours),
+        "cost": ([line.cost for line in lines], 1),
+        "provisional_cost": ([line.provisional_cost for line in lines], 1),
+        "corrections": ([line.corrections for line in lines], 1),
     }
-    shown = {name: shown_parts(parts, SHOWN_PLACES) for name, parts in exact.items()}
+    shown = {name: shown_parts(parts, SHOWN_PLACES, per=per) for name, (parts, per) in exact.items()}
     rows = tuple(
         _row(line.keys, line.quantities, {name: parts[number] for name, (parts, _) in shown.items()}, len(line.running))
         for number, line in enumerate(lines)
     )
     sums: Quantities = tuple(sum(line.quantities[n] for line in lines) for n in range(6))  # type: ignore[assignment]
     return rows, _row({}, sums, {name: total for name, (_, total) in shown.items()}, 0)
-
-
-def _gib_hours(mib_milliseconds: int) -> Fraction:
-    return Fraction(mib_milliseconds, MIB_A_GIB * MILLISECONDS_AN_HOUR)
 
 
 def _row(keys: Mapping[str, str], quantities: Quantities, shown: Mapping[str, Decimal], running: int) -> UsageRow:

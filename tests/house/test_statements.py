@@ -15,7 +15,7 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, connection, transaction
 
-from billing.queries import corrected, proof, usage
+from billing.queries import ledger_proof, proof, recorded
 from federation.queries import metering
 from foundation import proofs
 
@@ -28,11 +28,21 @@ STOREYS = ("foundation", *reversed(ROOMS))
 OTHER_DATABASES = {"clusters/drivers/simulated/store.py"}  # a file of the simulated cluster
 TEMPLATES: Mapping[str, Callable[[], list[str]]] = {
     "billing/queries/proof.py:PROOFS": lambda: [*texts_of(proof.FULL_PROOFS), *texts_of(proof.PROOFS_OF_CHANGES)],
-    "billing/queries/usage.py:REPORT": lambda: [
-        usage.report_statement(words) for words in ([], list(usage.GROUPS), *([word] for word in usage.GROUPS))
-    ],
+    **{
+        f"billing/queries/recorded.py:{each}": lambda each=each: [
+            recorded.stored_statement(words, getattr(recorded, each))
+            for words in (
+                [],
+                *([word] for word in recorded.GROUPS if each != "DAYS" or word not in recorded.OF_ONE_RUN),
+            )
+        ]
+        for each in ("DAYS", "METER_DAYS", "PARTS", "LOST")
+    },
     "billing/queries/corrected.py:CORRECTED": lambda: [
-        usage.report_statement(words, corrected.CORRECTED) for words in ([], list(usage.GROUPS))
+        recorded.report_statement(words) for words in ([], list(recorded.GROUPS))
+    ],
+    "billing/queries/ledger_proof.py:SUM_OF_A_DAY": lambda: [
+        query for _, query in (*ledger_proof.DAY_SUMS, *ledger_proof.DAY_SUMS_OF_CHANGES)
     ],
     "federation/queries/metering.py:UNSETTLED": lambda: [metering.UNSETTLED_OF_JOBS, metering.UNSETTLED_OF_TENANTS],
 }
@@ -43,7 +53,7 @@ COMPOSED: Mapping[str, Callable[[], list[str]]] = {
 }
 """What functions make of statements that they are given."""
 PASSED_ON = {
-    "billing/queries/usage.py:_recorded",  # REPORT
+    "billing/queries/recorded.py:recorded",  # DAYS, METER_DAYS, PARTS, LOST and CORRECTED
     "federation/queries/claimed_attempts.py:_rows",
     "federation/queries/metering.py:_weighed",
     "federation/queries/metering.py:unsettled_runs",
