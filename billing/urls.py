@@ -13,7 +13,7 @@ from .api.disputes import (
     RemarkView,
 )
 from .api.egress import EgressPricesView, EgressPriceView
-from .api.exports import FocusSchemaView, FocusView
+from .api.exports import FocusSchemaView, FocusView, UsageFileView
 from .api.invoices import CreditNotesView, InvoicePdfView, InvoicesView, InvoiceTermsView, InvoiceView
 from .api.periods import (
     PeriodCloseView,
@@ -51,6 +51,7 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("invoices/<uuid:invoice_id>", InvoiceView.as_view(), name="api-invoice"),
     path("invoices/<uuid:invoice_id>.pdf", InvoicePdfView.as_view(), name="api-invoice-pdf"),
     path("invoices/<uuid:invoice_id>/credit-notes", CreditNotesView.as_view(), name="api-credit-notes"),
+    path("exports/usage", UsageFileView.as_view(), name="api-exports-usage"),
     path("periods", PeriodsView.as_view(), name="api-periods"),
     path("periods/<uuid:period_id>", PeriodView.as_view(), name="api-period"),
     path("periods/<uuid:period_id>/close", PeriodCloseView.as_view(), name="api-period-close"),

@@ -14,14 +14,16 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from billing.engine import focus
+from billing.engine import focus, usage_file
 from billing.operations.exports import note_export
 from billing.queries.focus import charges_of
+from billing.queries.periods import states_of_month
 from foundation.clock import now
 from foundation.media import JSONRenderer
 from foundation.problems import Invalid
 from tenancy.api.views import ApiView
 
+from . import usage_files
 from .period import period_of
 from .spreadsheet import CSVRenderer, inert
 
@@ -52,6 +54,50 @@ class FocusView(ApiView):
         note_export(self.actor, f"focus-{version}", path, start, until)
         headers = {"Content-Disposition": f'attachment; filename="{_file_name(path, start, version)}"'}
         return StreamingHttpResponse(_csv(charges, version), content_type="text/csv; charset=utf-8", headers=headers)
+
+
+class UsageFileView(ApiView):
+    """`/exports/usage`."""
+
+    filters = ("tenant", "month", "format")
+    renderer_classes = [CSVRenderer, JSONRenderer]
+
+    @extend_schema(
+        operation_id="exports_usage",
+        parameters=[OpenApiParameter("format", str, description="Of the file.", enum=list(usage_files.PIECES))],
+        responses={
+            (200, "text/csv"): OpenApiTypes.STR,
+            (200, usage_files.MEDIA["xlsx"]): OpenApiTypes.BINARY,
+            (200, usage_files.MEDIA["parquet"]): OpenApiTypes.BINARY,
+        },
+    )
+    def get(self, request: Request) -> StreamingHttpResponse:
+        """Returns a month's recorded usage with exact amounts, one row per job, flavor, price and day (UTC).
+
+        Usage that is not recorded yet is not included. There is no limit of rows.
+        """
+        kind = self.query.get("format", "csv")
+        if kind not in usage_files.PIECES:
+            raise Invalid.field("format", "unknown_format", f"one of {', '.join(usage_files.PIECES)}")
+        if kind == "parquet" and not usage_files.has_parquet():
+            detail = "this gateway is installed without the extra parquet; take csv or xlsx"
+            raise Invalid.field("format", "format_not_installed", detail)
+        at = now()
+        start, until = period_of({name: self.query[name] for name in ("month",) if name in self.query}, at)
+        path = self.query.get("tenant", "")
+        charges = _begun(charges_of(self.actor, path, start, until))
+        note_export(self.actor, f"usage-{kind}", path, start, until)
+        states = states_of_month(start.date())
+        about = {
+            "Report": "Recorded usage", "Tenant": path or "all that you may see", "From": f"{start:%Y-%m-%d} UTC",
+            "Until": f"{until:%Y-%m-%d} UTC", "Made": f"{at:%Y-%m-%d %H:%M:%S} UTC", "By": self.actor.name,
+        }  # fmt: skip
+        rows = (usage_file.row(charge, states.get(charge.organisation_id, "open")) for charge in charges)
+        name = f"usage-{path.replace('/', '-') or 'all'}-{start:%Y-%m}.{kind}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return StreamingHttpResponse(
+            usage_files.PIECES[kind](rows, about), content_type=usage_files.MEDIA[kind], headers=headers
+        )
 
 
 class ColumnShape(serializers.Serializer[Any]):

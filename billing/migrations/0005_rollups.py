@@ -13,7 +13,7 @@ SQL = Path(__file__).with_name("0005_rollups.sql").read_text(encoding="utf-8")
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("billing", "0003_budgets"),
+        ("billing", "0004_invoices"),
     ]
 
     operations = [

@@ -1,6 +1,7 @@
 """The months of the ledger: their state, and what is missing before one can close."""
 
 from dataclasses import dataclass
+from datetime import date
 from uuid import UUID
 
 from django.db import connection
@@ -79,6 +80,11 @@ def clusters_behind(period: LedgerPeriod) -> tuple[str, ...]:
     runs = open_runs(Whose(tenants=tenants), database_now())
     late = {run.meter.cluster_id for run in runs if run.meter.metered_from < until and run.recorded_until < until}
     return tuple(Cluster.everything.filter(id__in=late).order_by("name").values_list("name", flat=True))
+
+
+def states_of_month(month: date) -> dict[UUID, str]:
+    """The state of a month of each organisation that has it in its ledger."""
+    return dict(LedgerPeriod.objects.filter(month=month).values_list("organisation_id", "state"))
 
 
 def checksum_of(period_id: UUID) -> str:
