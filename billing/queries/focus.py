@@ -38,7 +38,7 @@ GROUP BY s.day, payer.id, m.tenant_id, m.tenant_path, m.workload_id, m.user_id, 
     m.gpu_model, m.sharing, by_core, p.id, m.gpu_numerator, m.gpu_denominator
 ORDER BY m.tenant_path, m.workload_id, c.name, m.flavor, p.id, m.user_id, m.sharing, m.capacity_type
 """
-"""One day (UTC), so that the server sorts no more than that at a time, and a file begins at once."""
+"""One day (UTC), so that the server sorts no more than that at a time, and a file begins immediately."""
 CORRECTIONS = CORRECTED.format(
     keys="(part.start AT TIME ZONE 'UTC')::date AS day, m.tenant_id, m.tenant_path, m.workload_id, max(m.workload_name),"
     " m.user_id, max(m.user_name), m.cluster_id, m.flavor, m.capacity_type, m.gpu_model, m.sharing, ",

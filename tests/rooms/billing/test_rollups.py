@@ -254,7 +254,9 @@ def test_the_database_refuses_the_processes_role(as_processes):
         with pytest.raises(DatabaseError) as refused:
             attack(statements, as_processes)
         cause: Any = refused.value.__cause__
-        assert (NO_RIGHT if cause.sqlstate == "42501" else constraint_of(refused.value)) == constraint, f"{name}: {cause}"
+        assert (NO_RIGHT if cause.sqlstate == "42501" else constraint_of(refused.value)) == constraint, (
+            f"{name}: {cause}"
+        )
     attack(run_on("23:30") + segments("23:00-23:30", "22:30-23:00"), as_processes)
     attack(run_on("23:40") + run_on("23:50") + segments("23:30-23:40") + segments("23:40-23:50"), as_processes)
     assert discrepancies() == ()
