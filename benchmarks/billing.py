@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def _reading() -> dict[str, float]:
     def get(path: str) -> None:
         assert client.get(path.format(month=f"{MONTH:%Y-%m}")).status_code == 200
 
-    pages = {path: _seconds(lambda path=path: get(path)) for path in PAGES}
+    pages = {path: _seconds(partial(get, path)) for path in PAGES}
     reports = _seconds(lambda: usage_report(actor_for(finance), "acme", MONTH, UNTIL, WORDS))
     rows = [
         {"page": path, "p50_ms": report.median(took) * 1000, "p95_ms": _p95_ms(took)} for path, took in pages.items()

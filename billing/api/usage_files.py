@@ -60,9 +60,9 @@ def xlsx_pieces(rows: Rows, about: About) -> Iterator[bytes]:
         options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
         with xlsxwriter.Workbook(file, options) as book:
             first = book.add_worksheet("About")
-            for number, (name, value) in enumerate(about.items()):
-                first.write_string(number, 0, name)
-                first.write_string(number, 1, value)
+            for number, (label, said) in enumerate(about.items()):
+                first.write_string(number, 0, label)
+                first.write_string(number, 1, said)
             header = [*COLUMNS, "cost_exact"]
             for number, some in enumerate(_sheets(rows)):
                 sheet = book.add_worksheet(f"Usage {number + 1}" if number else "Usage")
