@@ -72,11 +72,8 @@ def shortlist(problem: Problem, most: int) -> Chosen:
     order = range(len(problem.costs))
     if not found:
         found.update(_shortest(problem, order))
-    for one in order:
-        if len(found) >= most:
-            break
-        found.add(one)
-    return tuple(sorted(found))
+    by_choice = sorted(order, key=lambda one: one not in found)
+    return tuple(sorted(by_choice[: max(most, len(found))]))
 
 
 def _exactly(problem: Problem) -> Chosen | None:

@@ -1,5 +1,5 @@
 import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from uuid import UUID
@@ -7,7 +7,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.engine.rating import Load, PriceSpan, rate
+from billing.engine.corrected import Correction, corrected_spans, correction_id
+from billing.engine.months import midnight, next_month
+from billing.engine.rating import Load, PriceSpan, rate, whole_milliseconds
 from billing.engine.runs import ObservedRun
 
 NOON = datetime(2026, 11, 10, 12, tzinfo=UTC)
@@ -185,3 +187,51 @@ def test_the_cost_is_the_sum_of_prices_times_quantities_to_the_twelfth_place(loa
         an_hour = Fraction(unit) * load.gpu_units + Fraction(by_core) * load.cpu_millicores / 1000
         exact = (an_hour + Fraction(memory) * load.memory_mib / 1024) * hours
         assert abs(Fraction(piece.cost) - exact) < Fraction(1, 10**12)
+
+
+def test_a_month_ends_where_the_next_one_begins():
+    year = [date(2026, month, 1) for month in range(1, 13)]
+    assert [next_month(month) for month in year] == [*year[1:], date(2027, 1, 1)]
+    assert midnight(year[1]) == datetime(2026, 2, 1, tzinfo=UTC)
+
+
+def test_times_are_cut_to_milliseconds():
+    assert whole_milliseconds(NOON.replace(microsecond=123_999)) == NOON.replace(microsecond=123_000)
+    assert whole_milliseconds(NOON.replace(microsecond=999)) == NOON
+
+
+def corrected(*corrections, until=None, counted_from=None):
+    """A price of 1 from noon, as corrected: (from, until, price, counted from) in hours after noon."""
+
+    def hours(at):
+        return None if at is None else (at - NOON) / HOUR
+
+    own = PriceSpan(UUID(int=9), Decimal(1), "USD", NOON, until and NOON + until * HOUR, counted_from=counted_from)
+    given = [
+        Correction(number, price(amount, NOON + start * HOUR, NOON + end * HOUR))
+        for number, amount, start, end in corrections
+    ]
+    return [
+        (hours(span.valid_from), hours(span.valid_until), int(span.unit_price), hours(span.counted_from))
+        for span in corrected_spans([own], given)
+    ]
+
+
+def test_a_correction_takes_its_span_and_the_rest_keeps_its_price_and_its_readings():
+    assert corrected((1, 5, 2, 3)) == [(0, 2, 1, 0), (2, 3, 5, None), (3, None, 1, 0)]
+    assert corrected((1, 5, 2, 3), until=8) == [(0, 2, 1, 0), (2, 3, 5, None), (3, 8, 1, 0)]
+    # From its beginning, to its end, all of it, and beside it.
+    assert corrected((1, 5, 0, 3), until=8) == [(0, 3, 5, None), (3, 8, 1, 0)]
+    assert corrected((1, 5, 3, 8), until=8) == [(0, 3, 1, 0), (3, 8, 5, None)]
+    assert corrected((1, 5, -1, 9), until=8) == [(-1, 9, 5, None)]
+    assert corrected((1, 5, 9, 10), until=8) == [(0, 8, 1, 0), (9, 10, 5, None)]
+    assert corrected((1, 5, -2, -1), until=8) == [(-2, -1, 5, None), (0, 8, 1, 0)]
+    # What was cut before still counts from where it did.
+    assert corrected((1, 5, 2, 3), counted_from=NOON - HOUR) == [(0, 2, 1, -1), (2, 3, 5, None), (3, None, 1, -1)]
+
+
+def test_the_later_of_two_corrections_applies_whichever_comes_first():
+    both = [(2, 7, 3, 5), (1, 5, 2, 4)]
+    expected = [(0, 2, 1, 0), (2, 3, 5, 2), (3, 5, 7, None), (5, None, 1, 0)]
+    assert corrected(*both) == corrected(*reversed(both)) == expected
+    assert correction_id(7) != correction_id(8)

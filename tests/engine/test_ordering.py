@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.cycle.ordering import by_response_ratio
-from placement.ranking.kept_estimates import added, as_kept, counted, factor_of
+from placement.ranking.kept_estimates import Kept, added, as_kept, counted, factor_of, stater
+from placement.ranking.runtimes import HALF_LIFE
 from placement.values.model import Runtime
 
 from .fleets import NOW, job
@@ -104,3 +106,29 @@ def test_no_record_makes_an_estimate_shorter_and_failures_only_make_it_longer(ru
     for _ in range(40):
         lies = added(lies, counted(60, 3600, is_success=True))
     assert factor_of(lies) == pytest.approx(60)
+
+
+def test_a_record_counts_half_after_as_many_runs_as_the_half_life():
+    record = Kept(6400.0, 12_800.0)
+    for _ in range(int(HALF_LIFE)):
+        record = added(record, Kept(0.0, 0.0))
+    assert record == pytest.approx((3200.0, 6400.0))
+    assert added(record, Kept(100.0, 300.0))[1] - added(record, Kept(0.0, 0.0))[1] == pytest.approx(300.0)
+    assert added(record, Kept(100.0, 300.0))[0] - added(record, Kept(0.0, 0.0))[0] == pytest.approx(100.0)
+    assert added(None, Kept(60, 90)) == (60, 90)
+
+
+def test_only_what_a_run_shows_is_counted():
+    assert counted(600, 300, is_success=True) == (600, 300)
+    assert counted(600, 600, is_success=False) is None
+    assert counted(600, 601, is_success=False) == (600, 601)
+    assert counted(1, 2, is_success=True) == (60, 60)
+    assert counted(59, 61, is_success=False) == (60, 61)
+
+
+def test_who_states_an_estimate_is_one_user_in_one_tenant_and_cannot_be_read():
+    ids = [UUID(int=number) for number in range(2)]
+    names = {stater(tenant, user) for tenant in ids for user in ids}
+    assert len(names) == 4
+    assert {len(name) for name in names} == {16}
+    assert stater(ids[0], ids[1]) == stater(UUID(int=0), UUID(int=1))

@@ -19,6 +19,7 @@ from federation.engine.reports import (
     percent_of,
     polyline,
     read_report,
+    stored_report,
 )
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -166,3 +167,21 @@ def test_a_token_is_worth_something_for_its_attempt_and_key_only():
     assert not is_report_token(token, [key], UUID(int=2))
     for wrong in ("", "swyr_", token[:-1], token + "A", token + "\n", token.replace("swyr_", "swy_"), "é" * 48):
         assert not is_report_token(wrong, [key], attempt)
+
+
+def test_a_long_series_keeps_every_second_point_and_the_newest():
+    known = {"loss": [[float(x), 0.0] for x in range(MOST_POINTS)]}
+    found = merged(known, Report(MOST_POINTS, loss=1.0))["loss"]
+    assert [x for x, _ in found] == [*range(0, MOST_POINTS, 2), MOST_POINTS]
+    assert found[-1] == [MOST_POINTS, 1.0]
+    known["loss"].append([float(MOST_POINTS), 0.0])
+    found = merged(known, Report(MOST_POINTS + 1, loss=1.0))["loss"]
+    assert [x for x, _ in found] == [*range(0, MOST_POINTS + 1, 2), MOST_POINTS + 1]
+    # The sequence stands in where a report has no step.
+    assert merged({}, Report(3, step=7, loss=1.0)) == {"loss": [[7.0, 1.0]]}
+
+
+def test_only_what_a_report_mentions_is_stored():
+    assert stored_report(Report(1)) == {}
+    assert stored_report(Report(1, step=0, total_steps=9, loss=0.0)) == {"step": 0, "total_steps": 9, "loss": 0.0}
+    assert stored_report(Report(1, step=5)) == {"step": 5}

@@ -10,18 +10,26 @@ import pytest
 from clusters.engine.sealing import CannotUnseal, KeyRing, Sealed, seal, seal_bound, unseal, unseal_bound
 from clusters.engine.secrets import (
     MOST_BYTES,
+    BadValue,
     KnownSecret,
     binding_of,
     is_registry,
     keyring_of,
     meant_secret,
     pull_config,
+    value_of,
 )
 from federation.engine.intake.normal_form import request_of, shape_of, spec_json
 from federation.engine.intake.reading import Refused
 from federation.engine.intake.spec import MAX_SECRETS, Rules
 from federation.engine.intake.spec_reading import read_spec
-from federation.engine.objects.job_secrets import lay_secrets, secret_manifests, secret_name, versions_of
+from federation.engine.objects.job_secrets import (
+    lay_report,
+    lay_secrets,
+    secret_manifests,
+    secret_name,
+    versions_of,
+)
 from federation.engine.objects.rendering import Devices, render_job
 from tests.builders import make_spec
 from tests.engine.test_rendering import identity
@@ -205,3 +213,50 @@ def test_names_of_secrets_cannot_be_guessed_from_each_other():
 
 def test_all_secrets_of_a_pod_set_fit_into_one_of_kubernetes():
     assert MAX_SECRETS * MOST_BYTES <= 2**20
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "required"),
+        ("\x00", "bad_characters"),
+        ("a\x00b", "bad_characters"),
+        ("a\ud800", "bad_characters"),
+        ("a" * (MOST_BYTES + 1), "too_long"),
+        ("é" * (MOST_BYTES // 2 + 1), "too_long"),
+    ],
+)
+def test_a_text_that_cannot_be_a_secret_is_refused_with_its_code(text, code):
+    with pytest.raises(BadValue) as refused:
+        value_of(text)
+    assert refused.value.code == code
+
+
+def test_a_secret_is_its_text_in_utf_8_up_to_the_limit():
+    assert value_of("é" * (MOST_BYTES // 2)) == "é".encode() * (MOST_BYTES // 2)
+    assert value_of("a") == b"a"
+
+
+def test_a_pod_that_may_report_gets_the_address_and_its_token():
+    promised = {"report": {"object": "swy-r"}}
+    pod = {"containers": [{"env": [{"name": "A", "value": "1"}]}, {"env": []}]}
+    lay_report(pod, promised, "https://here/report")
+    mine = [
+        {"name": "SWITCHYARD_REPORT_URL", "value": "https://here/report"},
+        {
+            "name": "SWITCHYARD_REPORT_TOKEN",
+            "valueFrom": {"secretKeyRef": {"name": "swy-r", "key": "token"}},
+        },
+    ]
+    assert [one["env"] for one in pod["containers"]] == [[{"name": "A", "value": "1"}, *mine], mine]
+    for given, url in ((promised, ""), ({}, "https://here/report"), ({}, "")):
+        pod = {"containers": [{"env": []}]}
+        lay_report(pod, given, url)
+        assert pod == {"containers": [{"env": []}]}
+
+
+def test_the_token_for_reports_is_in_a_secret_only_if_there_is_one():
+    [manifest] = secret_manifests({"report": {"object": "swy-r"}}, "swy-x", identity(), ("j", "u"), {}, b"t")
+    assert manifest["metadata"]["name"] == "swy-r"
+    assert (manifest["type"], manifest["data"]) == ("Opaque", {"token": base64.b64encode(b"t").decode()})
+    assert secret_manifests({"report": {"object": "swy-r"}}, "swy-x", identity(), ("j", "u"), {}) == []
