@@ -162,7 +162,8 @@ class PoolState:
         self._touch(node)
         for rows in (slice(UNITS, PODS + 1), slice(len(RESOURCES), None)):
             self.free[rows, node] = np.minimum(self.free[rows, node] + amounts[rows], self.pool.capacity[rows, node])
-        self.tight[node] = self.free[UNITS, node] * WHOLE * TIGHTNESS_OF_A_UNIT + self.free[CPU, node]
+        idle = self.free[UNITS, node] * WHOLE if self.devices is None else self.devices[:, node].sum()
+        self.tight[node] = idle * TIGHTNESS_OF_A_UNIT + self.free[CPU, node]
         self.bounds = np.maximum(self.bounds, self.free[:, node]).tolist()
 
     def hide(self, nodes: Sequence[int]) -> None:

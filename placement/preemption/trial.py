@@ -22,8 +22,8 @@ from placement.fleet.amounts import amounts_of
 from placement.fleet.fleet import Fleet
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.limits import Lines
-from placement.fleet.pools import CPU, MEMORY, PODS, RESOURCES, UNITS, WHOLE, Ints
-from placement.fleet.siting import TIGHTNESS_OF_A_UNIT
+from placement.fleet.pools import CPU, MEMORY, PODS, RESOURCES, UNITS, Ints
+from placement.fleet.siting import tightness
 from placement.values.decisions import Placement
 from placement.values.model import JobRequest, LimitState, Snapshot
 from placement.values.preemption import HeldPods, RunningJob
@@ -244,9 +244,7 @@ def _give(state: FleetState, number: int, parts: Sequence[_Part]) -> None:
     touched = np.unique(nodes)
     most = np.maximum(own.free[:, touched], pool.capacity[:, touched])
     own.free[:, touched] = np.minimum(own.free[:, touched] + added[:, touched], most)
-    own.tight[touched] += (added[UNITS, touched] * WHOLE * TIGHTNESS_OF_A_UNIT + added[CPU, touched]).astype(
-        own.tight.dtype
-    )
+    own.tight[touched] = tightness(own.free[:, touched], None if own.devices is None else own.devices[:, touched])
     own.bounds = np.maximum(own.bounds, own.free[:, touched].max(axis=1)).tolist()
     state.bounds[:, number] = np.maximum(state.bounds[:, number], own.bounds)
     share = int(own.free[UNITS if pool.flavor.gpu_model else CPU].sum()) / pool.size

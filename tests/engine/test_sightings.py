@@ -209,6 +209,10 @@ def test_what_a_cluster_writes_is_bounded():
     (seen,), _ = admit(asked(), [odd], [], NOW)
     assert (seen.phase, seen.reason, seen.exit_code) == ("Unknown", ("a b" * 200)[:300], None)
     assert seen.disruption == "d " * 30
+    (seen,), _ = admit(asked(), [SeenPod(ending="e\n" * 60, message="m\r" * 300)], [], NOW)
+    assert (seen.ending, seen.message) == ("e " * 30, "m " * 150)
+    for number, kept in ((1, 1), (64, 64), (0, None), (65, None), (-1, None), (None, None)):
+        assert admit(asked(), [SeenPod(signal=number)], [], NOW)[0][0].signal == kept
     for code in (0, 2**31 - 1, 1 - 2**31):
         assert admit(asked(), [SeenPod(exit_code=code)], [], NOW)[0][0].exit_code == code
     assert admit(asked(), [SeenPod(exit_code=-(2**31))], [], NOW)[0][0].exit_code is None
