@@ -32,6 +32,7 @@ from devtools.embedded import servers
 from .fates import Fate, Fates
 from .forked import copied, preload, run
 from .mutations import Mutation, mutations
+from .warm import Warm
 from .watchers import Selected, Suite, Watchers, watchers
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -50,6 +51,8 @@ START_CPU_SECONDS = 60
 """For the import and collection of the tests."""
 LEAST_CPU_SECONDS, TIMES_AS_LONG = 2, 5
 """How much longer than without a mutant a test may take."""
+FEWEST_FOR_WARM = 3
+"""For fewer mutants, to collect the whole suite first costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +157,17 @@ class Bench:
     tree: Path
     suite: Suite
     watchers: Watchers
+    warm: Warm | None = None
+    """Tries most mutants sooner."""
 
     def catcher(self, mutant: Mutant) -> str:
         """The test that fails, or the limit that is exceeded; empty if the mutant survives."""
         tests = self.watchers.of(mutant.file, mutant.mutation)
         if not tests:
             return ""
+        limits = {test: LEAST_CPU_SECONDS + TIMES_AS_LONG * self.watchers.seconds[test] for test in tests}
+        if self.warm and (found := self.warm.catcher(mutant.file, mutant.source, mutant.mutation, limits)):
+            return found
         path = self.tree / mutant.file
         times = path.stat()
         path.write_bytes(mutant.mutation.applied(mutant.source))
@@ -167,7 +175,6 @@ class Bench:
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 10**10))
         try:
             files = sorted({test.split("::")[0] for test in tests})
-            limits = {test: LEAST_CPU_SECONDS + TIMES_AS_LONG * self.watchers.seconds[test] for test in tests}
             most = START_CPU_SECONDS + int(sum(limits.values()))
             done = run(self.tree, ["-x", *self.suite.needs, *files], Selected(limits), cpu_seconds=most)
         finally:
@@ -193,7 +200,7 @@ class Trial:
         """Those that no test of the suite catches."""
         known = {mutant: self.fates.of(str(suite), mutant.identity()) for mutant in mutants}
         # The lines that tests run are recorded only if some mutant has still to be tried.
-        bench = Bench(self.tree, suite, watchers(self.tree, self.sources, suite)) if None in known.values() else None
+        bench = self._bench(suite, list(known.values()).count(None))
         left = []
         for number, (mutant, before) in enumerate(known.items(), start=1):
             fate = before or _tried(bench, mutant)
@@ -207,7 +214,17 @@ class Trial:
                 self.caught_by[suite.short()] += 1
             else:
                 left.append(mutant)
+        if bench is not None and bench.warm is not None:
+            bench.warm.close()
         return left
+
+    def _bench(self, suite: Suite, untried: int) -> Bench | None:
+        if not untried:
+            return None
+        found = watchers(self.tree, self.sources, suite)
+        files = suite.files(self.tree)
+        warm = Warm(self.tree, ["-x", *suite.needs, *files]) if untried >= FEWEST_FOR_WARM and files else None
+        return Bench(self.tree, suite, found, warm)
 
     def survivors_of_namesakes(self, mutants: Sequence[Mutant]) -> list[Mutant]:
         """Those that no test of their own room catches in a file that names the mutated module."""
@@ -229,14 +246,15 @@ class Trial:
 
 def _tried(bench: Bench | None, mutant: Mutant) -> Fate:
     assert bench is not None
-    before = _children_seconds()
+    before = _seconds_of(bench)
     catcher = bench.catcher(mutant)
-    return Fate(catcher, round(_children_seconds() - before, 2))
+    return Fate(catcher, round(_seconds_of(bench) - before, 2))
 
 
-def _children_seconds() -> float:
+def _seconds_of(bench: Bench) -> float:
+    """The CPU seconds of all runs so far."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return used.ru_utime + used.ru_stime + (bench.warm.cpu_seconds if bench.warm else 0.0)
 
 
 def _of_room(room: str, module: str = "") -> Suite:

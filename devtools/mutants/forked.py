@@ -100,8 +100,8 @@ def run(tree: Path, arguments: Sequence[str], plugin: Plugin, *, cpu_seconds: in
             status = 70
             try:
                 plugin._pipe = writer  # noqa: SLF001 - the fork's own end
-                _become_pytest(output.fileno(), scratch, cpu_seconds, keeps_bytecode=keeps_bytecode)
-                status = _pytest_in(tree, arguments, plugin)
+                become_pytest(output.fileno(), scratch, cpu_seconds, keeps_bytecode=keeps_bytecode)
+                status = pytest_in(tree, arguments, plugin)
             except BaseException:  # noqa: BLE001 - whatever it is, a fork must not return as a second parent
                 traceback.print_exc()
             finally:
@@ -110,7 +110,7 @@ def run(tree: Path, arguments: Sequence[str], plugin: Plugin, *, cpu_seconds: in
                 os._exit(status)
         os.close(writer)
         try:
-            reported = _read_all(reader, time.monotonic() + cpu_seconds * WALL_SECONDS_FOR_EACH_OF_CPU)
+            reported = read_all(reader, time.monotonic() + cpu_seconds * WALL_SECONDS_FOR_EACH_OF_CPU)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
@@ -120,7 +120,7 @@ def run(tree: Path, arguments: Sequence[str], plugin: Plugin, *, cpu_seconds: in
         return Run(status if status >= 0 else None, reported, output.read().decode(errors="replace"))
 
 
-def _read_all(reader: int, deadline: float) -> str:
+def read_all(reader: int, deadline: float) -> str:
     """What is written until the other end is closed or the time has passed."""
     read = b""
     with os.fdopen(reader, "rb", buffering=0) as stream:
@@ -132,7 +132,7 @@ def _read_all(reader: int, deadline: float) -> str:
     return read.decode()
 
 
-def _become_pytest(output: int, scratch: str, cpu_seconds: int, *, keeps_bytecode: bool) -> None:
+def become_pytest(output: int, scratch: str, cpu_seconds: int, *, keeps_bytecode: bool) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for stream in (1, 2):
@@ -147,7 +147,7 @@ def _become_pytest(output: int, scratch: str, cpu_seconds: int, *, keeps_bytecod
     sys.dont_write_bytecode = not keeps_bytecode
 
 
-def _pytest_in(tree: Path, arguments: Sequence[str], plugin: Plugin) -> int:
+def pytest_in(tree: Path, arguments: Sequence[str], plugin: Plugin) -> int:
     from hypothesis import HealthCheck, Phase, settings  # noqa: PLC0415 - its plugin of pytest must come first elsewhere
 
     os.chdir(tree)

@@ -8,8 +8,21 @@ from uuid import UUID
 
 import pytest
 
-from quotas.engine.borrowing import Book, left, obstacle, rises, standing, take
-from quotas.engine.holds import Borrowing, HoldRequest, Limit, at_rest, grant, never_fits, overcommitted
+from quotas.engine.borrowing import Book, falls, left, obstacle, path_prefixes, rises, standing, take
+from quotas.engine.holds import (
+    Borrowing,
+    HoldRequest,
+    Limit,
+    asked_at,
+    at_rest,
+    bound,
+    grant,
+    never_fits,
+    overcommitted,
+    own_lines,
+    parents,
+    recounted,
+)
 
 TREES = 1000
 UNBOUNDED = 10**15
@@ -261,3 +274,83 @@ def test_a_limit_shows_what_it_borrows_lends_and_keeps(limits, expected):
 
 def test_a_ceiling_is_what_a_limit_is_if_nothing_else_is_said():
     assert Borrowing() == Borrowing(borrowing_limit=0, lending_limit=None)
+
+
+TREE = [
+    limit("a", 20_000, 9000, number=1),
+    limit("a/b", 6000, 1000, lend=2000, number=2, borrow=3000),
+    limit("a/b/c", 3000, 2000, number=3),
+    limit("a/b/c", 500, 0, number=4, clusters=("north",)),
+    limit("a", 64_000, 5, number=5, resource="cpu"),
+]
+"""At a/b, 4000 are guaranteed; its own lines and those of a/b/c claim less."""
+
+
+def numbers(found):
+    return {key.int: value for key, value in found.items()}
+
+
+def test_each_limit_borrows_from_the_nearest_one_above_it_of_its_resource_and_scope():
+    found = {key.int: value and value.int for key, value in parents(TREE).items()}
+    assert found == {1: None, 2: 1, 3: 2, 4: None, 5: None}
+    assert parents([TREE[0], TREE[2]])[UUID(int=3)] == UUID(int=1), "where none is between"
+    assert path_prefixes("a/b/c") == ["a", "a/b", "a/b/c"]
+
+
+def test_own_lines_are_what_is_held_without_the_claims_from_below():
+    # a/b claims 4000 of a (its guarantee), and a/b/c claims 2000 of a/b, which holds only 1000.
+    assert numbers(own_lines(TREE)) == {1: 5000, 2: -1000, 3: 2000, 4: 0, 5: 5}
+
+
+def test_counted_again_every_limit_holds_its_lines_and_the_claims_from_below():
+    found = {one.id.int: (one.held, one.cap) for one in recounted(TREE, {UUID(int=1): 5000, UUID(int=3): 5000})}
+    assert found == {
+        1: (10_000, 20_000),
+        2: (5000, 9000),
+        # A surplus remains: what is held may be more than the limit now allows.
+        3: (5000, 5000),
+        4: (0, 500),
+        5: (0, 64_000),
+    }
+    assert {one.id.int: one.held for one in at_rest(TREE)} == {1: 4000, 2: 0, 3: 0, 4: 0, 5: 0}
+
+
+def test_without_a_limit_above_there_is_nothing_to_borrow_and_no_limit_of_borrowing_is_none():
+    assert [bound(TREE[1], has_parent=given) for given in (True, False)] == [9000, 6000]
+    assert bound(limit("a/b", 1000, borrow=None), has_parent=True) == 1000 + UNBOUNDED
+
+
+def test_more_guaranteed_below_than_a_limit_has_is_found_and_as_much_is_not():
+    both = [limit("a", 4000, number=1), limit("a/b", 4000, lend=0, number=2)]
+    assert overcommitted(both) == []
+    (found,) = overcommitted([*both, limit("a/c", 1000, lend=0, number=3)])
+    assert (found[0].id.int, found[1]) == (1, 5000)
+
+
+def test_what_is_asked_of_a_limit_is_the_sum_of_all_requests_that_have_a_line_there():
+    requests = [asked("a/b/c", 1000, 1), asked("a/b/c", 500, 2), asked("a/b", 100, 3), asked("a/b", 0, 4)]
+    assert numbers(asked_at(requests, TREE)) == {3: 1500, 4: 1500, 2: 100}
+
+
+def test_what_is_returned_leaves_each_limit_as_it_was_before_it_was_taken():
+    book = Book([limit("a", 20_000, 4000, number=1), limit("a/b", 6000, 1000, lend=2000, number=2)])
+    chains = book.chains("a/b", "north")
+    (chain,) = chains["gpu"]
+    assert [(line.limit.id.int, rise) for line, rise in rises(chain, 3000)] == [(2, 3000)]
+    assert [(line.limit.id.int, rise) for line, rise in rises(chain, 3001)] == [(2, 3001), (1, 1)]
+    take(chains, {"gpu": 3500})
+    assert [line.held for line in chain] == [4500, 4500]
+    assert [(line.limit.id.int, fall) for line, fall in falls(chain, 500)] == [(2, 500), (1, 500)]
+    assert [(line.limit.id.int, fall) for line, fall in falls(chain, 3500)] == [(2, 3500), (1, 500)]
+    assert (falls(chain, 0), rises(chain, 0)) == ([], [])
+
+
+def test_a_limit_on_some_clusters_binds_there_only_and_a_book_answers_the_same_twice():
+    book = Book(TREE)
+    north, south = book.chains("a/b/c", "north"), book.chains("a/b/c", "south")
+    assert [[line.limit.id.int for line in chain] for chain in north["gpu"]] == [[3, 2, 1], [4]]
+    assert [[line.limit.id.int for line in chain] for chain in south["gpu"]] == [[3, 2, 1]]
+    assert book.chains("a/b/c", "north") is north
+    assert [line.limit.id.int for line in book.chain(TREE[1])] == [2, 1]
+    plain = Book(TREE[:1])
+    assert plain.chains("a", "north") is plain.chains("a", "south"), "equal where all apply everywhere"

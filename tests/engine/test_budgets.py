@@ -102,6 +102,40 @@ def test_no_metered_cost_exceeds_the_worst_case_of_its_period(start, seconds, pr
     assert abs(whole - price * gpus * seconds / 3600) <= Decimal("1e-10")
 
 
+def test_a_run_uses_of_a_period_only_what_falls_into_it():
+    month = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
+    run = Commitment(Decimal(3), "USD", Decimal(2), datetime(2026, 11, 30, 22, tzinfo=UTC), 6 * 3600)
+    november, december = (worst_case(MONTHLY, run, span) for span in (month, period_at(MONTHLY, month[1])))
+    assert (november, december) == (6, 12)
+    assert worst_case(MONTHLY, run, (month[0], run.starts_at)) == 0
+    assert worst_case(MONTHLY, run, (run.ends_at, run.ends_at + timedelta(days=1))) == 0
+    hours = Terms("gpu_hours", "", "month")
+    assert worst_case(hours, run, month) == 4
+    # Money of another currency is not of this budget.
+    assert worst_case(Terms("money", "EUR", "month"), run, month) == 0
+    assert str(worst_case(MONTHLY, run._replace(money_an_hour=Decimal(1), seconds=7201), month)) == "2.000000000000"
+    third = run._replace(money_an_hour=Decimal("0.000000000001"), seconds=1)
+    assert worst_case(MONTHLY, third, month) == Decimal("0.000000000001"), "rounded up"
+
+
+def test_periods_between_two_times_include_that_of_the_end():
+    def begins(start, until, period="month"):
+        return [f"{span[0]:%Y-%m}" for span in periods_between(Terms("money", "USD", period), start, until)]
+
+    november = datetime(2026, 11, 1, tzinfo=UTC)
+    assert begins(november, november) == ["2026-11"]
+    assert begins(november, datetime(2026, 12, 1, tzinfo=UTC)) == ["2026-11", "2026-12"]
+    assert begins(november, datetime(2026, 11, 30, tzinfo=UTC)) == ["2026-11"]
+    assert begins(november, datetime(2027, 2, 1, tzinfo=UTC), "quarter") == ["2026-10", "2027-01"]
+    assert begins(november, datetime(2027, 2, 1, tzinfo=UTC), "year") == ["2026-01", "2027-01"]
+    dated = Terms("money", "USD", "dates", november, datetime(2026, 11, 6, tzinfo=UTC))
+    for start, until, touches in ((6, 9, 0), (5, 9, 1), (1, 1, 1)):
+        found = list(periods_between(dated, november.replace(day=start), november.replace(day=until)))
+        assert len(found) == touches
+    assert not list(periods_between(dated, november - timedelta(days=2), november - timedelta(seconds=1)))
+    assert list(periods_between(dated, november - timedelta(days=2), november)) != []
+
+
 def test_the_worst_case_is_at_the_highest_announced_price_until_the_deadline():
     dear = PriceChange(NOW + timedelta(hours=1), Decimal(9))
     dearer = PriceChange(NOW + timedelta(hours=3), Decimal(90))

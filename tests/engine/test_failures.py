@@ -327,3 +327,75 @@ def test_the_limit_of_memory_is_in_the_text_if_it_is_known():
     without = decided(facts(crashed(137, ending="OOMKilled"))).text
     assert without == "It used more memory than its limit (pod p0, exit code 137, signal 9)."
     assert decided(facts(crashed(137, ending="OOMKilled", memory="8Gi"))).text == f"{without[:-2]}, limit 8Gi)."
+
+
+@pytest.mark.parametrize(
+    ("now_mib", "factor", "most_mib", "then_mib"),
+    [(1024, 2000, 0, 2048), (1024, 1500, 0, 1536), (1000, 1100, 0, 1100), (1023, 1100, 0, 1126), (1024, 2000, 1536, 1536),
+     (1024, 2000, 1000, 1024), (1024, 0, 0, 1024)],
+)  # fmt: skip
+def test_memory_grows_by_a_factor_to_whole_mebibytes_up_to_the_most(now_mib, factor, most_mib, then_mib):
+    rule = Rule("r", memory_milli=factor, most_memory_bytes=most_mib << 20)
+    assert rule.grown(now_mib << 20) == then_mib << 20
+    assert Rule("r", memory_milli=2000).grown((1 << 20) + 1) == 3 << 20, "part of a mebibyte counts as a whole one"
+
+
+def test_the_wait_doubles_with_each_retry_up_to_the_most():
+    rule = Rule("r", backoff_seconds=10, most_backoff_seconds=60)
+    assert [rule.wait_seconds(retry) for retry in (1, 2, 3, 4, 50)] == [10, 20, 40, 60, 60]
+    assert Rule("r", backoff_seconds=1, most_backoff_seconds=10**9).wait_seconds(100) == 2**20
+
+
+@pytest.mark.parametrize(
+    ("when", "pod", "matches"),
+    [
+        (When(exit_codes=((3, 5),)), crashed(3), True),
+        (When(exit_codes=((3, 5),)), crashed(5), True),
+        (When(exit_codes=((3, 5),)), crashed(2), False),
+        (When(exit_codes=((3, 5),)), crashed(6), False),
+        (When(exit_codes=((3, 5), (9, 9))), crashed(9), True),
+        (When(signals=(9,)), crashed(137), True),
+        (When(signals=(9,)), crashed(143), False),
+        (When(pod_sets=("ma*",)), crashed(), True),
+        (When(pod_sets=("other", "main")), crashed(), True),
+        (When(pod_sets=("other",)), crashed(), False),
+        (When(exit_codes=((1, 1),), pod_sets=("other",)), crashed(), False),
+        (When(messages=("lost",)), crashed(message="device LOST"), True),
+        (When(messages=("lost",)), crashed(message="fine"), False),
+        (When(log=("lost",)), crashed(), False),
+    ],
+)
+def test_all_conditions_of_a_rule_must_hold_and_any_value_of_each(when, pod, matches):
+    assert when.matches(pod, None) is matches
+    assert when.matches(pod, "the node was lost") is (matches or bool(when.log))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"step": Step.STOP, "retry": 0, "most": 0}, "The job is not retried."),
+        ({"step": Step.STOP, "retry": 3, "most": 3}, "The job is not retried: 3 of 3 retries are used."),
+        ({"step": Step.STOP, "obstacle": "the quota is too small"}, "The job is not retried: the quota is too small."),
+        ({}, "The job starts again, retry 1 of 3."),
+        ({"wait_seconds": 60}, "The job starts again, retry 1 of 3, after 1 min."),
+        ({"step": Step.AGAIN_ELSEWHERE, "avoid": "node"}, "The job starts again on another node, retry 1 of 3."),
+        (
+            {"step": Step.AGAIN_ELSEWHERE, "avoid": "cluster"},
+            "The job starts again on another cluster, or here later, retry 1 of 3.",
+        ),
+        ({"step": Step.MORE_MEMORY}, "The job starts again, retry 1 of 3."),
+    ],
+)
+def test_the_next_step_is_said_with_what_changes(changes, text):
+    said = {"step": Step.AGAIN, "retry": 1, "most": 3} | changes
+    diagnosis = Diagnosis(FailureClass.PROGRAM, FailureClass.PROGRAM, "text", "rule", **said)
+    assert next_step_text(diagnosis) == text
+    assert diagnosis.goes_on == (said["step"] != Step.STOP)
+
+
+def test_a_step_that_is_impossible_leaves_the_retry_unused():
+    given = Diagnosis(FailureClass.NODE, FailureClass.NODE, "t", "r", Step.MORE_MEMORY, 2, 3, 60, growth=Rule("r"))
+    found = given.stopped("x" * 300)
+    assert (found.step, found.retry, found.most, found.wait_seconds, found.growth) == (Step.STOP, 1, 3, 0, None)
+    assert found.obstacle == "x" * 200
+    assert (given.is_ours, replace(given, own_class=FailureClass.PROGRAM).is_ours) == (True, False)

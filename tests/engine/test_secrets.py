@@ -260,3 +260,17 @@ def test_the_token_for_reports_is_in_a_secret_only_if_there_is_one():
     assert manifest["metadata"]["name"] == "swy-r"
     assert (manifest["type"], manifest["data"]) == ("Opaque", {"token": base64.b64encode(b"t").decode()})
     assert secret_manifests({"report": {"object": "swy-r"}}, "swy-x", identity(), ("j", "u"), {}) == []
+
+
+def test_a_secret_of_another_kind_nearer_by_hides_the_one_above():
+    def known(path, kind="value", number=1):
+        return KnownSecret(UUID(int=number), path, "token", kind, 1)
+
+    own, above, root = known("acme/ml/vision", number=1), known("acme/ml", "registry", 2), known("acme", number=3)
+    keyring = keyring_of([own, above, root])
+    assert [meant_secret(keyring, path, "token", "value") for path in ("acme/ml/vision", "acme/ml/vision/x")] == [own, own]
+    assert meant_secret(keyring, "acme/ml/other", "token", "value") is None
+    assert meant_secret(keyring, "acme/ml/other", "token", "registry") == above
+    assert [meant_secret(keyring, path, "token", "value") for path in ("acme", "acme/web")] == [root, root]
+    assert meant_secret(keyring, "globex", "token", "value") is None
+    assert meant_secret(keyring, "acme", "other", "value") is None
