@@ -54,7 +54,11 @@ def test_a_price_by_the_core_is_of_the_cores():
 
 def test_the_quantities_of_the_whole_charge_are_on_its_first_row_only():
     first, second = made(cpu_price=Decimal("0.03"))
-    assert [first[name].rstrip("0") for name in ("x_GpuHours", "x_CpuCoreHours", "x_MemoryGibHours")] == ["0.5", "4.", "3."]
+    assert [first[name].rstrip("0") for name in ("x_GpuHours", "x_CpuCoreHours", "x_MemoryGibHours")] == [
+        "0.5",
+        "4.",
+        "3.",
+    ]
     assert not {"x_GpuHours", "x_CpuCoreHours", "x_MemoryGibHours"} & second.keys()
     for row in (first, second):
         assert row["BilledCost"] == row["EffectiveCost"] == row["ListCost"] == row["ContractedCost"]
@@ -69,7 +73,11 @@ def test_a_charge_is_of_its_day_and_month_in_utc():
 
 def test_unpriced_usage_has_quantities_and_no_price():
     (row,) = made(price_id=None, unit_price=None, cost=Decimal(0))
-    assert (row["x_IsUnpriced"], row["ConsumedQuantity"], row["ConsumedUnit"]) == ("true", "2.000000000000", "GPU-Hours")
+    assert (row["x_IsUnpriced"], row["ConsumedQuantity"], row["ConsumedUnit"]) == (
+        "true",
+        "2.000000000000",
+        "GPU-Hours",
+    )
     assert not {"ListUnitPrice", "SkuId", "SkuPriceId", "PricingQuantity"} & row.keys()
     (row,) = made()
     assert (row["x_IsUnpriced"], row["SkuId"]) == ("false", "north/h100/on_demand/gpu")

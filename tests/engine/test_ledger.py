@@ -134,7 +134,9 @@ def test_only_the_price_of_one_flavor_has_to_be_corrected():
 
 
 def test_the_canonical_text_has_every_field_and_its_lines_in_order():
-    bare = Entry("k", "adjustment", ORGANISATION, KEY.day, (Line("b", "USD", Decimal(1)), Line("a", "USD", -Decimal(1))))
+    bare = Entry(
+        "k", "adjustment", ORGANISATION, KEY.day, (Line("b", "USD", Decimal(1)), Line("a", "USD", -Decimal(1)))
+    )
     head = ["k", "adjustment", str(ORGANISATION), "", "", "", "", "2026-11-10", "", "", ""]
     assert bare.text == "\t".join(head) + "\na\tUSD\t-1.000000000000\nb\tUSD\t1.000000000000"
     assert bare.digest == sha256(bare.text.encode()).hexdigest()

@@ -6,9 +6,9 @@ from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 
+from billing.engine import budgets as billing_budgets
 from billing.engine import egress as egress_prices
 from billing.engine import focus, rating
-from billing.engine import budgets as billing_budgets
 from clusters.engine import (
     clocks,
     connection,
@@ -68,11 +68,16 @@ def test_bounds_of_a_job():
 
 
 def test_bounds_of_failure_rules_and_retries():
-    assert (rules.MOST_RULES, rules.MOST_CONDITIONS, rules.MOST_RETRIES_OF_RULE, rules.MOST_SECONDS) == (20, 20, 100, DAY)
+    assert (rules.MOST_RULES, rules.MOST_CONDITIONS, rules.MOST_RETRIES_OF_RULE, rules.MOST_SECONDS) == (
+        20,
+        20,
+        100,
+        DAY,
+    )
     assert (failure_rules.USUAL_RETRIES_OF_RULE, failure_rules.USUAL_AVOID_SECONDS) == (3, 3600)
     assert (failure_rules.USUAL_FACTOR_MILLI, rules.THOUSANDTHS) == (2000, 1000)
     assert (failure_rules.MOST_TEXT_BYTES, failure_rules.MOST_CODE) == (300, 255)
-    assert (failure_rules.LEAST_FACTOR, failure_rules.MOST_FACTOR) == (Decimal("1.1"), 8)
+    assert (Decimal("1.1"), 8) == (failure_rules.LEAST_FACTOR, failure_rules.MOST_FACTOR)
     assert (patterns.MOST_PATTERN, patterns.LEAST_LETTERS, patterns.LONGEST_LINE) == (200, 3, 2000)
     assert (diagnoses.MOST_RETRIES_OF_JOB, diagnoses.LONGEST_TEXT, diagnoses.LONGEST_DETAIL) == (100, 500, 200)
     # A process that a signal ends has the exit code 128 and the signal's number, of which there are 64.
@@ -82,9 +87,9 @@ def test_bounds_of_failure_rules_and_retries():
 
 
 def test_bounds_of_reservations_classes_and_policies():
-    assert (reservation_reading.LONGEST, reservation_reading.FURTHEST) == (timedelta(days=30), timedelta(days=366))
-    assert (reservation_reading.SHORTEST, reservation_reading.MAX_COPIES) == (timedelta(minutes=3), 1000)
-    assert (advance.TURNOVER, maintenance.STOPPING) == (timedelta(minutes=2), timedelta(minutes=1))
+    assert (timedelta(days=30), timedelta(days=366)) == (reservation_reading.LONGEST, reservation_reading.FURTHEST)
+    assert (timedelta(minutes=3), 1000) == (reservation_reading.SHORTEST, reservation_reading.MAX_COPIES)
+    assert (timedelta(minutes=2), timedelta(minutes=1)) == (advance.TURNOVER, maintenance.STOPPING)
     assert (priority_classes.MOST_VALUE, priority_classes.MOST_GRANTS) == (1_000_000, 100)
     assert (priority_classes.MOST_DESCRIPTION_BYTES, priority_classes.USUAL_SHIELD_SECONDS) == (500, 300)
     assert priority_classes.MOST_SHIELD_SECONDS == MONTH
@@ -97,13 +102,13 @@ def test_bounds_of_what_a_run_reports():
     assert (reports.MOST_SERIES, reports.MOST_POINTS, reports.MOST_CHECKPOINTS) == (16, 120, 20)
     assert (reports.MOST_REFERENCE_BYTES, reports.MOST_FLAVORS) == (1024, 32)
     assert (reports.MOST_REPORTS, reports.WINDOW_SECONDS) == (60, 60)
-    assert (reports.LEAST_SECONDS, reports.STALE_AFTER) == (60, timedelta(minutes=30))
+    assert (60, timedelta(minutes=30)) == (reports.LEAST_SECONDS, reports.STALE_AFTER)
 
 
 def test_bounds_of_what_a_cluster_reports():
     assert (sightings.MOST_RUNS, sightings.LONGEST_REASON, sightings.LONGEST_DISRUPTION) == (100, 300, 60)
-    assert (sightings.TOLERANCE, sightings.LATE_NEWS) == (timedelta(seconds=2), timedelta(minutes=1))
-    assert sightings.LATE_PODS == timedelta(days=7)
+    assert (timedelta(seconds=2), timedelta(minutes=1)) == (sightings.TOLERANCE, sightings.LATE_NEWS)
+    assert timedelta(days=7) == sightings.LATE_PODS
     assert (inventory.MOST_USES, resources.MOST_NAMES) == (10_000, 64)
     assert (images.MOST_IMAGES, images.MOST_NAMES, images.LONGEST_NAME) == (128, 8, 600)
     assert (images.LARGEST_MIB, images.MIB) == (MIB, MIB)
@@ -111,7 +116,7 @@ def test_bounds_of_what_a_cluster_reports():
     assert permissions.MOST_EXCESS == 200
     assert (health.MAX_CLOCK_SKEW_MS, health.NOT_READY_SHARE, health.NODES_NAMED) == (60_000, 4, 5)
     assert (clocks.MOST_ERAS, clocks.NOISE_MS, clocks.BELIEVED_MS) == (8, 1500, 2000)
-    assert clocks.CHANGE_TAKES == timedelta(minutes=1)
+    assert timedelta(minutes=1) == clocks.CHANGE_TAKES
     assert (pulls.FEWEST_PULLS, pulls.MOST_PULLS, pulls.MOST_OPEN, pulls.MOST_ROUNDS) == (3, 15, 2000, 20)
     assert (pulls.LONGEST_SECONDS, pulls.CLASSES_MIB) == (3600, (64, 256, 1024, 4096, 16_384))
     assert pulls.USUAL_SECONDS == (3, 8, 25, 90, 300, 600)
@@ -121,7 +126,12 @@ def test_bounds_of_what_an_administrator_registers():
     assert (connection.MAX_PEM_CHARACTERS, connection.MAX_TOKEN_CHARACTERS) == (64 * KIB, 16 * KIB)
     assert (kubeconfig.MAX_CHARACTERS, kubeconfig.MAX_DEPTH) == (256 * KIB, 8)
     assert (kubeconfig.MAX_NODES, kubeconfig.MAX_ENTRIES) == (5000, 200)
-    assert (egress.MAX_URL_LENGTH, egress.MAX_PORT, egress.HTTPS_PORT, egress.MAX_NAME_LENGTH) == (500, 65_535, 443, 253)
+    assert (egress.MAX_URL_LENGTH, egress.MAX_PORT, egress.HTTPS_PORT, egress.MAX_NAME_LENGTH) == (
+        500,
+        65_535,
+        443,
+        253,
+    )
     assert (datasets.MOST_BYTES, datasets.MOST_PLACES) == (2**60, 20)
     assert (secrets.MOST_BYTES, secrets.MOST_SECRETS, secrets.LONGEST_USERNAME) == (32 * KIB, 200, 200)
     assert (storages.MOST_PREFIX, storages.MOST_PATH, storages.MOST_NAME) == (120, 512, 255)
@@ -139,16 +149,21 @@ def test_what_pods_are_made_with():
 def test_units_are_what_their_names_say():
     assert (quantities.MILLICORES.size, quantities.MEBIBYTES.size, quantities.PLAIN.size) == (Fraction(1, 1000), MIB, 1)
     assert (quantities.MILLICORES.most, quantities.MEBIBYTES.most, quantities.PLAIN.most) == (10**9, 10**10, 10**6)
-    assert (resources.HUGE_PAGES_MIB, amounts_of_places.BYTES_PER_MIB) == ({"hugepages-2Mi": 2, "hugepages-1Gi": 1024}, MIB)
+    assert (resources.HUGE_PAGES_MIB, amounts_of_places.BYTES_PER_MIB) == (
+        {"hugepages-2Mi": 2, "hugepages-1Gi": 1024},
+        MIB,
+    )
     assert (amounts.MEBIBYTE, amounts.MILLI, amounts.MAX_AMOUNT) == (MIB, 1000, 10**15)
     assert (egress_of_places.BYTES_PER_GIB, prices.MIB_PER_GIB, prices.MILLICORES_PER_CORE) == (2**30, 1024, 1000)
     hour = timedelta(hours=1)
     assert prices.MICROSECONDS_AN_HOUR == billing_budgets.AN_HOUR == hour / timedelta(microseconds=1)
-    assert focus.MILLISECONDS_AN_HOUR == hour / rating.MILLISECOND
-    assert (prices.MICROSECOND, billing_budgets.MICROSECOND) == (timedelta(microseconds=1),) * 2
-    assert rating.DAY == 24 * hour
+    assert hour / rating.MILLISECOND == focus.MILLISECONDS_AN_HOUR
+    assert (timedelta(microseconds=1),) * 2 == (prices.MICROSECOND, billing_budgets.MICROSECOND)
+    assert 24 * hour == rating.DAY
     assert billing_budgets.PLACES == focus.PLACES == rating.PLACES == 12
-    assert rating.READINGS_AN_HOUR == 3_600_000 * 128 // 1000, "GPU-hours, millicore-hours and MiB-hours are whole in it"
+    assert rating.READINGS_AN_HOUR == 3_600_000 * 128 // 1000, (
+        "GPU-hours, millicore-hours and MiB-hours are whole in it"
+    )
 
 
 def test_bounds_of_a_replay():

@@ -111,7 +111,9 @@ def test_only_some_kinds_of_waiting_jobs_are_searched_for_and_jobs_of_one_kind_s
     fits = job(pods(1, 8), shape="fits", priority=1)
     queue = (*kinds[:-1], again, fits)
     given = replace(
-        world([full("a", runs)], runs, fits), queue=queue, preemptors=tuple(one.id for one in (*kinds[:-1], again, fits))
+        world([full("a", runs)], runs, fits),
+        queue=queue,
+        preemptors=tuple(one.id for one in (*kinds[:-1], again, fits)),
     )
     found = planned(given)
     assert found.decision is None
@@ -126,9 +128,7 @@ def test_only_some_kinds_of_waiting_jobs_are_searched_for_and_jobs_of_one_kind_s
 def test_a_job_that_waits_for_something_else_does_not_hide_those_behind_it():
     runs = [run_on(1, {"c1-n0": 1}, gpus=8)]
     never, fits = job(pods(1, 8), clusters=("elsewhere",), priority=200), job(pods(1, 8), priority=100)
-    given = replace(
-        world([full("a", runs)], runs, fits), queue=(never, fits), preemptors=(never.id, fits.id)
-    )
+    given = replace(world([full("a", runs)], runs, fits), queue=(never, fits), preemptors=(never.id, fits.id))
     assert planned(given).decision.job_id == fits.id
 
 

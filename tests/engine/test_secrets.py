@@ -268,7 +268,10 @@ def test_a_secret_of_another_kind_nearer_by_hides_the_one_above():
 
     own, above, root = known("acme/ml/vision", number=1), known("acme/ml", "registry", 2), known("acme", number=3)
     keyring = keyring_of([own, above, root])
-    assert [meant_secret(keyring, path, "token", "value") for path in ("acme/ml/vision", "acme/ml/vision/x")] == [own, own]
+    assert [meant_secret(keyring, path, "token", "value") for path in ("acme/ml/vision", "acme/ml/vision/x")] == [
+        own,
+        own,
+    ]
     assert meant_secret(keyring, "acme/ml/other", "token", "value") is None
     assert meant_secret(keyring, "acme/ml/other", "token", "registry") == above
     assert [meant_secret(keyring, path, "token", "value") for path in ("acme", "acme/web")] == [root, root]

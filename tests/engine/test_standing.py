@@ -92,7 +92,11 @@ def test_what_a_cluster_refuses_is_a_reason_with_a_bounded_text(findings, code, 
 
 
 def test_a_report_replaces_the_reasons_of_its_origin_and_no_others():
-    before = [{"code": "unreachable", "message": "a"}, {"code": "clock_skew", "message": "b"}, {"code": "old", "message": "c"}]
+    before = [
+        {"code": "unreachable", "message": "a"},
+        {"code": "clock_skew", "message": "b"},
+        {"code": "old", "message": "c"},
+    ]
     after = merged(before, "contact", [Reason("auth_failed", "d")])
     assert after == [
         {"code": "auth_failed", "message": "d"}, {"code": "clock_skew", "message": "b"}, {"code": "old", "message": "c"},
