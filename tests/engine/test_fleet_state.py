@@ -246,3 +246,13 @@ def test_room_that_comes_back_on_shared_devices_leaves_their_parts_in_the_order(
     pool.take(0, need_of(pods(1, 0, cpu=3000), (0, 300), Topology()), 1)
     pool.give_back(0, np.array([0, 1000, 1024, 1, 0, 0]))
     assert pool.tight.tolist() == tightness(pool.free, pool.devices).tolist()
+
+
+def test_an_empty_fleet_is_bounded_by_what_nodes_have_and_a_used_one_by_what_is_free():
+    of = flavor()
+    fleet = FleetIndex().fleet([cluster(1, [node("n", of, 8, 3)], [of])])
+    for is_empty, units in ((False, 3), (True, 8)):
+        state = FleetState(fleet, is_empty=is_empty)
+        assert state.bounds[UNITS].tolist() == [units]
+        assert (state.pool(0).bounds[UNITS], state.pool(0).free[UNITS, 0]) == (units, units)
+    assert FleetState(fleet).free_share.tolist() == FleetState(fleet).cluster_free.tolist() == [3 / 8]
