@@ -122,3 +122,108 @@ def test_a_jobs_rules_are_in_its_spec_and_not_in_its_shape():
     plain = spec_json(read_spec(SPEC, Rules()))
     assert "failure_rules" not in plain
     assert shape_of(stored) == shape_of(plain)
+
+
+def read(**rule):
+    (found,) = read_tenants_rules({"rules": [{"name": "x", **rule}]})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("field", "least", "most"),
+    [
+        ("when.exit_codes[0]", {"when": {"exit_codes": [1]}}, {"when": {"exit_codes": ["255"]}}),
+        ("when.exit_codes[0]", {"when": {"exit_codes": ["1-255"]}}, {"when": {"exit_codes": ["7-7"]}}),
+        ("when.signals[0]", {"when": {"signals": [1]}}, {"when": {"signals": [64]}}),
+        ("retries", {"then": "again", "retries": 1}, {"then": "again", "retries": 100}),
+        ("backoff.seconds", {"then": "again", "backoff": {"seconds": 0}}, {"then": "again", "backoff": {"seconds": 86_400}}),
+        ("backoff", {"then": "again", "backoff": {"seconds": 8, "most_seconds": 8}},
+         {"then": "again", "backoff": {"most_seconds": 86_400}}),
+        ("avoid.seconds", {"then": "again_elsewhere", "avoid": {"seconds": 1}},
+         {"then": "again_elsewhere", "avoid": {"seconds": 86_400}}),
+        ("memory.factor", {"then": "more_memory", "memory": {"factor": "1.1"}},
+         {"then": "more_memory", "memory": {"factor": "8"}}),
+        ("memory.most", {"then": "more_memory", "memory": {"most": "1Mi"}},
+         {"then": "more_memory", "memory": {"most": "64Ti"}}),
+        ("text", {"text": ""}, {"text": "x" * 300}),
+        ("name", {"name": "a"}, {"name": "a" * 63}),
+        ("when.exit_codes", {"when": {"exit_codes": []}}, {"when": {"exit_codes": list(range(1, 21))}}),
+        ("when.signals", {"when": {"signals": []}}, {"when": {"signals": list(range(1, 21))}}),
+    ],
+)  # fmt: skip
+def test_what_is_at_its_limit_is_a_rule(field, least, most):
+    for rule in (least, most):
+        assert read(**rule), field
+
+
+@pytest.mark.parametrize(
+    ("rule", "field", "code"),
+    [
+        ({"when": {"exit_codes": [256]}}, "when.exit_codes[0]", "bad_format"),
+        ({"when": {"exit_codes": [3, "200-256"]}}, "when.exit_codes[1]", "bad_format"),
+        ({"when": {"exit_codes": [3.0]}}, "when.exit_codes[0]", "bad_format"),
+        ({"when": {"signals": [65]}}, "when.signals[0]", "out_of_range"),
+        ({"when": {"signals": [9, True]}}, "when.signals[1]", "out_of_range"),
+        ({"when": {"signals": list(range(1, 22))}}, "when.signals", "too_many"),
+        ({"when": {"log": ["ab"]}}, "when.log[0]", "bad_format"),
+        ({"when": {"node_taints": ["gpu", "*"]}}, "when.node_taints[1]", "bad_format"),
+        ({"then": "stop", "backoff": {"seconds": 1}}, "backoff", "not_allowed"),
+        ({"then": "stop", "memory": {}}, "memory", "not_allowed"),
+        ({"then": "more_memory", "avoid": {}}, "avoid", "not_allowed"),
+        ({"then": "again", "backoff": {"seconds": 86_401}}, "backoff.seconds", "out_of_range"),
+        ({"then": "again", "backoff": {"seconds": -1}}, "backoff.seconds", "out_of_range"),
+        ({"then": "again", "backoff": {"most_seconds": 86_401}}, "backoff.most_seconds", "out_of_range"),
+        ({"then": "again", "backoff": {"hours": 1}}, "backoff.hours", "unknown_field"),
+        ({"then": "again_elsewhere", "avoid": {"seconds": 0}}, "avoid.seconds", "out_of_range"),
+        ({"then": "again_elsewhere", "avoid": {"node": "n1"}}, "avoid.node", "unknown_field"),
+        ({"then": "more_memory", "memory": {"factor": "1.0"}}, "memory.factor", "out_of_range"),
+        ({"then": "more_memory", "memory": {"factor": "8.001"}}, "memory.factor", "out_of_range"),
+        ({"then": "more_memory", "memory": {"most": "1023Ki"}}, "memory.most", "out_of_range"),
+        ({"then": "more_memory", "memory": {"least": "1Gi"}}, "memory.least", "unknown_field"),
+    ],
+)
+def test_what_goes_beyond_its_limit_is_refused_by_its_path(rule, field, code):
+    assert faults_of({"name": "x", **rule}) == {f"rules[0].{field}": code}
+
+
+def test_a_rule_is_read_with_all_that_it_says():
+    rule = read(
+        when={"exit_codes": ["129-159", 3, "3"], "signals": [9, 7, 9], "seen": ["device"], "pod_sets": ["worker-*"],
+              "node_taints": ["gpu*bad"], "messages": ["no space"], "log": ["@nccl" if "nccl" in PRESETS else "nccl*lost"]},
+        **{"class": "node"}, text="It broke.", then="again_elsewhere", retries=5,
+        backoff={"seconds": 30, "most_seconds": 600}, avoid={"what": "cluster", "seconds": 60},
+    )  # fmt: skip
+    assert (rule.when.exit_codes, rule.when.signals) == (((3, 3), (129, 159)), (7, 9))
+    assert (rule.when.seen, rule.when.pod_sets, rule.when.node_taints) == ((Seen.DEVICE,), ("worker-*",), ("gpu*bad",))
+    assert (rule.when.messages, len(rule.when.log)) == (("no space",), 1)
+    assert (rule.failure_class, rule.text, rule.step) == (FailureClass.NODE, "It broke.", Step.AGAIN_ELSEWHERE)
+    assert (rule.retries, rule.backoff_seconds, rule.most_backoff_seconds) == (5, 30, 600)
+    assert (rule.avoid, rule.avoid_seconds, rule.memory_milli, rule.most_memory_bytes) == ("cluster", 60, 0, 0)
+    (stored,) = rules_json([rule])
+    assert stored["when"]["exit_codes"] == [3, "129-159"]
+    assert stored["avoid"] == {"what": "cluster", "seconds": 60}
+    assert (stored["class"], stored["text"], stored["then"], stored["retries"]) == ("node", "It broke.", "again_elsewhere", 5)
+    assert stored["backoff"] == {"seconds": 30, "most_seconds": 600}
+    assert set(stored["when"]) == {"exit_codes", "signals", "seen", "pod_sets", "node_taints", "messages", "log"}
+    assert rules_of([stored]) == (rule,)
+
+
+def test_what_a_rule_leaves_out_has_its_usual_value():
+    again, elsewhere, memory, stop = (read(then=step) for step in ("again", "again_elsewhere", "more_memory", "stop"))
+    assert (again.retries, again.backoff_seconds, again.most_backoff_seconds) == (3, 0, 86_400)
+    assert (again.avoid, again.avoid_seconds, again.memory_milli) == ("", 0, 0)
+    assert (elsewhere.avoid, elsewhere.avoid_seconds) == ("node", 3600)
+    assert read(then="again_elsewhere", avoid={"seconds": 60}).avoid == "node"
+    assert read(then="again_elsewhere", avoid={"what": "node"}) == elsewhere
+    assert read(then="again_elsewhere", avoid={"what": "cluster"}).avoid_seconds == 3600
+    assert (memory.memory_milli, memory.most_memory_bytes) == (2000, 0)
+    assert read(then="more_memory", memory={"most": "64Gi"}).most_memory_bytes == 64 * 2**30
+    assert (read(then="more_memory", memory={"most": "64Gi"}).memory_milli) == 2000
+    assert (stop.retries, stop.backoff_seconds, stop.most_backoff_seconds, stop.failure_class) == (0, 0, 0, None)
+    assert read() == stop
+    assert rules_json([stop]) == [{"name": "x", "when": {}, "then": "stop"}]
+    assert rules_json([memory])[0]["memory"] == {"factor": "2", "most": None}
+    assert "avoid" not in rules_json([again])[0]
+    assert rules_json([read(then="more_memory", memory={"factor": "1.25", "most": "64Gi"})])[0]["memory"] == {
+        "factor": "1.25", "most": "64Gi",
+    }  # fmt: skip

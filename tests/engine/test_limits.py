@@ -31,13 +31,19 @@ from federation.engine.failures import diagnoses, facts, patterns, rules
 from federation.engine.intake import (
     failure_rules,
     gpu_needs,
+    local_state,
     manifest_volumes,
+    mounts,
+    places,
+    pods,
     policy_hooks,
     priority_classes,
     reading,
     reservation_reading,
     spec,
+    work,
 )
+from federation.engine.intake import secrets as secrets_of_jobs
 from federation.engine.objects import meeting, rendering, resource_claims, volumes
 from placement.fleet import egress as egress_of_places
 from placement.fleet import prices
@@ -170,3 +176,36 @@ def test_bounds_of_a_replay():
     assert (fleetfile.MOST_NODES, fleetfile.MOST_CHARACTERS, fleetfile.MOST) == (200_000, 8 * MIB, 10**9)
     assert fleetfile.MOST_INTERRUPTIONS == 100
     assert (traces.MOST, traces.MOST_PODS, traces.MILLISECONDS) == (10**12, 100_000, 1000)
+
+
+def test_words_that_a_job_chooses_from():
+    assert spec.CAPACITY_TYPES == ("on_demand", "spot", "reserved")
+    assert spec.ON_CLUSTER_LOST == ("hold",)
+    assert spec.DEFAULT_SCRATCH_PATH == "/scratch"
+    assert failure_rules.AVOIDABLE == ("node", "cluster")
+    assert pods.GPU_VENDORS == ("nvidia", "amd", "intel", "google")
+    assert (priority_classes.PREEMPTS, priority_classes.EVERY_ROLE) == (("never", "lower"), "")
+    assert mounts.CLOSED == ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")
+    assert (secrets_of_jobs.OPEN, manifest_volumes.SHM_PATH) == ("/run/secrets", "/dev/shm")  # noqa: S108 - in a pod
+
+
+def test_names_of_fields_are_those_of_the_reference():
+    for found, expected in (
+        (failure_rules.RULE_FIELDS, "name when class text then retries backoff avoid memory"),
+        (failure_rules.WHEN_FIELDS, "exit_codes signals seen pod_sets node_taints messages log"),
+        (failure_rules.BACKOFF_FIELDS, "seconds most_seconds"),
+        (failure_rules.AVOID_FIELDS, "what seconds"),
+        (failure_rules.MEMORY_FIELDS, "factor most"),
+        (local_state.PORT_FIELDS, "name number"),
+        (local_state.SCRATCH_FIELDS, "size path"),
+        (mounts.MOUNT_FIELDS, "storage path sub_path read_only"),
+        (secrets_of_jobs.SECRET_FIELDS, "secret env file"),
+        (work.DATA_FIELDS, "name read"),
+        (pods.GPU_FIELDS, "count models mig fraction vendor"),
+        (places.TIER_FIELDS, "after_seconds clusters regions"),
+        (places.TOPOLOGY_FIELDS, "level mode"),
+        (priority_classes.GRANT_FIELDS, "role tenant"),
+        (reports.REPORT_FIELDS, "sequence step total_steps loss series checkpoint"),
+        (reports.CHECKPOINT_FIELDS, "reference size_bytes step flavors written_at"),
+    ):
+        assert set(found) == set(expected.split())
