@@ -167,6 +167,7 @@ from devtools.mutants import watchers as watching
 from devtools.mutants.__main__ import Bench, Trial, all_mutants, engines
 from devtools.mutants.fates import Fates
 from devtools.mutants.forked import Plugin, run
+from devtools.mutants.warm import Warm
 from devtools.mutants.watchers import Suite, watchers
 
 tree, suite = Path.cwd(), Suite("tests/engine")
@@ -179,6 +180,11 @@ left = Trial(tree, sources, fates).survivors(suite, mutants[4:7])
 again = Trial(tree, sources, fates)
 assert again.survivors(suite, mutants[4:7]) == left
 print("left |", *left, again.caught_by)
+warm = Warm(tree, ["-x", *suite.files(tree)])
+for mutant in mutants[:7]:
+    limits = dict.fromkeys(bench.watchers.of(mutant.file, mutant.mutation), 2)
+    print("warm |", mutant, "|", warm.catcher(mutant.file, mutant.source, mutant.mutation, limits))
+warm.close()
 watching.LEAST_WALL_SECONDS, watching.WALL_SECONDS_FOR_EACH_OF_CPU = 1, 0
 waits = tree / "tests/engine/test_waits.py"
 waits.write_text("import time\\ndef test_waits(): time.sleep(600)\\n")
@@ -248,6 +254,13 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "[tests/engine 2/3 T s before] placement/room.py:3  <= → <  caught by tests/engine/test_room.py::test_the_limit_itself_fits",
         "[tests/engine 3/3 T s before] placement/room.py:5  < → <=  SURVIVES",
         "left | placement/room.py:5  < → <= Counter({'tests/engine': 2})",
+        "warm | placement/codes.py:1  'full' → 'fullXX' | ",
+        "warm | placement/kept.py:3  3 → 2 | tests/engine/test_kept.py::test_a_kept_size",
+        "warm | placement/kept.py:3  3 → 4 | tests/engine/test_kept.py::test_a_kept_size",
+        "warm | placement/room.py:1  5 → 4 | ",
+        "warm | placement/room.py:1  5 → 6 | ",
+        "warm | placement/room.py:3  <= → < | tests/engine/test_room.py::test_the_limit_itself_fits",
+        "warm | placement/room.py:5  < → <= | ",
         "waits | tests/engine/test_waits.py::test_waits, which does not end",
         "endless | None",
     ], done.stderr

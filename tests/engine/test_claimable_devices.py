@@ -182,3 +182,26 @@ def test_nothing_that_is_published_breaks_what_is_stored(driver, attributes, mem
     assert 0 <= offer.gpu_memory_mib < 2**31
     assert 1 <= offer.slice_hosts <= 10_000
     assert offer.cel or offer.unplaceable
+
+
+@pytest.mark.parametrize(
+    ("driver", "attributes", "asked"),
+    [
+        ("gpu.nvidia.com", H100, ["type", "productName"]),
+        ("gpu.amd.com", {"productName": "A", "deviceID": "0x1", "type": "amdgpu"}, ["type", "productName"]),
+        ("gpu.amd.com", {"deviceID": "0x1"}, ["deviceID"]),
+        ("gpu.amd.com", {"productName": "A", "partitionProfile": "cpx_nps4"}, ["productName", "partitionProfile"]),
+        ("gpu.intel.com", {"model": "Max 1100", "type": "gpu"}, ["model"]),
+        ("gaudi.intel.com", {"model": "Gaudi3"}, ["model"]),
+        ("tpu.google.com", {"accelerator": "a", "tpuGen": "v6e", "topology": "2x2"}, ["accelerator", "topology"]),
+        ("tpu.google.com", {"tpuGen": "v6e", "topology": "2x2"}, ["tpuGen", "topology"]),
+        ("tpu.google.com", {"tpuGen": "v6e"}, ["tpuGen"]),
+    ],
+)
+def test_a_claim_asks_for_the_attributes_that_identify_a_kind(driver, attributes, asked):
+    cel = device_of(driver, seen(attributes)).cel
+    tests = [f'device.driver == "{driver}"']
+    for key in asked:
+        tests.append(f'"{key}" in device.attributes["{driver}"]')
+        tests.append(f'device.attributes["{driver}"].{key} == "{attributes[key]}"')
+    assert cel == " && ".join(tests)

@@ -193,12 +193,14 @@ def test_a_class_that_is_not_there_is_said_until_it_is():
     assert device.unplaceable == "its cluster has no DeviceClass gpu.nvidia.com"
 
 
-def test_nodes_of_one_accelerator_must_be_labelled_with_what_makes_it_up():
-    chips = {"accelerator": "tpu-v6e-slice", "topology": "4x4", "chipCount": "4"}
+@pytest.mark.parametrize(("arrangement", "hosts"), [("4x4", 4), ("2x4", 2), ("2x2", 1)])
+def test_nodes_of_one_accelerator_must_be_labelled_with_what_makes_it_up(arrangement, hosts):
+    chips = {"accelerator": "tpu-v6e-slice", "topology": arrangement, "chipCount": "4"}
     slices = [published("s1", DeviceSeen("0", chips), driver="tpu.google.com")]
     [device] = inventory(slices).snapshot().claimable.by_node["n1"]
-    assert (device.slice_hosts, device.unplaceable) == (4, UNLABELLED_SLICE)
-    labels = {"cloud.google.com/gke-tpu-topology": "4x4", "cloud.google.com/gke-accelerator-count": "4"}
+    assert (device.slice_hosts, device.unplaceable == UNLABELLED_SLICE) == (hosts, hosts > 1)
+    assert device.resource.endswith("/unlabelled") == (hosts > 1)
+    labels = {"cloud.google.com/gke-tpu-topology": arrangement, "cloud.google.com/gke-accelerator-count": "4"}
     [device] = inventory(slices, nodes=[node(labels=labels)]).snapshot().claimable.by_node["n1"]
     assert device.unplaceable != UNLABELLED_SLICE
 
