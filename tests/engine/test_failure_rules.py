@@ -202,7 +202,12 @@ def test_a_rule_is_read_with_all_that_it_says():
     (stored,) = rules_json([rule])
     assert stored["when"]["exit_codes"] == [3, "129-159"]
     assert stored["avoid"] == {"what": "cluster", "seconds": 60}
-    assert (stored["class"], stored["text"], stored["then"], stored["retries"]) == ("node", "It broke.", "again_elsewhere", 5)
+    assert (stored["class"], stored["text"], stored["then"], stored["retries"]) == (
+        "node",
+        "It broke.",
+        "again_elsewhere",
+        5,
+    )
     assert stored["backoff"] == {"seconds": 30, "most_seconds": 600}
     assert set(stored["when"]) == {"exit_codes", "signals", "seen", "pod_sets", "node_taints", "messages", "log"}
     assert rules_of([stored]) == (rule,)

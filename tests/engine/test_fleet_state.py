@@ -12,6 +12,7 @@ from placement.fleet.fleet import FleetIndex
 from placement.fleet.fleet_state import FleetState
 from placement.fleet.pools import PART, UNITS, WHOLE
 from placement.fleet.siting import Site, need_of, tightness
+from placement.values.decisions import Closure
 from placement.values.model import Topology
 
 from .fleets import A100, H100, NOW, cluster, flavor, node, pods
@@ -81,6 +82,7 @@ def test_of_a_device_that_is_taken_whole_nothing_is_left():
 
 
 RDMA = "rdma/hca"
+RESERVED, MAINTENANCE = Closure("kept_for_reservation", "reserved"), Closure("maintenance", "in maintenance")
 
 
 def shared_nodes():
@@ -169,8 +171,8 @@ def test_what_is_taken_on_a_kept_node_is_deducted_from_what_is_kept():
 
 def test_a_closed_node_stays_empty_whatever_is_taken_or_given_there():
     state = FleetState(shared_nodes())
-    state.close_cluster(0, "maintenance")
-    assert state.closures == {0: "maintenance"}
+    state.close_cluster(0, MAINTENANCE)
+    assert state.closures == {0: MAINTENANCE}
     state.take(1, two_of(), on(0))
     assert {amounts(state, *place) for place in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))} == {(0, 0, 0, 0, 0)}
     assert not state.pool(1).may_hold(two_of(5))
@@ -200,7 +202,7 @@ def test_kept_nodes_would_give_room_by_kind():
     state = FleetState(shared_nodes())
     pool = state.pool(1)
     assert not pool.had_hidden(two_of(), reserved=True)
-    state.reserve(1, {0: "reserved"})
+    state.reserve(1, {0: RESERVED})
     assert (pool.had_hidden(two_of(4), reserved=True), pool.had_hidden(two_of(4), reserved=False)) == (True, False)
     assert not pool.had_hidden(two_of(5), reserved=True)
     state.hide(1, [2])
@@ -209,10 +211,10 @@ def test_kept_nodes_would_give_room_by_kind():
     assert pool.had_hidden(two_of(4, count=2), reserved=False)
     assert not pool.had_hidden(two_of(4, count=3), reserved=False)
     assert pool.had_hidden(two_of(4, count=3), reserved=True)
-    assert pool.why_reserved(two_of(4)) == "reserved"
-    state.reserve(1, {1: "maintenance"})
+    assert pool.why_reserved(two_of(4)) == RESERVED
+    state.reserve(1, {1: MAINTENANCE})
     pool.take(0, two_of(1), 1)
-    assert (pool.why_reserved(two_of(4)), pool.why_reserved(two_of(3))) == ("maintenance", "reserved")
+    assert (pool.why_reserved(two_of(4)), pool.why_reserved(two_of(3))) == (MAINTENANCE, RESERVED)
 
 
 def test_a_quick_check_counts_devices_and_every_resource():

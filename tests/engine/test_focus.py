@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -107,7 +108,8 @@ def test_the_columns_are_those_of_the_rows_with_their_types(version):
     assert len(set(names)) == len(names)
     used = set().union(*made(version=version), *made(version=version, is_correction=True))
     assert used <= set(names)
-    types = {one["ColumnName"]: one for one in schema(version)["ColumnDefinition"]}
+    definitions: Any = schema(version)["ColumnDefinition"]
+    types = {one["ColumnName"]: one for one in definitions}
     assert {name for name, one in types.items() if one["DataType"] == "Decimal"} == DECIMALS
     assert {name for name, one in types.items() if one["DataType"] == "DateTime"} == INSTANTS
     assert {one["NumericPrecision"] for one in types.values() if "NumericPrecision" in one} == {38}

@@ -164,3 +164,8 @@ def test_the_part_that_does_not_fit_is_what_counting_kind_by_kind_finds(kinds, d
             here = [n for n, one in enumerate(nodes) if one[0] == pool]
             alone = table.share(pool, units[here], cpu[here]).tolist()
             assert alone == [pytest.approx(expected[n]) for n in here]
+
+
+def test_usual_pods_of_no_weight_fit_everywhere():
+    table = Misfits(column(0), column(1000), column(0), np.array([[1]]), 8)
+    assert table.share(0, column(0, 8), column(0, 2000)).tolist() == [0.0, 0.0]

@@ -186,7 +186,7 @@ def test_words_that_a_job_chooses_from():
     assert pods.GPU_VENDORS == ("nvidia", "amd", "intel", "google")
     assert (priority_classes.PREEMPTS, priority_classes.EVERY_ROLE) == (("never", "lower"), "")
     assert mounts.CLOSED == ("/proc", "/sys", "/dev", "/run", "/var/run", "/etc")
-    assert (secrets_of_jobs.OPEN, manifest_volumes.SHM_PATH) == ("/run/secrets", "/dev/shm")  # noqa: S108 - in a pod
+    assert (secrets_of_jobs.OPEN, manifest_volumes.SHM_PATH) == ("/run/secrets", "/dev/shm")
 
 
 def test_names_of_fields_are_those_of_the_reference():

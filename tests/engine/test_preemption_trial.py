@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -19,8 +20,7 @@ from .preemption_worlds import full, planned, run_on, world
 
 RDMA = "rdma/hca"
 MODELS = [flavor(A100), flavor(H100)]
-WHOLE = {"cpu_millicores": 64_000, "memory_mib": 65_536, "pods": 20}
-USED = {"free_cpu_millicores": 64_000 - 6000, "free_memory_mib": 65_536 - 4096, "free_pods": 18}
+USED: dict[str, Any] = {"free_cpu_millicores": 64_000 - 6000, "free_memory_mib": 65_536 - 4096, "free_pods": 18}
 URGENT = {"priority": 100}
 
 

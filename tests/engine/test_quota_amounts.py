@@ -42,3 +42,12 @@ def test_only_known_resources_can_be_limited():
         "memory",
         "gpu:A100",
     ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "unit"), [("memory", "1Ki", "whole mebibytes (Mi)"), ("gpu", "0.0001", "thousandths")]
+)
+def test_what_is_too_fine_names_the_unit_that_is_counted(resource, text, unit):
+    with pytest.raises(BadAmount) as refused:
+        parse_amount(resource, text)
+    assert str(refused.value) == f"{resource} is counted in {unit}; {text} is not a whole number of them"

@@ -239,9 +239,9 @@ def test_a_secret_is_its_text_in_utf_8_up_to_the_limit():
 
 def test_a_pod_that_may_report_gets_the_address_and_its_token():
     promised = {"report": {"object": "swy-r"}}
-    pod = {"containers": [{"env": [{"name": "A", "value": "1"}]}, {"env": []}]}
+    pod: dict[str, Any] = {"containers": [{"env": [{"name": "A", "value": "1"}]}, {"env": []}]}
     lay_report(pod, promised, "https://here/report")
-    mine = [
+    mine: list[dict[str, Any]] = [
         {"name": "SWITCHYARD_REPORT_URL", "value": "https://here/report"},
         {
             "name": "SWITCHYARD_REPORT_TOKEN",

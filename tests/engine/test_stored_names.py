@@ -7,16 +7,27 @@ from uuid import UUID
 import pytest
 
 from clusters.engine import escapes, inventory
+from clusters.engine.secrets import Kind
+from clusters.engine.storages import Mode
 from federation.engine import names, sightings
+from federation.engine.failures.facts import Seen
+from federation.engine.failures.rules import FailureClass, Step
 from federation.engine.lifecycle import ATTEMPT_MOVES, JOB_MOVES, AttemptState, JobState
 from federation.engine.objects import ranks
+from federation.engine.retries import Cause
 from placement.values.reason_codes import REASON_CODES, ReasonCode, meaning_of
 from tenancy.engine.roles import GRANTS, REACH, Permission, Role, Scope, permissions_of, reach_of
 
 
-@pytest.mark.parametrize("kind", [JobState, AttemptState, ReasonCode, Role, Permission, Scope])
+@pytest.mark.parametrize(
+    "kind", [JobState, AttemptState, ReasonCode, Role, Permission, Scope, FailureClass, Step, Seen, Kind, Mode]
+)
 def test_each_code_is_its_name_in_lower_case(kind):
     assert [one.value for one in kind] == [one.name.lower() for one in kind]
+
+
+def test_causes_of_a_retry_stay():
+    assert [one.value for one in Cause] == ["preempted", "node_lost", "spot", "infrastructure", "program_failed"]
 
 
 def test_every_move_is_from_one_state_to_another():
