@@ -134,14 +134,15 @@ class Landings:
 
         It is computed again only for nodes that have changed since the last time.
         """
-        known = self._orders.get(number)
+        known, seen = self._orders.get(number), len(state.changes)
         if known is None or known.state is not state:
             width = state.free.shape[1]
-            known = _Order(state, 0, np.zeros(width, dtype=np.int64), np.zeros(width))
+            known = _Order(state, seen, np.zeros(width, dtype=np.int64), np.zeros(width))
             changed = np.arange(width)
         else:
             changed = np.unique(np.array(state.changes[known.changes :], dtype=np.int64))
-        self._orders[number] = known = known._replace(changes=len(state.changes))
+            known = known._replace(changes=seen)
+        self._orders[number] = known
         fitting = changed[has_room(state.free[:, changed], need, changed)]
         if fitting.size:
             terms = self._stranding(state, number, need, fitting, np.ones_like(fitting))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2s
+from itertools import accumulate
 from math import exp, log
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
@@ -130,12 +131,8 @@ def quantiles(recent: Sequence[int]) -> Quantiles:
 
 
 def _quantile(weighed: Sequence[tuple[float, float]], target: float) -> float:
-    passed = 0.0
-    for value, weight in weighed:
-        passed += weight
-        if passed >= target:
-            return value
-    return weighed[-1][0]
+    passed = accumulate(weight for _, weight in weighed)
+    return next(value for (value, _), so_far in zip(weighed, passed, strict=True) if so_far >= target)
 
 
 def runtime_of(job: JobRequest, runtimes: Mapping[str, Runtime], pace: float = 1.0) -> Runtime | None:
