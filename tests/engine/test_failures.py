@@ -260,20 +260,11 @@ def test_the_brake_needs_many_failures_and_is_released_without_any(failed, was_p
 @pytest.mark.parametrize(
     ("failures", "attempts", "is_begun", "is_kept"),
     [
-        (0, 0, False, False),
-        (0, 20, False, False),
-        (1, 1, False, True),
-        (9, 9, False, True),
-        (10, 10, True, True),
-        (10, 20, True, True),
-        (10, 21, False, True),
-        (12, 48, False, False),
-        (13, 50, False, True),
-        (24, 50, False, True),
-        (25, 50, True, True),
-        (1, 4, False, False),
+        (0, 0, False, False), (0, 20, False, False), (1, 1, False, True), (9, 9, False, True), (10, 10, True, True),
+        (10, 20, True, True), (10, 21, False, True), (12, 48, False, False), (13, 50, False, True), (24, 50, False, True),
+        (25, 50, True, True), (1, 4, False, False),
     ],
-)
+)  # fmt: skip
 def test_the_brake_is_pulled_at_half_of_ten_or_more_and_released_at_a_quarter(failures, attempts, is_begun, is_kept):
     failed = [True] * failures + [False] * (attempts - failures)
     assert is_pulled(failed, was_pulled=False) == is_begun
