@@ -2,7 +2,7 @@
 
 To import and to collect costs far more than most tests do. A fork of a process that has done both replaces the code of
 the live functions. So it cannot try what a module does when it is imported, nor what it computes then with a function:
-a mutant that survives here is tried again in a run of its own.
+a mutant that survives here is tried again in a separate run.
 """
 
 import gc
