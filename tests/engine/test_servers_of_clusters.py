@@ -185,3 +185,12 @@ def test_200_entries_are_read_and_the_one_that_is_meant_is_chosen():
         "cluster: c,", "cluster: c7,"
     )
     assert refused(read_kubeconfig, text) == ("kubeconfig.clusters[7].cluster.server", "not_https")
+
+
+def test_a_token_of_digits_in_a_kubeconfig_stays_a_text():
+    text = (
+        "clusters: [{name: a, cluster: {server: 'https://k8s.example'}}]\n"
+        "users: [{name: u, user: {token: 0123}}]\ncontexts: [{name: c, context: {cluster: a, user: u}}]\n"
+    )
+    found = read_kubeconfig(text)
+    assert (found.server.host, found.secret.kind, found.secret.value) == ("k8s.example", "token", b"0123")
