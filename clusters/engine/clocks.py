@@ -14,6 +14,10 @@ NOISE_MS = 1_500
 """Measurements belong to one era if they differ by at most this."""
 BELIEVED_MS = 2_000
 """Clocks count as equal if they differ by at most this: Kubernetes writes whole seconds."""
+JUST_NOW = timedelta(seconds=3)
+"""What happened within this time needs no new reading of the clock: a reading may be too small by a second and the round
+trip, Kubernetes writes whole seconds, and reports travel.
+"""
 CHANGE_TAKES = timedelta(minutes=1)
 """A clock was set at some time between two measurements."""
 
@@ -28,6 +32,18 @@ class Era:
     def as_json(self) -> dict[str, str | int]:
         """The form in which it is stored."""
         return {"since": self.since.isoformat(), "skew_ms": self.skew_ms}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A cluster's clock showed `shown` when our monotonic clock showed `at` seconds."""
+
+    shown: datetime
+    at: float
+
+    def explains(self, told: datetime, now: float) -> bool:
+        """Whether the cluster's clock shows this time just now, if it was not set since. `now`: our monotonic clock."""
+        return abs(told - self.shown - timedelta(seconds=now - self.at)) <= JUST_NOW
 
 
 def eras_of(stored: Sequence[Mapping[str, Any]]) -> tuple[Era, ...]:

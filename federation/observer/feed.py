@@ -24,6 +24,7 @@ from clusters.drivers import (
     WatchEvent,
 )
 from clusters.drivers.memory import CLUSTER_BYTES, Account
+from clusters.engine.clocks import Reading
 from clusters.engine.inventory import ClusterInventory
 from clusters.engine.pulls import ImageInventory
 from federation import operations
@@ -34,6 +35,7 @@ from foundation.leases import LeaseLost, Tenure
 from foundation.threads import Threads
 
 from .buffer import Buffer
+from .times import Times
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -71,6 +73,7 @@ class Feed:
         self._driver = driver
         self._database = database
         self._buffer = Buffer(settings.INSTALL_ID)
+        self._times = Times()
         self._inventory = ClusterInventory(settings.INSTALL_ID)
         self._images = ImageInventory()
         self._counted: tuple[tuple[str, ...], float] | None = None
@@ -142,7 +145,7 @@ class Feed:
     def _weigh(self) -> None:
         if self._inventory.size > MOST_NODES:
             raise TooMuch(f"it has more than the {MOST_NODES} nodes that the gateway keeps for one cluster")
-        self._account.hold(self._inventory.weight + self._buffer.weight + self._images.weight)
+        self._account.hold(self._inventory.weight + self._buffer.weight + self._times.weight + self._images.weight)
 
     async def _let_go(self, reason: str) -> None:
         """Discards the cluster's reports and stops placement there until it reports less. What runs there is still
@@ -245,7 +248,11 @@ class Feed:
                 continue
             taken = self._buffer.take()
             try:
+                if self._times.are_doubtful(taken, clock.monotonic()):
+                    # While the clock cannot be read, the pulse fails too, and the cluster counts as silent.
+                    await self._read_clock()
                 await self._in_database(operations.record_observations, self._cluster_id, taken)
+                self._times.note_recorded(taken)
                 self._unrecorded_since = began if self._buffer else None
                 took = clock.monotonic() - began
             except BaseException:
@@ -327,21 +334,26 @@ class Feed:
 
     async def _beat(self) -> None:
         try:
-            if not await self._is_the_same():
-                await self._in_database(self._record_stranger)
-                return
-            origin = clock.monotonic_origin()
-            skew_ms = await self._driver.clock_skew_ms()
+            await self._read_clock()
+        except ClusterChanged:
+            return  # which is recorded
         except AuthFailed as error:
             await self._in_database(clusters.operations.record_auth_failure, self._cluster_id, error.reason)
         except DriverError as error:
             self._missed += 1
             if self._missed >= PULSES_MISSED:
                 await self._in_database(clusters.operations.record_silence, self._cluster_id, error.reason)
-        else:
-            self._missed = 0
-            was_set = abs(clock.monotonic_origin() - origin) > CLOCK_WAS_SET
-            await self._in_database(self._record_contact, None if was_set else skew_ms, origin)
+
+    async def _read_clock(self) -> None:
+        """Makes contact with the cluster, and records how far its clock is ahead. Raises DriverError if it fails."""
+        await self._check_identity()
+        origin, began = clock.monotonic_origin(), clock.monotonic()
+        skew_ms = await self._driver.clock_skew_ms()
+        self._missed = 0
+        was_set = abs(clock.monotonic_origin() - origin) > CLOCK_WAS_SET
+        await self._in_database(self._record_contact, None if was_set else skew_ms, origin)
+        if not was_set:
+            self._times.see_clock(Reading(origin + timedelta(seconds=began, milliseconds=skew_ms), began))
 
     def _record_contact(self, skew_ms: int | None, origin: datetime) -> None:
         """Without the skew where our own clock was set while the cluster's was read. The cluster counts as observed only

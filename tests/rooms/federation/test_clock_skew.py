@@ -1,19 +1,24 @@
 """What ran is billed by our clock, whatever the cluster's shows: too slow, too fast, or set in between."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 
 from billing.models import UsageSegment
-from clusters.engine.clocks import eras_of
+from clusters.drivers import Unreachable, WatchEvent
+from clusters.engine.clocks import Reading, eras_of
 from clusters.models import Cluster
 from clusters.operations import record_contact
 from federation.models import PodRun
 from federation.observer.feed import Feed
+from federation.observer.times import Times
+from federation.operations import Observations
 from foundation import clock
 from foundation.clock import now
 from tests.builders import make_cluster
@@ -149,3 +154,102 @@ def test_a_clusters_clock_that_is_read_while_our_own_is_set_is_not_believed(monk
     asyncio.run(feed._beat())
     asyncio.run(feed._beat())
     assert recorded == [None, -seconds * 1000]
+
+
+class Clock:
+    """A member of which only the clock is read."""
+
+    def __init__(self, skew_ms: int) -> None:
+        self.skew_ms = skew_ms
+        self.reads = 0
+        self.failures = 0
+
+    async def identity(self):
+        return "itself"
+
+    async def clock_skew_ms(self):
+        self.reads += 1
+        if self.failures >= self.reads:
+            raise Unreachable("the connection is refused")
+        return self.skew_ms
+
+
+@pytest.fixture
+def followed():
+    """Hands events of pods to the feed of a member, which has read its clock before it was set, and lets it record them."""
+
+    async def in_this_thread(work, *args):
+        return await sync_to_async(work)(*args)
+
+    async def run(feed, member, pods, failures):
+        skew_ms, member.skew_ms = member.skew_ms, 0
+        await feed._beat()
+        member.skew_ms, member.reads, member.failures = skew_ms, 0, failures
+        for pod in pods:
+            feed._take_pods(WatchEvent("changed", (pod,)))
+            feed._news.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(feed._record(), 0.2)
+
+    def follow(attempt, member, *pods, failures=0):
+        feed: Any = Feed(attempt.cluster_id, "itself", member, None, None)
+        feed._in_database = in_this_thread
+        async_to_sync(run)(feed, member, pods, failures)
+
+    return follow
+
+
+@pytest.mark.parametrize("skew_ms", [-119_000, 119_000, -HOUR_MS])
+def test_a_pod_that_ends_between_a_jump_of_the_clock_and_the_next_pulse_is_billed_for_what_ran(followed, skew_ms):
+    attempt, member = make_attempt(), Clock(skew_ms)
+    pod = pod_shown(attempt, 0)
+    followed(attempt, member, pod, pod_shown(attempt, 0, skew_ms, uid=pod.uid))
+    end(attempt)
+    assert billed(attempt) == pytest.approx(RAN.total_seconds(), abs=5)
+    assert set(UsageSegment.objects.values_list("is_estimated", flat=True)) == {True}
+
+
+def test_a_pod_that_starts_between_a_jump_of_the_clock_and_the_next_pulse_is_billed_from_its_start(followed):
+    attempt, member = make_attempt(), Clock(-119_000)
+    pod = replace(pod_of(attempt), started_at=shown(now(), -119_000))
+    followed(attempt, member, pod)
+    report(attempt.cluster, replace(pod, phase="Succeeded", finished_at=shown(now(), -119_000), exit_code=0))
+    end(attempt)
+    assert billed(attempt) <= 5
+
+
+def test_an_end_that_a_node_reports_late_counts_as_it_was_although_it_is_doubted(followed):
+    attempt, member = make_attempt(), Clock(0)
+    pod = pod_shown(attempt, 0)
+    over = replace(pod, phase="Succeeded", exit_code=0, finished_at=shown(now() - timedelta(minutes=4), 0))
+    followed(attempt, member, over)
+    end(attempt)
+    assert member.reads == 1
+    assert billed(attempt) == pytest.approx((RAN - timedelta(minutes=4)).total_seconds(), abs=5)
+    assert set(UsageSegment.objects.values_list("is_estimated", flat=True)) == {False}
+
+
+def test_a_doubtful_end_is_not_recorded_before_the_clock_was_read(followed):
+    attempt, member = make_attempt(), Clock(-119_000)
+    pod = pod_shown(attempt, 0)
+    followed(attempt, member, pod)
+    with pytest.raises(Unreachable):
+        followed(attempt, member, pod_shown(attempt, 0, -119_000, uid=pod.uid), failures=1)
+    assert PodRun.objects.get().finished_at is None
+
+
+def test_times_that_are_recorded_or_just_happened_need_no_reading():
+    read_at, second = now(), timedelta(seconds=1)
+    seen = Times()
+    attempt = make_attempt()
+    pod = pod_of(attempt)
+    late, fresh = Observations(pods=[pod]), Observations(pods=[replace(pod, started_at=read_at + 4 * second)])
+    assert seen.are_doubtful(fresh, 105.0), "no clock was read yet"
+    seen.see_clock(Reading(read_at, 100.0))
+    assert not seen.are_doubtful(fresh, 105.0)
+    assert seen.are_doubtful(late, 105.0)
+    seen.note_recorded(late)
+    assert not seen.are_doubtful(late, 105.0)
+    assert seen.are_doubtful(Observations(pods=[replace(pod, finished_at=read_at - 4 * second)]), 100.0)
+    seen.note_recorded(Observations(gone_pods=[pod.uid]))
+    assert seen.weight == 0
