@@ -16,10 +16,12 @@ from clusters.drivers.address import ClusterAddress
 from clusters.drivers.registry import Kind
 from clusters.operations import probe_cluster
 from federation.drivers import policy_hooks
+from federation.observer import feed as feeds
 from federation.observer import process as observers
 from foundation import bell as bells
 from foundation import host as hosts
 from foundation import threads as pools
+from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
 from . import administration, loop
@@ -62,6 +64,10 @@ LONGEST_ROUND_SECONDS = 9.0
 """An observer's leases last fifteen seconds."""
 HEALED_POLL_SECONDS = 10.0
 """How often bells poll when nothing is lost any more: announcements wake them."""
+HEALED_PACE = 4.0
+"""Routines that were not announced find nothing in the healed world, and take a third of a run's processor time."""
+PULSE_SECONDS, HEALED_PULSE_SECONDS = feeds.PULSE_SECONDS, 7.0
+"""A cluster is lost after ten seconds."""
 LATE_SECONDS = (25.0, 90.0)
 """How long a process freezes in the middle of a dispatch: most claims expire meanwhile, and others take them over."""
 RESTART_SECONDS = (0.5, 20.0)
@@ -120,10 +126,13 @@ class World:
     chance: random.Random = field(init=False)
     pace: float = field(init=False)
     """How rarely the routines run without an announcement; announcements come immediately in every world."""
+    schedules: list[Schedule] = field(default_factory=list)
+    """The routines of all bells."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(f"{self.seed}/world")
         self.pace = random.Random(f"{self.seed}/pace").choice(PACES)
+        self.schedules = schedules(self.pace)
         is_pct = self.chance.random() < 0.4
         policy = Policy(
             is_pct, change_one_in=self.chance.choice((50, 200, 1000)), tick_one_in=self.chance.choice((4, 16))
@@ -197,6 +206,7 @@ class World:
         policy_hooks._hooks_on = lambda _path: hooks  # type: ignore[assignment, return-value]  # noqa: SLF001
         bells._listening = self.broker.listening  # noqa: SLF001
         bells.POLL_SECONDS = BELL_POLL_SECONDS * self.pace
+        feeds.PULSE_SECONDS = PULSE_SECONDS
         observers.ROUND_SECONDS = min(OBSERVER_ROUND_SECONDS * self.pace, LONGEST_ROUND_SECONDS)
         self.scheduler.on_step = self._on_step
 
@@ -286,7 +296,7 @@ class World:
         return "not_done" if self.faults.happens("commit_lost_not_done") else ""
 
     def _ring(self) -> None:
-        bell = bells.Bell(schedules(self.pace), self.broker, stopping=Stop(self.scheduler))  # type: ignore[arg-type]
+        bell = bells.Bell(self.schedules, self.broker, stopping=Stop(self.scheduler))  # type: ignore[arg-type]
         bell.run()
 
     def _work(self, queues: tuple[str, ...]) -> None:
@@ -325,7 +335,8 @@ class World:
             process.is_frozen = False
             if _is_second(process.name):
                 self.machine.kill(process)  # one of each is enough to end everything
-        observers.ROUND_SECONDS = LONGEST_ROUND_SECONDS
+        observers.ROUND_SECONDS, feeds.PULSE_SECONDS = LONGEST_ROUND_SECONDS, HEALED_PULSE_SECONDS
+        self.schedules[:] = schedules(max(self.pace, HEALED_PACE))
         bells.POLL_SECONDS = max(bells.POLL_SECONDS, HEALED_POLL_SECONDS)
         administration.heal(self)
         self.scheduler.after(LOOK_SECONDS, self._look)
