@@ -154,7 +154,7 @@ class Feed:
         self._inventory = ClusterInventory(settings.INSTALL_ID)
         self._images = ImageInventory()
         if self._buffer.weight > CLUSTER_BYTES // 4:
-            self._buffer = Buffer(settings.INSTALL_ID)
+            self._buffer, self._times = Buffer(settings.INSTALL_ID), Times()
         self._account.release()
         logger.warning("cluster %s: %s", self._cluster_id, reason)
         try:
