@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -37,20 +39,29 @@ SOURCES = (
 """What a migrated database follows from: migrations and what they import, models, rights, the server's version and settings."""
 TEMPLATE = "migrated"
 """A second database of the same server: what `migrate` makes as the only role, as the tests have it."""
-KEPT = 8
-"""One for each of a few worktrees, 80 MB each: to prepare one again takes as long as hundreds of tests."""
+KEPT = 16
+"""Of each kind one for each of a few worktrees, at most 80 MB each: to prepare one again takes as long as hundreds of tests."""
 STOP_SECONDS = 60
 
 
-def fill(home: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What else may be prepared: `make` fills a home whose server has stopped, by code that `sources` name."""
+
+    name: str
+    make: Callable[[Path], None]
+    sources: Sequence[str]
+
+
+def fill(home: Path, kind: Kind | None = None) -> None:
     """Gives a home a migrated database, and the passwords of its two roles. Call it from the main thread, before any server runs
     there. Raises Unavailable.
     """
     folder = root()
     with wheels.alone(folder / "lock"):
-        whole = folder / state_of_the_code()
+        whole = folder / (state_of_the_code() if kind is None else f"{kind.name}-{state_of_the_code(kind.sources)}")
         if not whole.exists():
-            _prepare(whole)
+            _prepare(whole, _migrate if kind is None else kind.make)
         os.utime(whole)
         copy_data(whole, home)
 
@@ -60,17 +71,17 @@ def root() -> Path:
     return (wheels.cache_root() if os.geteuid() else SHARED_PROGRAMS) / "prepared"
 
 
-def state_of_the_code() -> str:
+def state_of_the_code(further: Sequence[str] = ()) -> str:
     """A hash of all that a prepared database follows from."""
     digest = hashlib.sha256(repr(programs()).encode())
-    for path in sources():
+    for path in sources(further):
         digest.update(f"{path.relative_to(PROJECT)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]
 
 
-def sources() -> list[Path]:
+def sources(further: Sequence[str] = ()) -> list[Path]:
     """The files that a prepared database follows from."""
-    return sorted({path for pattern in SOURCES for path in PROJECT.glob(pattern)})
+    return sorted({path for pattern in (*SOURCES, *further) for path in PROJECT.glob(pattern)})
 
 
 @cache
@@ -79,11 +90,11 @@ def collect_static_files() -> None:
     _manage("collectstatic", "--noinput", "--verbosity", "0", **PLACEHOLDERS)
 
 
-def _prepare(whole: Path) -> None:
+def _prepare(whole: Path, make: Callable[[Path], None]) -> None:
     """Fills the folder, and forgets those that were used the longest time ago."""
     partial = whole.with_name("partial")
     shutil.rmtree(partial, ignore_errors=True)
-    _migrate(partial)
+    make(partial)
     partial.rename(whole)
     found = [path for path in whole.parent.iterdir() if path.is_dir() and path != whole]
     for old in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)[KEPT - 1 :]:

@@ -11,8 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from . import migrated
 from .crew import Crew, serve
-from .database import Watch, configure, database, server
+from .database import Watch, configure, server, url_of
 from .kept import KEPT
 from .lines import ROOT, Lines, figures_of
 from .outcomes import REPEATED_ONE_IN, SHRINK_SECONDS, Finished, Outcome, Tally, Wanted, plain, run_seed
@@ -180,12 +181,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _runner(stack: ExitStack) -> "Runner":
-    """Ready to run seeds, on a database that the stack drops."""
+    """Ready to run seeds, on a database that the stack removes."""
     folder = MEMORY if os.access(MEMORY, os.W_OK) else "/var/tmp"  # noqa: S108 - TemporaryDirectory makes the name
     home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="switchyard-simulation-", dir=folder)))
     home.chmod(0o755)
     os.environ.setdefault("REDIS_URL", "redis://:none@127.0.0.1:1/0")  # no seed ever asks it
-    url = stack.enter_context(database(stack.enter_context(server(home)), "simulation"))
+    migrated.fill(home)
+    url = url_of(stack.enter_context(server(home)))
     configure(url)
     from .run import Runner  # noqa: PLC0415 - it needs Django
 

@@ -16,6 +16,7 @@ from psycopg.pq import ExecStatus
 from devtools.embedded import postgres, stop
 
 HERE = Path(__file__).parent
+NAME = "simulation"
 WAITED = """
 SELECT extract(epoch FROM pg_catalog.clock_timestamp() - waitstart)::float FROM pg_locks WHERE pid = %s AND NOT granted
 """
@@ -57,29 +58,26 @@ def server(home: Path) -> Iterator[str]:
         stop(process, first=service.stop_signal)
 
 
-@contextmanager
-def database(server_url: str, name: str) -> Iterator[str]:
-    """The URL of a new database with the simulated clock and without tables; dropped afterwards."""
-    parts = urlsplit(server_url)
-    url = urlunsplit(parts._replace(path=f"/{name}"))
+def url_of(server_url: str) -> str:
+    """The URL of the server's database with the simulated clock."""
+    return urlunsplit(urlsplit(server_url)._replace(path=f"/{NAME}"))
+
+
+def make_database(server_url: str) -> None:
+    """Makes that database, without tables."""
     with psycopg.connect(server_url, autocommit=True) as server:
-        server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-        server.execute(f'CREATE DATABASE "{name}"')
-        try:
-            for setting in (
-                "search_path = public, simulation, pg_catalog",
-                f"deadlock_timeout = '{DEADLOCK_SECONDS * 1000:.0f}ms'",
-                # A session plans a statement once in a run: `begin_run` of the backend makes it forget its plans.
-                "plan_cache_mode = force_generic_plan",
-                # Time-outs are the simulation's own business: it stops and starts sessions as it likes.
-                "lock_timeout = 0",
-            ):
-                server.execute(f'ALTER DATABASE "{name}" SET {setting}')
-            with psycopg.connect(url, autocommit=True) as own:
-                own.execute((HERE / "database.sql").read_text(encoding="utf-8"))
-            yield url
-        finally:
-            server.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        server.execute(f'CREATE DATABASE "{NAME}"')
+        for setting in (
+            "search_path = public, simulation, pg_catalog",
+            f"deadlock_timeout = '{DEADLOCK_SECONDS * 1000:.0f}ms'",
+            # A session plans a statement once in a run: `begin_run` of the backend makes it forget its plans.
+            "plan_cache_mode = force_generic_plan",
+            # Time-outs are the simulation's own business: it stops and starts sessions as it likes.
+            "lock_timeout = 0",
+        ):
+            server.execute(f'ALTER DATABASE "{NAME}" SET {setting}')
+    with psycopg.connect(url_of(server_url), autocommit=True) as own:
+        own.execute((HERE / "database.sql").read_text(encoding="utf-8"))
 
 
 class Watch:

@@ -95,6 +95,20 @@ def test_the_hash_follows_what_is_migrated_and_nothing_else(tmp_path, monkeypatc
     assert hashes[3] == hashes[4] == hashes[5]
 
 
+def test_another_kind_is_kept_beside_and_follows_from_its_own_files_too(made, root, folder, tmp_path, monkeypatch):
+    own = tmp_path / "devtools" / "other.py"
+    own.parent.mkdir()
+    monkeypatch.setattr(prepared, "PROJECT", tmp_path)
+    other = prepared.Kind("other", prepared._migrate, ["devtools/other.py"])
+    for number, text in enumerate(("1", "1", "2")):
+        own.write_text(text)
+        prepared.fill(folder / f"{number}", other)
+        prepared.fill(folder / f"plain-{number}")
+    assert len(made) == 3
+    names = sorted(path.name.partition("-")[0] for path in root.iterdir() if path.is_dir())
+    assert names == sorted(["other", "other", prepared.state_of_the_code()])
+
+
 def test_what_migrations_import_counts():
     covered = set(prepared.sources())
     migrations = [path for path in covered if path.parent.name == "migrations" and path.suffix == ".py"]

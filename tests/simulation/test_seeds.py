@@ -1,49 +1,19 @@
 """Seeds of mended defects and a range of others, in a separate process: the order of its sets is fixed."""
 
-import json
-import os
-import subprocess
 import sys
-
-import pytest
 
 from devtools.simulation.outcomes import Finished
 
-FIRST = 700
-SECONDS = 100
-"""No further seed begins after this time."""
-
-
-def simulate(*arguments):
-    """The figures of a run of `make simulate`, and everything that it printed."""
-    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-    done = subprocess.run(
-        [sys.executable, "-m", "devtools.simulation", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), done.stdout
-
-
-@pytest.fixture(scope="module")
-def beside(tmp_path_factory):
-    """Kept seeds and a range, run by two processes: its figures, what it printed, and the file of the seeds that ran."""
-    file = tmp_path_factory.mktemp("simulation") / "seeds.jsonl"
-    wanted = ("--kept", "--from", str(FIRST), "--seeds", "40", "--processes", "2", "--seconds", str(SECONDS))
-    return *simulate(*wanted, "--resume", str(file)), file
+from .conftest import FIRST, simulate
 
 
 def test_no_seed_breaks_a_promise(beside, capsys):
-    figures, printed, _ = beside
+    figures = beside.figures
     with capsys.disabled():
         sys.stdout.write(
             f"simulated seeds {figures['first']} to {figures['last']}: {figures['breaks']} broke a promise\n"
         )
-    assert figures["breaks"] == 0, printed
+    assert figures["breaks"] == 0, beside.printed
     assert figures["repeated"] >= 1, f"seed {FIRST} runs twice, and must be the same run both times"
     assert figures["steps"] > 1000
 
@@ -60,14 +30,19 @@ def digests(printed):
 
 
 def test_processes_side_by_side_run_the_same_as_one_and_finished_seeds_do_not_run_again(beside):
-    figures, printed_beside, file = beside
-    ran = {outcome.seed: outcome.steps for outcome in Finished(file, file.read_text().partition("\n")[0]).read()}
-    some = ("--from", str(FIRST), "--seeds", str(min(2, len(ran))))  # on a slow host the time may end after the first
+    """The seed that runs alone is the first of its process; beside, others ran before it in the same one."""
+    ran = {
+        outcome.seed: outcome.steps
+        for outcome in Finished(beside.file, beside.file.read_text().partition("\n")[0]).read()
+    }
+    seed = FIRST + min(1, len(ran) - 1)  # on a slow host the time may end after the first
+    some = ("--from", str(seed), "--seeds", "1")
+    history = beside.histories[0].parent
     alone, printed = simulate(*some)
-    assert digests(printed).items() <= digests(printed_beside).items()
-    assert len(digests(printed)) == alone["seeds"] >= 1
-    assert alone["steps"] == sum(ran[FIRST + number] for number in range(alone["seeds"]))
-    again, printed = simulate(*some, "--resume", str(file))
+    assert digests(printed).items() <= digests(beside.printed).items()
+    assert len(digests(printed)) == alone["seeds"] == 1
+    assert alone["steps"] == ran[seed]
+    again, printed = simulate(*some, "--resume", str(beside.file), "--history", str(history))
     assert digests(printed) == {}
     assert (again["seeds"], again["steps"]) == (len(ran), sum(ran.values()))
-    assert (again["first"], again["last"]) == (figures["first"], figures["last"])
+    assert (again["first"], again["last"]) == (beside.figures["first"], beside.figures["last"])

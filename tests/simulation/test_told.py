@@ -5,17 +5,11 @@ import json
 import pytest
 
 from devtools.porcupine.checking import check
-from tests.simulation.test_seeds import simulate
-
-SEEDS = 5
 
 
 @pytest.fixture(scope="module")
-def histories(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("histories")
-    figures, printed = simulate("--from", "300", "--seeds", str(SEEDS), "--history", str(folder))
-    assert figures["seeds"] == SEEDS, printed
-    return sorted(folder.glob("told-*.jsonl"))
+def histories(beside):
+    return beside.histories
 
 
 def operations(path):
@@ -50,11 +44,11 @@ def a_state_after_the_last_one(lines):
     return None
 
 
-def test_what_clients_were_told_is_linearizable(histories):
-    assert len(histories) == SEEDS
+def test_what_clients_were_told_is_linearizable(beside, histories):
+    assert len(histories) == beside.figures["seeds"]
     verdict = check(*histories)
     assert verdict.refused == ()
-    assert verdict.operations > SEEDS * 10
+    assert verdict.operations > len(histories) * 10
     assert {line["op"] for path in histories for line in operations(path)[1:]} == {"submit", "cancel", "read"}
 
 

@@ -1,0 +1,52 @@
+"""One run of seeds for all tests of it."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIRST, SEEDS = 700, 40
+SECONDS = 100
+"""No further seed begins after this time."""
+
+
+def simulate(*arguments: str) -> tuple[dict[str, Any], str]:
+    """The figures of a run of `make simulate`, and everything that it printed."""
+    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    done = subprocess.run(
+        [sys.executable, "-m", "devtools.simulation", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stdout
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What seeds came to that two processes ran side by side."""
+
+    figures: dict[str, Any]
+    printed: str
+    file: Path
+    """The seeds that ran."""
+    histories: list[Path]
+    """What clients were told in each."""
+
+
+@pytest.fixture(scope="package")
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Beside:
+    """Kept seeds and a range."""
+    folder = tmp_path_factory.mktemp("simulation")
+    file, histories = folder / "seeds.jsonl", folder / "histories"
+    wanted = ("--kept", "--from", str(FIRST), "--seeds", str(SEEDS), "--processes", "2", "--seconds", str(SECONDS))
+    figures, printed = simulate(*wanted, "--resume", str(file), "--history", str(histories))
+    return Beside(figures, printed, file, sorted(histories.glob("told-*.jsonl")))
