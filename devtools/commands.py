@@ -5,6 +5,7 @@ To start Python and import both takes two seconds of a core, which is most of wh
 that started it, and a running command ends with it.
 """
 
+import gc
 import json
 import os
 import subprocess
@@ -133,7 +134,10 @@ def main() -> None:
     from django.conf import settings  # noqa: PLC0415 - likewise
 
     django.setup()
+    gc.disable()
     import_module(settings.ROOT_URLCONF)
+    gc.freeze()  # else each fork would copy what its collector walks
+    gc.enable()
     for request in sys.stdin:
         print(json.dumps(asdict(_run(json.loads(request)))), flush=True)
 

@@ -1,3 +1,5 @@
+import gc
+
 from django.apps import AppConfig
 from django.core import checks
 from django.db.models import Field, ForeignObject
@@ -14,3 +16,4 @@ class FoundationConfig(AppConfig):
         checks.register(role_has_no_excess, checks.Tags.database)
         for kind in (Field, ForeignObject):
             kind.register_lookup(AnyOf)
+        gc.enable()  # the settings disabled it until all models are imported

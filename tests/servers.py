@@ -6,6 +6,7 @@ none: engines are pure, and a test of one that asked a server would fail.
 
 import atexit
 import base64
+import gc
 import os
 import shutil
 import tempfile
@@ -42,6 +43,16 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     else:
         start()
     return (yield)
+
+
+def pytest_collection() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What was imported is never garbage: the collector need not walk it again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def only_engines(config: pytest.Config) -> bool:
