@@ -8,7 +8,7 @@ import pytest
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
 from devtools.trial import Gateway
-from tests.journeys.workload import Run, alone, job, wait_for
+from tests.journeys.workload import Run, job, joined, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(300)]
 FLEET = """
@@ -27,23 +27,14 @@ clusters:
         memory_gib: 128
       - {name: cpu, count: 1, cpu: 4, memory_gib: 16}
 """
+THERE = {"clusters": ["claimed"]}
 DEVICES = "/apis/resource.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
-def installation(root: Path) -> Iterator[tuple[Gateway, ControlPlane]]:
-    with alone(root / "claimed", FLEET) as both:
-        yield both
-
-
-@pytest.fixture(scope="module")
-def gateway(installation: tuple[Gateway, ControlPlane]) -> Gateway:
-    return installation[0]
-
-
-@pytest.fixture(scope="module")
-def plane(installation: tuple[Gateway, ControlPlane]) -> ControlPlane:
-    return installation[1]
+def plane(root: Path, gateway: Gateway) -> Iterator[ControlPlane]:
+    with joined(gateway, root / "claimed", FLEET) as found:
+        yield found
 
 
 def found(plane: ControlPlane, resource: str) -> list[dict]:
@@ -53,7 +44,7 @@ def found(plane: ControlPlane, resource: str) -> list[dict]:
 
 
 def gpus(gateway: Gateway) -> dict:
-    [cluster] = gateway.items("/clusters")
+    [cluster] = [one for one in gateway.items("/clusters") if one["name"] == "claimed"]
     return next((flavor for flavor in cluster["flavors"] if flavor["vendor"]), {})
 
 
@@ -68,15 +59,15 @@ def test_jobs_claim_gpus_run_to_their_end_and_are_metered(gateway: Gateway, plan
 
     run = Run(gateway)
     asked = {"count": 3, "models": ["H100-80GB"]}
-    long = run.submit(job("long", gpu=asked, seconds=6))
+    long = run.submit(job("long", gpu=asked, seconds=6, constraints=THERE))
     wait_for(lambda: is_running(gateway, long), "it runs on GPUs that it claims")
     [claim] = found(plane, "resourceclaims")
     assert {device["pool"] for device in claim["status"]["allocation"]["devices"]["results"]} == {"h100-000"}
     assert len(claim["status"]["allocation"]["devices"]["results"]) == 3
     wait_for(lambda: gpus(gateway)["free"] == 1, "what it holds is in use")
 
-    again = run.submit(job("again", gpu=asked, seconds=1))
-    beside = run.submit(job("beside", gpu={"count": 1}, seconds=1))
+    again = run.submit(job("again", gpu=asked, seconds=1, constraints=THERE))
+    beside = run.submit(job("beside", gpu={"count": 1}, seconds=1, constraints=THERE))
     run.wait_until_all_ended()
     run.wait_until_settled()
     told = run.told()

@@ -15,7 +15,7 @@ from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
 from devtools.programs import unpack
 from devtools.trial import Gateway
-from tests.journeys.workload import TEAM, Run, alone, job, wait_for
+from tests.journeys.workload import TEAM, Run, job, joined, wait_for
 
 pytestmark = [pytest.mark.kube, pytest.mark.processes, pytest.mark.timeout(300)]
 FLEET = """
@@ -90,13 +90,13 @@ time.sleep(3600)
 
 
 @pytest.fixture(scope="module")
-def installation(root: Path) -> Iterator[tuple[Gateway, ControlPlane]]:
-    with alone(root / "running", FLEET) as both:
-        yield both
+def plane(root: Path, gateway: Gateway) -> Iterator[ControlPlane]:
+    with joined(gateway, root / "running", FLEET) as found:
+        yield found
 
 
 def program(name: str, source: str, *, count: int = 1, **env: str):
-    spec = job(name, count=count, gpu={"count": 4})
+    spec = job(name, count=count, gpu={"count": 4}, constraints={"clusters": ["running"]})
     spec["labels"] = {}
     spec["pod_sets"][0] |= {"command": ["python", "-c", source], "env": env}
     return spec
@@ -112,8 +112,8 @@ def log_of(gateway: Gateway, job_id: str) -> str:
     return "".join(pod["text"] or "" for pod in gateway.get(f"/jobs/{job_id}/logs")["items"])
 
 
-def test_a_gang_trains_and_a_failure_and_a_cancel_end_as_they_really_ended(installation):
-    gateway, _ = installation
+@pytest.mark.usefixtures("plane")
+def test_a_gang_trains_and_a_failure_and_a_cancel_end_as_they_really_ended(gateway):
     run = Run(gateway)
     gang = run.submit(program("gang", TRAIN, count=2))
     wait_for(lambda: gateway.get(f"/jobs/{gang}")["state"] in {"succeeded", "failed"}, "the gang ends")
@@ -134,9 +134,8 @@ def test_a_gang_trains_and_a_failure_and_a_cancel_end_as_they_really_ended(insta
     assert used[long] > 0
 
 
-def test_a_job_writes_to_a_storage_with_a_secret_and_the_next_one_reads_what_it_wrote(installation):
-    gateway, plane = installation
-    [cluster] = gateway.items("/clusters")
+def test_a_job_writes_to_a_storage_with_a_secret_and_the_next_one_reads_what_it_wrote(gateway, plane):
+    [cluster] = [one for one in gateway.items("/clusters") if one["name"] == plane.name]
     [team] = gateway.request("GET", "/tenants", params={"path": TEAM}).json()["items"]
     names, declare = (block.replace("0193f3a2-…", team["id"]) for block in commands("read-and-write-data.md"))
     declare = declare.replace("https://gateway.example", gateway.url).replace("acme/vision", TEAM)

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.oracle import SeenPod, Verdict, Witness, judge, judge_usage
-from devtools.trial import Gateway, start_gateway
+from devtools.trial import Gateway
 from federation.engine.lifecycle import JobState
 
 TEAM = "acme/research/vision"
@@ -63,12 +63,17 @@ def prepare(gateway: Gateway) -> None:
     for kind, name in (("department", "research"), ("team", "vision")):
         body = {"name": name, "kind": kind, "parent": parent["path"]}
         parent = gateway.create("/tenants", body, **{"Idempotency-Key": f"tenant-{name}"})
+    price(gateway)
+
+
+def price(gateway: Gateway) -> None:
+    """Prices for whatever the clusters offer; what has one keeps it."""
     wait_for(lambda: all(cluster["flavors"] for cluster in gateway.items("/clusters")), "every cluster's inventory")
     for cluster in gateway.items("/clusters"):
         for flavor in cluster["flavors"]:
-            price = "2.500000" if flavor["gpu_model"] else "0.040000"
+            amount = "2.500000" if flavor["gpu_model"] else "0.040000"
             body = {"cluster": cluster["name"], "flavor": flavor["name"], "capacity_type": flavor["capacity_type"]}
-            body |= {"unit_price": price, "effective_from": "2026-01-01T00:00:00Z"}
+            body |= {"unit_price": amount, "effective_from": "2026-01-01T00:00:00Z"}
             gateway.create("/prices", body, **{"Idempotency-Key": f"price-{cluster['name']}-{flavor['name']}"})
 
 
@@ -169,21 +174,22 @@ def _rows(report: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 @contextmanager
-def alone(folder: Path, fleet: str) -> Iterator[tuple[Gateway, ControlPlane]]:
-    """A gateway in front of the one cluster of a fleet file, called like the folder, which is made: a gateway's home keeps
-    what it knew, and the next one there would start with it.
+def joined(gateway: Gateway, folder: Path, fleet: str) -> Iterator[ControlPlane]:
+    """The one cluster of a fleet file, called like the folder, which is made, as a further cluster of the gateway. Jobs say that
+    they run there. At the end its jobs are cancelled and it is removed: the others' jobs must find what they found before.
     """
     folder.mkdir(mode=0o755)
     fleet_file = folder / "fleet.yaml"
     fleet_file.write_text(fleet)
     planes = start_fleet([folder.name], folder / "fleet", fleet_file=fleet_file)
     try:
-        gateway = start_gateway(folder / "home")
-        try:
-            gateway.register(planes[0])
-            prepare(gateway)
-            yield gateway, planes[0]
-        finally:
-            gateway.stop()
+        cluster = gateway.register(planes[0])
+        price(gateway)
+        yield planes[0]
+        for item in list(gateway.items("/jobs", state=OPEN)):
+            gateway.request("POST", f"/jobs/{item['id']}/cancel", json={})  # it may have ended meanwhile
+        wait_for(
+            lambda: gateway.request("DELETE", f"/clusters/{cluster['id']}").is_success, f"{folder.name} is removed"
+        )
     finally:
         stop_fleet(planes)
