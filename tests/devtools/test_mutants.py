@@ -163,13 +163,14 @@ def test_the_fate_of_a_mutant_is_kept_for_exactly_its_tree_and_suite(tmp_path, m
 
 TRIAL = """
 from pathlib import Path
-from devtools.mutants import watchers as watching
+from devtools.mutants import __main__ as trying, watchers as watching
 from devtools.mutants.__main__ import Bench, Trial, all_mutants, engines
 from devtools.mutants.fates import Fates
 from devtools.mutants.forked import Plugin, run
 from devtools.mutants.warm import Warm
 from devtools.mutants.watchers import Suite, watchers
 
+trying.LEAST_CPU_SECONDS = 1
 tree, suite = Path.cwd(), Suite("tests/engine")
 sources = engines(tree)
 bench = Bench(tree, suite, watchers(tree, sources, suite))

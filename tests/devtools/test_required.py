@@ -12,7 +12,7 @@ PLUGIN = "tests.required"
 
 
 def run(folder, *arguments, whole=False, **environment):
-    """A pytest of its own on `folder`, with our plugin and markers and nothing else of ours."""
+    """A pytest of its own on `folder`, with our plugin and markers and nothing else of ours, nor what others installed."""
     (folder / "pytest.ini").write_text(
         "[pytest]\nmarkers =\n  kube: k\n  browser: b\n  processes: p\n  long: l\n"
         + ("testpaths = .\n" if whole else "")
@@ -20,9 +20,15 @@ def run(folder, *arguments, whole=False, **environment):
     ours = {"CI", "PYTEST_ADDOPTS", "TESTS_THAT_MUST_RUN"}
     clean = {name: value for name, value in os.environ.items() if name not in ours}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "no:django", "-p", "no:cacheprovider", *arguments],
+        [sys.executable, "-m", "pytest", "-p", PLUGIN, "-p", "pytest_timeout", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
-        env={**clean, "PYTHONPATH": str(PROJECT), "KUBEBUILDER_ASSETS": str(folder), **environment},
+        env={
+            **clean,
+            "PYTHONPATH": str(PROJECT),
+            "KUBEBUILDER_ASSETS": str(folder),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            **environment,
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from datetime import timedelta
+from functools import cache
 
 import pytest
 from django.conf import settings as live_settings
@@ -179,10 +180,20 @@ def test_static_files_send_them_and_may_be_stored(client, settings, tmp_path):
         assert_sent(again, path, is_stored=True)
 
 
-def boot(expression, **environment):
-    """What the expression is under settings read from this environment, in a process of its own."""
+LOOKED_AT = (
+    "SESSION_COOKIE_NAME", "CSRF_COOKIE_NAME", "SESSION_COOKIE_SECURE", "CSRF_COOKIE_SECURE", "SECURE_HSTS_SECONDS",
+    "SECURE_HSTS_INCLUDE_SUBDOMAINS", "SESSION_COOKIE_AGE", "DEBUG",
+)  # fmt: skip
+
+
+@cache
+def booted(**environment):
+    """Settings as they are read from this environment, in a process of its own."""
     # Without `django.setup()`, which takes most of the time: no application changes a setting.
-    script = f"import json; from django.conf import settings as s; print(json.dumps({expression}))"
+    script = (
+        "import json; from django.conf import settings as s;"
+        f" print(json.dumps({{name: getattr(s, name) for name in {LOOKED_AT}}}))"
+    )
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "DATABASE_URL", "REDIS_URL") if name in os.environ}
     secrets = {"SWITCHYARD_SECRET_KEY": "k" * 60, "SWITCHYARD_KEY_RING": os.environ["SWITCHYARD_KEY_RING"]}
     done = subprocess.run(
@@ -193,14 +204,12 @@ def boot(expression, **environment):
     return json.loads(done.stdout)
 
 
-COOKIES = (
-    "[s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME, s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_HSTS_SECONDS,"
-    " s.SECURE_HSTS_INCLUDE_SUBDOMAINS]"
-)
+def cookies(**environment):
+    return [booted(**environment)[name] for name in LOOKED_AT[:6]]
 
 
 def test_over_tls_cookies_are_bound_to_the_host_and_hsts_is_on_for_a_year():
-    assert boot(COOKIES, SWITCHYARD_SECURE_COOKIES="1") == [
+    assert cookies(SWITCHYARD_SECURE_COOKIES="1") == [
         "__Host-sessionid",
         "__Host-csrftoken",
         True,
@@ -208,12 +217,13 @@ def test_over_tls_cookies_are_bound_to_the_host_and_hsts_is_on_for_a_year():
         YEAR,
         True,
     ]
-    assert boot(COOKIES, SWITCHYARD_SECURE_COOKIES="1", SWITCHYARD_HSTS_SECONDS="0")[4] == 0
-    assert boot(COOKIES, SWITCHYARD_SECURE_COOKIES="1", SWITCHYARD_HSTS_SUBDOMAINS="0")[5] is False
+    less = booted(SWITCHYARD_SECURE_COOKIES="1", SWITCHYARD_HSTS_SECONDS="0", SWITCHYARD_HSTS_SUBDOMAINS="0")
+    assert less["SECURE_HSTS_SECONDS"] == 0
+    assert less["SECURE_HSTS_INCLUDE_SUBDOMAINS"] is False
 
 
 def test_without_tls_nothing_demands_it():
-    assert boot(COOKIES) == ["sessionid", "csrftoken", False, False, 0, True]
+    assert cookies() == ["sessionid", "csrftoken", False, False, 0, True]
 
 
 def test_hsts_is_sent_behind_a_proxy_that_ends_tls(client, settings):
@@ -243,7 +253,7 @@ def test_every_cookie_is_for_this_host_alone_and_for_no_script(client, settings)
 
 
 def test_a_session_ends_by_itself_within_the_day(client):
-    assert boot("s.SESSION_COOKIE_AGE") == 12 * 3600
+    assert booted()["SESSION_COOKIE_AGE"] == 12 * 3600
     client.force_login(make_user())
     assert client.get("/jobs/").status_code == 200
     Session.objects.update(expire_date=now() - timedelta(seconds=1))
@@ -272,7 +282,7 @@ def test_djangos_own_deployment_checks_find_nothing(more):
 
 
 def test_debugging_is_off_unless_asked_for():
-    assert boot("s.DEBUG") is False
+    assert booted()["DEBUG"] is False
     assert live_settings.DEBUG is False
 
 

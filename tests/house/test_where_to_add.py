@@ -112,7 +112,7 @@ class House:
         for name in ("manage.py", "pyproject.toml"):
             shutil.copy(ROOT / name, folder)
         for name in COPIED:
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, folder / name)  # with the bytecode: to compile all again takes long
 
     def add(self, addition: Addition) -> set[str]:
         """The files that this touches."""

@@ -3,6 +3,7 @@
 import sys
 import time
 
+import psutil
 import pytest
 
 from clusters.models import Cluster, Node
@@ -13,6 +14,7 @@ from .conftest import wait_for
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 PATIENCE_SECONDS = 240
+MORE_CPU_SECONDS = 6
 MOST_OBSERVER_MIB = 800
 MOST_CALLER_MIB = 400
 """As docs/explanation/memory.md states them; the chart's limits are above."""
@@ -36,8 +38,9 @@ def test_an_observer_beside_members_that_lie_in_every_way_stays_within_its_memor
                 honest.put("nodes", node_of(f"n{number}"))
                 seen = Node.objects.filter(cluster=cluster, name=f"n{number}")
                 wait_for(seen.exists, "a change on the honest member is seen while the others lie", PATIENCE_SECONDS)
-            until = time.monotonic() + 20
-            wait_for(lambda: time.monotonic() > until, "some more lies", 30)
+            # As much as it heard in 20 s when other tests ran beside it: how long that takes depends on the host.
+            until = _seconds(observer.pid) + MORE_CPU_SECONDS
+            wait_for(lambda: _seconds(observer.pid) > until, "some more lies", PATIENCE_SECONDS)
             peak = peak_mib(observer.pid)
             assert observer.poll() is None
         cluster.refresh_from_db()
@@ -60,6 +63,11 @@ def test_a_process_that_asks_members_that_lie_stays_within_its_memory():
         assert asking.returncode == 0
     sys.stdout.write(f"\na process asking {len(LIES)} hostile members: {peak} MiB at most\n")
     assert peak < MOST_CALLER_MIB
+
+
+def _seconds(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system
 
 
 def _peak(pid: int) -> int:

@@ -111,7 +111,7 @@ def test_migrate_waits_briefly_for_a_lock_and_tries_again_until_it_has_it(databa
         "SWITCHYARD_MIGRATE_RETRY_SECONDS": "0",
         "SWITCHYARD_MIGRATE_STATEMENT_SECONDS": "60",
     }
-    wanted = (name, owner, "migrate", "federation", "--noinput")
+    wanted = (name, owner, "migrate", "federation", "0001", "--noinput")
     own = psycopg.conninfo.make_conninfo(os.environ["DATABASE_URL"], dbname=name)
     with psycopg.connect(own) as reader, ThreadPoolExecutor(1) as elsewhere:
         reader.execute("LOCK TABLE clusters_cluster IN ROW EXCLUSIVE MODE")  # and its transaction goes on
