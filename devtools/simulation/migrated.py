@@ -1,6 +1,6 @@
 """A migrated database with the simulated clock: made once for the same code, and copied for each process that runs seeds.
 
-`python -m devtools.simulation.migrated HOME` makes one in a process of its own, since Django has one database for good.
+`python -m devtools.simulation.migrated HOME` makes one in a separate process, since Django has one database for good.
 """
 
 import os
