@@ -14,7 +14,7 @@ from .conftest import wait_for
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 PATIENCE_SECONDS = 240
-MORE_CPU_SECONDS = 6
+MORE_CPU_SECONDS = 4
 MOST_OBSERVER_MIB = 800
 MOST_CALLER_MIB = 400
 """As docs/explanation/memory.md states them; the chart's limits are above."""
@@ -38,7 +38,7 @@ def test_an_observer_beside_members_that_lie_in_every_way_stays_within_its_memor
                 honest.put("nodes", node_of(f"n{number}"))
                 seen = Node.objects.filter(cluster=cluster, name=f"n{number}")
                 wait_for(seen.exists, "a change on the honest member is seen while the others lie", PATIENCE_SECONDS)
-            # As much as it heard in 20 s when other tests ran beside it: how long that takes depends on the host.
+            # Counted in the observer's own seconds: what it hears meanwhile does not depend on the host's load.
             until = _seconds(observer.pid) + MORE_CPU_SECONDS
             wait_for(lambda: _seconds(observer.pid) > until, "some more lies", PATIENCE_SECONDS)
             peak = peak_mib(observer.pid)

@@ -84,6 +84,6 @@ def test_a_large_body_is_read_in_linear_time():
     body = json.dumps(
         [{"name": f"job-{n}", "pods": [{"cpu": "1", "labels": {"a": "b"}}]} for n in range(10_000)]
     ).encode()
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(loads(body)) == 10_000
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
