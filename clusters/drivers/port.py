@@ -117,7 +117,8 @@ class PodSeen:
     `ending` why the container ended (`OOMKilled`) whose exit code it has, `signal` the signal that ended it, and `message`
     what the container or the cluster says of its end (at most 300 printable characters), `image` its image as its spec
     names it, and `pull_seconds` the time from when its sandbox was ready until the container first ran; None if that is
-    not known.
+    not known. `init_step` is the number, from 1, of the init step that failed: then the end is that of this step, and
+    the pod's own container never ran.
     """
 
     namespace: str
@@ -141,6 +142,7 @@ class PodSeen:
     message: str = ""
     image: str = ""
     pull_seconds: int | None = None
+    init_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +296,10 @@ class ClusterDriver(Protocol):
         Cheap to repeat: a pod without this gate does not change if `wishes` is empty.
         """
 
-    async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
-        """The end of a pod's log."""
+    async def read_log(
+        self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int, container: str = ""
+    ) -> str:
+        """The end of the log of one container of a pod; empty: of its only one besides init steps and sidecars."""
 
     @unguarded
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:

@@ -5,13 +5,13 @@ anywhere. The admission policies of `docs/reference/cluster-access.yaml` confine
 whether these policies exist, are current and apply to this credential.
 """
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from .health import Reason
 from .inventory import INSTALL_LABEL
+from .versions import is_at_least
 
 PREFIX = "swy-"
 """The prefix of our namespaces' names."""
@@ -171,8 +171,7 @@ def has_policies(kubernetes_version: str) -> bool:
     """Whether this version of Kubernetes supports all of the manifest's admission policies; true if the version is
     unknown.
     """
-    numbers = re.match(r"v?(\d{1,4})\.(\d{1,4})", kubernetes_version)
-    return numbers is None or (int(numbers[1]), int(numbers[2])) >= OLDEST_WITH_POLICIES
+    return is_at_least(kubernetes_version, OLDEST_WITH_POLICIES)
 
 
 def _why_open(kubernetes_version: str) -> str:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from clusters.engine.gpu_facts import GpuFacts, facts_of
 from clusters.engine.taints import standing
+from clusters.engine.versions import runs_sidecars
 from clusters.models import Cluster, Flavor, Node
 from foundation.caches import cached_all
 
@@ -72,6 +73,8 @@ class ClusterView:
     provider: str
     state: str
     inventory_version: int
+    has_sidecars: bool
+    """Whether its version of Kubernetes runs sidecars."""
     flavors: Mapping[str, FlavorView]
     nodes: tuple[NodeView, ...]
 
@@ -86,15 +89,13 @@ class _Registered(NamedTuple):
     provider: str
     state: str
     inventory_version: int
+    has_sidecars: bool
 
 
 def fleet() -> tuple[ClusterView, ...]:
     """Every registered cluster by name and id. One query, plus three if some clusters' inventories have changed."""
-    clusters = (
-        Cluster.objects.select_related("owner")
-        .only("id", "name", "region", "provider", "health", "wish", "inventory_version", "owner__path")
-        .order_by("name", "id")
-    )
+    columns = ("id", "name", "region", "provider", "health", "wish", "inventory_version", "kubernetes_version")
+    clusters = Cluster.objects.select_related("owner").only(*columns, "owner__path").order_by("name", "id")
     return tuple(_views([_registered(cluster) for cluster in clusters]))
 
 
@@ -107,6 +108,7 @@ def _registered(cluster: Cluster) -> _Registered:
         provider=cluster.provider,
         state=cluster.state,
         inventory_version=cluster.inventory_version,
+        has_sidecars=runs_sidecars(cluster.kubernetes_version),
     )
 
 

@@ -191,9 +191,11 @@ def logs_json(logs: JobLogs) -> dict[str, Any]:
         "attempt_number": logs.number,
         "cluster": logs.cluster or None,
         "pods": logs.pods_in_all,
+        "containers": list(logs.containers),
         "items": [
             {
                 "pod": log.pod,
+                "container": log.container,
                 "pod_set": log.position,
                 "node": log.node or None,
                 "phase": log.phase,

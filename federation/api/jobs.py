@@ -140,13 +140,17 @@ class Explanation(ApiView):
 
 
 class Logs(ApiView):
-    filters = ("attempt", "pod", "tail_lines")
+    filters = ("attempt", "pod", "container", "tail_lines")
 
     @extend_schema(responses=LogsShape)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Returns the ends of an attempt's logs, read from its cluster now, without control characters."""
+        """Returns the ends of an attempt's logs, read from its cluster now, without control characters. Without
+        `container`, of each pod's program, or of the init step that failed.
+        """
         text = self.query.get("tail_lines", "500")
         if not (text.isascii() and text.isdigit() and 1 <= int(text[:10]) <= MOST_TAIL_LINES):
             raise Invalid.field("tail_lines", "out_of_range", f"a whole number from 1 to {MOST_TAIL_LINES}")
         number, pod = read_number(self.query.get("attempt", "")), self.query.get("pod", "")
-        return Response(logs_json(logs_of(self.actor, job_id, number=number, pod=pod, tail_lines=int(text))))
+        container = self.query.get("container", "")
+        found = logs_of(self.actor, job_id, number=number, pod=pod, container=container, tail_lines=int(text))
+        return Response(logs_json(found))

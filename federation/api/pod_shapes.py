@@ -58,6 +58,34 @@ class ScratchShape(serializers.Serializer[Any]):
     path = serializers.CharField(max_length=spec.MAX_PATH_BYTES, default=spec.DEFAULT_SCRATCH_PATH)
 
 
+class ProgramShape(serializers.Serializer[Any]):
+    """A program in a container."""
+
+    image = serializers.CharField(max_length=512)
+    command = serializers.ListField(child=serializers.CharField(), max_length=spec.MAX_ARGUMENTS, required=False)
+    args = serializers.ListField(child=serializers.CharField(), max_length=spec.MAX_ARGUMENTS, required=False)
+    env = serializers.DictField(child=serializers.CharField(), required=False)
+
+
+class InitStepShape(ProgramShape):
+    """A program that each pod runs to its end before its own. It has the pod set's mounts and scratch, and no GPU."""
+
+    cpu = serializers.CharField(required=False, help_text="At most the pod set's, which is the default.")
+    memory = serializers.CharField(required=False, help_text="At most the pod set's, which is the default.")
+    secrets = serializers.BooleanField(default=False, help_text="Whether it gets the pod set's secrets.")
+
+
+class SidecarShape(ProgramShape):
+    """A program that runs beside that of each pod and is stopped after it. It has the pod set's mounts and scratch, and
+    no GPU.
+    """
+
+    name = serializers.CharField(max_length=63, help_text="Different from the names of the pod's other containers.")
+    cpu = serializers.CharField(help_text="Held and charged besides the pod set's.")
+    memory = serializers.CharField(help_text="Held and charged besides the pod set's.")
+    secrets = serializers.BooleanField(default=False, help_text="Whether it gets the pod set's secrets.")
+
+
 class PodSetShape(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=63)
     count = serializers.IntegerField(min_value=1, max_value=spec.MAX_COUNT, default=1)
@@ -83,3 +111,5 @@ class PodSetShape(serializers.Serializer[Any]):
         required=False,
         help_text="Amounts of other resources by name, such as rdma/hca: 1 or hugepages-1Gi: 2Gi. The installation says which are allowed.",
     )
+    init = serializers.ListField(child=InitStepShape(), max_length=spec.MAX_INIT_STEPS, required=False)
+    sidecars = serializers.ListField(child=SidecarShape(), max_length=spec.MAX_SIDECARS, required=False)

@@ -324,6 +324,9 @@ class ExplanationShape(serializers.Serializer[Any]):
 
 class PodLogShape(serializers.Serializer[Any]):
     pod = serializers.CharField()
+    container = serializers.CharField(
+        help_text="The pod set's name, init-1 for its first init step, or a sidecar's name."
+    )
     pod_set = serializers.IntegerField(help_text="Position in the spec.")
     node = serializers.CharField(allow_null=True)
     phase = serializers.CharField()
@@ -337,6 +340,9 @@ class LogsShape(serializers.Serializer[Any]):
     attempt_number = serializers.IntegerField(allow_null=True)
     cluster = serializers.CharField(allow_null=True)
     pods = serializers.IntegerField(help_text="The number of pods; the first few are listed.")
+    containers = serializers.ListField(
+        child=serializers.CharField(), help_text="The containers that its pods have, if one has init steps or sidecars."
+    )
     items = PodLogShape(many=True)
 
 

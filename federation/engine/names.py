@@ -17,7 +17,8 @@ SIMULATED_SECONDS = "sim.switchyard.dev/run-seconds"
 SIMULATED_EXIT_CODE = "sim.switchyard.dev/exit-code"
 SIMULATED_ENDING = "sim.switchyard.dev/ending"
 SIMULATED_WAITING = "sim.switchyard.dev/waiting"
-SIMULATED = (SIMULATED_SECONDS, SIMULATED_EXIT_CODE, SIMULATED_ENDING, SIMULATED_WAITING)
+SIMULATED_FAILING_STEP = "sim.switchyard.dev/failing-step"
+SIMULATED = (SIMULATED_SECONDS, SIMULATED_EXIT_CODE, SIMULATED_ENDING, SIMULATED_WAITING, SIMULATED_FAILING_STEP)
 """Labels that say how simulated pods run."""
 RESERVED_LABEL_DOMAINS = ("kubernetes.io", "k8s.io", "kueue.x-k8s.io", "switchyard.dev")
 

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from clusters.engine.clocks import Era, on_our_clock
 
+from .intake.spec import MAX_INIT_STEPS
 from .names import LABEL_ATTEMPT, LABEL_INSTALL, LABEL_JOB, LABEL_SPEC_HASH
 
 TOLERANCE = timedelta(seconds=2)
@@ -96,6 +97,8 @@ class Pod(Protocol):
     def signal(self) -> int | None: ...
     @property
     def message(self) -> str: ...
+    @property
+    def init_step(self) -> int | None: ...
 
 
 class Spell(Protocol):
@@ -171,6 +174,7 @@ class Sighting:
     ending: str = ""
     signal: int | None = None
     message: str = ""
+    init_step: int | None = None
 
 
 def is_uid(text: str) -> bool:
@@ -332,6 +336,7 @@ def _sighting(
         ending=_line(pod.ending)[:LONGEST_DISRUPTION],
         signal=pod.signal if pod.signal is not None and 0 < pod.signal <= MOST_SIGNAL else None,
         message=_line(pod.message),
+        init_step=None if finished_at is None else _step(pod.init_step),
     )
 
 
@@ -365,6 +370,10 @@ def believable(
     ended = on_our_clock(asked.clock, pod.finished_at, now)[0]
     finished_at = max(min(ended, latest), started_at or earliest)
     return started_at, finished_at, is_estimated or finished_at != pod.finished_at
+
+
+def _step(number: int | None) -> int | None:
+    return number if number is not None and 0 < number <= MAX_INIT_STEPS else None
 
 
 def _line(text: str) -> str:

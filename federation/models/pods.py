@@ -8,6 +8,8 @@ from django.db import models
 from django.db.models import Case, F, Func, Q, Value, When
 from django.db.models.functions import Greatest
 
+from federation.engine.intake.spec import MAX_INIT_STEPS
+
 from .jobs import Attempt, RemoteObject
 
 
@@ -77,6 +79,9 @@ class PodRun(models.Model):
         db_default="",
         help_text="What the cluster or the program said of its end.",
     )
+    init_step = models.PositiveSmallIntegerField(
+        null=True, help_text="The number of the init step that failed, from 1; the end is then that of this step."
+    )
     is_gone = models.BooleanField(default=False)
     last_seen_at = models.DateTimeField(
         null=True,
@@ -102,6 +107,11 @@ class PodRun(models.Model):
                 condition=Q(started_at__isnull=False, place__isnull=False),
             ),
             models.CheckConstraint(
+                condition=Q(init_step__isnull=True)
+                | Q(init_step__range=(1, MAX_INIT_STEPS), finished_at__isnull=False),
+                name="an_init_step_that_failed_has_ended",
+            ),
+            models.CheckConstraint(
                 condition=Q(finished_at__isnull=True)
                 | Q(started_at__isnull=True)
                 | Q(finished_at__gte=F("started_at")),
@@ -112,6 +122,13 @@ class PodRun(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def end_text(self) -> str:
+        """How its program, or the init step that failed, ended: `ended with exit code 1`."""
+        if self.init_step is None:
+            return f"ended with exit code {self.exit_code}"
+        return f"init step {self.init_step} failed with exit code {self.exit_code}"
 
     @property
     def meter_uid(self) -> str:

@@ -100,6 +100,10 @@ def with_memory(spec: Mapping[str, Any], memory: Mapping[str, int]) -> dict[str,
     return {**spec, "pod_sets": [_grown(each, memory) for each in spec["pod_sets"]]}
 
 
-def _grown(pod_set: Mapping[str, object], memory: Mapping[str, int]) -> Mapping[str, object]:
+def _grown(pod_set: Mapping[str, Any], memory: Mapping[str, int]) -> Mapping[str, Any]:
     wanted = memory.get(str(pod_set["name"]))
-    return pod_set if wanted is None else {**pod_set, "memory": memory_text(wanted)}
+    if wanted is None:
+        return pod_set
+    # also for an init step that has less memory than the pod set: it failed with that
+    init = [{key: value for key, value in step.items() if key != "memory"} for step in pod_set.get("init", ())]
+    return {**pod_set, "memory": memory_text(wanted), **({"init": init} if init else {})}

@@ -22,6 +22,7 @@ from clusters.drivers import ClusterDriver, DriverError, Refused
 from clusters.drivers.connections import run
 from federation.engine.failures.diagnoses import Diagnosis, NeedsLog, judge, judge_without_logs
 from federation.engine.failures.rules import Rule, Step
+from federation.engine.intake.init_and_sidecars import step_name
 from federation.engine.intake.normal_form import request_of, shape_of
 from federation.locks import lock_with_jobs
 from federation.models import LIVE_ATTEMPT_STATES
@@ -154,7 +155,9 @@ async def _ask_one(driver: ClusterDriver, opened: Sequence[_Open]) -> dict[UUID,
     async def read(one: _Open) -> None:
         namespace = one.case.attempt.namespace
         async with turns:
-            found[one.case.attempt.id] = {pod: await _tail(driver, namespace, pod) for pod in one.needs}
+            steps = {pod.name: step_name(pod.init_step) for pod in one.case.facts.pods if pod.init_step}
+            tails = {pod: await _tail(driver, namespace, pod, steps.get(pod, "")) for pod in one.needs}
+            found[one.case.attempt.id] = tails
 
     try:
         async with asyncio.timeout(READ_SECONDS):
@@ -167,10 +170,14 @@ async def _ask_one(driver: ClusterDriver, opened: Sequence[_Open]) -> dict[UUID,
     return found
 
 
-async def _tail(driver: ClusterDriver, namespace: str, pod: str) -> str:
-    """The end of a pod's log, without control sequences; empty if the cluster says that there is none."""
+async def _tail(driver: ClusterDriver, namespace: str, pod: str, step: str) -> str:
+    """The end of the log of a pod, or of its init step that failed, without control sequences; empty if the cluster says
+    that there is none.
+    """
     try:
-        text = await driver.read_log(namespace, pod, tail_lines=MOST_LOG_LINES, limit_bytes=MOST_LOG_BYTES)
+        text = await driver.read_log(
+            namespace, pod, tail_lines=MOST_LOG_LINES, limit_bytes=MOST_LOG_BYTES, container=step
+        )
     except Refused:
         return ""
     return harmless(text[-MOST_LOG_BYTES:])

@@ -98,7 +98,8 @@ def _ending(attempt_id: UUID, cause: Cause, pods: Sequence[PodRun]) -> Ending:
         return Ending(
             attempt_id, AttemptState.FAILED, ReasonCode.JOB_FAILED, "The Job failed; no pod reported an exit code."
         )
-    message = f"Pod {pod.name} ended with exit code {pod.exit_code}" + (f": {pod.reason}" if pod.reason else "")
+    colon = "" if pod.init_step is None else ":"
+    message = f"Pod {pod.name}{colon} {pod.end_text}" + (f": {pod.reason}" if pod.reason else "")
     return Ending(attempt_id, AttemptState.FAILED, cause, message, exit_code=pod.exit_code)
 
 

@@ -183,6 +183,7 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
        signal = excluded.signal,
        ending = excluded.ending,
        message = excluded.message,
+       init_step = excluded.init_step,
        is_estimated = pod.is_estimated OR excluded.is_estimated,
        observed_at = CASE WHEN pod.is_gone THEN pod.observed_at ELSE excluded.observed_at END
  WHERE pod.finished_at IS NULL AND pod.attempt_id = excluded.attempt_id AND pod.position = excluded.position
@@ -259,7 +260,7 @@ def _row(asked: Asked, pod: Sighting, *, is_gone: bool) -> dict[str, Any]:
         "index": pod.index, "place": pod.place, "uid": pod.uid, "name": pod.name, "node": pod.node, "phase": pod.phase,
         "reason": pod.reason, "started_at": pod.started_at, "finished_at": pod.finished_at, "exit_code": pod.exit_code,
         "is_estimated": pod.is_estimated, "is_gone": is_gone, "disruption": pod.disruption, "ending": pod.ending,
-        "signal": pod.signal, "message": pod.message,
+        "signal": pod.signal, "message": pod.message, "init_step": pod.init_step,
     }  # fmt: skip
 
 

@@ -35,7 +35,9 @@ SELECT remote_object_id, uid, index, place, started_at,
 """
 UNSEEN = {"node": "", "phase": "Unknown", "reason": WHY, "disruption": "", "is_estimated": True, "is_gone": True}
 """Alike for all of them, by column."""
-UNSEEN_COLUMNS = columns_of(PodRun, without={"ending", "exit_code", "id", "message", "part", "resumed_at", "signal"})
+UNSEEN_COLUMNS = columns_of(
+    PodRun, without={"ending", "exit_code", "id", "init_step", "message", "part", "resumed_at", "signal"}
+)
 WRITE_DOWN = f"""
 {insertion(PodRun, UNSEEN_COLUMNS, alias="pod")}
 ON CONFLICT (cluster_id, uid) DO UPDATE

@@ -14,6 +14,7 @@ from msgspec import json
 
 from clusters.queries import avoided_names
 from federation.engine.intake.gpu_needs import gpu_needs_of
+from federation.engine.intake.init_and_sidecars import with_secrets
 from federation.engine.lifecycle import AttemptState
 from federation.engine.objects import isolation, job_secrets, meeting, mounts, ranks, rendering, resource_claims
 from federation.engine.objects.gpu_needs import ANY_NODE, NodeNeeds, enforced
@@ -183,7 +184,8 @@ class ClaimedAttempt:
         # As it was when the attempt was made: a tenant may have been renamed since.
         manifest["metadata"]["namespace"] = self.namespace
         mounts.lay_mounts(manifest["spec"]["template"]["spec"], item.mounts)
-        job_secrets.lay_secrets(manifest["spec"]["template"]["spec"], item.secrets)
+        among = with_secrets(self.spec["pod_sets"][item.position])
+        job_secrets.lay_secrets(manifest["spec"]["template"]["spec"], item.secrets, among)
         job_secrets.lay_report(manifest["spec"]["template"]["spec"], item.secrets, reports_url(self.id))
         if is_gated and item.stretches:
             manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": ranks.GATE}]

@@ -154,9 +154,17 @@ def _facts(attempt: Attempt, pod: PodRun, taints: Mapping[tuple[UUID, str], tupl
         ending=pod.ending,
         message=pod.message,
         disruption=pod.disruption,
-        memory=asked.get("memory", ""),
+        memory=_limit(asked, pod.init_step),
+        init_step=pod.init_step,
         taints=taints.get((attempt.cluster_id, pod.node), ()),
     )
+
+
+def _limit(pod_set: Mapping[str, Any], init_step: int | None) -> str:
+    """The memory of the program that ended the pod."""
+    steps = pod_set.get("init", ())
+    own = steps[init_step - 1].get("memory", "") if init_step is not None and init_step <= len(steps) else ""
+    return own or pod_set.get("memory", "")
 
 
 @dataclass(frozen=True, slots=True)

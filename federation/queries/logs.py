@@ -2,12 +2,14 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 import clusters.queries
 from clusters.drivers import ClusterDriver, DriverError, NotThere
 from clusters.drivers.connections import run
+from federation.engine.intake.init_and_sidecars import containers_of
 from federation.engine.lifecycle import KEPT_ATTEMPTS
 from federation.models import ATTEMPT_LIFECYCLE, Attempt, Job, PodRun
 from foundation.problems import Invalid, NotFound
@@ -28,9 +30,10 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2
 
 @dataclass(frozen=True, slots=True)
 class PodLog:
-    """The end of one pod's log, or in `trouble` why it is not available."""
+    """The end of the log of one container of a pod, or in `trouble` why it is not available."""
 
     pod: str
+    container: str
     position: int
     node: str
     phase: str
@@ -48,26 +51,41 @@ class JobLogs:
     cluster: str
     pods: tuple[PodLog, ...]
     pods_in_all: int
+    containers: tuple[str, ...] = ()
+    """The names of the containers that its pods have, if one has several."""
 
 
-def logs_of(actor: Actor, job_id: UUID, *, number: int | None = None, pod: str = "", tail_lines: int = 500) -> JobLogs:
+def logs_of(
+    actor: Actor, job_id: UUID, *, number: int | None = None, pod: str = "", container: str = "", tail_lines: int = 500
+) -> JobLogs:
     """The logs of an attempt of a visible job, by default of its newest. No transaction is open during the request to
-    the cluster.
+    the cluster. Without `container`, a pod's log is that of its program, or of the init step that failed.
 
-    Raises NotFound for the job, an attempt that it does not have, or a pod that the attempt does not have.
+    Raises NotFound for the job, an attempt that it does not have, or a pod or container that the attempt does not have.
     """
     job = job_of(actor, job_id)
     attempt = newest_attempt(job) if number is None else _attempt(job, number)
     if attempt is None:
-        if pod:
+        if pod or container:
             raise NotFound
         return JobLogs(None, None, "", (), 0)
+    named = [containers_of(pod_set) for pod_set in job.spec["pod_sets"]]
     runs = PodRun.objects.filter(attempt=attempt).order_by("position", "name")
+    if container:
+        runs = runs.filter(position__in=[number for number, own in enumerate(named) if container in own])
     in_all = runs.count()
     chosen = list(runs.filter(name=pod) if pod else runs[:MOST_PODS])
-    if pod and not chosen:
+    if (pod and not chosen) or (container and not any(container in own for own in named)):
         raise NotFound
-    return JobLogs(attempt.id, attempt.number, attempt.cluster.name, _read(attempt, chosen, tail_lines), in_all)
+    pods = _read(attempt, [(item, container or _main(item, named)) for item in chosen], tail_lines)
+    offered = tuple(dict.fromkeys(name for own in named for name in own)) if any(len(own) > 1 for own in named) else ()
+    return JobLogs(attempt.id, attempt.number, attempt.cluster.name, pods, in_all, offered)
+
+
+def _main(item: PodRun, named: Sequence[Sequence[str]]) -> str:
+    """The container whose log is read unless another is named."""
+    own = named[item.position] if item.position < len(named) else [""]
+    return own[item.init_step] if item.init_step is not None and item.init_step < len(own) else own[0]
 
 
 def read_number(text: str) -> int | None:
@@ -95,34 +113,38 @@ def _where_it_went(attempt: Attempt) -> str:
     return f"the attempt was {attempt.state}, so its pods were deleted then, and their logs with them"
 
 
-def _read(attempt: Attempt, runs: list[PodRun], tail_lines: int) -> tuple[PodLog, ...]:
+def _read(attempt: Attempt, runs: list[tuple[PodRun, str]], tail_lines: int) -> tuple[PodLog, ...]:
     if not runs:
         return ()
     try:
         driver = clusters.queries.driver_of(attempt.cluster_id)
 
         async def gather() -> list[PodLog]:
-            return await asyncio.gather(*(_read_one(driver, attempt, item, tail_lines) for item in runs))
+            return await asyncio.gather(
+                *(_read_one(driver, attempt, item, container, tail_lines) for item, container in runs)
+            )
 
         return tuple(run(gather(), timeout_seconds=READING_SECONDS))
     except DriverError as error:
-        return tuple(_log(item, "", trouble=error.reason) for item in runs)
+        return tuple(_log(item, container, "", trouble=error.reason) for item, container in runs)
 
 
-async def _read_one(driver: ClusterDriver, attempt: Attempt, item: PodRun, tail_lines: int) -> PodLog:
-    limits = {"tail_lines": tail_lines, "limit_bytes": MOST_BYTES_PER_POD}
+async def _read_one(driver: ClusterDriver, attempt: Attempt, item: PodRun, container: str, tail_lines: int) -> PodLog:
     try:
-        text = await driver.read_log(attempt.namespace, item.name, **limits)
+        text = await driver.read_log(
+            attempt.namespace, item.name, tail_lines=tail_lines, limit_bytes=MOST_BYTES_PER_POD, container=container
+        )
     except NotThere:
-        return _log(item, "", trouble=_where_it_went(attempt))
+        return _log(item, container, "", trouble=_where_it_went(attempt))
     except DriverError as error:
-        return _log(item, "", trouble=error.reason)
-    return _log(item, text)
+        return _log(item, container, "", trouble=error.reason)
+    return _log(item, container, text)
 
 
-def _log(item: PodRun, text: str, *, trouble: str = "") -> PodLog:
+def _log(item: PodRun, container: str, text: str, *, trouble: str = "") -> PodLog:
     return PodLog(
         pod=item.name,
+        container=container,
         position=item.position,
         node=item.node,
         phase=item.shown_phase,

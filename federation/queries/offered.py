@@ -21,6 +21,7 @@ def cluster_of(
         minutes_unseen=seen.minutes,
         flavors=flavors,
         nodes=tuple(nodes),
+        has_sidecars=view.has_sidecars,
     )
 
 

@@ -85,6 +85,8 @@ class PodLine:
     started_at: datetime | None
     finished_at: datetime | None
     exit_code: int | None
+    init_step: int | None = None
+    """The number of the init step that failed with that exit code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +334,16 @@ def _attempts(job_id: UUID) -> tuple[AttemptLine, ...]:
         objects[remote.attempt_id].append(ObjectLine(remote.name, remote.uid, remote.flavor, remote.outcome))
     for pod in PodRun.objects.filter(attempt__in=attempts).order_by("attempt_id", "position", "name")[:PODS_SHOWN]:
         pods[pod.attempt_id].append(
-            PodLine(pod.name, pod.node, pod.shown_phase, pod.reason, pod.started_at, pod.over_at, pod.exit_code)
+            PodLine(
+                pod.name,
+                pod.node,
+                pod.shown_phase,
+                pod.reason,
+                pod.started_at,
+                pod.over_at,
+                pod.exit_code,
+                pod.init_step,
+            )
         )
     return tuple(
         AttemptLine(

@@ -19,7 +19,7 @@ class PodSetLine:
     gpu_models: Sequence[str]
     command: str
     local_state: Sequence[str]
-    """Its shared memory, local disk, ports and other resources, in words; only what is set."""
+    """Its shared memory, local disk, ports, other resources, init steps and sidecars, in words; only what is set."""
 
 
 def pod_set_text(pod_set: Mapping[str, Any]) -> str:
@@ -63,3 +63,17 @@ def _local_state(item: Mapping[str, Any]) -> Iterator[str]:
         yield ", ".join(f"port {port['number']} ({port['name']})" for port in ports)
     if amounts := resource_amounts(item):
         yield told(amounts)
+    for number, step in enumerate(item.get("init", ()), 1):
+        yield f"init step {number}: {_program(step)}{_amounts(step)}"
+    for one in item.get("sidecars", ()):
+        yield f"sidecar {one['name']}: {_program(one)}{_amounts(one)}"
+
+
+def _program(one: Mapping[str, Any]) -> str:
+    return " ".join(str(word) for word in (one["image"], *one.get("command", ()), *one.get("args", ())))
+
+
+def _amounts(one: Mapping[str, Any]) -> str:
+    cpu = [f"{one['cpu']} CPU"] if one.get("cpu") else []
+    amounts = [*cpu, *([one["memory"]] if one.get("memory") else []), *(["its secrets"] if one.get("secrets") else [])]
+    return f" ({', '.join(amounts)})" if amounts else ""

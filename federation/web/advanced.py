@@ -1,8 +1,9 @@
-"""The advanced part of the submit form: each pod's secrets, storages, shared memory, local disk, ports and other resources,
-what GPUs must be, places that open later, data, and the throughput on GPU models.
+"""The advanced part of the submit form: each pod's secrets, storages, shared memory, local disk, ports, other resources,
+init steps and sidecars, what GPUs must be, places that open later, data, and the throughput on GPU models.
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,8 @@ POD_SET = {
     "scratch.path": "scratch_path",
     "ports": "ports",
     "resources": "resources",
+    "init": "init",
+    "sidecars": "sidecars",
 }
 """The control of each field of a pod set."""
 GPU_NEEDS = (MEMORY, ARCHITECTURES, *VERSIONS)
@@ -124,6 +127,26 @@ def borrowed_of(values: Mapping[str, str], path: str, errors: list[FieldError]) 
         **({"pull_secret": pull_secret} if pull_secret else {}),
         **({"mounts": mounts} if mounts else {}),
     }
+
+
+def beside_of(values: Mapping[str, str], path: str, errors: list[FieldError]) -> dict[str, Any]:
+    """The init steps and the sidecars of the pod set at `path` in the form's values, if any."""
+    init, sidecars = (_lines(values, name, path, errors) for name in ("init", "sidecars"))
+    steps = [{"image": words[0], "command": words[1:]} for words in init]
+    others = [
+        {**dict(zip(("name", "cpu", "memory", "image"), words, strict=False)), "command": words[4:]}
+        for words in sidecars
+    ]
+    return {**({"init": steps} if steps else {}), **({"sidecars": others} if others else {})}
+
+
+def _lines(values: Mapping[str, str], name: str, path: str, errors: list[FieldError]) -> list[list[str]]:
+    """The words of each line, quoted as in a shell."""
+    try:
+        return [shlex.split(line) for line in values.get(name, "").splitlines() if line.strip()]
+    except ValueError:
+        errors.append(FieldError(f"{path}.{name}", "bad_format", "a quotation mark is not closed"))
+        return []
 
 
 def _mount(where: str, text: str) -> dict[str, Any]:

@@ -19,13 +19,19 @@ class LogsPage:
     cluster: str
     pods: tuple[PodLog, ...]
     hidden: int
+    containers: tuple[str, ...]
+    container: str
+    """The one that is shown; empty for the program of each pod, or its init step that failed."""
 
 
-@page(takes=("attempt", "pod"))
+@page(takes=("attempt", "pod", "container"))
 def logs(request: HttpRequest, actor: Actor, job_id: UUID) -> HttpResponse:
-    """The end of each pod's log, the first few pods, or the one that `pod` names."""
+    """The end of each pod's log, the first few pods, or the one that `pod` names; of the container that `container` names."""
     number = read_number(request.GET.get("attempt", ""))
-    found = logs_of(actor, job_id, number=number, pod=request.GET.get("pod", "")[:253])
+    container = request.GET.get("container", "")[:63]
+    found = logs_of(actor, job_id, number=number, pod=request.GET.get("pod", "")[:253], container=container)
     hidden = max(found.pods_in_all - len(found.pods), 0)
-    shown = LogsPage(job_view(actor, job_id), found.number, found.cluster, found.pods, hidden)
+    shown = LogsPage(
+        job_view(actor, job_id), found.number, found.cluster, found.pods, hidden, found.containers, container
+    )
     return show(request, "federation/logs.html", shown)

@@ -36,6 +36,7 @@ from .advanced import (
     TIERS,
     Tier,
     advanced_of,
+    beside_of,
     borrowed_of,
     gpu_needs_of,
     is_advanced,
@@ -175,7 +176,7 @@ def spec_of_form(values: Mapping[str, str]) -> dict[str, Any]:
     gpu = _gpu(values)
     if gpu is not None:
         pod_set["gpu"] = gpu
-    pod_set |= borrowed_of(values, POD, errors) | local_state_of(values, POD, errors)
+    pod_set |= borrowed_of(values, POD, errors) | local_state_of(values, POD, errors) | beside_of(values, POD, errors)
     spec: dict[str, Any] = {
         "tenant": values.get("tenant", ""),
         "name": values.get("name", "").strip(),

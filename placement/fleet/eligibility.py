@@ -45,6 +45,8 @@ def exclusion(constraints: Constraints, cluster: FleetCluster) -> str:
 def _lacking(constraints: Constraints, cluster: FleetCluster) -> str:
     if constraints.lacks_secret:
         return ReasonCode.SECRET_MISSING
+    if constraints.needs_sidecars and not cluster.has_sidecars:
+        return ReasonCode.SIDECARS_MISSING
     return "" if missing_storage(constraints, cluster) is None else ReasonCode.STORAGE_MISSING
 
 

@@ -150,7 +150,9 @@ def _ruled_out(job: JobRequest, cluster: FleetCluster) -> Reason | None:
 
 
 def _lacks(job: JobRequest, cluster: FleetCluster, code: str) -> str:
-    """The secret or the storage that the job names and cannot have on the cluster; empty if the code is another."""
+    """What the job needs and cannot have on the cluster, besides room; empty if the code is another."""
+    if code == ReasonCode.SIDECARS_MISSING:
+        return "its Kubernetes is too old for the job's sidecars"
     if code == ReasonCode.SECRET_MISSING:
         return f"the job's tenant has no secret {job.constraints.lacks_secret} of the kind that the job uses"
     missing = missing_storage(job.constraints, cluster) if code == ReasonCode.STORAGE_MISSING else None

@@ -106,6 +106,8 @@ class Constraints:
     """One of them that its tenant does not have now; empty if it has all."""
     avoid_nodes: tuple[tuple[UUID, str], ...] = ()
     """Nodes, each with its cluster, that the job avoids for a while because it failed there."""
+    needs_sidecars: bool = False
+    """Whether its pods have sidecars, which only newer versions of Kubernetes run."""
     gpu: GpuNeeds | None = None
     """What all its GPUs must be; only in a spec: a queued job has it in its pod sets' `GpuRequest`."""
 
@@ -282,6 +284,8 @@ class FleetCluster:
     minutes_unseen: int = 0
     """The age of its last observation, 0 while recent: of equally good clusters, the more recently observed one is
     chosen."""
+    has_sidecars: bool = True
+    """Whether its version of Kubernetes runs sidecars."""
 
 
 @dataclass(frozen=True, slots=True)

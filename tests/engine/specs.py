@@ -20,6 +20,22 @@ gpus = st.one_of(
     ),
     st.fixed_dictionaries({"fraction": st.integers(1, 999).map(lambda n: f"0.{n:03d}")}, optional={"models": models}),
 )
+beside: dict[str, st.SearchStrategy[Any]] = {
+    "command": st.lists(texts, max_size=2),
+    "env": st.dictionaries(env_names, texts, max_size=2),
+}
+init_steps = st.fixed_dictionaries(
+    {"image": st.just("fetch")}, optional={**beside, "cpu": st.just("100m"), "memory": st.just("1Mi")}
+)
+sidecars = st.fixed_dictionaries(
+    {
+        "name": dns_labels.map(lambda name: f"side-{name}"),
+        "image": st.just("shipper:2"),
+        "cpu": st.sampled_from(["1m", "1500m"]),
+        "memory": st.sampled_from(["1Mi", "1.5Gi", "1048577"]),
+    },
+    optional=beside,
+)
 pod_sets = st.fixed_dictionaries(
     {
         "name": dns_labels,
@@ -33,6 +49,8 @@ pod_sets = st.fixed_dictionaries(
         "args": st.lists(texts, max_size=3),
         "env": st.dictionaries(env_names, texts, max_size=4),
         "gpu": gpus,
+        "init": st.lists(init_steps, max_size=2),
+        "sidecars": st.lists(sidecars, max_size=2, unique_by=lambda one: one["name"]),
     },
 )
 regions = st.lists(st.sampled_from(["eu-*", "us-east-1", "*"]), max_size=2)

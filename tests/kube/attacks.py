@@ -1,6 +1,7 @@
 """Jobs as a thief would write them, each differing in one thing from what the gateway renders."""
 
 from copy import deepcopy
+from typing import Any
 
 from clusters.engine.escapes import duties
 
@@ -61,6 +62,41 @@ def asking(requests, limits=None):
     }
 
 
+def beside(disk="64Gi", **changes):
+    """The init containers of a pod with a fair init step, some of its fields changed."""
+    own = deepcopy(job()["spec"]["template"]["spec"]["containers"][0])
+    kept = {key: own[key] for key in ("image", "imagePullPolicy", "securityContext")}
+    return [{**kept, "name": "init-1", "resources": bounded(disk), **changes}]
+
+
+def bounded(disk="64Gi", reserved="0", **more):
+    """The resources of an init step, or of a sidecar with its disk."""
+    amounts = {"cpu": "1", "memory": "1Mi", **more}
+    return {
+        "limits": {**amounts, "ephemeral-storage": disk},
+        "requests": {**amounts, "ephemeral-storage": reserved},
+    }
+
+
+COMMAND = {"exec": {"command": ["true"]}}
+BESIDE: dict[str, list[dict[str, Any]]] = {
+    "is privileged": beside(securityContext={"privileged": True}),
+    "has no security context": beside(securityContext={}),
+    "has more CPU than the program": beside(resources=bounded(cpu="1001m")),
+    "has no bounds": beside(resources={}),
+    "has a GPU": beside(resources=bounded(**{"nvidia.com/gpu": "1"})),
+    "reserves disk": beside(resources=bounded(reserved="1Gi")),
+    "writes much on disk": beside(resources=bounded("65Gi")),
+    "has a port": beside(ports=[{"containerPort": 80}]),
+    "has variables of others": beside(envFrom=[{"secretRef": {"name": "s"}}]),
+    "has a secret of others": beside(env=[{"name": "A", "valueFrom": SECRET}]),
+    "has its node's address": beside(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}]),
+    "pulls once": beside(imagePullPolicy="IfNotPresent"),
+    "has a terminal": beside(tty=True),
+    "is a sidecar with the disk of a step": beside(restartPolicy="Always"),
+    "is a sidecar with a probe": beside("4Gi", restartPolicy="Always", startupProbe=COMMAND),
+    "is a sidecar with a hook": beside("4Gi", restartPolicy="Always", lifecycle={"preStop": COMMAND}),
+}
 POD, CONTAINER = "spec/template/spec", "spec/template/spec/containers/0"
 MARKS = "spec/template/metadata/annotations"
 JOBS = {
@@ -134,6 +170,11 @@ JOBS = {
     "groups of others": (f"{POD}/securityContext/supplementalGroups", [0]),
     "two containers": (f"{POD}/containers", [job()["spec"]["template"]["spec"]["containers"][0] | {"name": n} for n in "ab"]),
     "containers before it": (f"{POD}/initContainers", [{"name": "a", "image": "i"}]),
+    "an init step that sees more of a volume": (
+        POD, mounting(CLAIM, subPath="mine") | {"initContainers": beside(volumeMounts=[{"name": "storage-0", "mountPath": "/data"}])},
+    ),
+    "13 init steps": (f"{POD}/initContainers", [one | {"name": f"i{n}"} for n in range(13) for one in beside()]),
+    **{f"an init step that {what}": (f"{POD}/initContainers", how) for what, how in BESIDE.items()},
     **{
         f"a volume of {next(iter(source))}": (f"{POD}/volumes", [{"name": "v", **source}])
         for source in (

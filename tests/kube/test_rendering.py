@@ -11,6 +11,7 @@ from clusters.engine.secrets import KnownSecret, keyring_of
 from clusters.engine.storages import KnownStorage
 from devtools.localfleet.admin import apply, client
 from federation.engine import names
+from federation.engine.intake.init_and_sidecars import with_secrets
 from federation.engine.intake.normal_form import spec_json
 from federation.engine.intake.spec import Rules
 from federation.engine.intake.spec_reading import read_spec
@@ -96,6 +97,27 @@ CASES = {
         ),
         [Devices()],
     ),
+    "beside": (
+        make_spec(
+            pod={
+                "gpu": {"count": 8},
+                "cpu": "4",
+                "scratch": {"size": "10Gi"},
+                "mounts": [
+                    {"storage": "data", "path": "/data"},
+                    {"storage": "out", "path": "/out", "read_only": False},
+                ],
+                "secrets": [{"secret": "token", "env": "TOKEN"}, {"secret": "token", "file": "/run/secrets/token"}],
+                "init": [{"image": "a", "command": ["true"], "env": {"A": "$(B)"}}]
+                + [{"image": "b", "cpu": "1", "memory": "1Gi", "secrets": True}] * 7,
+                "sidecars": [
+                    {"name": name, "image": "c", "cpu": "100m", "memory": "5Gi", "secrets": name == "s0"}
+                    for name in ("s0", "s1", "s2", "s3")
+                ],
+            }
+        ),
+        [H100],
+    ),
     "indexed": (make_spec(completions=100_000, pod={"count": 10_000}), [Devices()]),
     "wide": (
         make_spec(
@@ -140,7 +162,8 @@ def rendered(case, whose):
     for job, pod_set in zip(jobs, stored["pod_sets"], strict=True):
         promised = [promised_mount(one, storage(one["storage"]), whose.tenant_id) for one in pod_set.get("mounts", ())]
         lay_mounts(job["spec"]["template"]["spec"], promised)
-        lay_secrets(job["spec"]["template"]["spec"], promised_secrets(pod_set, "acme", KEYRING) or {})
+        promised_uses = promised_secrets(pod_set, "acme", KEYRING) or {}
+        lay_secrets(job["spec"]["template"]["spec"], promised_uses, with_secrets(pod_set))
     return jobs
 
 

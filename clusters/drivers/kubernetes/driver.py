@@ -336,12 +336,15 @@ class KubernetesDriver:
         path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}?{_WRITER}"
         await self._wire.call("PATCH", path, {"metadata": {"uid": uid}, "spec": spec}, _STRATEGIC)
 
-    async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
-        """The end of a pod's log, at most `limit_bytes`."""
+    async def read_log(
+        self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int, container: str = ""
+    ) -> str:
+        """The end of a container's log, at most `limit_bytes`."""
         path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}/log"
+        which = f"&container={_safe(container)}" if container else ""
         raw = await self._wire.call(
             "GET",
-            f"{path}?tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}",
+            f"{path}?tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}{which}",
             most_bytes=limit_bytes,
             is_cut=True,
         )

@@ -3,9 +3,8 @@
 The decoder skips all other fields (managedFields, specs, annotations), which never become Python objects.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from fractions import Fraction
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Generic, Literal, TypeVar
@@ -15,15 +14,14 @@ import msgspec
 from clusters.drivers.port import JobSeen, PodSeen
 from clusters.engine.images import LONGEST_NAME
 from clusters.engine.inventory import INSTALL_LABEL
-from clusters.engine.quantities import Implausible, parse, written
 
 from .endings import end_of, line
+from .requests import Requests, effective_requests, summed
 from .wire import decode
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 _INDEX = "batch.kubernetes.io/job-completion-index"
 _MOST_DIGITS = 9
-Requests = Mapping[str, str]
 
 
 # Limits that Kubernetes itself never exceeds. A list that exceeds one is not from Kubernetes and is refused whole.
@@ -146,6 +144,7 @@ class _PodStatus(Struct):
     message: str = ""
     start_time: Instant | None = None
     container_statuses: Annotated[list[_ContainerStatus], Many] | None = None
+    init_container_statuses: Annotated[list[_ContainerStatus], Many] | None = None
     conditions: Annotated[list[Condition], Many] | None = None
 
 
@@ -215,7 +214,10 @@ def pod_seen(pod: Pod) -> PodSeen:
     """The port's view of a Pod. It omits foreign pods' labels: no code reads them, and there may be 100,000 of them."""
     labels = pod.metadata.labels or _NO_LABELS
     is_known = INSTALL_LABEL in labels
-    finished_at, exit_code = _ending(pod.status)
+    failed = failed_step(pod) if pod.spec.init_containers else None
+    finished_at, exit_code = _ending(pod)
+    if failed is not None:
+        finished_at, exit_code = failed[1].finished_at or finished_at, failed[1].exit_code
     return PodSeen(
         namespace=_shared(pod.metadata.namespace),
         name=pod.metadata.name,
@@ -223,7 +225,7 @@ def pod_seen(pod: Pod) -> PodSeen:
         labels=labels if is_known else _NO_LABELS,
         node=_shared(pod.spec.node_name),
         phase=_shared(pod.status.phase),
-        reason=_reason(pod.status),
+        reason=_reason(pod),
         requests=_requests(pod.spec),
         started_at=pod.status.start_time,
         finished_at=finished_at,
@@ -234,9 +236,27 @@ def pod_seen(pod: Pod) -> PodSeen:
         index=_index(pod.metadata) if is_known else None,
         disruption=_disruption(pod.status) if is_known else "",
         image=_image(pod.spec) if is_known else "",
-        pull_seconds=_pull_seconds(pod.status) if is_known else None,
-        **(end_of(_terminated(pod.status), pod.status.message) if is_known else {}),
+        pull_seconds=_pull_seconds(pod.status) if is_known and not pod.spec.init_containers else None,
+        init_step=failed[0] if failed is not None and is_known else None,
+        **(end_of(_terminated(pod.status) if failed is None else [failed[1]], pod.status.message) if is_known else {}),
     )
+
+
+def _step_states(pod: Pod) -> Iterable[tuple[bool, _ContainerState]]:
+    """Each init container: whether it is a sidecar, and its state. Kubernetes lists both in the same order."""
+    states = [status.state or _ContainerState() for status in pod.status.init_container_statuses or ()]
+    sidecars = [container.restart_policy == "Always" for container in pod.spec.init_containers or ()]
+    return zip(sidecars, states, strict=False)
+
+
+def failed_step(pod: Pod) -> tuple[int, _Terminated] | None:
+    """The number of the init step that ended the pod, and how it ended. None if the pod's own containers ran."""
+    own = [container.state for container in pod.status.container_statuses or () if container.state]
+    if pod.status.phase != "Failed" or any(state.terminated or state.running for state in own):
+        return None
+    steps = [state for is_sidecar, state in _step_states(pod) if not is_sidecar]
+    ended = ((number, state.terminated) for number, state in enumerate(steps, 1) if state.terminated)
+    return next(((number, end) for number, end in ended if end.exit_code), None)
 
 
 def _image(spec: _PodSpec) -> str:
@@ -274,20 +294,33 @@ def _index(metadata: _PodMeta) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
-def _reason(status: _PodStatus) -> str:
+def _reason(pod: Pod) -> str:
     """The reason for the pod's state: its own reason, or before it runs, what its container or the
     scheduler waits for.
     """
+    status = pod.status
     if status.reason or status.phase != "Pending":
         return line(status.reason, 100)
     states = [container.state for container in status.container_statuses or () if container.state]
-    waiting = next((state.waiting for state in states if state.waiting and state.waiting.reason), None)
+    waiting = _step_waiting(pod) if pod.spec.init_containers and status.init_container_statuses else None
+    waiting = waiting or next((state.waiting for state in states if state.waiting and state.waiting.reason), None)
     if waiting is None:
         told = (c for c in status.conditions or () if (c.type, c.status) == ("PodScheduled", "False") and c.reason)
         waiting = next((_Waiting(condition.reason, condition.message) for condition in told), None)
     if waiting is None:
         return ""
     return line(f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason, LONGEST_REASON)
+
+
+def _step_waiting(pod: Pod) -> _Waiting | None:
+    """What an init step or sidecar waits for, or which init step runs."""
+    found = list(_step_states(pod))
+    for _, state in found:
+        if state.waiting and state.waiting.reason not in ("", "PodInitializing"):
+            return state.waiting
+    steps = [state for is_sidecar, state in found if not is_sidecar]
+    number = next((number for number, state in enumerate(steps, 1) if state.running), None)
+    return None if number is None else _Waiting("Initializing", f"init step {number} of {len(steps)} runs")
 
 
 def _disruption(status: _PodStatus) -> str:
@@ -300,14 +333,17 @@ def _terminated(status: _PodStatus) -> list[_Terminated | None]:
     return [container.state.terminated if container.state else None for container in status.container_statuses or ()]
 
 
-def _ending(status: _PodStatus) -> tuple[datetime | None, int | None]:
-    """When the pod's last container ended, and its exit code; a pod that ended without container states has none."""
-    terminated = _terminated(status)
-    if terminated and None not in terminated:
-        ends = [state for state in terminated if state is not None]
-        instants = [state.finished_at for state in ends if state.finished_at]
-        return max(instants, default=None), next((state.exit_code for state in ends if state.exit_code), 0)
-    if status.phase in {"Succeeded", "Failed"}:
+def _ending(pod: Pod) -> tuple[datetime | None, int | None]:
+    """When the pod's last container ended, sidecars too, and the exit code of its own; a pod that ended without container
+    states has none.
+    """
+    status, is_over = pod.status, pod.status.phase in {"Succeeded", "Failed"}
+    own = _terminated(status)
+    sidecars = [state.terminated for is_sidecar, state in _step_states(pod) if is_sidecar]
+    if own and None not in own and (is_over or None not in sidecars):
+        instants = [state.finished_at for state in (*own, *sidecars) if state and state.finished_at]
+        return max(instants, default=None), next((state.exit_code for state in own if state and state.exit_code), 0)
+    if is_over:
         instants = [found.last_transition_time for found in status.conditions or () if found.last_transition_time]
         return max(instants, default=None), None
     return None, None
@@ -327,7 +363,7 @@ def _requests(spec: _PodSpec) -> Requests:
     init = [(_of(container), container.restart_policy == "Always") for container in spec.init_containers or ()]
     total = effective_requests(containers, init)
     total.update(pod_level)
-    return _interned(tuple(_sum([total, spec.overhead or {}]).items()))
+    return _interned(tuple(summed([total, spec.overhead or {}]).items()))
 
 
 @lru_cache(maxsize=8192)
@@ -337,54 +373,3 @@ def _interned(items: tuple[tuple[str, str], ...]) -> Requests:
 
 def _of(container: _Container) -> dict[str, str]:
     return (container.resources.requests if container.resources else None) or {}
-
-
-def effective_requests(containers: Sequence[Requests], init: Iterable[tuple[Requests, bool]]) -> dict[str, str]:
-    """A pod's requests as the scheduler counts them: containers and sidecars together, or the largest start-up step.
-
-    `init` is (requests, is a sidecar) in order. A sidecar keeps running, so each later step runs beside it.
-    """
-    sidecars: list[Requests] = []
-    steps: list[dict[str, str]] = []
-    for requests, is_sidecar in init:
-        if is_sidecar:
-            sidecars.append(requests)
-        steps.append(_sum([*sidecars] if is_sidecar else [*sidecars, requests]))
-    return _largest([_sum([*containers, *sidecars]), *steps])
-
-
-def _sum(parts: Sequence[Requests]) -> dict[str, str]:
-    filled = [part for part in parts if part]
-    if len(filled) <= 1:
-        return dict(filled[0]) if filled else {}
-    totals: dict[str, Fraction | str] = {}
-    for part in filled:
-        for resource, text in part.items():
-            totals[resource] = _added(totals.get(resource, Fraction(0)), text)
-    return {resource: value if isinstance(value, str) else written(value) for resource, value in totals.items()}
-
-
-def _added(total: Fraction | str, text: str) -> Fraction | str:
-    """Invalid text remains invalid, so that the reader of the sum sees it."""
-    try:
-        return total if isinstance(total, str) else total + parse(text)
-    except Implausible:
-        return text
-
-
-def _largest(steps: Sequence[dict[str, str]]) -> dict[str, str]:
-    if len(steps) == 1:
-        return steps[0]
-    most: dict[str, str] = {}
-    for step in steps:
-        for resource, text in step.items():
-            if resource not in most or _exceeds(text, most[resource]):
-                most[resource] = text
-    return most
-
-
-def _exceeds(text: str, other: str) -> bool:
-    try:
-        return parse(text) > parse(other)
-    except Implausible:
-        return True

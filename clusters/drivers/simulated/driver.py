@@ -225,11 +225,15 @@ class SimulatedDriver:
             store.put(found)
             life.bind(store, at)
 
-    async def read_log(self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int) -> str:
-        """The log of a simulated pod: when it started, and when and how it ended."""
+    async def read_log(
+        self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int, container: str = ""
+    ) -> str:
+        """The log of a simulated pod: when it started, and when and how it ended. Only one of its containers writes."""
         found = _found(self._looked().pod(namespace, pod), namespace, pod)
         if found.started_at is None:
             raise Refused(f"pod {pod} is waiting to start", status=400)
+        if container and container != found.writer:
+            return ""
         lines = [f"{found.seen().started_at} started on {found.node}"]
         if found.is_ended:
             lines.append(f"{found.seen().finished_at} ended with exit code {found.exit_code}")

@@ -19,6 +19,7 @@ RUN_SECONDS = "sim.switchyard.dev/run-seconds"
 EXIT_CODE = "sim.switchyard.dev/exit-code"
 ENDING = "sim.switchyard.dev/ending"
 WAITING = "sim.switchyard.dev/waiting"
+FAILING_STEP = "sim.switchyard.dev/failing-step"
 KILLED = 137
 _DEFAULT_SECONDS = 1.0
 Amounts = dict[str, Fraction]
@@ -93,8 +94,12 @@ def bind(store: Store, at: float) -> None:
 
 
 def requests_of(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The sum of the requests of a pod spec's containers. Raises Implausible for text that is not a quantity."""
-    asked = [container.get("resources", {}).get("requests", {}) for container in spec.get("containers", [])]
+    """The sum of the requests of a pod spec's containers and sidecars: init steps have no more. Raises Implausible for
+    text that is not a quantity.
+    """
+    sidecars = [one for one in spec.get("initContainers", ()) if one.get("restartPolicy") == "Always"]
+    containers = [*spec.get("containers", []), *sidecars]
+    asked = [container.get("resources", {}).get("requests", {}) for container in containers]
     if len(asked) == 1:
         _amounts(asked[0])
         return dict(asked[0])
@@ -133,7 +138,15 @@ def _pod_of(job: Job, index: int, at: float) -> Pod:
         ending=annotations.get(ENDING, ""),
         reason=annotations.get(WAITING, ""),
         made_at=at,
+        init_step=_failing_step(spec, annotations.get(FAILING_STEP, "")),
     )
+
+
+def _failing_step(spec: Mapping[str, Any], text: str) -> int | None:
+    """The number of an init step of the pod, if the annotation names one."""
+    steps = [one for one in spec.get("initContainers", ()) if one.get("restartPolicy") != "Always"]
+    number = int(_number(text, 0))
+    return number if 0 < number <= len(steps) else None
 
 
 def _number(text: str, default: float) -> float:

@@ -62,6 +62,8 @@ class Pod(msgspec.Struct):
     signal: int | None = None
     message: str = ""
     log: str = ""
+    init_step: int | None = None
+    """The number of its init step that fails, if one does."""
 
     @property
     def is_ended(self) -> bool:
@@ -90,7 +92,14 @@ class Pod(msgspec.Struct):
             ending=self.ending if self.is_ended else "",
             signal=self.signal if self.is_ended else None,
             message=self.message if self.is_ended else "",
+            init_step=self.init_step if self.is_ended else None,
         )
+
+    @property
+    def writer(self) -> str:
+        """The name of the container that writes its log: the init step that failed, or its own."""
+        containers = self.spec.get("initContainers" if self.init_step else "containers") or [{}]
+        return str(containers[(self.init_step or 1) - 1].get("name", ""))
 
     @property
     def gates(self) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ def _text(said: str, pod: PodFacts, rule: Rule, facts: Facts) -> str:
     log = (facts.logs or {}).get(pod.name, "") if rule.when.log else ""
     parts = [
         f"pod {pod.name}" if pod.name else "",
-        f"exit code {pod.exit_code}" if pod.exit_code else "",
+        f"{_failed_step(pod)}exit code {pod.exit_code}" if pod.exit_code else "",
         f"signal {pod.killed_by}" if pod.killed_by else "",
         f"limit {pod.memory}" if pod.ending == "OOMKilled" and pod.memory else "",
         pod.ending if pod.ending not in ("", "Error", "OOMKilled") else "",
@@ -159,6 +159,10 @@ def _text(said: str, pod: PodFacts, rule: Rule, facts: Facts) -> str:
     ]
     detail = ", ".join(part for part in parts if part)
     return f"{said.rstrip('.')} ({detail})."[:LONGEST_TEXT] if detail else f"{said.rstrip('.')}."[:LONGEST_TEXT]
+
+
+def _failed_step(pod: PodFacts) -> str:
+    return "" if pod.init_step is None else f"init step {pod.init_step} failed with "
 
 
 def next_step_text(diagnosis: Diagnosis, memory: Mapping[str, int] | None = None) -> str:

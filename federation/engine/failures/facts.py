@@ -62,6 +62,8 @@ class PodFacts:
     disruption: str = ""
     memory: str = ""
     taints: tuple[str, ...] = ()
+    init_step: int | None = None
+    """The number of the init step that failed: the end is that of this step."""
     seen: frozenset[Seen] = frozenset()
 
     @property

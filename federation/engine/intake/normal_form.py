@@ -18,6 +18,7 @@ from placement.values.quantities import mib_rounded_up, millicores, whole_bytes
 from placement.values.storages import StorageNeed
 
 from .gpu_needs import gpu_needs_of
+from .init_and_sidecars import has_sidecars, held_cpu_millicores, held_memory_bytes
 from .job_fields import JOB_FIELDS, Part
 from .resources import resource_amounts
 from .secrets import secrets_named
@@ -54,6 +55,11 @@ def shape_of(stored: Mapping[str, Any], priority: int = 0) -> str:
         stored["strategy"],
         stored["estimated_seconds"],
         _WORD_OF.get(priority, priority),
+    ]
+    seen += [
+        ["sidecars", item["name"], held_cpu_millicores(item), held_memory_bytes(item)]
+        for item in stored["pod_sets"]
+        if item.get("sidecars")
     ]
     seen += [["resources", item["name"], item["resources"]] for item in stored["pod_sets"] if item.get("resources")]
     seen += [{name: stored[name]} for name in _STEERING if stored.get(name) is not None]
@@ -101,6 +107,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
             reservation=constraints.get("reservation", ""),
             storages=storage_needs(stored),
             secrets=secret_needs(stored),
+            needs_sidecars=has_sidecars(stored),
         ),
         topology=Topology(topology["level"], topology["mode"]),
         strategy=stored["strategy"],
@@ -149,8 +156,8 @@ def _pod_set_request(stored: Mapping[str, Any], needs: GpuNeeds | None) -> PodSe
     return PodSetRequest(
         name=stored["name"],
         count=stored["count"],
-        cpu_millicores=millicores(stored["cpu"]),
-        memory_mib=mib_rounded_up(whole_bytes(stored["memory"])),
+        cpu_millicores=held_cpu_millicores(stored),
+        memory_mib=mib_rounded_up(held_memory_bytes(stored)),
         gpu=None if stored["gpu"] is None else gpu_request_of(stored["gpu"], needs),
         resources=resource_amounts(stored) if "resources" in stored else (),
     )

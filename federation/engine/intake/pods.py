@@ -4,27 +4,20 @@ from typing import Any
 
 from federation.engine import names
 from placement.values.model import GpuRequest
-from placement.values.quantities import NotAQuantity, cpu_text, memory_text, millicores, whole_bytes
+from placement.values.quantities import NotAQuantity, cpu_text, memory_text, millicores
 
-from .amounts import read_amount
+from .init_and_sidecars import init_and_sidecars_json, read_init, read_sidecars
 from .local_state import local_state_json, read_ports, read_scratch, read_shm
 from .mounts import mounts_json, read_mounts
-from .reading import Faults, Fields, child, text_fault
+from .programs import read_cpu, read_memory, read_program
+from .reading import Faults, Fields
 from .resources import read_resources, resources_json
 from .secrets import read_pull_secret, read_secrets, secrets_json
 from .spec import (
     DNS_LABEL,
-    MAX_ARGUMENT_BYTES,
-    MAX_ARGUMENTS,
     MAX_COUNT,
-    MAX_CPU_MILLICORES,
-    MAX_ENVIRONMENT,
-    MAX_ENVIRONMENT_BYTES,
     MAX_GPUS_PER_POD,
-    MAX_MEMORY_BYTES,
     MAX_POD_SETS,
-    MIN_CPU_MILLICORES,
-    MIN_MEMORY_BYTES,
     WHOLE_GPU_MILLI,
     PodSet,
     Rules,
@@ -33,7 +26,7 @@ from .spec import (
 POD_SET_FIELDS = frozenset(
     [
         *("name", "count", "image", "command", "args", "env", "cpu", "memory", "gpu", "ports", "shm", "scratch"),
-        *("mounts", "secrets", "pull_secret", "resources"),
+        *("mounts", "secrets", "pull_secret", "resources", "init", "sidecars"),
     ]
 )
 GPU_FIELDS = frozenset(["count", "models", "mig", "fraction", "vendor"])
@@ -65,63 +58,37 @@ def _check_names(pod_sets: tuple[PodSet, ...], fields: Fields) -> None:
 
 def _read_pod_set(value: object, path: str, faults: Faults, rules: Rules) -> PodSet:
     fields = Fields(value, path, faults, POD_SET_FIELDS)
-    before = len(faults.found)
-    image = fields.text("image", most_bytes=512)
-    is_read = len(faults.found) == before
-    fault = names.image_fault(image, require_digest=rules.require_digest) if is_read else None
-    if fault is not None:
-        fields.fault("image", *fault)
-    memory_bytes = _read_memory(fields)
-    env, scratch = _read_environment(fields), read_scratch(fields)
+    program = read_program(fields, rules)
+    cpu_millicores, memory_bytes = read_cpu(fields), read_memory(fields)
+    scratch = read_scratch(fields)
     mounts = read_mounts(fields, [scratch.path] if scratch else [])
+    secrets = read_secrets(
+        fields,
+        [name for name, _ in program.env],
+        [*([scratch.path] if scratch else []), *(mount.path for mount in mounts)],
+    )
+    name = fields.checked("name", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL)
+    init = read_init(fields, rules, cpu_millicores, memory_bytes, secrets)
     return PodSet(
-        name=fields.checked("name", names.dns_label, DNS_LABEL, most_bytes=names.MAX_LABEL),
+        name=name,
         count=fields.whole("count", 1, MAX_COUNT, 1) or 1,
-        image=image,
-        cpu_millicores=_read_cpu(fields),
+        image=program.image,
+        cpu_millicores=cpu_millicores,
         memory_bytes=memory_bytes,
-        command=fields.texts("command", most=MAX_ARGUMENTS, most_bytes=MAX_ARGUMENT_BYTES),
-        args=fields.texts("args", most=MAX_ARGUMENTS, most_bytes=MAX_ARGUMENT_BYTES),
-        env=env,
+        command=program.command,
+        args=program.args,
+        env=program.env,
         gpu=_read_gpu(fields),
         ports=read_ports(fields),
         shm_bytes=read_shm(fields, memory_bytes),
         scratch=scratch,
         mounts=mounts,
-        secrets=read_secrets(
-            fields, [name for name, _ in env], [*([scratch.path] if scratch else []), *(mount.path for mount in mounts)]
-        ),
+        secrets=secrets,
         pull_secret=read_pull_secret(fields),
         resources=read_resources(fields, rules.resources),
+        init=init,
+        sidecars=read_sidecars(fields, rules, name, init, secrets),
     )
-
-
-def _read_cpu(fields: Fields) -> int:
-    return read_amount(fields, "cpu", millicores, cpu_text, MIN_CPU_MILLICORES, MAX_CPU_MILLICORES)
-
-
-def _read_memory(fields: Fields) -> int:
-    return read_amount(fields, "memory", whole_bytes, memory_text, MIN_MEMORY_BYTES, MAX_MEMORY_BYTES)
-
-
-def _read_environment(fields: Fields) -> tuple[tuple[str, str], ...]:
-    values = fields.mapping("env")
-    if not values:
-        return ()
-    path = fields.at("env")
-    if len(values) > MAX_ENVIRONMENT:
-        fields.fault("env", "too_many", f"must have at most {MAX_ENVIRONMENT} variables")
-        return ()
-    total_bytes = 0
-    for name, value in values.items():
-        fault = names.environment_fault(name) or text_fault(value, MAX_ENVIRONMENT_BYTES)
-        if fault is not None:
-            fields.faults.add(child(path, name), *fault)
-        elif isinstance(value, str):
-            total_bytes += len(name) + len(value.encode())
-    if total_bytes > MAX_ENVIRONMENT_BYTES:
-        fields.fault("env", "too_large", f"names and values together may have at most {MAX_ENVIRONMENT_BYTES} bytes")
-    return tuple(values.items())
 
 
 def _read_gpu(fields: Fields) -> GpuRequest | None:
@@ -169,6 +136,7 @@ def _pod_set_json(pod_set: PodSet) -> dict[str, Any]:
         **({"mounts": mounts_json(pod_set.mounts)} if pod_set.mounts else {}),
         **secrets_json(pod_set),
         **resources_json(pod_set.resources),
+        **init_and_sidecars_json(pod_set),
     }
 
 

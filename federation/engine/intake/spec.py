@@ -25,6 +25,8 @@ MAX_TIERS = 8
 MAX_DATASETS = 16
 MAX_MOUNTS = 16
 MAX_SECRETS = 16
+MAX_INIT_STEPS = 8
+MAX_SIDECARS = 4
 MAX_SPEEDS = 32
 MAX_RESOURCES = 16
 MAX_RESOURCE_AMOUNT = 1_000_000
@@ -96,6 +98,35 @@ class SecretUse:
 
 
 @dataclass(frozen=True, slots=True)
+class InitStep:
+    """A program that each pod runs to its end before the next step and before its own. It has the pod set's mounts and
+    scratch, no GPU, and None of CPU or memory means all that the pod set asks for. `uses_secrets`: also its secrets.
+    """
+
+    image: str
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    cpu_millicores: int | None = None
+    memory_bytes: int | None = None
+    uses_secrets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A program that runs beside that of each pod, and ends with it. Its CPU and memory are held besides the pod set's."""
+
+    name: str
+    image: str
+    cpu_millicores: int
+    memory_bytes: int
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    uses_secrets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """`count` equal pods. Memory is in bytes, as requested; placement sees it rounded up to MiB."""
 
@@ -117,6 +148,8 @@ class PodSet:
     pull_secret: str = ""
     resources: tuple[tuple[str, int], ...] = ()
     """Name and amount per pod of each other resource, by name: units, or MiB of huge pages."""
+    init: tuple[InitStep, ...] = ()
+    sidecars: tuple[Sidecar, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from federation.engine.failures.rules import Rule
 from .job_fields import JOB_FIELD_NAMES, JOB_FIELDS
 from .normal_form import encode, spec_json
 from .reading import Faults, Fields
-from .spec import LONGEST_BOUNDED_PART, LONGEST_ESCAPE, LONGEST_ITEM, MAX_SPEC_BYTES, JobSpec, Rules
+from .spec import LONGEST_BOUNDED_PART, LONGEST_ESCAPE, LONGEST_ITEM, MAX_SPEC_BYTES, InitStep, JobSpec, Rules, Sidecar
 
 
 def read_spec(value: object, rules: Rules) -> JobSpec:
@@ -55,6 +55,7 @@ def _rough_size(spec: JobSpec) -> int:
         texts += 2 * (len(pod_set.command) + len(pod_set.args) + 2 * len(pod_set.env))
         texts += sum(len(name) + LONGEST_ITEM for name, _ in pod_set.resources)
         texts += sum(len(port.name) + LONGEST_ITEM for port in pod_set.ports)
+        texts += sum(map(_letters_beside, (*pod_set.init, *pod_set.sidecars)))
         texts += LONGEST_ITEM + (len(pod_set.scratch.path) + LONGEST_ITEM if pod_set.scratch else 0)
     named = spec.constraints.clusters + spec.constraints.exclude_clusters + spec.constraints.regions
     for tier in spec.constraints.overflow:
@@ -67,6 +68,13 @@ def _rough_size(spec: JobSpec) -> int:
     texts += sum(map(len, named)) + sum(len(key) + len(value) for key, value in spec.labels)
     texts += 4 * (len(named) + len(spec.labels)) + 2 * LONGEST_BOUNDED_PART
     return texts * LONGEST_ESCAPE
+
+
+def _letters_beside(one: InitStep | Sidecar) -> int:
+    """The characters of an init step or sidecar, with quotation marks and commas."""
+    words = (*one.command, *one.args)
+    env = sum(len(name) + len(value) + 4 for name, value in one.env)
+    return LONGEST_BOUNDED_PART + sum(map(len, words)) + 2 * len(words) + env
 
 
 def _letters(rule: Rule) -> int:

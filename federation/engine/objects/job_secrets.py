@@ -6,7 +6,7 @@ the cluster deletes it with the Job. It is immutable.
 """
 
 import base64
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -29,14 +29,17 @@ def secret_name(random_id: UUID) -> str:
     return f"{names.PREFIX}s-{base64.b32encode(random_id.bytes).decode().rstrip('=').lower()}"
 
 
-def lay_secrets(pod: MutableMapping[str, Any], promised: Mapping[str, Any]) -> None:
-    """Adds the promised secrets to a rendered pod spec: variables, files, and the secret by which the image is pulled."""
+def lay_secrets(pod: MutableMapping[str, Any], promised: Mapping[str, Any], among: Collection[str] = ()) -> None:
+    """Adds the promised secrets to a rendered pod spec: variables, files, and the secret by which images are pulled. Of
+    init steps and sidecars, only those `among` these containers get variables and files.
+    """
     if pull := promised.get("pull"):
         pod["imagePullSecrets"] = [{"name": pull["object"]}]
     uses = promised.get("uses", ())
     variables = [_variable(promised["object"], use) for use in uses if "env" in use]
     files = [_file(use) for use in uses if "file" in use]
-    for container in pod["containers"]:
+    beside = [one for one in pod.get("initContainers", ()) if one["name"] in among]
+    for container in [*pod["containers"], *beside]:
         container["env"] = [*container.get("env", ()), *variables]
         if files:
             container.setdefault("volumeMounts", []).extend(files)

@@ -24,7 +24,7 @@ def promised_mount(mount: Mapping[str, Any], storage: KnownStorage, tenant_id: U
 
 
 def lay_mounts(pod: MutableMapping[str, Any], promised: Sequence[Mapping[str, Any]]) -> None:
-    """Adds the promised mounts to a rendered pod spec: one volume for each storage, and its mounts in the container."""
+    """Adds the promised mounts to a rendered pod spec: one volume for each storage, and its mounts in all containers."""
     if not promised:
         return
     storages = list(dict.fromkeys(mount["storage"] for mount in promised))
@@ -38,7 +38,7 @@ def lay_mounts(pod: MutableMapping[str, Any], promised: Sequence[Mapping[str, An
         volumes[name] = {"name": name, "persistentVolumeClaim": source}
         mounts.append(_volume_mount(name, mount))
     pod.setdefault("volumes", []).extend(volumes.values())
-    for container in pod["containers"]:
+    for container in [*pod["containers"], *pod.get("initContainers", ())]:
         container.setdefault("volumeMounts", []).extend(mounts)
 
 

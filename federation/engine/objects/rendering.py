@@ -13,6 +13,7 @@ from uuid import UUID
 from clusters.engine.flavors import match_expressions
 from clusters.engine.taints import tolerations_for
 from federation.engine import names
+from federation.engine.intake.init_and_sidecars import step_name
 from federation.engine.intake.normal_form import encode
 from placement.values.advance import Bounds
 from placement.values.model import LEVELS, Topology
@@ -20,9 +21,11 @@ from placement.values.model import LEVELS, Topology
 from .gpu_needs import ANY_NODE, NodeNeeds
 from .meeting import Meeting, meeting_of
 from .resource_claims import Claimable, resource_claims_of
-from .volumes import Volumes, ephemeral_storage, volumes_of
+from .volumes import Volumes, ephemeral_storage, scratch_mounts, volumes_of
 
 EPHEMERAL_STORAGE_LIMIT = "64Gi"
+STEP_STORAGE_LIMIT, SIDECAR_STORAGE_LIMIT = EPHEMERAL_STORAGE_LIMIT, "4Gi"
+"""Of an init step, which runs alone, and of a sidecar, which adds to that of the program; neither reserves any."""
 RUN_AS_USER = 1000
 """The user of images that name none: they would run as root, which `restricted` refuses."""
 TERMINATION_SECONDS = 30
@@ -197,6 +200,8 @@ def _pod_spec(
         "containers": [_container(pod_set, identity, devices, variables) | volumes.container_members()],
         **volumes.pod_members(),
     }
+    if beside := _init_and_sidecars(pod_set, identity):
+        spec["initContainers"] = beside
     if meeting:
         spec["subdomain"] = meeting.service
     tolerations = tolerations_for(devices.vendor if devices.units else "", devices.capacity_type)
@@ -207,6 +212,45 @@ def _pod_spec(
             {"name": name, "resourceClaimTemplateName": template} for name, template in devices.claims
         ]
     return spec
+
+
+def _init_and_sidecars(pod_set: Mapping[str, Any], identity: Identity) -> list[dict[str, Any]]:
+    """The containers of init steps, in their order, then those of sidecars: Kubernetes starts these before the program,
+    and stops them after it. They have no devices.
+    """
+    own = {"cpu": pod_set["cpu"], "memory": pod_set["memory"]}
+    steps = [
+        _beside(step_name(number), own | step, STEP_STORAGE_LIMIT, pod_set, identity)
+        for number, step in enumerate(pod_set.get("init", ()), 1)
+    ]
+    sidecars = [
+        {**_beside(one["name"], one, SIDECAR_STORAGE_LIMIT, pod_set, identity), "restartPolicy": "Always"}
+        for one in pod_set.get("sidecars", ())
+    ]
+    return [*steps, *sidecars]
+
+
+def _beside(
+    name: str, program: Mapping[str, Any], storage_limit: str, pod_set: Mapping[str, Any], identity: Identity
+) -> dict[str, Any]:
+    amounts = {"cpu": program["cpu"], "memory": program["memory"]}
+    container: dict[str, Any] = {
+        "name": name,
+        "image": program["image"],
+        "imagePullPolicy": "Always",
+        "env": _environment(program["env"], identity, leaves_it_to_plugin=False),
+        "resources": {
+            "limits": {**amounts, "ephemeral-storage": storage_limit},
+            "requests": {**amounts, "ephemeral-storage": "0"},
+        },
+        "securityContext": _CONTAINER_SECURITY,
+    }
+    for field in ("command", "args"):
+        if program[field]:
+            container[field] = program[field]
+    if mounts := scratch_mounts(pod_set):
+        container["volumeMounts"] = mounts
+    return container
 
 
 def _container(

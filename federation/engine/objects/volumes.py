@@ -37,6 +37,11 @@ def volumes_of(pod_set: Mapping[str, Any]) -> Volumes:
     return _shm(shm_text(pod_set)) + _scratch(pod_set.get("scratch"))
 
 
+def scratch_mounts(pod_set: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The mounts of local disk in a container of a stored pod set's pods, if there is any."""
+    return list(_scratch(pod_set.get("scratch")).mounts)
+
+
 def shm_text(pod_set: Mapping[str, Any]) -> str:
     """The size of /dev/shm in a stored pod set's pods; empty for the container runtime's own, which has 64 MiB.
 

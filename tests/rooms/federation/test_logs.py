@@ -19,8 +19,10 @@ class Pods:
     def __init__(self):
         self.logs = {}
         self.asked = []
+        self.containers = []
 
-    async def read_log(self, namespace, pod, *, tail_lines, limit_bytes):
+    async def read_log(self, namespace, pod, *, tail_lines, limit_bytes, container=""):
+        self.containers.append(container)
         self.asked.append((namespace, pod, tail_lines))
         if pod not in self.logs:
             raise NotThere(f'pods "{pod}" not found', status=404)
