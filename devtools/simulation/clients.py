@@ -27,6 +27,8 @@ CROWDS = 0.1
 CROWD = 6
 BULK = 0.25
 """The share of the jobs that are submitted with others in one request."""
+BESIDE = 0.25
+"""The share of the jobs that have init steps and sidecars."""
 RULED = 0.25
 """The share of the jobs that have failure rules."""
 AGAIN = 0.5
@@ -76,6 +78,7 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
     """The jobs of a world; only those with these numbers if there are any."""
     chance, more = random.Random(f"{seed}/plan"), random.Random(f"{seed}/more")
     ruled, suspends = random.Random(f"{seed}/ruled"), random.Random(f"{seed}/suspends")
+    beside = random.Random(f"{seed}/beside")
     count = chance.randint(2, 4)
     is_crowd = random.Random(f"{seed}/crowd").random() < CROWDS and not swarm.rates
     if is_crowd:
@@ -101,6 +104,8 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
         }  # fmt: skip
         if ruled.random() < RULED:
             _add_rules(ruled, body)
+        if beside.random() < BESIDE and not swarm.rates:
+            pod |= _beside(beside)
         client = chance.choice(("ada", "ben"))
         submission = Submission(
             f"key-{number}", client, body, cancel, more.random() < BULK, cancel is not None and more.random() < AGAIN
@@ -114,6 +119,13 @@ def plan(seed: int, wanted: tuple[int, ...], swarm: Swarm) -> list[Submission]:
         if not wanted or number in wanted:
             found.append(submission)
     return found
+
+
+def _beside(chance: random.Random) -> dict[str, Any]:
+    """Init steps and a sidecar of a pod set."""
+    sidecar = {"name": "logs", "image": "registry.example/logs:1", "cpu": "500m", "memory": "64Mi"}
+    steps = [{"image": "registry.example/fetch:1"}] * chance.choice((0, 1, 2))
+    return {"init": steps, "sidecars": [sidecar] * chance.choice((0, 1))}
 
 
 def _hurry(chance: random.Random, one: Submission, *, is_last: bool) -> None:

@@ -289,9 +289,9 @@ class Cluster:
 
     def _start(self, pod: Pod) -> None:
         node = self.nodes[pod.node]
-        if pod.uid not in self.pods or self.pods[pod.uid] is not pod or pod.phase != "Pending" or not node.is_ready:
+        if self.pods.get(pod.uid) is not pod or pod.phase != "Pending" or not node.is_ready:
             return
-        if pod.is_terminating:
+        if pod.is_terminating or pod.uid in self.running:
             return
         if self._chance.random() < self.image_fails:
             pod.reason = "ErrImagePull: the image does not exist"
@@ -311,6 +311,9 @@ class Cluster:
         self.runs.append(run)
         self.running[pod.uid] = run
         self.tell(f"pod {pod.name} runs")
+        self._begin(pod)
+
+    def _begin(self, pod: Pod) -> None:
         self._changed("changed", "pod", pod)
         self._after((pod.run_seconds, pod.run_seconds), lambda: self._end_of_program(pod.uid, pod.exit_code))
 

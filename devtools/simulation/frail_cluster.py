@@ -17,6 +17,11 @@ SOON_SECONDS = (2.0, 15.0)
 PULLED_AGAIN_SECONDS = (60.0, 300.0)
 """When a kubelet tries a pod's image again: its back-off grows to five minutes. All pods of dead nodes are given up before."""
 
+INIT_SECONDS = (0.0, 20.0)
+"""How long init steps run, all together."""
+INIT_FAILS, INIT_CODE = 0.25, 4
+"""How often one of them fails, and with which exit code."""
+
 
 class FrailCluster(Cluster):
     """What nature, operators of the cluster and other controllers do to it."""
@@ -78,6 +83,25 @@ class FrailCluster(Cluster):
         if self.is_in_a_hurry and pod.run_seconds < LONGEST_SECONDS:
             pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
         super()._start(pod)
+
+    def _begin(self, pod: Pod) -> None:
+        if not pod.init_steps:
+            super()._begin(pod)
+            return
+        pod.phase, pod.reason = "Pending", f"Initializing: init step 1 of {pod.init_steps} runs"
+        self._changed("changed", "pod", pod)
+        self._after(INIT_SECONDS, lambda: self._end_of_init(pod))
+
+    def _end_of_init(self, pod: Pod) -> None:
+        """Its init steps have run, or the last of them fails."""
+        if self.pods.get(pod.uid) is not pod or pod.uid not in self.running or pod.is_ended:
+            return
+        if self._chance.random() < INIT_FAILS:
+            pod.init_step, pod.ending = pod.init_steps, "Error"
+            self._finish(pod, INIT_CODE, "")
+            return
+        pod.phase, pod.reason = "Running", ""
+        super()._begin(pod)
 
     def mend_images(self) -> None:
         """Images can be pulled from now on: kubelets start the pods that wait for theirs."""

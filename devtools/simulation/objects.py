@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from clusters.drivers import JobSeen, NodeSeen, PodSeen
+from clusters.drivers.kubernetes.requests import effective_requests
 from clusters.engine.inventory import INSTALL_LABEL
 from clusters.engine.quantities import parse
 
@@ -67,6 +68,11 @@ class Job:
         return self.namespace, self.name
 
 
+def _asked(container: Mapping[str, Any]) -> Mapping[str, str]:
+    found: Mapping[str, str] = container.get("resources", {}).get("requests", {})
+    return found
+
+
 @dataclass(slots=True)
 class Pod:
     """A pod as its API server shows it."""
@@ -90,6 +96,8 @@ class Pod:
     disruption: str = ""
     ending: str = ""
     """Why its container ends, if its program ends."""
+    init_step: int | None = None
+    """The number of the init step that failed."""
     gates: set[str] = field(default_factory=set)
     """Its scheduling gates: with one, it gets no node."""
 
@@ -100,9 +108,16 @@ class Pod:
 
     @property
     def requests(self) -> Mapping[str, str]:
-        """What its container asks for."""
-        found: Mapping[str, str] = self.spec["containers"][0].get("resources", {}).get("requests", {})
-        return found
+        """What it asks for, as Kubernetes counts it."""
+        own, beside = self.spec["containers"], self.spec.get("initContainers", ())
+        return effective_requests(
+            [_asked(one) for one in own], [(_asked(one), "restartPolicy" in one) for one in beside]
+        )
+
+    @property
+    def init_steps(self) -> int:
+        """The number of programs that run before its own."""
+        return sum("restartPolicy" not in one for one in self.spec.get("initContainers", ()))
 
 
 @dataclass(slots=True)
@@ -141,6 +156,7 @@ def seen(thing: Node | Pod | Job) -> NodeSeen | PodSeen | JobSeen:
             dict(thing.requests), instant(thing.started_us), instant(thing.finished_us), thing.code,
             is_terminating=thing.is_terminating, owner=thing.job_uid, index=thing.index, disruption=thing.disruption,
             gates=tuple(sorted(thing.gates)), ending=thing.ending if thing.is_ended else "",
+            init_step=thing.init_step,
         )  # fmt: skip
     return JobSeen(
         thing.namespace, thing.name, thing.uid, dict(thing.labels), suspended=thing.suspended, outcome=thing.outcome,

@@ -58,6 +58,7 @@ class SeenPod:
     ending: str = ""
     signal: int | None = None
     message: str = ""
+    init_step: int | None = None
 
 
 @dataclass(frozen=True)

@@ -334,8 +334,8 @@ def _terminated(status: _PodStatus) -> list[_Terminated | None]:
 
 
 def _ending(pod: Pod) -> tuple[datetime | None, int | None]:
-    """When the pod's last container ended, sidecars too, and the exit code of its own; a pod that ended without container
-    states has none.
+    """When the pod's last container ended, sidecars too, and the exit code of its program; a pod that ended without
+    container states has none.
     """
     status, is_over = pod.status, pod.status.phase in {"Succeeded", "Failed"}
     own = _terminated(status)

@@ -55,7 +55,7 @@ def _rough_size(spec: JobSpec) -> int:
         texts += 2 * (len(pod_set.command) + len(pod_set.args) + 2 * len(pod_set.env))
         texts += sum(len(name) + LONGEST_ITEM for name, _ in pod_set.resources)
         texts += sum(len(port.name) + LONGEST_ITEM for port in pod_set.ports)
-        texts += sum(map(_letters_beside, (*pod_set.init, *pod_set.sidecars)))
+        texts += sum(map(_letters_beside, pod_set.init)) + sum(map(_letters_beside, pod_set.sidecars))
         texts += LONGEST_ITEM + (len(pod_set.scratch.path) + LONGEST_ITEM if pod_set.scratch else 0)
     named = spec.constraints.clusters + spec.constraints.exclude_clusters + spec.constraints.regions
     for tier in spec.constraints.overflow:
