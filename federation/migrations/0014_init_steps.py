@@ -16,6 +16,13 @@ class Migration(migrations.Migration):
                 null=True,
             ),
         ),
+        migrations.AddField(
+            model_name="podrun",
+            name="initializing_at",
+            field=models.DateTimeField(
+                help_text="When it was last seen to begin or leave an init step; null if it never was.", null=True
+            ),
+        ),
         migrations.AddConstraint(
             model_name="podrun",
             constraint=models.CheckConstraint(

@@ -82,6 +82,9 @@ class PodRun(models.Model):
     init_step = models.PositiveSmallIntegerField(
         null=True, help_text="The number of the init step that failed, from 1; the end is then that of this step."
     )
+    initializing_at = models.DateTimeField(
+        null=True, help_text="When it was last seen to begin or leave an init step; null if it never was."
+    )
     is_gone = models.BooleanField(default=False)
     last_seen_at = models.DateTimeField(
         null=True,

@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Coalesce, Greatest, Now
 
 from clusters.models import Cluster
 from federation.engine.lifecycle import AttemptState
@@ -109,7 +109,9 @@ def recall_stuck() -> int:
     waiting = PodRun.objects.filter(
         attempt__state__in=MAY_RUN, attempt__stop_requested_at=None, phase="Pending", finished_at=None, is_gone=False
     )
-    long = waiting.annotate(since=Coalesce("started_at", "attempt__released_at")).filter(since__lt=Now() - PATIENCE)
+    # an init step may run for long before the pod waits
+    since = Greatest(Coalesce("started_at", "attempt__released_at"), "initializing_at")
+    long = waiting.annotate(since=since).filter(since__lt=Now() - PATIENCE)
     rows = long.exclude(reason="").order_by("id").values_list("attempt_id", "phase", "reason")
     words = {attempt_id: reason for attempt_id, phase, reason in rows if is_stuck(phase, reason)}
     return sum(_recall_stuck(attempt_id, said) for attempt_id, said in words.items())

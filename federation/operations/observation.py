@@ -166,7 +166,7 @@ SELECT pod.remote_object_id, pod.uid, pod.index, pod.place,
   JOIN federation_podrun AS pod ON pod.attempt_id = asked.attempt_id AND pod.position = asked.position
    AND (pod.index = asked.index OR asked.index IS NULL)
 """
-SEEN_COLUMNS = columns_of(PodRun, without={"id", "last_seen_at", "part", "resumed_at"})
+SEEN_COLUMNS = columns_of(PodRun, without={"id", "initializing_at", "last_seen_at", "part", "resumed_at"})
 UPSERT_PODS = f"""
 {insertion(PodRun, SEEN_COLUMNS, alias="pod")}
 ON CONFLICT (cluster_id, uid) DO UPDATE
@@ -184,6 +184,8 @@ ON CONFLICT (cluster_id, uid) DO UPDATE
        ending = excluded.ending,
        message = excluded.message,
        init_step = excluded.init_step,
+       initializing_at = CASE WHEN starts_with(pod.reason, 'Initializing:') OR starts_with(excluded.reason, 'Initializing:')
+                              THEN excluded.observed_at ELSE pod.initializing_at END,
        is_estimated = pod.is_estimated OR excluded.is_estimated,
        observed_at = CASE WHEN pod.is_gone THEN pod.observed_at ELSE excluded.observed_at END
  WHERE pod.finished_at IS NULL AND pod.attempt_id = excluded.attempt_id AND pod.position = excluded.position

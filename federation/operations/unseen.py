@@ -36,7 +36,8 @@ SELECT remote_object_id, uid, index, place, started_at,
 UNSEEN = {"node": "", "phase": "Unknown", "reason": WHY, "disruption": "", "is_estimated": True, "is_gone": True}
 """Alike for all of them, by column."""
 UNSEEN_COLUMNS = columns_of(
-    PodRun, without={"ending", "exit_code", "id", "init_step", "message", "part", "resumed_at", "signal"}
+    PodRun,
+    without={"ending", "exit_code", "id", "init_step", "initializing_at", "message", "part", "resumed_at", "signal"},
 )
 WRITE_DOWN = f"""
 {insertion(PodRun, UNSEEN_COLUMNS, alias="pod")}

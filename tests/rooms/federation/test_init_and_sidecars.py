@@ -1,19 +1,24 @@
 """Init steps and sidecars, from what is submitted to what is held, observed, judged and shown."""
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from django.db import IntegrityError, transaction
 
 import clusters.queries
 from clusters.models import Cluster
 from federation.engine.failures.facts import PodFacts
-from federation.models import Diagnosis, Job, PodRun, RemoteObject
+from federation.models import Attempt, Diagnosis, Job, PodRun, RemoteObject
 from federation.operations import Observations, record_observations, run_scheduling_cycle
+from federation.operations.continuity import recall_stuck
 from federation.operations.diagnoses import with_memory
 from federation.queries.claimed_attempts import claimed_attempts
 from federation.queries.failures import _limit
 from federation.queries.feasibility import NeverFits
 from federation.queries.pod_set_lines import pod_set_line
 from federation.web.submit import spec_of_form
+from foundation.clock import now
 from foundation.problems import Invalid
 from quotas.models import Hold
 from tests.builders import (
@@ -82,6 +87,24 @@ def test_a_cluster_that_is_too_old_is_refused_for_sidecars_only(user, fleet):
     assert submit(actor_for(user), {"tenant": "acme", **make_spec(pod={**POD, "sidecars": []})}).state == "queued"
     Cluster.objects.update(kubernetes_version="v1.31.0")
     assert submit(actor_for(user), {"tenant": "acme", **make_spec(pod=POD)}).state == "queued"
+
+
+def waiting_pod(attempt, reason, uid="u1"):
+    pod = pod_of(attempt, uid=uid, phase="Pending", reason=reason, finished_at=None, exit_code=None)
+    record_observations(attempt.cluster_id, Observations(pods=[replace(pod, started_at=now() - timedelta(hours=2))]))
+
+
+def test_a_pod_is_not_stuck_as_soon_as_its_long_init_step_has_run():
+    attempt = make_attempt()
+    Attempt.objects.update(starting_at=now() - timedelta(hours=3), released_at=now() - timedelta(hours=3))
+    waiting_pod(attempt, "Initializing: init step 1 of 1 runs")
+    waiting_pod(attempt, "ErrImagePull: registry is away")
+    assert recall_stuck() == 0
+    waiting_pod(attempt, "ImagePullBackOff: registry is away")
+    PodRun.objects.update(initializing_at=now() - timedelta(minutes=6))
+    assert recall_stuck() == 1
+    attempt.refresh_from_db()
+    assert attempt.stop_reason == "cannot_start"
 
 
 def failing(step=2, **fields):
