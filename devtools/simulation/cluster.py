@@ -311,9 +311,9 @@ class Cluster:
         self.runs.append(run)
         self.running[pod.uid] = run
         self.tell(f"pod {pod.name} runs")
-        self._begin(pod)
+        self._begin_program(pod)
 
-    def _begin(self, pod: Pod) -> None:
+    def _begin_program(self, pod: Pod) -> None:
         self._changed("changed", "pod", pod)
         self._after((pod.run_seconds, pod.run_seconds), lambda: self._end_of_program(pod.uid, pod.exit_code))
 

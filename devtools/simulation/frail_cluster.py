@@ -84,9 +84,9 @@ class FrailCluster(Cluster):
             pod.run_seconds = min(pod.run_seconds, SOON_SECONDS[1])
         super()._start(pod)
 
-    def _begin(self, pod: Pod) -> None:
+    def _begin_program(self, pod: Pod) -> None:
         if not pod.init_steps:
-            super()._begin(pod)
+            super()._begin_program(pod)
             return
         pod.phase, pod.reason = "Pending", f"Initializing: init step 1 of {pod.init_steps} runs"
         self._changed("changed", "pod", pod)
@@ -101,7 +101,7 @@ class FrailCluster(Cluster):
             self._finish(pod, INIT_CODE, "")
             return
         pod.phase, pod.reason = "Running", ""
-        super()._begin(pod)
+        super()._begin_program(pod)
 
     def mend_images(self) -> None:
         """Images can be pulled from now on: kubelets start the pods that wait for theirs."""
