@@ -24,11 +24,11 @@ def placed_per_second(*, clusters: int, nodes: int, gpus: int, tenants: Sequence
         from quotas.queries import discrepancies
 
         rng = random.Random(7)
-        _make_fleet(clusters, nodes, gpus, rng)
+        make_fleet(clusters, nodes, gpus, rng)
         teams = _make_tenants(tenants)
-        _make_jobs(teams, jobs // 10, rng)
+        make_jobs(teams, jobs // 10, rng)
         assert run_scheduling_cycle().placed == jobs // 10
-        _make_jobs(teams, jobs, rng)
+        make_jobs(teams, jobs, rng)
         begun = time.perf_counter()
         done = run_scheduling_cycle()
         seconds = time.perf_counter() - begun
@@ -37,7 +37,8 @@ def placed_per_second(*, clusters: int, nodes: int, gpus: int, tenants: Sequence
     return done.placed / seconds
 
 
-def _make_fleet(clusters: int, nodes: int, gpus: int, rng: random.Random) -> None:
+def make_fleet(clusters: int, nodes: int, gpus: int, rng: random.Random) -> None:
+    """Clusters of so many nodes with so many GPUs each, of two models."""
     from clusters.models import Node
     from foundation.clock import now
     from tests.builders import make_cluster, make_flavor
@@ -75,7 +76,7 @@ def _make_tenants(paths: Sequence[str]) -> list[Any]:
     return teams
 
 
-def _make_jobs(teams: Sequence[Any], count: int, rng: random.Random) -> None:
+def make_jobs(teams: Sequence[Any], count: int, rng: random.Random) -> None:
     """Singles of many shapes, stored as the gateway stores what it has accepted."""
     from federation.models import Job
     from federation.operations.submission import new_job

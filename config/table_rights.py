@@ -25,6 +25,8 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     # Written by a trigger of the owner with the end of each hold.
     "quotas_pastuse": READ,
     "quotas_pasthalflife": KEPT,
+    # Begun at zero by takers; changed by triggers of the owner with holds and limits.
+    "quotas_userholding": GROWS,
     "billing_usagesegment": GROWS,
     "billing_meter": KEPT,
     "billing_budget": KEPT,
@@ -81,4 +83,8 @@ OWNERS_TRIGGERS = (
     "billing_balance_line",
     "quotas_add_past_use",
     "quotas_count_past_use",
+    "quotas_users_take",
+    "quotas_users_give_back",
+    "quotas_guard_user_limit",
+    "quotas_count_users",
 )

@@ -1,9 +1,9 @@
 """The locking functions of this room. They use one order: tenants by id, holds by id, limits from the leaves up by
-(depth, deepest first, id).
+(depth, deepest first, id), what users hold by (limit, user).
 
 The triggers (`migrations/0002_borrowing.sql`) lock holds and limits in the same order. They lock a limit only if what
 counts there changes, so work inside a guarantee locks no limit above it. The end of holds then locks the half-life and past
-use by tenant and resource (`migrations/0003_past_use.sql`). Take or end holds only once per transaction: a second pass could
+use by tenant and resource (`migrations/0003_past_use.sql`), and what users hold (`0004_people.sql`). Take or end holds only once per transaction: a second pass could
 meet another transaction's locks in the opposite order.
 """
 
@@ -69,6 +69,19 @@ def lock_branch(limit_id: UUID) -> QuotaLimit | None:
 def _locked(ids: Collection[UUID]) -> list[QuotaLimit]:
     limits = QuotaLimit.objects.select_related("tenant").filter(id__any_of=list(ids))
     return list(limits.order_by("id").select_for_update(of=("self",), no_key=True))
+
+
+def lock_counts_of_users(limit_ids: Sequence[UUID], user_ids: Sequence[UUID]) -> list[tuple[UUID, UUID, int]]:
+    """What these users hold under these limits, each pair (limit, user) locked until commit."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT own.limit_id, own.user_id, own.held FROM quotas_userholding AS own"
+            " JOIN unnest(%s::uuid[], %s::uuid[]) AS due(limit_id, user_id) USING (limit_id, user_id)"
+            " ORDER BY own.limit_id, own.user_id FOR NO KEY UPDATE OF own",
+            [list(limit_ids), list(user_ids)],
+        )
+        found: list[tuple[UUID, UUID, int]] = cursor.fetchall()
+        return found
 
 
 def lock_pending(holder_ids: Collection[UUID]) -> list[UUID]:

@@ -12,7 +12,7 @@ from tenancy.models import Tenant
 from .engine.amounts import MAX_AMOUNT
 
 WHOLE_AMOUNTS = (
-    '$.keyvalue() ? (!(@.key like_regex "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$") || @.value.type() != "number"'
+    '$.keyvalue() ? (!(@.key like_regex "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory|jobs)$") || @.value.type() != "number"'
     " || @.value < 0 || @.value > 1000000000000000 || @.value != @.value.floor())"
 )
 """A JSON path that finds every entry of a hold's amounts that is not a whole number of base units of a
@@ -29,7 +29,8 @@ BORROWED_AT_MOST = Case(
 class QuotaLimit(models.Model):
     """How much of a resource a tenant and its descendants may hold at the same time.
 
-    Amounts are integers in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB.
+    Amounts are integers in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB,
+    `jobs` in jobs.
 
     `parent` is the nearest limit of equal resource and scope above. The limit borrows from it what it holds above
     `nominal`, at most `borrowing_limit` (null: no bound here), and lends to it what it does not hold, at most
@@ -89,7 +90,7 @@ class QuotaLimit(models.Model):
                 name="quota_lending_limit_is_in_range",
             ),
             models.CheckConstraint(
-                condition=Q(resource__regex=r"^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory)$"),
+                condition=Q(resource__regex=r"^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory|jobs)$"),
                 name="quota_resource_is_known",
             ),
         ]
@@ -107,7 +108,8 @@ class Hold(models.Model):
     """Capacity reserved for an opaque holder (an attempt). It ends exactly once: posted if the holder ran, voided if
     not.
 
-    `amounts` is the full request by resource in base units, including resources that no limit counts yet.
+    `amounts` is the full request by resource in base units, including resources that no limit counts yet. `user_id` is
+    whose work it is, for limits on users; it is opaque.
     """
 
     class State(models.TextChoices):
@@ -117,6 +119,7 @@ class Hold(models.Model):
 
     holder_id = models.UUIDField(primary_key=True)
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="holds")
+    user_id = models.UUIDField(null=True)
     cluster_name = models.CharField(max_length=63)
     amounts = models.JSONField()
     state = models.CharField(max_length=10, choices=State.choices, default=State.PENDING)
@@ -180,6 +183,89 @@ class HoldMovement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.amount}"
+
+
+class UserLimit(models.Model):
+    """How much of a resource each user may hold at a tenant and below it, in base units. It neither borrows nor lends."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="user_limits")
+    resource = models.CharField(max_length=80)
+    most = models.BigIntegerField()
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "resource"], name="one_user_limit_per_tenant_and_resource"),
+            models.CheckConstraint(condition=Q(most__gte=0, most__lte=MAX_AMOUNT), name="user_limit_is_in_range"),
+            models.CheckConstraint(
+                condition=Q(resource__regex=r"^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory|jobs)$"),
+                name="user_limit_resource_is_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.resource} {self.most} each"
+
+
+class UserHolding(models.Model):
+    """What a user holds under a limit on users: the sum of the user's pending holds at its tenant and below. Only triggers
+    change it; the gateway only begins rows at 0.
+    """
+
+    limit = models.ForeignKey(UserLimit, on_delete=models.DO_NOTHING, related_name="holdings")
+    user_id = models.UUIDField()
+    held = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["limit", "user_id"], name="one_holding_per_limit_and_user"),
+            models.CheckConstraint(condition=Q(held__gte=0), name="user_holding_is_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} {self.held}"
+
+
+MOST_WAITING = 10_000_000
+MOST_PER_MINUTE = 1_000_000
+
+
+class SubmissionLimit(models.Model):
+    """How many jobs of a tenant and all below it may wait at the same time, and how many may be submitted in a minute.
+
+    `tokens` is what was left of the latter at `tokens_at`: a job takes one, and an empty bucket is full after a minute.
+    Only triggers change both.
+    """
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.OneToOneField(Tenant, on_delete=models.PROTECT, related_name="submission_limit")
+    most_waiting = models.PositiveIntegerField(null=True)
+    jobs_per_minute = models.PositiveIntegerField(null=True)
+    tokens = models.FloatField(default=0, editable=False)
+    tokens_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(most_waiting__isnull=False) | Q(jobs_per_minute__isnull=False),
+                name="submission_limit_limits_something",
+            ),
+            models.CheckConstraint(
+                condition=Q(jobs_per_minute__isnull=True)
+                | Q(jobs_per_minute__gte=1, jobs_per_minute__lte=MOST_PER_MINUTE),
+                name="submission_rate_is_in_range",
+            ),
+            models.CheckConstraint(
+                condition=Q(most_waiting__isnull=True) | Q(most_waiting__lte=MOST_WAITING),
+                name="submission_limit_of_waiting_jobs_is_in_range",
+            ),
+            models.CheckConstraint(condition=Q(tokens__gte=0), name="submission_tokens_are_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.most_waiting} waiting, {self.jobs_per_minute} a minute"
 
 
 class PastUse(models.Model):

@@ -1,7 +1,7 @@
 """Read-only queries on quota: limits, amounts held, and requests that can never fit."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from django.db import connection
@@ -14,7 +14,10 @@ from tenancy.queries import Actor, tenant_by_path, visible_tenants
 from .engine.amounts import MAX_AMOUNT
 from .engine.borrowing import Book, Standing, path_prefixes, standing
 from .engine.holds import HoldRefusal, Limit, never_fits
-from .models import HoldMovement, QuotaLimit
+from .engine.holds import UserLimit as UserLimitValue
+from .models import HoldMovement, QuotaLimit, SubmissionLimit, UserHolding, UserLimit
+
+M = TypeVar("M", QuotaLimit, UserLimit, SubmissionLimit)
 
 
 class Use(NamedTuple):
@@ -48,6 +51,58 @@ def limit_states() -> tuple[Limit, ...]:
     return _values(QuotaLimit.objects.all())
 
 
+def user_limit_states(tenant_paths: Collection[str] | None = None) -> tuple[UserLimitValue, ...]:
+    """The limits on users, of these tenants or of all, with what users hold there. One query if there are none."""
+    limits = UserLimit.objects.select_related("tenant").order_by("tenant__depth", "id")
+    if tenant_paths is not None:
+        limits = limits.filter(tenant__path__any_of=sorted(tenant_paths))
+    rows = list(limits)
+    held: dict[UUID, dict[UUID, int]] = {row.id: {} for row in rows}
+    if rows:
+        counts = UserHolding.objects.filter(limit_id__any_of=list(held), held__gt=0)
+        for limit_id, user_id, amount in counts.values_list("limit_id", "user_id", "held"):
+            held[limit_id][user_id] = amount
+    return tuple(UserLimitValue(row.id, row.tenant.path, row.resource, row.most, held[row.id]) for row in rows)
+
+
+def visible_user_limits(actor: Actor, *, tenant_path: str = "", resource: str = "") -> QuerySet[UserLimit]:
+    """The limits on users that the actor may see; with `tenant_path`, those of that tenant and its descendants. Raises
+    NotFound.
+    """
+    limits = _visible(actor, UserLimit.objects.select_related("tenant"), tenant_path)
+    return limits.filter(resource=resource) if resource else limits
+
+
+def user_limit_by_id(actor: Actor, limit_id: UUID) -> UserLimit:
+    """A limit on users that the actor may see; otherwise raises NotFound."""
+    limit = visible_user_limits(actor).filter(id=limit_id).first()
+    if limit is None:
+        raise NotFound
+    return limit
+
+
+def visible_submission_limits(actor: Actor, *, tenant_path: str = "") -> QuerySet[SubmissionLimit]:
+    """The limits on submission that the actor may see; with `tenant_path`, those of that tenant and its descendants.
+    Raises NotFound.
+    """
+    return _visible(actor, SubmissionLimit.objects.select_related("tenant"), tenant_path)
+
+
+def submission_limit_by_id(actor: Actor, limit_id: UUID) -> SubmissionLimit:
+    """A limit on submission that the actor may see; otherwise raises NotFound."""
+    limit = visible_submission_limits(actor).filter(id=limit_id).first()
+    if limit is None:
+        raise NotFound
+    return limit
+
+
+def _visible(actor: Actor, limits: QuerySet[M], tenant_path: str) -> QuerySet[M]:
+    if not tenant_path:
+        return limits.filter(tenant__in=visible_tenants(actor))
+    tenant = tenant_by_path(actor, tenant_path)
+    return limits.filter(Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/"))
+
+
 def current_limits(tenant_paths: Collection[str], resources: Collection[str]) -> list[QuotaLimit]:
     """The rows of the current limits of these tenants on these resources, with their tenants."""
     return list(
@@ -73,7 +128,8 @@ def refusal_for_good(
     lending = QuotaLimit.objects.filter(parent_id__any_of=[limit.id for limit in limits], lending_limit__isnull=False)
     if limits and lending.filter(removed_at__isnull=True).exists():
         limits = limits_of_organisation(tenant_path)  # what is guaranteed to others is never free
-    return never_fits(tenant_path, amounts_per_option, limits)
+    per_user = user_limit_states(path_prefixes(tenant_path))
+    return never_fits(tenant_path, amounts_per_option, limits, per_user)
 
 
 def limits_of_organisation(tenant_path: str) -> tuple[Limit, ...]:
@@ -104,12 +160,7 @@ def visible_limits(actor: Actor, *, tenant_path: str = "", resource: str = "") -
     """Current limits that the actor may see; with `tenant_path`, those of that tenant and its descendants. Raises
     NotFound.
     """
-    limits = QuotaLimit.objects.select_related("tenant").filter(removed_at__isnull=True)
-    if tenant_path:
-        tenant = tenant_by_path(actor, tenant_path)
-        limits = limits.filter(Q(tenant__path=tenant.path) | Q(tenant__path__startswith=f"{tenant.path}/"))
-    else:
-        limits = limits.filter(tenant__in=visible_tenants(actor))
+    limits = _visible(actor, QuotaLimit.objects.select_related("tenant").filter(removed_at__isnull=True), tenant_path)
     return limits.filter(resource=resource) if resource else limits
 
 
@@ -214,6 +265,26 @@ PROOFS = (
         CROSS JOIN LATERAL (SELECT quotas_nearest_limit(
             CASE WHEN l.removed_at IS NULL THEN t.parent_id ELSE t.id END, l.resource, l.clusters) AS id) AS due
         WHERE l.parent_id IS DISTINCT FROM due.id ORDER BY l.id
+        """,
+    ),
+    (
+        "user {1} holds {2} under limit {0}, but the user's pending holds there are {3}",
+        f"""
+        SELECT due.limit_id, due.user_id, coalesce(own.held, 0), due.amount FROM (
+            SELECT l.id AS limit_id, h.user_id, sum({AMOUNT}) AS amount FROM quotas_userlimit AS l
+            JOIN tenancy_tenant AS lt ON lt.id = l.tenant_id
+            JOIN tenancy_tenant AS t ON t.path = lt.path OR starts_with(t.path, lt.path || '/')
+            JOIN quotas_hold AS h ON h.tenant_id = t.id AND h.state = 'pending'
+            WHERE h.user_id IS NOT NULL GROUP BY l.id, h.user_id
+        ) AS due LEFT JOIN quotas_userholding AS own USING (limit_id, user_id)
+        WHERE coalesce(own.held, 0) <> due.amount
+        UNION ALL SELECT own.limit_id, own.user_id, own.held, 0 FROM quotas_userholding AS own
+            JOIN quotas_userlimit AS l ON l.id = own.limit_id JOIN tenancy_tenant AS lt ON lt.id = l.tenant_id
+            WHERE own.held <> 0 AND NOT EXISTS (
+                SELECT 1 FROM quotas_hold AS h JOIN tenancy_tenant AS t ON t.id = h.tenant_id
+                WHERE h.user_id = own.user_id AND h.state = 'pending'
+                    AND (t.path = lt.path OR starts_with(t.path, lt.path || '/')))
+        ORDER BY 1, 2
         """,
     ),
     (

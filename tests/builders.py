@@ -97,10 +97,12 @@ def make_limit(path: str, resource: str = "gpu", nominal: str = "8", clusters: t
     )
 
 
-def hold_request(path: str, amounts: Mapping[str, int] | None = None, cluster_name: str = "north") -> HoldRequest:
+def hold_request(
+    path: str, amounts: Mapping[str, int] | None = None, cluster_name: str = "north", user_id: UUID | None = None
+) -> HoldRequest:
     """A request of a new holder, for one GPU (1000 milli-GPU) unless told otherwise."""
-    tenant = make_tenant(path)
-    return HoldRequest(new_id(), tenant.id, tenant.path, cluster_name, {"gpu": 1000} if amounts is None else amounts)
+    tenant, asked = make_tenant(path), {"gpu": 1000} if amounts is None else amounts
+    return HoldRequest(new_id(), tenant.id, tenant.path, cluster_name, asked, user_id)
 
 
 def make_spec(**changes: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from tenancy.queries import Actor, tenant_by_path
 from .figures import SUBMITTED
 from .priority_classes import while_classes_exist
 from .submission import JOB_COLUMNS, ROUTE, new_job, request_for, submitter_of, values_of
+from .submission_limits import within_submission_limits
 
 BULK_ROUTE = "jobs/bulk"
 MAX_JOBS = 10_000
@@ -80,7 +81,7 @@ def submit_jobs(
 
     An item is `{"index", "status", "job"}` with the new job as rendered by `show`, or `{"index", "status", "problem"}`
     with the refusal as rendered by `tell`. An item may have its own `idempotency_key`. Raises Invalid for the list
-    itself. Policy hooks are called before the transaction, and never for an item whose key has an answer.
+    itself, and what `within_submission_limits` raises: then no item is stored. Policy hooks are called before the transaction, and never for an item whose key has an answer.
     """
     faults = Faults()
     top = Fields(body, "", faults, frozenset(["tenant", "jobs"]))
@@ -107,7 +108,7 @@ def submit_jobs(
         _store(actor, items)
         return 200, {"items": [_answer(item, show, tell) for item in items]}
 
-    with while_classes_exist():
+    with while_classes_exist(), within_submission_limits():
         answer = answer_once(actor, tenant_id=None, route=BULK_ROUTE, key=key, body=raw, produce=produce)
     if not answer.replayed:
         SUBMITTED.labels("bulk").inc(sum("job" in item and "replayed" not in item for item in answer.body["items"]))

@@ -264,7 +264,8 @@ class _Draft:
     def hold_request(self) -> HoldRequest:
         """What the attempt takes from the quotas on its tenant's path."""
         job, placement = self.job, self.placement
-        return HoldRequest(self.attempt_id, job.tenant_id, job.tenant_path, placement.cluster, placement.amounts)
+        user = self.lookup.requests[job.id].user
+        return HoldRequest(self.attempt_id, job.tenant_id, job.tenant_path, placement.cluster, placement.amounts, user)
 
     @cached_property
     def budget_request(self) -> BudgetRequest:
@@ -362,9 +363,8 @@ def _tell_refused(refused: Sequence[tuple[UUID, HoldRefusal]]) -> None:
     the limit.
     """
     for job_id, refusal in refused:
-        Job.objects.filter(id=job_id).update(
-            reason_code=ReasonCode.WAITING_FOR_QUOTA, reason_message=refusal.message, reason_at=Now()
-        )
+        code = ReasonCode.WAITING_FOR_USER_LIMIT if refusal.is_of_user else ReasonCode.WAITING_FOR_QUOTA
+        Job.objects.filter(id=job_id).update(reason_code=code, reason_message=refusal.message, reason_at=Now())
 
 
 def _tell_unaffordable(refused: Sequence[tuple[UUID, BudgetRefusal]]) -> None:

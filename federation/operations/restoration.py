@@ -190,7 +190,8 @@ def _take(
     jobs: Sequence[JobSeen],
 ) -> bool:
     name = Cluster.objects.values_list("name", flat=True).get(id=cluster_id)
-    hold = HoldRequest(attempt_id, job.tenant_id, job.tenant.path, name, amounts_of(request, serving))
+    amounts = amounts_of(request, serving)
+    hold = HoldRequest(attempt_id, job.tenant_id, job.tenant.path, name, amounts, job.created_by_id)
     refusal = quotas.operations.take_holds([hold])[attempt_id]
     if refusal is not None and refusal.code != ALREADY_HELD:
         return False

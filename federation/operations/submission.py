@@ -37,6 +37,7 @@ from tenancy.queries import Actor, tenant_by_path
 
 from .figures import SUBMITTED
 from .priority_classes import while_classes_exist
+from .submission_limits import within_submission_limits
 
 ROUTE = "jobs"
 NEW = ReasonCode.NEW
@@ -57,7 +58,7 @@ def submit_job(
 
     `body` is `{"tenant": path, …spec}` or `{"tenant": path, "manifest": {…}}`; `raw` is the same as sent. Raises
     Invalid with every field at fault, NotFound or PermissionDenied for the tenant, and what `refuse_when_full`,
-    `review` and `refuse_hopeless` raise. Policy hooks are called before the transaction, and not again once the key has
+    `review`, `refuse_hopeless` and `within_submission_limits` raise. Policy hooks are called before the transaction, and not again once the key has
     its answer.
     """
     submitter, submission = submitter_of(actor), read_submission(body)
@@ -90,7 +91,7 @@ def submit_job(
             record_audit(actor, "job.submit", object_kind="job", object_id=job.id, tenant_id=tenant.id, detail=detail)
         return 201, show(job)
 
-    with while_classes_exist():
+    with while_classes_exist(), within_submission_limits():
         answer = answer_once(actor, tenant_id=tenant.id, route=ROUTE, key=key, body=raw, produce=produce)
     if not answer.replayed:
         SUBMITTED.labels("single").inc()

@@ -34,6 +34,7 @@ from placement.cycle.ordering import by_response_ratio
 from placement.ranking.kept_estimates import stater
 from placement.values.model import ClusterRefusal, JobRequest, Runtime
 from placement.values.reason_codes import ReasonCode
+from quotas.models import UserLimit
 from tenancy.models import Tenant
 
 QUEUE_DEPTH = 20_000
@@ -113,23 +114,38 @@ SELECT job.id, hash_record_extended(ROW({_READ}), 0) FROM {_JOBS}
 COUNTS = f"""
 SELECT tenant_id, shape, count(*) FROM federation_job AS job WHERE {_MAY_START} GROUP BY tenant_id, shape
 """
-HEADS = f"""
+_WANTED = f"""
 SELECT head.id, head.digest FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
        LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest FROM {_JOBS}
-                 WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id AND job.shape = wanted.shape
+                 WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id
+"""
+_IN_ORDER = """
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
  ORDER BY head.priority DESC, head.id
+"""
+HEADS = f"{_WANTED} AND job.shape = wanted.shape {_IN_ORDER}"
+# Where each user has a limit, the jobs of one who has reached it do not hide those of others.
+COUNTS_BY_USER = f"""
+SELECT tenant_id, shape || ' ' || created_by_id, count(*) FROM federation_job AS job
+ WHERE {_MAY_START} GROUP BY tenant_id, shape, created_by_id
+"""
+HEADS_BY_USER = f"""
+{_WANTED} AND job.shape = split_part(wanted.shape, ' ', 1) AND job.created_by_id = split_part(wanted.shape, ' ', 2)::uuid
+{_IN_ORDER}
 """
 REQUESTS = f"SELECT job.id, {_READ}::text FROM {_JOBS} WHERE job.id = ANY(%s)"
 
 
 def _first(now: datetime, depth: int) -> list[_Waiting]:
-    """All waiting jobs by priority and age, or the heads of every tenant's queue if there are too many."""
+    """All waiting jobs by priority and age, or the heads of every tenant's queue if there are too many; of every user's,
+    if there are limits on users.
+    """
     with connection.cursor() as cursor:
         cursor.execute(FIRST, [now, depth + 1])
         rows = cursor.fetchall()
         if len(rows) > depth:
-            cursor.execute(COUNTS, [now])
+            by_user = UserLimit.objects.exists()
+            cursor.execute(COUNTS_BY_USER if by_user else COUNTS, [now])
             waiting: dict[UUID, dict[str, int]] = defaultdict(dict)
             for tenant_id, shape, count in cursor.fetchall():
                 waiting[tenant_id][shape] = count
@@ -137,7 +153,8 @@ def _first(now: datetime, depth: int) -> list[_Waiting]:
             wanted = [
                 (tenant, shape, most) for tenant, shapes in chosen.items() for shape, most in shapes.items() if most
             ]
-            cursor.execute(HEADS, [*([row[column] for row in wanted] for column in range(3)), now])
+            chosen_heads = HEADS_BY_USER if by_user else HEADS
+            cursor.execute(chosen_heads, [*([row[column] for row in wanted] for column in range(3)), now])
             rows = cursor.fetchall()
     return [_Waiting(*row) for row in rows]
 
@@ -175,6 +192,7 @@ def _request(row: _Row) -> JobRequest:
         submitted_at=row.created_at,
         kind=kind_of(row.tenant_id, spec, row.shape),
         stated_by=stater(row.tenant_id, row.user_id) if spec.get("estimated_seconds") else "",
+        user=row.user_id,
     )
 
 

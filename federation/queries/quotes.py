@@ -24,7 +24,7 @@ from federation.queries.reservations import load_reservations, with_reservation
 from federation.queries.runtimes import runtimes_of
 from federation.queries.secrets import with_secrets
 from federation.queries.shares import load_fair_share
-from federation.queries.snapshot import load_budgets, load_fleet, load_limits, with_times
+from federation.queries.snapshot import load_budgets, load_fleet, load_limits, load_user_limits, with_times
 from federation.queries.storages import with_storages
 from federation.queries.submissions import read_shape, read_submission
 from federation.queries.windows import load_windows
@@ -102,6 +102,7 @@ class _Desk:
                     clusters=load_fleet(at),
                     queue=queue,
                     limits=load_limits(),
+                    user_limits=load_user_limits(),
                     budgets=load_budgets(at, queue, MAX_SECONDS),
                     policies=load_policies(),
                     egress=egress_rates(at),
@@ -147,7 +148,7 @@ def quote_of_draft(actor: Actor, body: object) -> JobQuote:
 def _quoted(tenant: Tenant, spec: JobSpec, rules: TenantRules, actor: Actor) -> JobQuote:
     by = stater(tenant.id, actor.user_id) if actor.user_id and spec.estimated_seconds else ""
     job, groups = _asked(tenant, spec, rules.classes.named(spec.priority_class).value)
-    [job] = with_kept_estimates([replace(job, stated_by=by)])
+    [job] = with_kept_estimates([replace(job, stated_by=by, user=actor.user_id)])
     refuse_hopeless(job, tenant.id)
     return _desk.quote(job, runtimes_of([groups]), known_images([job]))
 
@@ -161,7 +162,7 @@ def capacity_of(actor: Actor, shape: object, tenant_path: str = "") -> Capacity:
     submission = read_shape(shape, default_tenant=tenant_path)
     tenant = tenant_by_path(actor, submission.tenant_path, Permission.VIEW)
     job, _ = _asked(tenant, submission.shape_under(rules_at(actor, tenant)), priority=0)
-    return _desk.capacity(job)
+    return _desk.capacity(replace(job, user=actor.user_id))
 
 
 def _asked(tenant: Tenant, spec: JobSpec, priority: int) -> tuple[JobRequest, Groups]:

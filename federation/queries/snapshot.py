@@ -46,6 +46,7 @@ from placement.values.model import (
     LimitState,
     PriceChange,
     Snapshot,
+    UserLimitState,
 )
 from placement.values.nodes import NO_RESOURCES, NodeResources
 
@@ -68,6 +69,7 @@ def load_snapshot(now: datetime, depth: int) -> Snapshot:
         clusters=load_fleet(now),
         queue=queue,
         limits=load_limits(),
+        user_limits=load_user_limits(),
         budgets=load_budgets(now, queue),
         policies=load_policies(),
         egress=billing.queries.egress_rates(now) if any(request.data for request in queue) else (),
@@ -113,6 +115,14 @@ def load_limits() -> tuple[LimitState, ...]:
             limit.nominal,
         )
         for limit in quotas.queries.limit_states()
+    )
+
+
+def load_user_limits() -> tuple[UserLimitState, ...]:
+    """Every limit on users and what they hold against it."""
+    return tuple(
+        UserLimitState(limit.id, limit.tenant_path, limit.resource, limit.most, limit.held)
+        for limit in quotas.queries.user_limit_states()
     )
 
 

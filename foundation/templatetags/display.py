@@ -183,9 +183,11 @@ def cores(millicores: int | None) -> str:
 
 @register.filter
 def amount(value: int | None, resource: str) -> str:
-    """A quota amount in base units (milli-GPU, millicores, MiB) with its unit."""
+    """A quota amount in base units (milli-GPU, millicores, MiB, jobs) with its unit."""
     if value is None:
         return EMPTY
+    if resource == "jobs":
+        return f"{value:,} job{'' if value == 1 else 's'}"
     if resource == "memory":
         return memory(value)
     if resource == "cpu":

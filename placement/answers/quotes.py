@@ -20,7 +20,7 @@ from placement.fleet.amounts import amounts_of
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import LimitBook, Lines
+from placement.fleet.limits import LimitBook, Lines, limit_book
 from placement.fleet.policies import PolicyBook
 from placement.fleet.siting import Need
 from placement.ranking.candidates import Ask, ask_of
@@ -44,7 +44,7 @@ FEWEST_COUNTED = 20
 UNLIMITED = 2**62
 MOST_RANKS = 16
 """The number of ranks whose cycles are kept."""
-_NOT_ABOUT_ROOM = frozenset({ReasonCode.QUOTA_REACHED, ReasonCode.BUDGET_REACHED})
+_NOT_ABOUT_ROOM = frozenset({ReasonCode.QUOTA_REACHED, ReasonCode.USER_LIMIT_REACHED, ReasonCode.BUDGET_REACHED})
 
 Rank: TypeAlias = tuple[int, str, tuple[TypicalPod, ...], datetime | None]
 """The place in the queue, whose turn it is (empty without fair share), the pods that packing leaves room for, and until
@@ -241,7 +241,7 @@ def capacity(job: JobRequest, snapshot: Snapshot, index: FleetIndex | None = Non
     usable = np.all((fleet.lawful(audience, job.constraints, policy) & fleet.is_open)[ask.pools], axis=1)
     state = state_seen(fleet, sight, snapshot.now)
     counter = _Counter(ask, state, most=max(FEWEST_COUNTED, MOST_COUNTED // (len(audience.clusters) or 1)))
-    books = LimitBook(snapshot.limits), BudgetBook(snapshot.budgets, snapshot.now)
+    books = limit_book(snapshot), BudgetBook(snapshot.budgets, snapshot.now)
     allowance = _Allowance(job, *books, fleet, ask)
     rooms = []
     for number in audience.clusters:
@@ -312,7 +312,7 @@ class _Allowance:
         best = 0
         if room:
             for amounts in {id(one): one for one in map(self._amounts_of, candidates)}.values():
-                times = list(_times(self._book.chains(self._job.tenant_path, cluster), amounts))
+                times = list(_times(self._book.chains(self._job.tenant_path, cluster, self._job.user), amounts))
                 best = max(best, min((count for _, count in times), default=UNLIMITED))
                 everywhere = min((count for chain, count in times if not chain[0].limit.clusters), default=UNLIMITED)
                 self.anywhere = max(self.anywhere, everywhere)

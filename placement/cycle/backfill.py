@@ -76,7 +76,7 @@ class Backfill:
                 return None
             candidate, sites = fit
             terms = self._scopes.terms(job, candidate)
-            limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+            limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name, job.user)
             if (obstacle(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)) is None:
                 return Choice(candidate.number, terms, sites, limits)
             clusters.discard(terms.cluster)

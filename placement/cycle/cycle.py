@@ -14,7 +14,7 @@ from uuid import UUID
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import LimitBook
+from placement.fleet.limits import LimitBook, limit_book
 from placement.fleet.siting import Site
 from placement.ranking.pulls import Pulls
 from placement.ranking.runtimes import runtime_of
@@ -78,7 +78,7 @@ class Cycle:
     def __init__(self, snapshot: Snapshot, index: FleetIndex) -> None:
         self._snapshot, self._index = snapshot, index
         self._fleet: Fleet = index.fleet(snapshot.clusters)
-        self._book = LimitBook(snapshot.limits)
+        self._book = limit_book(snapshot)
         self._budgets = BudgetBook(snapshot.budgets, snapshot.now)
         self._pulls = Pulls(self._fleet, snapshot)
         self._visibility = Visibility(snapshot, self._fleet, self._book, self._budgets)
@@ -152,7 +152,7 @@ class Cycle:
             sites = contest.site(candidate, terms)
             if sites is None:
                 continue
-            limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+            limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name, job.user)
             refusal = obstacle(limits, terms.amounts) or self._budgets.refusing(job, terms.flavors)
             if refusal is None:
                 return Choice(candidate, terms, sites, limits)
@@ -287,5 +287,5 @@ class Cycle:
     def placement_at(self, job: JobRequest, candidate: Candidate, sites: list[Site]) -> Placement:
         """The job placed there, whether there is room now or not. Deducts nothing."""
         terms = self._visibility.strictest.scopes.terms(job, candidate)
-        limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name)
+        limits = self._book.chains(job.tenant_path, self._fleet.clusters[terms.cluster].name, job.user)
         return self._placement(job, Choice(candidate.number, terms, sites, limits))

@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 @dataclass(slots=True)
 class Scope:
-    """The jobs of one tenant and shape in a cycle."""
+    """The jobs of one tenant and shape in a cycle; of one user, where limits on users apply."""
 
     contest: Contest
     left_out: Mask | None = None
@@ -83,6 +83,8 @@ class _Desk(NamedTuple):
     scopes: dict[ShapeKey, Scope]
     has_budgets: bool
     """Then what a job uses at most, and so its deadline, decides where it may go."""
+    has_user_limits: bool
+    """Then whose job it is decides whether it may go anywhere: another user's jobs of the same shape may."""
 
 
 class Scopes:
@@ -94,6 +96,7 @@ class Scopes:
         self._fleet = state.fleet
         self._policies = PolicyBook(snapshot.policies)
         self._budgeted = {budget.tenant_path for budget in snapshot.budgets}
+        self._user_limited = {limit.tenant_path for limit in snapshot.user_limits}
         self._works = Works(self._fleet, snapshot)
         self._pulls = Pulls(self._fleet, snapshot)
         self._asks: dict[tuple[tuple[PodSetRequest, ...], Topology], Ask] = {}
@@ -112,20 +115,21 @@ class Scopes:
         pulling = self._pulls.of(job)
         if pulling is not None and pulling.key:
             shape = (shape, pulling.key)
-        scope = desk.scopes.get(shape)
+        own = (shape, job.user) if desk.has_user_limits else shape
+        scope = desk.scopes.get(own)
         if scope is None:
             contest = desk.contests.get(shape)
             if contest is None:
                 contest = desk.contests[shape] = Contest(self._ask(job), job, self._viewpoint(job), self._state)
-            scope = desk.scopes[shape] = Scope(contest)
+            scope = desk.scopes[own] = Scope(contest)
         return scope
 
     def _new_desk(self, tenant_path: str) -> _Desk:
         audience, policy = self._fleet.audience(tenant_path), self._policies.of(tenant_path)
         contests = self._contests.setdefault((audience, policy), {})
-        desk = self._desks[tenant_path] = _Desk(
-            audience, policy, contests, {}, not self._budgeted.isdisjoint(prefixes_of(tenant_path))
-        )
+        above = prefixes_of(tenant_path)
+        limited = (not self._budgeted.isdisjoint(above), not self._user_limited.isdisjoint(above))
+        desk = self._desks[tenant_path] = _Desk(audience, policy, contests, {}, *limited)
         return desk
 
     def _ask(self, job: JobRequest) -> Ask:

@@ -44,7 +44,9 @@ def _verdict_now(job: JobRequest, contest: Contest, refusals: Refusals, beginnin
         if isinstance(first, Unaffordable):
             return Verdict(ReasonCode.WAITING_FOR_BUDGET, budget_message(*first), contest.reasons(job, refusals))
         message = quota_message(first)
-        return Verdict(ReasonCode.WAITING_FOR_QUOTA, message, contest.reasons(job, refusals))
+        is_of_user = first.line.limit.user is not None
+        code = ReasonCode.WAITING_FOR_USER_LIMIT if is_of_user else ReasonCode.WAITING_FOR_QUOTA
+        return Verdict(code, message, contest.reasons(job, refusals))
     if contest.verdict is None:
         contest.verdict = _room_verdict(job, contest, beginning)
     return contest.verdict

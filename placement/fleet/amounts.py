@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from clusters.engine.gpu_share import gpu_per_unit
 from placement.values.gpu_names import means
 from placement.values.model import FleetFlavor, GpuRequest, JobRequest, PodSetRequest
+from quotas.engine.amounts import JOBS
 
 MILLI = 1000
 USUAL_VENDOR = "nvidia"
@@ -64,9 +65,9 @@ def milli_gpu_per_unit(flavor: FleetFlavor) -> tuple[int, int]:
 
 def amounts_of(job: JobRequest, flavor_by_pod_set: Mapping[str, FleetFlavor]) -> dict[str, int]:
     """What a job's quota hold takes, by resource, in base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in
-    millicores, `memory` in MiB, each over all pods. A unit counts as its share of a GPU (`clusters.engine.gpu_share`).
+    millicores, `memory` in MiB, each over all pods, and one of `jobs`. A unit counts as its share of a GPU (`clusters.engine.gpu_share`).
     """
-    amounts = {"cpu": 0, "memory": 0}
+    amounts = {"cpu": 0, "memory": 0, JOBS: 1}
     for pod_set in job.pod_sets:
         amounts["cpu"] += pod_set.cpu_millicores * pod_set.count
         amounts["memory"] += pod_set.memory_mib * pod_set.count

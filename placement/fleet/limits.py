@@ -5,7 +5,7 @@ How limits lend to each other is a rule of the room below: `quotas/engine/borrow
 
 from typing import TypeAlias
 
-from placement.values.model import LimitState
+from placement.values.model import LimitState, Snapshot
 from quotas.engine.borrowing import Book, Chains, Obstacle
 
 LimitBook: TypeAlias = Book[LimitState]
@@ -14,3 +14,8 @@ Lines: TypeAlias = Chains[LimitState]
 """By resource, the limits that apply to a tenant on a cluster."""
 Refusal: TypeAlias = Obstacle[LimitState]
 """A limit with too little left, and the requested amount."""
+
+
+def limit_book(snapshot: Snapshot) -> LimitBook:
+    """The limits of a cycle's input, with what is held there now."""
+    return Book(snapshot.limits, snapshot.user_limits)

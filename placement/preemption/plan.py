@@ -70,12 +70,12 @@ def plan(snapshot: Snapshot, cycle: Cycle, waits: Iterable[Wait], *, exact: int 
     served = {claim.job_id for claim in snapshot.claims}
     requests = {job.id: job for job in snapshot.queue}
     why_not: dict[UUID, str] = {}
-    seen: dict[tuple[str, str, int], str] = {}
+    seen: dict[tuple[str, str, int, UUID | None], str] = {}
     for job_id in snapshot.preemptors:
         if job_id in served or waiting.get(job_id) not in REPLACES_WHILE:
             continue
         job = requests[job_id]
-        kind = (job.tenant_path, job.shape or str(job_id), job.priority)
+        kind = (job.tenant_path, job.shape or str(job_id), job.priority, job.user if snapshot.user_limits else None)
         if kind not in seen:
             if len(seen) == MOST_CONSIDERED:
                 break

@@ -76,7 +76,7 @@ class Trial:
         state = self._state([cluster], [run for run in ended if self._numbers.get(run.cluster_id) == cluster])
         name = self._fleet.clusters[cluster].name
         with self._returned(ended):
-            limits = self._bench.book.chains(self.job.tenant_path, name)
+            limits = self._bench.book.chains(self.job.tenant_path, name, self.job.user)
             for number in self._candidates[cluster]:
                 if obstacle(limits, self._amounts_at(number)) is not None:
                     continue

@@ -2,6 +2,7 @@
 
 from placement.values.gpu_needs import MIB_PER_GIB
 from placement.values.model import PodSetRequest
+from quotas.engine.amounts import JOBS
 
 ONE = 1000
 """One core, or one GPU, in thousandths."""
@@ -11,6 +12,8 @@ def quantity(resource: str, amount: int) -> str:
     """An amount of a quota resource in the unit that users use."""
     if resource == "memory":
         return f"{number(amount, MIB_PER_GIB)} GiB"
+    if resource == JOBS:
+        return f"{amount} {'job' if amount == 1 else 'jobs'}"
     unit = "core" if resource == "cpu" else "GPU"
     return f"{number(amount, ONE)} {unit if amount == ONE else f'{unit}s'}"
 

@@ -94,7 +94,9 @@ def _opens_later(
 
 def quota_reason(cluster: str, refusal: Refusal) -> Reason:
     """The reason if only quota refuses the job."""
-    return Reason(cluster, ReasonCode.QUOTA_REACHED, quota_message(refusal))
+    is_of_user = refusal.line.limit.user is not None
+    code = ReasonCode.USER_LIMIT_REACHED if is_of_user else ReasonCode.QUOTA_REACHED
+    return Reason(cluster, code, quota_message(refusal))
 
 
 def budget_reason(cluster: str, refusal: Unaffordable) -> Reason:
@@ -111,6 +113,9 @@ def quota_message(refusal: Refusal) -> str:
     scope = f" on {', '.join(limit.clusters)}" if limit.clusters else ""
     kind, _, model = limit.resource.partition(":")
     of_what = f" of {model or kind}" if model or kind == "memory" else ""
+    if limit.user is not None:
+        each = quantity(limit.resource, limit.nominal or 0)
+        return f"needs {asked}{of_what}; each user in {limit.tenant_path} may hold {each}, its user has {left} left"
     borrowing = ""
     if refusal.borrowing_helps:
         borrowing = (

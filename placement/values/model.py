@@ -171,6 +171,8 @@ class JobRequest:
     """The normal names of the images of its pod sets, in their order; they decide only between equals (`pulls`)."""
     stated_by: str = ""
     """Whose estimate it is (`kept_estimates.stater`)."""
+    user: UUID | None = None
+    """Whose job it is. Without, no limit on users applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +306,26 @@ class LimitState:
     held: int
     guaranteed: int = 0
     nominal: int | None = None
+    user: UUID | None = None
+    """Whose share of a limit on each user it is; None for a limit on the tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimitState:
+    """How much of a resource each user may hold at a tenant and below it, and what users hold there, in base units."""
+
+    id: UUID
+    tenant_path: str
+    resource: str
+    most: int
+    held: Mapping[UUID, int]
+    """Without users who hold nothing."""
+
+    def of(self, user: UUID) -> LimitState:
+        """The limit as it stands for this user."""
+        held = self.held.get(user, 0)
+        cap = max(self.most, held)
+        return LimitState(self.id, self.tenant_path, self.resource, (), cap, held, nominal=self.most, user=user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,5 +405,7 @@ class Snapshot:
     """The nodes that are kept for jobs for which others are being stopped."""
     allowance: Allowance = field(default_factory=Allowance)
     """How much may be stopped in this cycle."""
+    user_limits: tuple[UserLimitState, ...] = ()
+    """The limits on what each user may hold."""
     overdrawn: Mapping[UUID, int] = field(default_factory=dict)
     """By limit that was reduced below its use, how much of the use must end before anything is free."""

@@ -23,6 +23,10 @@ class ReasonCode(StrEnum):
     NEW = "new", "No scheduling cycle has considered it yet."
     WAITING_FOR_CAPACITY = "waiting_for_capacity", "No allowed cluster has room for it now."
     WAITING_FOR_QUOTA = "waiting_for_quota", "A quota limit on its tenant's path does not leave enough."
+    WAITING_FOR_USER_LIMIT = (
+        "waiting_for_user_limit",
+        "Its user holds as much as each user may on its tenant's path.",
+    )
     WAITING_FOR_BUDGET = "waiting_for_budget", "A budget on its tenant's path does not leave enough."
     BEHIND_IN_QUEUE = "behind_in_queue", "Jobs ahead of it took the free room."
     WAITING_FOR_SHARE = "waiting_for_share", "Its room went to a tenant with less share, whose turn came first."
@@ -78,6 +82,7 @@ class ReasonCode(StrEnum):
     TAINTED = "tainted", "Every usable node has a taint that its pods do not tolerate."
     TOPOLOGY_NOT_MET = "topology_not_met", "There is no room inside one domain of the required level."
     QUOTA_REACHED = "quota_reached", "It would fit, but a quota limit does not leave enough."
+    USER_LIMIT_REACHED = "user_limit_reached", "It would fit, but its user holds as much as each user may."
     BUDGET_REACHED = "budget_reached", "It would fit, but a budget does not leave enough."
     LATELY_FAILED = "lately_failed", "It recently could not start the job."
     AVOIDED_BY_RULE = "avoided_by_rule", "A failure rule makes the job avoid it for a while."

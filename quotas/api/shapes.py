@@ -1,21 +1,74 @@
 """Request and response bodies of quota."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from rest_framework import serializers
 
 from foundation.plain_json import instant
 from foundation.shapes import Instant, StrictShape, Text
-from quotas.engine.amounts import BadAmount, format_amount, is_resource, parse_amount
+from quotas.engine.amounts import KINDS, BadAmount, format_amount, is_resource, parse_amount
 from quotas.engine.borrowing import Standing
-from quotas.models import QuotaLimit
+from quotas.models import MOST_PER_MINUTE, MOST_WAITING, QuotaLimit, SubmissionLimit, UserLimit
+
+
+class UserLimitPut(StrictShape):
+    """A limit on each user, to create or replace. Amounts are Kubernetes quantities."""
+
+    tenant = Text(max_length=1100, help_text="Path, such as acme/research.")
+    resource = Text(max_length=80, help_text="gpu, gpu:MODEL, cpu, memory or jobs.")
+    most = Text(max_length=40, help_text="What each user may hold there and below, such as 8 or 256Gi.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """The amount in base units."""
+        return _in_base_units(attrs, ("most",))
+
+
+class UserLimitShown(serializers.Serializer[Any]):
+    """A limit on each user."""
+
+    id = serializers.UUIDField()
+    tenant = serializers.CharField()
+    resource = serializers.CharField()
+    most = serializers.CharField(help_text="What each user may hold there and below.")
+    updated_at = Instant()
+
+
+class SubmissionLimitPut(StrictShape):
+    """A limit on submission, to create or replace."""
+
+    tenant = Text(max_length=1100, help_text="Path, such as acme/research.")
+    most_waiting = serializers.IntegerField(
+        min_value=0,
+        max_value=MOST_WAITING,
+        allow_null=True,
+        default=None,
+        help_text="Jobs that may wait there and below. Null: no limit.",
+    )
+    jobs_per_minute = serializers.IntegerField(
+        min_value=1,
+        max_value=MOST_PER_MINUTE,
+        allow_null=True,
+        default=None,
+        help_text="Jobs that may be submitted in a minute there and below. Null: no limit.",
+    )
+
+
+class SubmissionLimitShown(serializers.Serializer[Any]):
+    """A limit on submission."""
+
+    id = serializers.UUIDField()
+    tenant = serializers.CharField()
+    most_waiting = serializers.IntegerField(allow_null=True)
+    jobs_per_minute = serializers.IntegerField(allow_null=True)
+    updated_at = Instant()
 
 
 class QuotaPut(StrictShape):
     """A limit to create or replace. Amounts are Kubernetes quantities."""
 
     tenant = Text(max_length=1100, help_text="Path, such as acme/research.")
-    resource = Text(max_length=80, help_text="gpu, gpu:MODEL, cpu or memory.")
+    resource = Text(max_length=80, help_text="gpu, gpu:MODEL, cpu, memory or jobs.")
     clusters = serializers.ListField(
         child=Text(max_length=63), default=list, max_length=100, help_text="Names; empty: whole fleet."
     )
@@ -35,14 +88,7 @@ class QuotaPut(StrictShape):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Amounts in base units."""
-        if not is_resource(attrs["resource"]):
-            raise serializers.ValidationError({"resource": "one of gpu, gpu:MODEL, cpu, memory"}, "unknown_resource")
-        for field in ("nominal", "borrowing_limit", "lending_limit"):
-            try:
-                attrs[field] = None if attrs[field] is None else parse_amount(attrs["resource"], attrs[field])
-            except BadAmount as error:
-                raise serializers.ValidationError({field: str(error)}, error.code) from None
-        return attrs
+        return _in_base_units(attrs, ("nominal", "borrowing_limit", "lending_limit"))
 
 
 class QuotaShown(serializers.Serializer[Any]):
@@ -64,6 +110,39 @@ class QuotaShown(serializers.Serializer[Any]):
         help_text="What can still be taken here, under this limit and those that it borrows from."
     )
     updated_at = Instant()
+
+
+def _in_base_units(attrs: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    if not is_resource(attrs["resource"]):
+        raise serializers.ValidationError({"resource": KINDS}, "unknown_resource")
+    for field in names:
+        try:
+            attrs[field] = None if attrs[field] is None else parse_amount(attrs["resource"], attrs[field])
+        except BadAmount as error:
+            raise serializers.ValidationError({field: str(error)}, error.code) from None
+    return attrs
+
+
+def show_user_limit(limit: UserLimit) -> dict[str, Any]:
+    """A limit on each user as the API shows it."""
+    return {
+        "id": str(limit.id),
+        "tenant": limit.tenant.path,
+        "resource": limit.resource,
+        "most": format_amount(limit.resource, limit.most),
+        "updated_at": instant(limit.updated_at),
+    }
+
+
+def show_submission_limit(limit: SubmissionLimit) -> dict[str, Any]:
+    """A limit on submission as the API shows it."""
+    return {
+        "id": str(limit.id),
+        "tenant": limit.tenant.path,
+        "most_waiting": limit.most_waiting,
+        "jobs_per_minute": limit.jobs_per_minute,
+        "updated_at": instant(limit.updated_at),
+    }
 
 
 def show_limit(limit: QuotaLimit, standing: Standing) -> dict[str, Any]:

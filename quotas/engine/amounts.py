@@ -1,13 +1,17 @@
 """Amounts of a resource: text as users and Kubernetes write it, stored as integers in base units.
 
-Base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB. Amounts are never rounded.
+Base units: `gpu` and `gpu:MODEL` in milli-GPU, `cpu` in millicores, `memory` in MiB, `jobs` in jobs. Amounts are never
+rounded.
 """
 
 import re
 
 from clusters.engine.quantities import Implausible, parse
 
-RESOURCE = re.compile(r"gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]{0,62}|cpu|memory")
+JOBS = "jobs"
+"""The number of jobs that hold anything: each counts as one, however large it is."""
+RESOURCE = re.compile(r"gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]{0,62}|cpu|memory|jobs")
+KINDS = "one of gpu, gpu:MODEL, cpu, memory, jobs"
 COUNT = re.compile(r"[0-9]+(\.[0-9]+)?[mk]?")
 MEBIBYTE = 1024**2
 MILLI = 1000
@@ -41,11 +45,11 @@ def parse_amount(resource: str, text: str) -> int:
         raise BadAmount("not_a_quantity", str(error)) from None
     if value < 0 or (resource != "memory" and not COUNT.fullmatch(text)):
         raise BadAmount("not_a_quantity", f"write {resource} as a quantity such as {EXAMPLES[resource == 'memory']}")
-    amount = value / MEBIBYTE if resource == "memory" else value * MILLI
+    amount = value if resource == JOBS else value / MEBIBYTE if resource == "memory" else value * MILLI
     if amount > MAX_AMOUNT:
         raise BadAmount("out_of_range", f"{text} is too large")
     if amount.denominator != 1:
-        unit = "whole mebibytes (Mi)" if resource == "memory" else "thousandths"
+        unit = {"memory": "whole mebibytes (Mi)", JOBS: "whole jobs"}.get(resource, "thousandths")
         raise BadAmount("too_fine", f"{resource} is counted in {unit}; {text} is not a whole number of them")
     return int(amount)
 
@@ -61,6 +65,8 @@ def format_amount(resource: str, amount: int) -> str:
             if amount and amount % size == 0:
                 return f"{amount // size}{suffix}"
         return f"{amount}Mi"
+    if resource == JOBS:
+        return str(amount)
     whole, milli = divmod(amount, MILLI)
     if milli == 0:
         return str(whole)

@@ -3,7 +3,8 @@ quotes and capacity all use it.
 
 Limits of equal resource and scope on one path form a chain. What is held at a limit also counts at the next one above,
 and there at least what the limit guarantees: its nominal amount minus what it lends. So taking within a guarantee
-changes nothing above. Chains of other resources or scopes are independent: work must fit under each.
+changes nothing above. Chains of other resources or scopes are independent: work must fit under each. So is what each user
+may hold at a tenant and below it: a chain of one limit, which neither borrows nor lends.
 """
 
 from collections import defaultdict
@@ -32,9 +33,23 @@ class Bounded(Protocol):
     def guaranteed(self) -> int: ...
     @property
     def nominal(self) -> int | None: ...
+    @property
+    def user(self) -> UUID | None: ...
 
 
 L = TypeVar("L", bound=Bounded)
+L_co = TypeVar("L_co", bound=Bounded, covariant=True)
+
+
+class PerUser(Protocol[L_co]):
+    """A limit on what each user may hold at a tenant and below it."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def tenant_path(self) -> str: ...
+    def of(self, user: UUID) -> L_co:
+        """The limit as it stands for this user."""
 
 
 @dataclass(slots=True)
@@ -163,24 +178,53 @@ def take(chains: Chains[L], amounts: Mapping[str, int]) -> None:
 class Book(Generic[L]):
     """The limits of all tenants; what is held there grows as amounts are taken."""
 
-    def __init__(self, limits: Iterable[L]) -> None:
+    def __init__(self, limits: Iterable[L], per_user: Iterable[PerUser[L]] = ()) -> None:
+        self._per_user: dict[str, list[PerUser[L]]] = defaultdict(list)
+        self._of_user: dict[tuple[str, str, UUID], Chains[L]] = {}
+        self._lines_of_users: dict[tuple[UUID, UUID], Line[L]] = {}
+        for each in sorted(per_user, key=lambda one: one.id):
+            self._per_user[each.tenant_path].append(each)
         self._of_tenant: dict[str, list[Line[L]]] = defaultdict(list)
         self._of_path: dict[str, Chains[L]] = {}
         self._of_place: dict[tuple[str, str], Chains[L]] = {}
         for limit in sorted(limits, key=lambda one: one.id):
             self._of_tenant[limit.tenant_path].append(Line(limit, limit.held))
 
-    def chains(self, tenant_path: str, cluster: str) -> Chains[L]:
-        """The limits that apply to the tenant's work on this cluster."""
+    def chains(self, tenant_path: str, cluster: str, user: UUID | None = None) -> Chains[L]:
+        """The limits that apply to the tenant's work on this cluster; also those on each user, if a user is named."""
         place = tenant_path, cluster
         chains = self._of_place.get(place)
         if chains is None:
             chains = self._of_place[place] = _on(cluster, self._path(tenant_path))
-        return chains
+        if user is None or not self._per_user:
+            return chains
+        known = self._of_user.get((*place, user))
+        if known is None:
+            known = self._of_user[*place, user] = self._with_user(chains, tenant_path, user)
+        return known
 
     def chain(self, limit: L) -> Chain[L]:
         """The limit and those that it borrows from."""
         return next(chain for chain in self._path(limit.tenant_path)[limit.resource] if chain[0].limit.id == limit.id)
+
+    def _with_user(self, chains: Chains[L], tenant_path: str, user: UUID) -> Chains[L]:
+        """These chains and one for each limit on the path that applies to each user; the identical object without any."""
+        own = [
+            self._line_of(each, user) for path in path_prefixes(tenant_path) for each in self._per_user.get(path, ())
+        ]
+        if not own:
+            return chains
+        found = {resource: list(each) for resource, each in chains.items()}
+        for line in own:
+            found.setdefault(line.limit.resource, []).append([line])
+        return found
+
+    def _line_of(self, each: PerUser[L], user: UUID) -> Line[L]:
+        key = each.id, user
+        if key not in self._lines_of_users:
+            limit = each.of(user)
+            self._lines_of_users[key] = Line(limit, limit.held)
+        return self._lines_of_users[key]
 
     def _path(self, tenant_path: str) -> Chains[L]:
         """The limits that apply to the tenant's work on any cluster."""

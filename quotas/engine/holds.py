@@ -9,7 +9,9 @@ from uuid import UUID
 from .amounts import MAX_AMOUNT, format_amount
 from .borrowing import Book, Chains, Obstacle, obstacle, path_prefixes, take
 
-Code = Literal["quota_exceeded", "already_held", "tenant_moved"]
+Code = Literal["quota_exceeded", "user_limit_exceeded", "already_held", "tenant_moved"]
+ANY_USER = UUID(int=0)
+"""A user who holds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,28 @@ class Limit:
     held: int
     borrowing_limit: int | None = 0
     guaranteed: int = 0
+    user: UUID | None = None
+    """Whose share of a limit on each user it is; None for a limit on the tenant."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimit:
+    """How much of a resource each user may hold at a tenant and below it, and what users hold there, in base units.
+
+    If the limit was reduced below what a user holds, that user takes nothing more until enough holds have ended.
+    """
+
+    id: UUID
+    tenant_path: str
+    resource: str
+    most: int
+    held: Mapping[UUID, int]
+    """Without users who hold nothing."""
+
+    def of(self, user: UUID) -> Limit:
+        """The limit as it stands for this user."""
+        held = self.held.get(user, 0)
+        return Limit(self.id, self.tenant_path, self.resource, (), self.most, max(self.most, held), held, user=user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +76,14 @@ class HoldRequest:
     tenant_path: str
     cluster_name: str
     amounts: Mapping[str, int]
+    user_id: UUID | None = None
+    """Whose work it is. Without, no limit on users applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldRefusal:
-    """Why a hold was refused. With `quota_exceeded`, the other fields name the limit that was exceeded.
+    """Why a hold was refused. With `quota_exceeded` or `user_limit_exceeded`, the other fields name the limit that was
+    exceeded.
 
     `asked` is what the hold would add there. `borrowing_helps`: with a larger borrowing limit it would fit.
     """
@@ -71,6 +98,11 @@ class HoldRefusal:
     asked: int = 0
     borrowing_helps: bool = False
 
+    @property
+    def is_of_user(self) -> bool:
+        """Whether a limit on each user refused it."""
+        return self.code == "user_limit_exceeded"
+
 
 @dataclass(frozen=True, slots=True)
 class Take:
@@ -82,16 +114,16 @@ class Take:
 
 
 def grant(
-    requests: Sequence[HoldRequest], limits: Iterable[Limit]
+    requests: Sequence[HoldRequest], limits: Iterable[Limit], per_user: Iterable[UserLimit] = ()
 ) -> tuple[dict[UUID, HoldRefusal | None], tuple[Take, ...]]:
     """The outcome of each request in order (None = granted), and the journal lines of the granted ones: one for each
-    resource and scope, at the nearest limit.
+    resource and scope, at the nearest limit. Limits on users have no lines.
     """
-    book = Book(limits)
+    book = Book(limits, per_user)
     outcomes: dict[UUID, HoldRefusal | None] = {}
     takes: list[Take] = []
     for request in requests:
-        chains = book.chains(request.tenant_path, request.cluster_name)
+        chains = book.chains(request.tenant_path, request.cluster_name, request.user_id)
         blocking = obstacle(chains, request.amounts)
         outcomes[request.holder_id] = None if blocking is None else _exceeded(blocking)
         if blocking is None:
@@ -109,6 +141,7 @@ def lines_of(chains: Chains[Limit], amounts: Mapping[str, int]) -> list[tuple[UU
         for resource, amount in amounts.items()
         if amount > 0
         for chain in chains.get(resource, ())
+        if chain[0].limit.user is None
     ]
 
 
@@ -123,7 +156,10 @@ def asked_at(requests: Iterable[HoldRequest], limits: Iterable[Limit]) -> dict[U
 
 
 def never_fits(
-    tenant_path: str, options: Sequence[tuple[str, Mapping[str, int]]], limits: Iterable[Limit]
+    tenant_path: str,
+    options: Sequence[tuple[str, Mapping[str, int]]],
+    limits: Iterable[Limit],
+    per_user: Iterable[UserLimit] = (),
 ) -> tuple[HoldRefusal, ...] | None:
     """None if an option (cluster name, amounts) fits under the limits with nothing held; otherwise the reason per
     option.
@@ -131,10 +167,10 @@ def never_fits(
     Guarantees of other tenants remain when nothing is held, as far as their limits are among `limits`. Without options
     there is no cluster to check, so nothing is refused.
     """
-    book = Book(at_rest(limits))
+    book = Book(at_rest(limits), [replace(each, held={}) for each in per_user])
     refusals: list[HoldRefusal] = []
     for cluster_name, amounts in options:
-        blocking = obstacle(book.chains(tenant_path, cluster_name), amounts)
+        blocking = obstacle(book.chains(tenant_path, cluster_name, ANY_USER), amounts)
         if blocking is None:
             return None
         refusals.append(_too_small(blocking))
@@ -198,7 +234,8 @@ def _exceeded(blocking: Obstacle[Limit]) -> HoldRefusal:
     asked = _shown(limit, blocking.rise)
     if blocking.rise < blocking.asked:
         asked = f"{asked} of {_shown(limit, blocking.asked)}"
-    return _refusal(blocking, f"{_limit_text(limit)}: {_shown(limit, line.held)} held, {asked} requested")
+    held = "held" if limit.user is None else "held by the job's user"
+    return _refusal(blocking, f"{_limit_text(limit)}: {_shown(limit, line.held)} {held}, {asked} requested")
 
 
 def _too_small(blocking: Obstacle[Limit]) -> HoldRefusal:
@@ -214,7 +251,7 @@ def _refusal(blocking: Obstacle[Limit], message: str) -> HoldRefusal:
     elif blocking.is_borrowing:
         message = f"{message}; too little is left to borrow"
     return HoldRefusal(
-        code="quota_exceeded",
+        code="quota_exceeded" if limit.user is None else "user_limit_exceeded",
         message=message,
         limit_id=limit.id,
         tenant_path=limit.tenant_path,
@@ -231,7 +268,8 @@ def _limit_text(limit: Limit) -> str:
     borrowing = ""
     if limit.cap > limit.nominal and limit.borrowing_limit:
         borrowing = f" and a borrowing limit of {_shown(limit, limit.borrowing_limit)}"
-    return f"{limit.tenant_path} has a limit of {_shown(limit, limit.nominal)} {limit.resource}{borrowing}{where}"
+    each = " for each user" if limit.user is not None else ""
+    return f"{limit.tenant_path} has a limit of {_shown(limit, limit.nominal)} {limit.resource}{each}{borrowing}{where}"
 
 
 def _shown(limit: Limit, amount: int) -> str:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 
 from quotas.engine.borrowing import Standing
 from quotas.models import QuotaLimit
-from quotas.queries import standings, visible_limits
+from quotas.queries import standings, visible_limits, visible_submission_limits, visible_user_limits
 from tenancy.engine.roles import Permission
 from tenancy.models import Tenant
 from tenancy.queries import Actor, visible_tenants
@@ -61,6 +61,73 @@ class TenantLimits:
     kind: str
     indent: int
     limits: tuple[LimitRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimitRow:
+    """A limit on each user; `users` hold something under it, `largest` is what one of them holds most."""
+
+    id: UUID
+    tenant_id: UUID
+    name: str
+    path: str
+    resource: str
+    most: int
+    users: int
+    largest: int
+    may_edit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionLimitRow:
+    """A limit on submission."""
+
+    id: UUID
+    tenant_id: UUID
+    name: str
+    path: str
+    most_waiting: int | None
+    jobs_per_minute: int | None
+    may_edit: bool
+
+
+def user_limit_rows(actor: Actor, among: QuerySet[Tenant]) -> tuple[UserLimitRow, ...]:
+    """The limits on each user of the tenants in `among`, parents first."""
+    editable = _editable_paths(actor)
+    holding = Q(holdings__held__gt=0)
+    rows = visible_user_limits(actor).filter(tenant__in=among)
+    rows = rows.annotate(users=Count("holdings", filter=holding), largest=Max("holdings__held", default=0))
+    return tuple(
+        UserLimitRow(
+            id=row.id,
+            tenant_id=row.tenant_id,
+            name=row.tenant.name,
+            path=row.tenant.path,
+            resource=row.resource,
+            most=row.most,
+            users=row.users,
+            largest=row.largest,
+            may_edit=row.tenant.path in editable,
+        )
+        for row in rows.order_by("tenant__path", "resource")
+    )
+
+
+def submission_limit_rows(actor: Actor, among: QuerySet[Tenant]) -> tuple[SubmissionLimitRow, ...]:
+    """The limits on submission of the tenants in `among`, parents first."""
+    editable = _editable_paths(actor)
+    return tuple(
+        SubmissionLimitRow(
+            id=row.id,
+            tenant_id=row.tenant_id,
+            name=row.tenant.name,
+            path=row.tenant.path,
+            most_waiting=row.most_waiting,
+            jobs_per_minute=row.jobs_per_minute,
+            may_edit=row.tenant.path in editable,
+        )
+        for row in visible_submission_limits(actor).filter(tenant__in=among).order_by("tenant__path")
+    )
 
 
 def quota_tree(actor: Actor, among: QuerySet[Tenant]) -> tuple[TenantLimits, ...]:

@@ -19,9 +19,17 @@ from quotas.queries import limit_by_id
 from tenancy.queries import Actor, TenantMatch, first_choice, match_tenants, path_suggestions, tenant_choices
 from tenancy.web import action, page
 
-from .lists import TenantLimits, editable_tenants, quota_tree
+from .lists import (
+    SubmissionLimitRow,
+    TenantLimits,
+    UserLimitRow,
+    editable_tenants,
+    quota_tree,
+    submission_limit_rows,
+    user_limit_rows,
+)
 
-RESOURCES = (("gpu", "any GPU"), ("cpu", "CPU cores"), ("memory", "memory"))
+RESOURCES = (("gpu", "any GPU"), ("cpu", "CPU cores"), ("memory", "memory"), ("jobs", "jobs that run"))
 ALL = "all"
 """What users write for no bound on what is borrowed or lent."""
 CONTROLS = {name: name for name in ("tenant", "resource", "nominal", "clusters", "borrowing_limit", "lending_limit")}
@@ -30,6 +38,8 @@ CONTROLS = {name: name for name in ("tenant", "resource", "nominal", "clusters",
 @dataclass(frozen=True, slots=True)
 class QuotasPage:
     tenants: tuple[TenantLimits, ...]
+    users: tuple[UserLimitRow, ...]
+    submission: tuple[SubmissionLimitRow, ...]
     match: TenantMatch
     form: Form
     paths: tuple[tuple[str, str], ...]
@@ -51,6 +61,8 @@ def quotas(request: HttpRequest, actor: Actor) -> HttpResponse:
     match = match_tenants(actor, asked(request).get("tenant", ""))
     shown = QuotasPage(
         tenants=quota_tree(actor, match.tenants),
+        users=user_limit_rows(actor, match.tenants),
+        submission=submission_limit_rows(actor, match.tenants),
         match=match,
         form=Form(values={"tenant": match.typed}),
         paths=path_suggestions(actor),
@@ -62,7 +74,7 @@ def quotas(request: HttpRequest, actor: Actor) -> HttpResponse:
 @page(takes=("limit", "tenant"))
 def edit(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The form that sets a limit, filled from an existing one when `limit` names it."""
-    limit_id = _limit_id(request.GET.get("limit", ""))
+    limit_id = limit_id_of(request.GET.get("limit", ""))
     if request.method != "POST":
         return _form(
             request, actor, Form(values=_values_of(actor, limit_id, asked(request).get("tenant", ""))), limit_id
@@ -124,7 +136,8 @@ def _bound_text(resource: str, amount: int | None) -> str:
     return ALL if amount is None else format_amount(resource, amount)
 
 
-def _limit_id(text: str) -> UUID | None:
+def limit_id_of(text: str) -> UUID | None:
+    """The id in a query's parameter; None if it has none."""
     try:
         return UUID(text)
     except ValueError:

@@ -9,7 +9,7 @@ from django.db import IntegrityError, connection, transaction
 
 from foundation.ids import new_id
 from quotas.models import Hold
-from quotas.operations import HoldRequest, end_holds, put_limit, take_holds
+from quotas.operations import HoldRequest, delete_user_limit, end_holds, put_limit, put_user_limit, take_holds
 from quotas.queries import discrepancies, limit_states
 from tenancy.queries import SYSTEM
 from tests.builders import hold_request, make_limit, make_tenant
@@ -60,6 +60,46 @@ def test_of_200_takers_of_the_last_gpu_exactly_one_gets_it():
     assert Counter(refusal.code if refusal else "held" for refusal in outcomes) == {"held": 1, "quota_exceeded": 199}
     limit.refresh_from_db()
     assert (limit.held, limit.cap) == (8000, 8000)
+    assert discrepancies() == ()
+
+
+def test_of_64_takers_of_a_users_last_job_exactly_one_gets_it_and_other_users_are_not_stopped():
+    ada, bob = new_id(), new_id()
+    make_tenant("acme/research")
+    put_user_limit(SYSTEM, "acme", "jobs", most=3)
+    first = [hold_request("acme/research", {"jobs": 1}, user_id=ada) for _ in range(2)]
+    take_holds(first)
+    asked = [hold_request("acme/research", {"jobs": 1}, user_id=ada) for _ in range(61)]
+    asked += [hold_request("acme/research", {"jobs": 1}, user_id=bob) for _ in range(3)]
+
+    outcomes = at_once([lambda request=request: take_holds([request])[request.holder_id] for request in asked])
+
+    assert Counter(refusal.code if refusal else "held" for refusal in outcomes[:61]) == {
+        "held": 1,
+        "user_limit_exceeded": 60,
+    }
+    assert outcomes[61:] == [None] * 3
+    assert discrepancies() == ()
+
+
+def test_limits_on_users_put_cut_and_removed_while_work_comes_and_goes_count_all_of_it():
+    make_tenant("acme/research")
+    users = [new_id() for _ in range(3)]
+
+    def work():
+        for _ in range(6):
+            asked = [hold_request("acme/research", {"gpu": 1000, "jobs": 1}, user_id=user) for user in users]
+            held = [holder for holder, refusal in take_holds(asked).items() if refusal is None]
+            end_holds(dict.fromkeys(held[::2], "posted"))
+
+    def change(resource):
+        for most in (8, 2, 5000, 1):
+            limit, _ = put_user_limit(SYSTEM, "acme", resource, most=most)
+        delete_user_limit(SYSTEM, limit.id)
+        put_user_limit(SYSTEM, "acme/research", resource, most=9000)
+
+    at_once([work] * 6 + [lambda: change("gpu"), lambda: change("jobs")])
+
     assert discrepancies() == ()
 
 

@@ -10,7 +10,9 @@ from django.test import Client
 
 from federation.models import Job, JobEvent
 from foundation.models import OutboxMessage
+from quotas.operations import put_submission_limit
 from tenancy.models import AuditEntry, IdempotencyRecord
+from tenancy.queries import SYSTEM
 from tests.builders import bearer, bind, make_spec, make_tenant, make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,6 +65,19 @@ def test_fifty_submits_with_one_key_make_one_job(headers):
     assert AuditEntry.objects.filter(action="job.submit", object_id=str(job.id)).count() == 1
     assert OutboxMessage.objects.filter(topic="cycle").count() == 1
     assert IdempotencyRecord.objects.count() == 1
+
+
+@pytest.mark.parametrize("limit", [{"most_waiting": 10}, {"jobs_per_minute": 10}])
+def test_of_sixty_four_submissions_for_ten_places_exactly_ten_are_accepted(headers, limit):
+    put_submission_limit(SYSTEM, "acme", **{"most_waiting": None, "jobs_per_minute": None, **limit})
+    body = {"tenant": "acme/research", **make_spec()}
+    answers = at_once(lambda _: post_job(headers, body, key=""), 64)
+    found = Counter(answer.status_code for answer in answers)
+    # a token comes back every six seconds
+    more = 0 if "most_waiting" in limit else 5
+    assert set(found) == {201, 429}
+    assert 10 <= found[201] <= 10 + more
+    assert Job.objects.count() == found[201]
 
 
 def test_the_same_key_means_another_job_at_another_tenant(headers):

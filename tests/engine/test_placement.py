@@ -42,7 +42,7 @@ def test_a_job_goes_to_the_cheapest_cluster_that_holds_it():
     assert placement.cluster == "c2"
     assert placement.unit_price == Decimal(2)
     assert placement.hourly_cost == Decimal(16)
-    assert placement.amounts == {"cpu": 1000, "memory": 1024, "gpu": 8000, f"gpu:{H100}": 8000}
+    assert placement.amounts == {"cpu": 1000, "memory": 1024, "gpu": 8000, f"gpu:{H100}": 8000, "jobs": 1}
 
 
 def test_equal_prices_are_settled_by_cluster_id():

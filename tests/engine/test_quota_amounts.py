@@ -35,11 +35,14 @@ def test_what_is_not_an_amount_is_refused_with_a_code(resource, text, code):
 
 def test_only_known_resources_can_be_limited():
     assert [
-        name for name in ("gpu", "cpu", "memory", "gpu:A100", "gpu:", "disk", "gpu:a b", "GPU") if is_resource(name)
+        name
+        for name in ("gpu", "cpu", "memory", "jobs", "gpu:A100", "gpu:", "disk", "gpu:a b", "GPU")
+        if is_resource(name)
     ] == [
         "gpu",
         "cpu",
         "memory",
+        "jobs",
         "gpu:A100",
     ]
 

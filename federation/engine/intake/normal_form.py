@@ -83,6 +83,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
     submitted_at: datetime | None = None,
     kind: str = "",
     stated_by: str = "",
+    user: UUID | None = None,
 ) -> JobRequest:
     """A stored spec as placement sees it. Trusts the normal form; requests of one shape differ in
     id, tenant and time. `priority` is the job's own, which its class had when it was submitted.
@@ -115,6 +116,7 @@ def request_of(  # noqa: PLR0913 - the spec, and each column that a request is m
         deadline_seconds=stored["deadline_seconds"],
         kind=kind,
         stated_by=stated_by,
+        user=user,
         data=tuple(_data_need(item) for item in stored.get("data", ())),
         throughput=_speeds_of(stored),
         images=_normal_names(tuple(item["image"] for item in stored["pod_sets"])),

@@ -9,6 +9,8 @@ from foundation import clock
 from foundation.api import problem_body
 from foundation.caches import reset_all
 from foundation.problems import RateLimited
+from quotas.operations import put_user_limit
+from tenancy.queries import SYSTEM
 from tests.builders import (
     actor_for,
     bind,
@@ -78,6 +80,18 @@ def test_a_queue_within_the_depth_is_looked_at_whole(actor):
 def test_of_a_long_queue_all_that_was_asked_for_is_looked_at(actor):
     flood(actor, 30)
     assert len({request.id for request in load_queue(clock.now(), 25)}) == 25
+
+
+def test_in_a_long_queue_a_user_at_the_limit_does_not_hide_the_jobs_of_others(actor):
+    flood(actor, 30)
+    other = make_user()
+    bind(other, "acme", "submitter")
+    job = submit(actor_for(other), {**make_spec(), "tenant": "acme/flood"})
+    assert job.id not in {request.id for request in load_queue(clock.now(), 25)}
+    put_user_limit(SYSTEM, "acme", "jobs", most=1)
+    seen = {request.id: request.user for request in load_queue(clock.now(), 25)}
+    assert len(seen) == 25
+    assert seen[job.id] == other.id
 
 
 def test_a_tenant_with_too_many_jobs_waiting_is_told_to_wait(actor, settings):

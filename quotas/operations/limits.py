@@ -1,4 +1,4 @@
-"""The only writers of quota: they take and end holds in batches, and create, change and remove limits."""
+"""Creates, changes and removes the limits of tenants."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -7,26 +7,22 @@ from uuid import UUID
 
 import msgspec
 from django.db import connection, transaction
-from django.db.models import Case, Q, Sum, Value, When
+from django.db.models import Q, Sum
 from django.db.models.functions import Now
 
 from clusters.queries import visible_clusters
 from foundation.outbox import announce
 from foundation.problems import Conflict, FieldError, Invalid, NotFound
+from quotas import locks
+from quotas.engine.amounts import KINDS, MAX_AMOUNT, format_amount, is_resource
+from quotas.engine.borrowing import Line, left
+from quotas.engine.holds import CEILING, Borrowing, Limit, overcommitted, own_lines, recounted
+from quotas.models import Hold, HoldMovement, QuotaLimit
+from quotas.queries import as_value, limit_by_id, limits_of_organisation
 from tenancy.engine.roles import Permission
-from tenancy.locks import keep_tenants_in_place
 from tenancy.models import Tenant
 from tenancy.operations import record_audit
 from tenancy.queries import Actor, NotAllowedHere, permissions_at, tenant_by_path
-
-from . import locks
-from .engine.amounts import MAX_AMOUNT, format_amount, is_resource
-from .engine.borrowing import Line, left, path_prefixes
-from .engine.holds import CEILING, Borrowing, Limit, Take, asked_at, grant, overcommitted, own_lines, recounted
-from .engine.holds import HoldRefusal as HoldRefusal
-from .engine.holds import HoldRequest as HoldRequest
-from .models import Hold, HoldMovement, PastHalfLife, QuotaLimit
-from .queries import as_value, current_limits, limit_by_id, limits_of_organisation
 
 MAX_SCOPE = 100
 """The maximum number of clusters in one limit."""
@@ -39,51 +35,6 @@ class _Line(msgspec.Struct):
     limit_id: UUID
     kind: Literal["take", "end"]
     amount: int
-
-
-def take_holds(requests: Sequence[HoldRequest]) -> dict[UUID, HoldRefusal | None]:
-    """The outcome for each holder (None: held). Requests are decided in order, so earlier requests win.
-
-    Locks the limits whose counters may change, then inserts the holds and the journal lines with one statement, in the
-    caller's transaction or its own. Each holder gets its whole request under every limit on its path, or nothing.
-    """
-    with transaction.atomic():
-        places = keep_tenants_in_place(
-            {prefix for request in requests for prefix in path_prefixes(request.tenant_path)}
-        )
-        found = current_limits(set(places.values()), {name for request in requests for name in request.amounts})
-        limits = locks.lock_rising(found, asked_at(requests, [as_value(limit) for limit in found]))
-        outcomes = _refused_before_counting(requests, places)
-        counted = [request for request in requests if request.holder_id not in outcomes]
-        granted, takes = grant(counted, [as_value(limit) for limit in limits])
-        _write_holds([request for request in counted if granted[request.holder_id] is None], takes)
-    outcomes.update(granted)
-    return {request.holder_id: outcomes[request.holder_id] for request in requests}
-
-
-def end_holds(endings: Mapping[UUID, Literal["posted", "voided"]]) -> int:
-    """The number of holds ended by this call: posted if the work ran, voided if not. A hold that has ended does not
-    change.
-    """
-    with transaction.atomic():
-        pending = locks.lock_pending(endings.keys())
-        _give_back(pending)
-        posted = [holder_id for holder_id in pending if endings[holder_id] == "posted"]
-        state = Case(When(holder_id__any_of=posted, then=Value(Hold.State.POSTED)), default=Value(Hold.State.VOIDED))
-        # in one statement, whose trigger locks the past use of all tenants in one order
-        Hold.objects.filter(holder_id__any_of=pending, state=Hold.State.PENDING).update(state=state, ended_at=Now())
-    return len(pending)
-
-
-def keep_half_life(seconds: int) -> None:
-    """Counts past use with this half-life. If it differs from before, all past use is counted again from the holds."""
-    if not PastHalfLife.objects.filter(id=1, half_life_seconds=seconds).exists():
-        PastHalfLife.objects.bulk_create(
-            [PastHalfLife(id=1, half_life_seconds=seconds)],
-            update_conflicts=True,
-            unique_fields=["id"],
-            update_fields=["half_life_seconds"],
-        )
 
 
 def put_limit(
@@ -103,7 +54,7 @@ def put_limit(
     NotAllowedHere, Invalid, and Conflict if what it guarantees is not free in the limit above.
     """
     tenant = tenant_by_path(actor, tenant_path)
-    _require_from_above(actor, tenant)
+    require_from_above(actor, tenant)
     scope = sorted(set(clusters))
     wanted = {"nominal": nominal, **asdict(borrowing)}
     _check_limit(actor, resource, wanted, scope)
@@ -140,7 +91,7 @@ def delete_limit(actor: Actor, limit_id: UUID) -> None:
     and what still is counts at the next limit above.
     """
     found = limit_by_id(actor, limit_id)
-    _require_from_above(actor, found.tenant)
+    require_from_above(actor, found.tenant)
     with transaction.atomic():
         locks.stop_takers_at(found.tenant_id)
         limit = locks.lock_branch(limit_id)
@@ -189,62 +140,7 @@ def keep_holders_in_place(sender: object, *, tenant: Tenant, new_parent: Tenant,
             raise _not_free(limit, limit.held - held[limit.id], max(0, limit.nominal - held[limit.id]))
 
 
-def _refused_before_counting(
-    requests: Sequence[HoldRequest], places: Mapping[UUID, str]
-) -> dict[UUID, HoldRefusal | None]:
-    """Refusals that need no limit: a holder that already has a hold, and a tenant that is no longer at the requested
-    path.
-    """
-    known = set(
-        Hold.objects.filter(holder_id__any_of=[request.holder_id for request in requests]).values_list(
-            "holder_id", flat=True
-        )
-    )
-    refused: dict[UUID, HoldRefusal | None] = {}
-    for request in requests:
-        if request.holder_id in known:
-            refused[request.holder_id] = HoldRefusal("already_held", "this holder has a hold, or had one")
-        elif places.get(request.tenant_id) != request.tenant_path:
-            refused[request.holder_id] = HoldRefusal("tenant_moved", f"{request.tenant_path} is no longer that tenant")
-    return refused
-
-
-def _write_holds(granted: Sequence[HoldRequest], takes: Sequence[Take]) -> None:
-    """Writes in one statement. At its end, the database checks that each hold counts at every limit that
-    applies to it.
-    """
-    if not granted:
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "WITH held AS ("
-            " INSERT INTO quotas_hold (holder_id, tenant_id, cluster_name, amounts, state)"
-            " SELECT holder_id, tenant_id, cluster_name, amounts, 'pending'"
-            " FROM json_populate_recordset(NULL::quotas_hold, %s::json))"
-            " INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
-            " SELECT holder_id, limit_id, 'take', amount FROM json_to_recordset(%s::json)"
-            " AS take(holder_id uuid, limit_id uuid, amount bigint)",
-            [_json_text(granted), _json_text(takes)],
-        )
-
-
-def _json_text(rows: Sequence[HoldRequest] | Sequence[Take] | Sequence[_Line]) -> str:
-    """One parameter for a whole batch: psycopg is much slower with arrays."""
-    return msgspec.json.encode(rows).decode()
-
-
-def _give_back(holder_ids: Sequence[UUID]) -> None:
-    """Writes the line that reverses each take that still counts; the journal's trigger changes the counters."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
-            " SELECT hold_id, limit_id, 'end', -sum(amount) FROM quotas_holdmovement"
-            " WHERE hold_id = ANY(%s) GROUP BY hold_id, limit_id HAVING sum(amount) > 0",
-            [list(holder_ids)],
-        )
-
-
-def _require_from_above(actor: Actor, tenant: Tenant) -> None:
+def require_from_above(actor: Actor, tenant: Tenant) -> None:
     """A limit binds its tenant, so it is set from above: a team's manager cannot raise the limit that the department
     set.
     """
@@ -256,7 +152,7 @@ def _require_from_above(actor: Actor, tenant: Tenant) -> None:
 def _check_limit(actor: Actor, resource: str, wanted: Mapping[str, int | None], scope: Sequence[str]) -> None:
     errors = []
     if not is_resource(resource):
-        errors.append(FieldError("resource", "unknown_resource", "one of gpu, gpu:MODEL, cpu, memory"))
+        errors.append(FieldError("resource", "unknown_resource", KINDS))
     errors += [
         FieldError(name, "out_of_range", "not a valid amount")
         for name, amount in wanted.items()
@@ -362,5 +258,5 @@ def _write_lines(lines: Sequence[_Line]) -> None:
                 "INSERT INTO quotas_holdmovement (hold_id, limit_id, kind, amount)"
                 " SELECT hold_id, limit_id, kind, amount FROM json_to_recordset(%s::json)"
                 " AS line(hold_id uuid, limit_id uuid, kind varchar, amount bigint)",
-                [_json_text(lines)],
+                [msgspec.json.encode(lines).decode()],
             )

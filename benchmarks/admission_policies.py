@@ -1,4 +1,4 @@
-"""The cost of the published manifest's admission policies for an API server: `make bench-admission`.
+"""The cost of the published manifest's admission policies for an API server: `make bench-admission-policies`.
 
 One real control plane without nodes. In turn it has no policies at all, those of an earlier manifest (EARLIER=file
 names another one), and the published ones; each time the same Jobs are created suspended and released with the

@@ -1,0 +1,1 @@
+"""How fast work is admitted under quota: `make bench-admission`."""

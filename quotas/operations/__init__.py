@@ -1,0 +1,15 @@
+"""The only writers of quota: they take and end holds in batches, and create, change and remove limits."""
+
+from quotas.engine.holds import HoldRefusal as HoldRefusal
+from quotas.engine.holds import HoldRequest as HoldRequest
+
+from .holds import end_holds as end_holds
+from .holds import keep_half_life as keep_half_life
+from .holds import take_holds as take_holds
+from .limits import delete_limit as delete_limit
+from .limits import keep_holders_in_place as keep_holders_in_place
+from .limits import put_limit as put_limit
+from .submission_limits import delete_submission_limit as delete_submission_limit
+from .submission_limits import put_submission_limit as put_submission_limit
+from .user_limits import delete_user_limit as delete_user_limit
+from .user_limits import put_user_limit as put_user_limit
