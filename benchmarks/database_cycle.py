@@ -38,7 +38,7 @@ def placed_per_second(*, clusters: int, nodes: int, gpus: int, tenants: Sequence
 
 
 def make_fleet(clusters: int, nodes: int, gpus: int, rng: random.Random) -> None:
-    """Clusters of so many nodes with so many GPUs each, of two models."""
+    """Clusters with this number of nodes, each with this number of GPUs, of two models."""
     from clusters.models import Node
     from foundation.clock import now
     from tests.builders import make_cluster, make_flavor

@@ -1,6 +1,6 @@
 """Kueue's generator of load, on a whole gateway: queues are tenants that borrow from their cohort.
 
-A queue has 20 cores of its own and borrows up to 100 more from its cohort, which has 20 for each of its queues. Each queue submits
+A queue has 20 own cores and borrows up to 100 more from its cohort, which has 20 for each of its queues. Each queue submits
 small jobs (1 core, 0.2 s), medium ones (5 cores, 0.5 s) and large ones (20 cores, 1 s) at fixed intervals. The cluster is simulated and
 has room for all, so only quota makes jobs wait; jobs run in real time.
 """
@@ -167,7 +167,7 @@ def _run(gateway: Gateway, arrivals: Sequence[tuple[float, dict[str, Any]]]) -> 
 
 
 def _submit(gateway: Gateway, arrivals: Sequence[tuple[float, dict[str, Any]]], began: float) -> None:
-    """Sends each job when it is due, with all others that are due at the same time."""
+    """Sends each job at its scheduled time, with all others that are pending then."""
     sent = 0
     with httpx.Client(base_url=gateway.url, headers=gateway.client.headers, timeout=60) as client:
         while sent < len(arrivals):

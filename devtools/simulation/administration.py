@@ -24,8 +24,8 @@ from federation.operations.restoration import close_on_request, open_on_request
 from foundation import clock
 from foundation.problems import Conflict, NotFound
 from quotas.engine.holds import Borrowing
-from quotas.models import QuotaLimit
-from quotas.operations import delete_limit, put_limit
+from quotas.models import QuotaLimit, UserLimit
+from quotas.operations import delete_limit, delete_user_limit, put_limit, put_user_limit
 from tenancy.models import Tenant
 from tenancy.operations import change_tenant
 from tenancy.queries import SYSTEM
@@ -52,7 +52,10 @@ def move_tenant(world: "World") -> None:
 
 
 def change_limits(world: "World") -> None:
-    """A limit of another resource, perhaps for one cluster, or the removal of one."""
+    """A limit of another resource, perhaps for one cluster, or on each user, or the removal of one."""
+    if world.faults.between(0, 1) < 0.3:
+        _change_user_limits(world)
+        return
     resource, nominal = SCARCE[world.faults.choose(SCARCE)]
     scope = ((), (CLUSTERS[0],), CLUSTERS)[world.faults.choose(range(3))]
     team = TEAM_NAMES[world.faults.choose(TEAM_NAMES)]
@@ -66,6 +69,16 @@ def change_limits(world: "World") -> None:
         ),
         "quota.put",
     )
+
+
+def _change_user_limits(world: "World") -> None:
+    resource, most = (("jobs", 2), ("gpu", 4000), ("jobs", 1))[world.faults.choose(range(3))]
+    team = TEAM_NAMES[world.faults.choose(TEAM_NAMES)]
+    if world.faults.between(0, 1) < 0.3:
+        world.wish(f"removes a limit on users of {team}", lambda: _remove_user_limit(team), "user_limit.delete")
+        return
+    told = f"limits {resource} of each user of {team} to {most}"
+    world.wish(told, lambda: put_user_limit(SYSTEM, path_of(team), resource, most=most), "user_limit.put")
 
 
 def change_policy(world: "World") -> None:
@@ -275,8 +288,14 @@ def _remove_limit(team: str) -> None:
     delete_limit(SYSTEM, _id_of_first(QuotaLimit.objects.filter(tenant=_team(team), removed_at=None)))
 
 
+def _remove_user_limit(team: str) -> None:
+    delete_user_limit(SYSTEM, _id_of_first(UserLimit.objects.filter(tenant=_team(team))))
+
+
 def _restore_limits() -> None:
     """The organisation's limit of the beginning; no others below it."""
+    for one in UserLimit.objects.order_by("id"):
+        delete_user_limit(SYSTEM, one.id)
     for limit in QuotaLimit.objects.filter(removed_at=None, tenant__kind="team").order_by("id"):
         delete_limit(SYSTEM, limit.id)
     put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)

@@ -22,8 +22,8 @@ def within_submission_limits() -> Iterator[None]:
     """
     try:
         yield
-    except IntegrityError as error:
-        refusal = _refusal_of(error.__cause__)
+    except (IntegrityError, psycopg.IntegrityError) as error:  # COPY raises the driver's own
+        refusal = _refusal_of(error if isinstance(error, psycopg.Error) else error.__cause__)
         if refusal is None:
             raise
         raise refusal from error

@@ -51,6 +51,18 @@ def without_image_names(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, queue=queue, images=known)
 
 
+def without_users(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with users by number: only which of them are equal decides anything."""
+    users = {job.user for job in snapshot.queue} | {user for limit in snapshot.user_limits for user in limit.held}
+    ordered = sorted((user for user in users if user is not None), key=str)
+    number = {user: UUID(int=position) for position, user in enumerate(ordered, start=1)}
+    queue = tuple(replace(job, user=number.get(job.user) if job.user else None) for job in snapshot.queue)
+    limits = tuple(
+        replace(limit, held={number[user]: held for user, held in limit.held.items()}) for limit in snapshot.user_limits
+    )
+    return replace(snapshot, queue=queue, user_limits=limits)
+
+
 def decisions_text(decisions: Decisions) -> bytes:
     """The decisions as one line of JSON."""
     return _text(DECISIONS_FORMAT, "decisions", decisions)

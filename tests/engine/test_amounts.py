@@ -31,7 +31,7 @@ def test_pod_sets_on_different_models_add_up():
     asked = job(pods(2, 4), pods(1, 8, name="b", cpu=500), pods(3, 0, name="c", memory=10))
     amounts = amounts_of(asked, {"worker": flavor(), "b": flavor(A100), "c": flavor("")})
     assert amounts == {
-        "gpu": 16_000, f"gpu:{H100}": 8_000, f"gpu:{A100}": 8_000, "cpu": 2000 + 500 + 3000, "memory": 2048 + 1024 + 30,
+        "gpu": 16_000, f"gpu:{H100}": 8_000, f"gpu:{A100}": 8_000, "cpu": 2000 + 500 + 3000, "memory": 2048 + 1024 + 30, "jobs": 1,
     }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Limits on what each user may hold: one rule for holds, cycles, quotes and capacity."""
 
+import json
 from dataclasses import replace
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.answers.quotes import capacity, quote
+from placement.answers.recording import decisions_text, snapshot_of, snapshot_text, without_users
 from placement.cycle.cycle import decide
 from placement.values.model import UserLimitState
 from quotas.engine.amounts import BadAmount, format_amount, parse_amount
@@ -142,3 +144,12 @@ def test_jobs_are_whole_numbers():
         with pytest.raises(BadAmount) as refused:
             parse_amount("jobs", text)
         assert refused.value.code == code
+
+
+def test_a_recording_numbers_users_and_decides_the_same():
+    queue = [owned(BOB, 1), owned(BOB, 2), owned(ADA, 3), owned(None, 4)]
+    world = replace(snapshot([uniform(1, 1, flavor(), total=8)], queue), user_limits=(each(2000, {BOB: 1000}),))
+    recorded = without_users(world)
+    assert [one.user for one in recorded.queue] == [BOB, BOB, ADA, None]
+    assert decisions_text(decide(recorded)) == decisions_text(decide(world))
+    assert snapshot_of(json.loads(snapshot_text(recorded))) == recorded

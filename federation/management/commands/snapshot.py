@@ -10,7 +10,7 @@ from federation.queries.queue import QUEUE_DEPTH
 from federation.queries.snapshot import load_snapshot
 from foundation import clock
 from foundation.files import write_whole
-from placement.answers.recording import snapshot_text, without_image_names
+from placement.answers.recording import snapshot_text, without_image_names, without_users
 
 
 class Command(BaseCommand):
@@ -29,7 +29,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, out: str, depth: int, **options: Any) -> None:
         if depth < 0:
             raise CommandError("--depth cannot be negative", returncode=2)
-        snapshot = without_image_names(load_snapshot(clock.now(), depth))
+        snapshot = without_users(without_image_names(load_snapshot(clock.now(), depth)))
         text = snapshot_text(snapshot)
         if out == "-":
             self.stdout.write(text.decode(), ending="")

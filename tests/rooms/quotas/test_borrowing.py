@@ -225,7 +225,7 @@ def test_work_inside_a_guarantee_locks_no_limit_above(django_assert_num_queries)
     put("acme", 8)
     put("acme/a", 4, lend=0)
     asked = hold_request("acme/a")
-    with django_assert_num_queries(7) as inside:
+    with django_assert_num_queries(8) as inside:
         take_holds([asked])
     locked = [
         one["sql"]
