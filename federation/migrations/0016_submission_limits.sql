@@ -7,7 +7,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM quotas_submissionlimit) THEN
         RETURN NULL;
     END IF;
-    PERFORM quotas_spend_submissions(array_agg(arrived.tenant_id), array_agg(arrived.number))
+    PERFORM quotas_spend_submissions(array_agg(arrived.tenant_id), array_agg(arrived.number), clock_timestamp())
         FROM (SELECT tenant_id, count(*)::integer AS number FROM added GROUP BY tenant_id) AS arrived;
     SELECT t.path, l.most_waiting AS most INTO over
         FROM quotas_submissionlimit AS l JOIN tenancy_tenant AS t ON t.id = l.tenant_id

@@ -18,7 +18,7 @@ DROP TRIGGER quotas_count_users ON quotas_userlimit;
 DROP TRIGGER quotas_guard_user_holding ON quotas_userholding;
 DROP TRIGGER quotas_guard_submission_limit ON quotas_submissionlimit;
 DROP FUNCTION quotas_users_take, quotas_users_give_back, quotas_guard_user_limit, quotas_count_users;
-DROP FUNCTION quotas_guard_user_holding, quotas_guard_submission_limit, quotas_spend_submissions, quotas_tokens_now;
+DROP FUNCTION quotas_guard_user_holding, quotas_guard_submission_limit, quotas_spend_submissions, quotas_tokens_left;
 """
 WHOLE_AMOUNTS = (
     '$.keyvalue() ? (!(@.key like_regex "^(gpu|gpu:[A-Za-z0-9][A-Za-z0-9._-]*|cpu|memory|jobs)$") || @.value.type() != "number"'

@@ -135,9 +135,9 @@ ALTER TABLE quotas_hold ENABLE TRIGGER USER;
 
 -- Limits on submission: a bucket of tokens for each, one for a job, which is full after a minute. Rows of limits are locked by
 -- id, and only where such a limit applies.
-CREATE OR REPLACE FUNCTION quotas_tokens_now(tokens double precision, at timestamptz, rate integer)
-    RETURNS double precision LANGUAGE sql VOLATILE AS $$
-    SELECT least(rate, tokens + greatest(0, extract(epoch FROM clock_timestamp() - at)::double precision) * rate / 60)
+CREATE OR REPLACE FUNCTION quotas_tokens_left(tokens double precision, at timestamptz, rate integer, clock timestamptz)
+    RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
+    SELECT least(rate, tokens + greatest(0, extract(epoch FROM clock - at)::double precision) * rate / 60)
 $$;
 
 CREATE OR REPLACE FUNCTION quotas_guard_submission_limit() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -156,7 +156,8 @@ BEGIN
     END IF;
     IF NEW.jobs_per_minute IS DISTINCT FROM OLD.jobs_per_minute THEN
         NEW.tokens := coalesce(least(NEW.jobs_per_minute,
-            coalesce(quotas_tokens_now(OLD.tokens, OLD.tokens_at, OLD.jobs_per_minute), NEW.jobs_per_minute)), 0);
+            coalesce(quotas_tokens_left(OLD.tokens, OLD.tokens_at, OLD.jobs_per_minute, clock_timestamp()),
+                NEW.jobs_per_minute)), 0);
         NEW.tokens_at := clock_timestamp();
     END IF;
     RETURN NEW;
@@ -164,8 +165,10 @@ END $$;
 CREATE TRIGGER quotas_guard_submission_limit BEFORE INSERT OR UPDATE ON quotas_submissionlimit
     FOR EACH ROW EXECUTE FUNCTION quotas_guard_submission_limit();
 
--- Takes a token for each new job of each tenant at every limit above it, or raises with the seconds to wait.
-CREATE OR REPLACE FUNCTION quotas_spend_submissions(tenants uuid[], numbers integer[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Takes a token for each new job of each tenant at every limit above it, or raises with the seconds to wait. `clock` may be
+-- from before a wait for a lock: the time of a bucket never goes back, so none fills twice.
+CREATE OR REPLACE FUNCTION quotas_spend_submissions(tenants uuid[], numbers integer[], clock timestamptz)
+    RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     over record;
 BEGIN
@@ -178,10 +181,10 @@ BEGIN
         JOIN quotas_submissionlimit AS l ON l.tenant_id = up.id WHERE l.jobs_per_minute IS NOT NULL GROUP BY l.id
     ), spent AS (
         SELECT l.id, l.tenant_id, l.jobs_per_minute AS rate, asked.number,
-            quotas_tokens_now(l.tokens, l.tokens_at, l.jobs_per_minute) - asked.number AS rest
+            quotas_tokens_left(l.tokens, l.tokens_at, l.jobs_per_minute, clock) - asked.number AS rest
         FROM asked JOIN quotas_submissionlimit AS l ON l.id = asked.id
     ), kept AS (
-        UPDATE quotas_submissionlimit AS l SET tokens = greatest(0, spent.rest), tokens_at = clock_timestamp()
+        UPDATE quotas_submissionlimit AS l SET tokens = greatest(0, spent.rest), tokens_at = greatest(l.tokens_at, clock)
         FROM spent WHERE l.id = spent.id
     )
     SELECT t.path, spent.rate, spent.number, ceil(-spent.rest * 60 / spent.rate)::bigint AS seconds INTO over
