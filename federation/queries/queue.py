@@ -114,24 +114,25 @@ SELECT job.id, hash_record_extended(ROW({_READ}), 0) FROM {_JOBS}
 COUNTS = f"""
 SELECT tenant_id, shape, count(*) FROM federation_job AS job WHERE {_MAY_START} GROUP BY tenant_id, shape
 """
-_WANTED = f"""
+HEADS = f"""
 SELECT head.id, head.digest FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
        LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest FROM {_JOBS}
-                 WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id
-"""
-_IN_ORDER = """
+                 WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id AND job.shape = wanted.shape
                  ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
  ORDER BY head.priority DESC, head.id
 """
-HEADS = f"{_WANTED} AND job.shape = wanted.shape {_IN_ORDER}"
 # Where each user has a limit, the jobs of one who has reached it do not hide those of others.
 COUNTS_BY_USER = f"""
 SELECT tenant_id, shape || ' ' || created_by_id, count(*) FROM federation_job AS job
  WHERE {_MAY_START} GROUP BY tenant_id, shape, created_by_id
 """
 HEADS_BY_USER = f"""
-{_WANTED} AND job.shape = split_part(wanted.shape, ' ', 1) AND job.created_by_id = split_part(wanted.shape, ' ', 2)::uuid
-{_IN_ORDER}
+SELECT head.id, head.digest FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS wanted(tenant_id, shape, most),
+       LATERAL (SELECT job.id, job.priority, hash_record_extended(ROW({_READ}), 0) AS digest FROM {_JOBS}
+                 WHERE {_MAY_START} AND job.tenant_id = wanted.tenant_id AND job.shape = split_part(wanted.shape, ' ', 1)
+                   AND job.created_by_id = split_part(wanted.shape, ' ', 2)::uuid
+                 ORDER BY job.priority DESC, job.id LIMIT wanted.most) AS head
+ ORDER BY head.priority DESC, head.id
 """
 REQUESTS = f"SELECT job.id, {_READ}::text FROM {_JOBS} WHERE job.id = ANY(%s)"
 
@@ -145,7 +146,10 @@ def _first(now: datetime, depth: int) -> list[_Waiting]:
         rows = cursor.fetchall()
         if len(rows) > depth:
             by_user = UserLimit.objects.exists()
-            cursor.execute(COUNTS_BY_USER if by_user else COUNTS, [now])
+            if by_user:
+                cursor.execute(COUNTS_BY_USER, [now])
+            else:
+                cursor.execute(COUNTS, [now])
             waiting: dict[UUID, dict[str, int]] = defaultdict(dict)
             for tenant_id, shape, count in cursor.fetchall():
                 waiting[tenant_id][shape] = count
@@ -153,8 +157,11 @@ def _first(now: datetime, depth: int) -> list[_Waiting]:
             wanted = [
                 (tenant, shape, most) for tenant, shapes in chosen.items() for shape, most in shapes.items() if most
             ]
-            chosen_heads = HEADS_BY_USER if by_user else HEADS
-            cursor.execute(chosen_heads, [*([row[column] for row in wanted] for column in range(3)), now])
+            columns = [[row[column] for row in wanted] for column in range(3)]
+            if by_user:
+                cursor.execute(HEADS_BY_USER, [*columns, now])
+            else:
+                cursor.execute(HEADS, [*columns, now])
             rows = cursor.fetchall()
     return [_Waiting(*row) for row in rows]
 
