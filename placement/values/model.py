@@ -18,6 +18,8 @@ from .budgets import BudgetState
 from .datasets import DataNeed
 from .gpu_needs import GpuNeeds
 from .images import KnownImage
+from .limits import LimitState as LimitState
+from .limits import UserLimitState as UserLimitState
 from .maintenance import MaintenanceWindow
 from .preemption import Allowance, RoomClaim, RunningJob
 from .reason_codes import ReasonCode
@@ -288,44 +290,6 @@ class FleetCluster:
     chosen."""
     has_sidecars: bool = True
     """Whether its version of Kubernetes runs sidecars."""
-
-
-@dataclass(frozen=True, slots=True)
-class LimitState:
-    """A quota limit and the amount held against it, in base units (milli-GPU, millicores, MiB).
-
-    `cap` is the most that may be held, with what may be borrowed; `nominal` is without, None if that is not known.
-    `guaranteed` counts at the next limit of equal resource and scope above, whether it is held or not.
-    """
-
-    id: UUID
-    tenant_path: str
-    resource: str
-    clusters: tuple[str, ...]
-    cap: int
-    held: int
-    guaranteed: int = 0
-    nominal: int | None = None
-    user: UUID | None = None
-    """Whose share of a limit on each user it is; None for a limit on the tenant."""
-
-
-@dataclass(frozen=True, slots=True)
-class UserLimitState:
-    """How much of a resource each user may hold at a tenant and below it, and what users hold there, in base units."""
-
-    id: UUID
-    tenant_path: str
-    resource: str
-    most: int
-    held: Mapping[UUID, int]
-    """Without users who hold nothing."""
-
-    def of(self, user: UUID) -> LimitState:
-        """The limit as it stands for this user."""
-        held = self.held.get(user, 0)
-        cap = max(self.most, held)
-        return LimitState(self.id, self.tenant_path, self.resource, (), cap, held, nominal=self.most, user=user)
 
 
 @dataclass(frozen=True, slots=True)
