@@ -1,6 +1,14 @@
 -- Limits on what each user may hold at a tenant and below it. What users hold there moves in the statement that begins or ends
 -- a hold. A hold has no journal lines for them: the holds themselves are the record.
 
+-- The path of each tenant from itself to its root, as it is now. UNION ends even if a statement puts two below each other.
+CREATE OR REPLACE FUNCTION quotas_tenants_above(tenant uuid) RETURNS TABLE(id uuid) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE up AS (
+        SELECT t.id, t.parent_id FROM tenancy_tenant AS t WHERE t.id = tenant
+        UNION SELECT t.id, t.parent_id FROM up JOIN tenancy_tenant AS t ON t.id = up.parent_id
+    ) SELECT up.id FROM up
+$$;
+
 CREATE OR REPLACE FUNCTION quotas_guard_hold() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
