@@ -48,10 +48,10 @@ from .rounds import Brought, Rounds
 from .visits import MOST_TIMES_FAILED, Visit, without_a_call
 
 BATCH = 48
-PROBES = 4
+PROBES = 2
 """The number of attempts at a slow cluster whose calls show whether it answers."""
 MAX_BACKOFF_SECONDS = 30.0
-REST_SECONDS = 7.0
+REST_SECONDS = 14.0
 """The least time that a slow cluster is left alone after it answered none of a visit's calls. At most it is twice as long, at
 random: visits to several such clusters that once began together do not go on to begin and end together.
 """
