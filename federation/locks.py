@@ -3,7 +3,7 @@ tenants, holds and limits. A transaction that writes several rows locks them all
 order.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -61,19 +61,23 @@ def claim_due_attempts(cluster_id: UUID, limit: int) -> Claim:
 
     `sent_at` is written here, before any create can leave: from then on an object may exist.
     """
-    return _claim(CLAIM_DUE, cluster_id, {"limit": limit})
+    with connection.cursor() as cursor:
+        cursor.execute(CLAIM_DUE, _asked(cluster_id, limit))
+        return _claim_of(cursor.fetchall())
 
 
 def claim_probes(cluster_id: UUID, limit: int) -> Claim:
     """Like `claim_due_attempts`, but takes any of them: the same few would not show whether the cluster answers others."""
-    return _claim(CLAIM_PROBES, cluster_id, {"limit": limit, "salt": str(host().chance().random())})
-
-
-def _claim(statement: str, cluster_id: UUID, further: Mapping[str, Any]) -> Claim:
-    asked = {"cluster": cluster_id, "live": LIVE_ATTEMPT_STATES, "seconds": CLAIM_SECONDS, **further}
     with connection.cursor() as cursor:
-        cursor.execute(statement, asked)
-        rows = cursor.fetchall()
+        cursor.execute(CLAIM_PROBES, {**_asked(cluster_id, limit), "salt": str(host().chance().random())})
+        return _claim_of(cursor.fetchall())
+
+
+def _asked(cluster_id: UUID, limit: int) -> dict[str, Any]:
+    return {"cluster": cluster_id, "limit": limit, "live": LIVE_ATTEMPT_STATES, "seconds": CLAIM_SECONDS}
+
+
+def _claim_of(rows: Sequence[tuple[UUID, int]]) -> Claim:
     return Claim(rows[0][1] if rows else 0, tuple(row[0] for row in rows))
 
 

@@ -95,7 +95,8 @@ JOB: dict[str, Callable[[], dict[str, Any]]] = {
     "spec": lambda: {"spec": {**Job.objects.get().spec, "deadline_seconds": 77}},
 }
 IN_REQUEST = {
-    *("tenant", "shape", "priority", "state", "retry_at", "suspend_requested_at", "created_at", "finished_at", "spec"),
+    *("tenant", "shape", "priority", "state", "retry_at", "suspend_requested_at", "created_at", "finished_at"),
+    *("spec", "created_by"),
 }
 
 
