@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 
 @contextmanager
@@ -17,7 +18,13 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():
+            if not _has_frozen_objects():
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+@cache
+def _has_frozen_objects() -> bool:
+    """Whether this process froze what it imported, which `unfreeze` would undo. Asked once: the answer counts them all."""
+    return bool(gc.get_freeze_count())
