@@ -24,6 +24,8 @@ from billing.engine.rating import Load, PriceSpan
 
 NOON = datetime(2026, 11, 10, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+HOUR_OF_A_GPU = 1000 * 3_600_000
+"""In thousandths times milliseconds."""
 ORGANISATION, TENANT, CLUSTER = (UUID(int=number) for number in (1, 2, 3))
 KEY = DayKey(ORGANISATION, TENANT, "acme/ml", CLUSTER, "h100", date(2026, 11, 10))
 PRICE = PriceSpan(UUID(int=4), Decimal("2.5"), "USD", datetime(2026, 1, 1, tzinfo=UTC))
@@ -63,9 +65,9 @@ def test_usage_debits_the_tenant_and_credits_the_cluster():
     path = sha256(b"acme/ml").hexdigest()[:12]
     assert entry.key == f"usage/2026-11-10/{CLUSTER}/{TENANT}/h100/{path}/4"
     assert entry.lines == (
-        Line(f"tenant_expense:{TENANT}", "EUR", Decimal(3)),
+        Line(f"tenant_expense:{TENANT}", "EUR", Decimal(3), HOUR_OF_A_GPU),
         Line(f"cluster_pool:{CLUSTER}", "EUR", Decimal(-3)),
-        Line(f"tenant_expense:{TENANT}", "USD", Decimal("7.5")),
+        Line(f"tenant_expense:{TENANT}", "USD", Decimal("7.5"), 3 * HOUR_OF_A_GPU),
         Line(f"cluster_pool:{CLUSTER}", "USD", Decimal("-7.5")),
     )
 
@@ -123,14 +125,14 @@ def test_a_correction_may_change_the_currency_or_cost_nothing():
 
 def test_only_the_price_of_one_flavor_has_to_be_corrected():
     given = {**books(correction(7, 4)), ("cpu", "on_demand"): PriceBook((PRICE,))}
-    assert corrected_cost(segment(), given) == {"USD": 4 * 10**12}
+    assert corrected_cost(segment(), given) == ({"USD": 4 * 10**12}, {"USD": HOUR_OF_A_GPU})
     usage = postings(KEY, [segment()], {}, [])
     assert len(postings(KEY, [segment()], given, posted(usage))) == 2
     # A guest pays the corrected price of cores; unpriced time costs nothing.
     guest = segment(gpus=0, cpu=2000, flavor="a100", cpu_flavor="h100")
-    assert corrected_cost(guest, given) == {"USD": 8 * 10**12}
-    assert corrected_cost(segment(flavor="a100"), given) == {}
-    assert corrected_cost(replace(segment(), capacity_type="spot"), given) == {}
+    assert corrected_cost(guest, given)[0] == {"USD": 8 * 10**12}
+    assert corrected_cost(segment(flavor="a100"), given) == ({}, {})
+    assert corrected_cost(replace(segment(), capacity_type="spot"), given) == ({}, {})
 
 
 def test_the_canonical_text_has_every_field_and_its_lines_in_order():

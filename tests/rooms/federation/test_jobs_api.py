@@ -318,7 +318,7 @@ def test_a_viewer_reads_but_neither_submits_nor_cancels(api):
 
 def test_logs_of_a_job_without_attempt_are_empty(api):
     job = make_job(api)
-    nothing = {"attempt": None, "attempt_number": None, "cluster": None, "pods": 0, "items": []}
+    nothing = {"attempt": None, "attempt_number": None, "cluster": None, "pods": 0, "containers": [], "items": []}
     assert api("get", f"/jobs/{job.id}/logs") == (200, nothing)
     assert api("get", f"/jobs/{job.id}/logs?pod=x")[0] == 404
     assert api("get", f"/jobs/{job.id}/logs?tail_lines=0")[0] == 422
