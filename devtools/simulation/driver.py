@@ -258,15 +258,7 @@ class SimulatedClusterDriver:
         del wishes
         await self._call("open_gate", lambda: self._cluster.open_gate(namespace, pod, uid, gate))
 
-    async def read_log(
-        self,
-        namespace: str,
-        pod: str,
-        *,
-        tail_lines: int,  # noqa: ARG002
-        limit_bytes: int,  # noqa: ARG002
-        container: str = "",  # noqa: ARG002
-    ) -> str:
+    async def read_log(self, namespace: str, pod: str, **_: object) -> str:
         """What the pod wrote."""
         return await self._call("read_log", lambda: self._cluster.log_of(namespace, pod))
 

@@ -151,21 +151,21 @@ class ClaimedAttempt:
 
     def resource_claim_templates(self, item: ClaimedObject) -> list[dict[str, Any]]:
         """The templates that must exist in its namespace before the object's pods can claim their devices."""
-        devices = item.devices
+        devices, install = item.devices, self.identity.install
         if devices.claimable is None:
             return []
-        return resource_claims.resource_claim_templates(
-            self.namespace, self.identity.install, devices.claimable, devices.units
-        )
+        return resource_claims.resource_claim_templates(self.namespace, install, devices.claimable, devices.units)
 
     def gang_policy(self, uids: Mapping[int, str]) -> dict[str, Any]:
         """The policy that allows its pods to talk to each other, after its objects' uids are known."""
-        return isolation.gang_policy(self.namespace, self.identity, {item.name: uids[item.id] for item in self.objects})
+        return isolation.gang_policy(self.namespace, self.identity, self._owners(uids))
 
     def gang_service(self, uids: Mapping[int, str]) -> dict[str, Any]:
         """The Service by which its pods find each other, after its objects' uids are known."""
-        owners = {item.name: uids[item.id] for item in self.objects}
-        return meeting.gang_service(self.namespace, self.id, self.identity.labels, owners)
+        return meeting.gang_service(self.namespace, self.id, self.identity.labels, self._owners(uids))
+
+    def _owners(self, uids: Mapping[int, str]) -> dict[str, str]:
+        return {item.name: uids[item.id] for item in self.objects}
 
     def with_uids(self, uids: Mapping[int, str]) -> "ClaimedAttempt":
         """The attempt with its objects' known uids."""
@@ -181,14 +181,13 @@ class ClaimedAttempt:
             kueue_label=item.topology_label if self.has_kueue else "",
             simulated=settings.ALLOW_SIMULATION,
         )
-        # As it was when the attempt was made: a tenant may have been renamed since.
-        manifest["metadata"]["namespace"] = self.namespace
-        mounts.lay_mounts(manifest["spec"]["template"]["spec"], item.mounts)
-        among = with_secrets(self.spec["pod_sets"][item.position])
-        job_secrets.lay_secrets(manifest["spec"]["template"]["spec"], item.secrets, among)
-        job_secrets.lay_report(manifest["spec"]["template"]["spec"], item.secrets, reports_url(self.id))
+        manifest["metadata"]["namespace"] = self.namespace  # as it was then: a tenant may have been renamed since
+        pod, pod_set = manifest["spec"]["template"]["spec"], self.spec["pod_sets"][item.position]
+        mounts.lay_mounts(pod, item.mounts)
+        job_secrets.lay_secrets(pod, item.secrets, with_secrets(pod_set))
+        job_secrets.lay_report(pod, item.secrets, reports_url(self.id))
         if is_gated and item.stretches:
-            manifest["spec"]["template"]["spec"]["schedulingGates"] = [{"name": ranks.GATE}]
+            pod["schedulingGates"] = [{"name": ranks.GATE}]
         return manifest
 
     def template_patch(self, item: ClaimedObject) -> dict[str, Any]:

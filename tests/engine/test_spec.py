@@ -1,5 +1,6 @@
 import copy
 import json
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -65,12 +66,13 @@ def test_a_spec_survives_the_way_through_its_normal_form(value):
 def test_a_request_says_what_the_spec_says(value):
     spec = read_spec(value, RULES)
     request = request_of(spec_json(spec), job_id=uuid4(), tenant_path="acme", shape="s")
-    assert [(p.name, p.count, p.cpu_millicores, p.gpu) for p in request.pod_sets] == [
-        (p.name, p.count, p.cpu_millicores, p.gpu) for p in spec.pod_sets
-    ]
+    assert [(p.name, p.count, p.gpu) for p in request.pod_sets] == [(p.name, p.count, p.gpu) for p in spec.pod_sets]
     for asked, seen in zip(spec.pod_sets, request.pod_sets, strict=True):
-        assert 0 <= seen.memory_mib * 2**20 - asked.memory_bytes < 2**20
-    assert (request.constraints, request.topology, request.strategy) == (spec.constraints, spec.topology, spec.strategy)
+        assert seen.cpu_millicores == asked.cpu_millicores + sum(one.cpu_millicores for one in asked.sidecars)
+        memory = asked.memory_bytes + sum(one.memory_bytes for one in asked.sidecars)
+        assert 0 <= seen.memory_mib * 2**20 - memory < 2**20
+    constraints = replace(spec.constraints, needs_sidecars=any(asked.sidecars for asked in spec.pod_sets))
+    assert (request.constraints, request.topology, request.strategy) == (constraints, spec.topology, spec.strategy)
     assert request.checkpoint_seconds == spec.checkpoint_seconds
     assert request.estimated_seconds == spec.estimated_seconds
 

@@ -106,6 +106,7 @@ STANDS_IN = {
     ("model.Topology", "level"): "cluster",
     ("model.Topology", "mode"): "preferred",
     ("model.FleetCluster", "fills"): "hinted",
+    ("model.FleetCluster", "has_sidecars"): True,
     ("model.Snapshot", "patience_seconds"): 600,
     ("shares.TenantShare", "weight"): 1.0,
     ("shares.FairShare", "strength"): 1.0,

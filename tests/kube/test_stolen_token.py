@@ -14,22 +14,8 @@ import pytest
 
 from devtools.localfleet.admin import apply, client
 
-from .attacks import (
-    DEVICES,
-    JOBS,
-    NEVER_VALID,
-    OURS,
-    POD,
-    REMOVED,
-    TOKEN,
-    WORKING,
-    beside,
-    bounded,
-    changed,
-    folder,
-    job,
-    set_at,
-)
+from . import attacks
+from .attacks import DEVICES, JOBS, NEVER_VALID, OURS, POD, REMOVED, TOKEN, WORKING, changed, folder, job, set_at
 from .conftest import gateway_token
 
 pytestmark = pytest.mark.kube
@@ -116,8 +102,8 @@ def test_a_device_of_any_flavor_is_let_in(cluster, name):
 
 def test_a_job_as_the_gateway_writes_it_is_let_in(cluster):
     assert cluster.attempt("POST", folder("jobs"), job("fair")).status_code == 201
-    sidecar = beside("4Gi", name="logs", restartPolicy="Always", resources=bounded("4Gi", cpu="9"))
-    fair = changed(job("fair-steps"), f"{POD}/initContainers", [*beside(), *sidecar])
+    sidecar = attacks.beside("4Gi", name="logs", restartPolicy="Always", resources=attacks.bounded("4Gi", cpu="9"))
+    fair = changed(job("fair-steps"), f"{POD}/initContainers", [*attacks.beside(), *sidecar])
     assert cluster.attempt("POST", folder("jobs"), fair).status_code == 201
 
 

@@ -340,14 +340,10 @@ class KubernetesDriver:
         self, namespace: str, pod: str, *, tail_lines: int, limit_bytes: int, container: str = ""
     ) -> str:
         """The end of a container's log, at most `limit_bytes`."""
-        path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}/log"
         which = f"&container={_safe(container)}" if container else ""
-        raw = await self._wire.call(
-            "GET",
-            f"{path}?tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}{which}",
-            most_bytes=limit_bytes,
-            is_cut=True,
-        )
+        path = f"/api/v1/namespaces/{_safe(namespace)}/pods/{_safe(pod)}/log"
+        path += f"?tailLines={int(tail_lines)}&limitBytes={int(limit_bytes)}{which}"
+        raw = await self._wire.call("GET", path, most_bytes=limit_bytes, is_cut=True)
         return raw[:limit_bytes].decode("utf-8", "replace")
 
     def watch_nodes(self) -> AsyncIterator[WatchEvent]:

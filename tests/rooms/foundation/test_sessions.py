@@ -36,7 +36,7 @@ def test_one_backend_for_two_connections_or_two_for_one_is_a_pooler(pids, shared
 def test_a_process_behind_one_does_not_start_and_says_why(process):
     secrets = {name: GIVEN[name] for name in NEEDS[process] if name in GIVEN}
     emptied = f"{os.environ['DATABASE_URL']}?options={quote('-c switchyard.session=')}"
-    said = boot(process, {**secrets, "DATABASE_URL": emptied})
+    said = "\n".join(boot(process, {**secrets, "DATABASE_URL": emptied}))
     assert DROPS in said
     assert "Connect to PostgreSQL directly" in said
     assert "\nup" not in said
