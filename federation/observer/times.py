@@ -33,9 +33,9 @@ class Times:
     def are_doubtful(self, seen: Observations, now: float) -> bool:
         """Whether the last reading does not explain a new time among these. `now`: our monotonic clock."""
         return any(
-            self._reading is None or not self._reading.explains(told, now)
+            self._reading is None or not self._reading.explains(time, now)
             for pod in seen.pods
-            for told in self._news_of(pod)
+            for time in self._new_times_of(pod)
         )
 
     def note_recorded(self, seen: Observations) -> None:
@@ -46,6 +46,6 @@ class Times:
         for uid in seen.gone_pods:
             self._recorded.pop(uid, None)
 
-    def _news_of(self, pod: PodSeen) -> list[datetime]:
+    def _new_times_of(self, pod: PodSeen) -> list[datetime]:
         known = self._recorded.get(pod.uid, ())
-        return [told for told in (pod.started_at, pod.finished_at) if told is not None and told not in known]
+        return [time for time in (pod.started_at, pod.finished_at) if time is not None and time not in known]

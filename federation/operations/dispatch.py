@@ -72,13 +72,12 @@ def _dispatch_to_cluster(cluster: DueCluster) -> Brought:
     """
     if not cluster.is_slow:
         return _visit_claimed(cluster, claim_due_attempts, BATCH).brought
-    probed = _visit_claimed(cluster, claim_probes, PROBES)
-    if probed.silence is None and probed.brought.count == PROBES:
-        others = _visit_claimed(cluster, claim_due_attempts, BATCH)
-        probed = _Visited(_sum(probed.brought, others.brought), others.silence)
-    if probed.silence is not None:
-        _leave_alone(cluster.id, probed.silence)
-    return probed.brought
+    visited = _visit_claimed(cluster, claim_probes, PROBES)
+    if visited.silence is None and visited.brought.count == PROBES:
+        visited = visited.and_then(_visit_claimed(cluster, claim_due_attempts, BATCH))
+    if visited.silence is not None:
+        _leave_alone(cluster.id, visited.silence)
+    return visited.brought
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,11 @@ class _Visited:
     silence: DriverError | None = None
     """The error of a cluster that answered none of the calls made last, or that is another cluster."""
 
-
-def _sum(first: Brought, second: Brought) -> Brought:
-    return Brought(first.count + second.count, first.is_answering and second.is_answering)
+    def and_then(self, later: "_Visited") -> "_Visited":
+        """Both visits as one."""
+        first, second = self.brought, later.brought
+        both = Brought(first.count + second.count, first.is_answering and second.is_answering)
+        return _Visited(both, later.silence)
 
 
 def _visit_claimed(cluster: DueCluster, take: Callable[[UUID, int], Claim], limit: int) -> _Visited:

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 from django.db import connection
 
+from billing.engine import currencies
 from billing.engine.invoices import Terms
 from billing.models import Invoice, InvoiceBalance, LedgerLine, LedgerPeriod, Price
 from billing.operations import create_price, periods, posting, record_runs
@@ -234,3 +235,10 @@ def test_the_proof_finds_what_was_forged_past_the_triggers(october, forgery):
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(forgery)
     assert FORGERIES[forgery] in " ".join(discrepancies())
+
+
+@pytest.mark.parametrize("currency", ["USD", "EUR", *currencies.DIGITS])
+def test_the_database_knows_the_same_minor_units(currency):
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT billing_minor_digits(%s)", [currency])
+        assert cursor.fetchone() == (currencies.minor_digits(currency),)

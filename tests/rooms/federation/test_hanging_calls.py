@@ -86,6 +86,28 @@ def test_a_slow_cluster_that_does_not_answer_is_left_alone_for_a_while_with_all_
     assert Attempt.objects.filter(sent_at=None).count() == BATCH + 3 - PROBES, "nothing was sent for the others"
 
 
+def test_two_silent_clusters_are_not_left_alone_for_the_same_time(cluster, submitter, asked):
+    _, attempt = place(submitter)
+    ROUNDS.mark(cluster.id, 60)
+    rests = set()
+    for _ in range(3):
+        due_again()
+        operations.dispatch_attempts()
+        attempt.refresh_from_db()
+        rests.add(round((attempt.next_action_at - database_now()).total_seconds(), 1))
+    assert len(rests) > 1
+    assert all(REST_SECONDS - 1 < rest <= 2 * REST_SECONDS for rest in rests)
+
+
+def test_all_that_is_worn_out_at_a_silent_cluster_is_given_up_however_much_it_is(cluster, submitter, asked):
+    _, attempt = place(submitter)
+    pile_up(attempt, [cluster], BATCH + PROBES + 3)
+    ROUNDS.mark(cluster.id, 60)
+    Attempt.objects.update(tries=MOST_TIMES_FAILED - 1)
+    operations.dispatch_attempts()
+    assert set(Attempt.objects.values_list("state", "end_reason")) == {("abandoned", "create_failed")}
+
+
 def test_what_is_not_due_at_a_silent_cluster_counts_no_try(cluster, submitter, asked):
     _, attempt = place(submitter)
     pile_up(attempt, [cluster], PROBES)
