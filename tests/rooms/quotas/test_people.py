@@ -240,7 +240,7 @@ def test_the_pages_set_show_and_remove_limits_on_users(client):
     def text(answer):
         return " ".join(answer.content.decode().split())
 
-    assert "No limit here applies to each user" in text(client.get("/quotas/"))
+    assert "No limits per user are set here" in text(client.get("/quotas/"))
     typed = {"tenant": "acme", "resource": "gpu", "most": "2"}
     assert "is set" in text(client.post("/quotas/users/set/", typed, follow=True))
     take("acme/a", user=user.id)
