@@ -3,7 +3,8 @@
 Each visit has its own thread. A limited number of visits run side by side; one that hangs stops counting among them,
 and its cluster is marked as slow. Until a visit is answered quickly, further visits there use a small separate
 limit and hold no database connection while they wait. No round waits for them; one that is answered announces the next
-round.
+round. A round with nothing else to begin does not wait for other long visits either, because it would notice new work
+later than a new round does; they announce the next round when they end.
 
 One visitor at a time is at a cluster, so that concurrent workers share the work. This right only saves work; claims
 decide what a visitor may write. So a right whose holder has no valid claim is ignored.
@@ -34,8 +35,10 @@ MOST_THREADS = 32
 """`AT_ONCE`, `SLOW_AT_ONCE`, and visits that hang."""
 SLOW_AFTER_SECONDS = 3.0
 SLOW_FOR_SECONDS = 600.0
-"""A slow cluster is visited more often than this: its mark ends with a quick answer, or if no visit is pending there."""
+"""A slow cluster is visited more often than this: its mark ends with a quick answer."""
 LOOK_AROUND_SECONDS = 0.1
+LONG_SECONDS = 0.25
+"""A round without other work leaves visits that take longer to their threads."""
 PAUSE_SECONDS = 1.0
 """The delay before another visit to a cluster whose right another visitor has, or that does not answer."""
 MARK = {
@@ -59,6 +62,11 @@ class Brought:
 
     count: int
     is_answering: bool
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether calls were answered. A visit that found nothing to do made none."""
+        return self.count > 0 and self.is_answering
 
 
 NOTHING = Brought(0, is_answering=False)
@@ -91,7 +99,7 @@ class Rounds:
             brought = self._visit_alone(cluster)
             if monotonic() - under_way.began > SLOW_AFTER_SECONDS:
                 self.mark(cluster.id, SLOW_FOR_SECONDS)
-            elif cluster.is_slow and brought.is_answering:
+            elif cluster.is_slow and brought.has_answered:
                 self._welcome_back(cluster.id)
         except Exception:
             # One cluster's failure must not affect the others.
@@ -133,6 +141,10 @@ class _UnderWay:
         return self.began is not None and monotonic() - self.began > SLOW_AFTER_SECONDS
 
     @property
+    def is_long(self) -> bool:
+        return self.cluster.is_slow or (self.began is not None and monotonic() - self.began > LONG_SECONDS)
+
+    @property
     def may_be_left(self) -> bool:
         return self.cluster.is_slow or self.hangs
 
@@ -161,16 +173,18 @@ class _Round:
                 self._withdraw_those_that_wait()
             elif waiting:
                 self.turn.ask_for_help()
-            if self._is_done():
+            if self._is_done(waiting):
                 self._leave_behind()
                 return self._total
-            wait_for_first(self._visits, LOOK_AROUND_SECONDS)
+            wait_for_first([*self._visits, *list(_left_behind)], LOOK_AROUND_SECONDS)
             self._collect()
 
-    def _is_done(self) -> bool:
+    def _is_done(self, waiting: Sequence[DueCluster]) -> bool:
         if self.turn.is_endless:
             return not self._visits
-        return all(one.may_be_left for one in self._visits.values())
+        if self.turn.is_over:
+            return all(one.may_be_left for one in self._visits.values())
+        return not waiting and all(one.is_long for one in self._visits.values())
 
     def _present(self) -> list[_UnderWay]:
         """All visits of this kind in this process."""
@@ -213,7 +227,7 @@ class _Round:
             if not brought.is_answering:
                 self._not_before[one.cluster.id] = monotonic() + PAUSE_SECONDS
             self._total += brought.count
-        for one in self._visits.values():
+        for one in self._present():
             if one.hangs and not one.cluster.is_slow and not one.is_marked:
                 one.is_marked = True
                 self.rounds.mark(one.cluster.id, SLOW_FOR_SECONDS)
@@ -226,4 +240,11 @@ class _Round:
         self._collect()
         for future, one in self._visits.items():
             _left_behind[future] = one
-            future.add_done_callback(lambda done: _left_behind.pop(done, None))
+            future.add_done_callback(self._after_one_left_behind)
+
+    def _after_one_left_behind(self, done: Future[Brought]) -> None:
+        """Its cluster may have more work; a slow cluster that answers announces a round itself."""
+        one = _left_behind.pop(done, None)
+        if one is not None and not one.cluster.is_slow and not done.cancelled() and done.result().has_answered:
+            with transaction.atomic():
+                announce(self.rounds.routine)

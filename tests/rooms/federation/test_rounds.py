@@ -127,6 +127,59 @@ def test_a_round_ends_at_once_when_only_visits_to_slow_clusters_are_left():
         fleet.released.set()
 
 
+def test_a_slow_cluster_whose_visit_found_nothing_to_do_has_not_answered():
+    fleet = Fleet(healthy=1, hanging=0)
+    fleet.mark(fleet.healthy)
+    fleet.visit = lambda cluster: (fleet.left.clear(), Brought(0, is_answering=True))[1]
+    fleet.go(Turn("dispatch"))
+    close_kept_threads()
+    assert fleet.marked() == set(fleet.healthy)
+
+
+def test_a_round_without_other_work_leaves_a_long_visit_whose_end_announces_the_next_round(monkeypatch):
+    monkeypatch.setattr(rounds, "SLOW_AFTER_SECONDS", 600)
+    OutboxMessage.objects.all().delete()
+    fleet = Fleet(healthy=1, hanging=0)
+    visit, answered = fleet.visit, threading.Event()
+    fleet.visit = lambda cluster: (answered.wait(20), visit(cluster))[1]
+    try:
+        assert fleet.go(Turn("dispatch", seconds=60)) == 0
+        assert fleet.go(Turn("dispatch", seconds=60)) == 0, "nor is it visited twice"
+        assert not OutboxMessage.objects.exists()
+    finally:
+        answered.set()
+    eventually(OutboxMessage.objects.exists)
+    assert sum(fleet.visits.values()) == 1
+    assert not fleet.marked()
+
+
+def test_a_visit_that_was_left_and_hangs_is_marked_by_a_later_round(impatient):
+    fleet = Fleet(healthy=1, hanging=1)
+    try:
+        fleet.go(Turn("dispatch", seconds=60))
+        assert not fleet.marked()
+        time.sleep(rounds.SLOW_AFTER_SECONDS)
+        fleet.left.update(fleet.healthy)
+        fleet.go(Turn("dispatch", seconds=60))
+        assert fleet.marked() == fleet.hanging
+    finally:
+        fleet.released.set()
+
+
+def test_visits_that_were_left_count_among_those_at_once_until_they_hang(impatient):
+    fleet = Fleet(healthy=2, hanging=AT_ONCE)
+    healthy = set(fleet.healthy)
+    fleet.left -= healthy
+    try:
+        fleet.go(Turn("dispatch", seconds=60))
+        fleet.left.update(healthy)
+        began = time.monotonic()
+        assert fleet.go(Turn("dispatch", seconds=60)) == 2
+        assert time.monotonic() - began < 10, "the others hang for 20 s"
+    finally:
+        fleet.released.set()
+
+
 def test_a_slow_cluster_that_answers_announces_the_next_round_because_none_waits_for_it():
     OutboxMessage.objects.all().delete()
     fleet = Fleet(healthy=1, hanging=1)
