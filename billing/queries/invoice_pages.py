@@ -95,7 +95,7 @@ def _row(invoice: Invoice) -> InvoiceRow:
     return InvoiceRow(
         id=invoice.id,
         number=invoice.number,
-        kind=invoice.get_kind_display(),
+        kind=invoice.get_kind_display().capitalize(),
         tenant=invoice.tenant_path,
         month=invoice.period.month,
         total=f"{invoice.total:.{minor_digits(invoice.currency)}f}",

@@ -302,3 +302,16 @@ def rate(price: Decimal | None, currency: str = "USD") -> str:
         return EMPTY
     whole, _, fraction = f"{price:,f}".partition(".")
     return f"{whole}.{fraction.rstrip('0').ljust(2, '0')} {currency}"
+
+
+@register.filter
+def grouped(figure: str) -> str:
+    """A decimal figure of a document with thousands separators and all its digits."""
+    return f"{Decimal(figure):,f}"
+
+
+@register.filter
+def shortest(figure: str) -> str:
+    """A decimal figure of a document without the zeros at its end."""
+    whole, _, fraction = f"{Decimal(figure):,f}".partition(".")
+    return f"{whole}.{fraction}".rstrip("0").rstrip(".")

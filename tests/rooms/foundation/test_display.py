@@ -90,3 +90,17 @@ def test_a_bar_never_leaves_its_track():
     html = display.bar(12, 8, "over")
     assert 'width="100.00%"' in html
     assert 'width="0.00%"' in display.bar(0, 0, "nothing")
+
+
+@pytest.mark.parametrize(
+    ("figure", "grouped", "shortest"),
+    [
+        ("1180.470", "1,180.470", "1,180.47"),
+        ("19.000", "19.000", "19"),
+        ("-100", "-100", "-100"),
+        ("0.0420", "0.0420", "0.042"),
+    ],
+)
+def test_a_documents_figure_keeps_its_digits_or_loses_only_zeros(figure, grouped, shortest):
+    assert display.grouped(figure) == grouped
+    assert display.shortest(figure) == shortest
