@@ -49,6 +49,9 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     # Written by a trigger of the owner when a period closes.
     "billing_periodclose": READ,
     "billing_periodreopening": KEPT,
+    "billing_sharingpolicy": GROWS,
+    "billing_poolday": GROWS,
+    "billing_negativeidle": KEPT,
     "billing_invoiceterms": KEPT,
     "billing_invoice": GROWS,
     "billing_invoiceline": GROWS,
@@ -68,6 +71,9 @@ TABLE_RIGHTS: Mapping[str, tuple[str, ...]] = {
     "federation_preemption": KEPT,
     "federation_preemptionvictim": GROWS,
     "clusters_avoidednode": KEPT,
+    # Written by triggers of the owner with each change of nodes.
+    "clusters_nodeoffer": READ,
+    "clusters_nodespan": READ,
     "clusters_maintenancewindow": KEPT,
 }
 # Triggers that write tables which the processes may only read. They run as their owner, the only role that may change
@@ -81,6 +87,8 @@ OWNERS_TRIGGERS = (
     "billing_mark_corrected_days",
     "billing_record_close",
     "billing_balance_line",
+    "clusters_record_history",
+    "clusters_record_silence",
     "quotas_add_past_use",
     "quotas_count_past_use",
     "quotas_users_take",

@@ -111,14 +111,16 @@ class Tariff:
         """Cost in 10**-12 of the currency since `base`, rounded down: a day at one price loses less than
         one such unit.
         """
+        return self.per_millisecond * ((at - base) // MILLISECOND) // READINGS_AN_HOUR
+
+    @property
+    def per_millisecond(self) -> int:
+        """What a millisecond costs, in 1 / READINGS_AN_HOUR of 10**-12."""
         load, span = self.load, self.span
         unit, memory = _micros(span.unit_price), _micros(span.memory_price)
         by_core = self.stands_in or load.unit == "core"
         gpu, cpu = (0, unit) if by_core else (unit, _micros(span.cpu_price))
-        per_millisecond = (
-            gpu * load.gpu_units * 128_000 + cpu * load.cpu_millicores * 128 + memory * load.memory_mib * 125
-        )
-        return per_millisecond * ((at - base) // MILLISECOND) // READINGS_AN_HOUR
+        return gpu * load.gpu_units * 128_000 + cpu * load.cpu_millicores * 128 + memory * load.memory_mib * 125
 
 
 def _micros(price: Decimal | None) -> int:

@@ -103,6 +103,9 @@ class LedgerAccount(models.Model):
         CLUSTER_POOL = "cluster_pool"
         ROUNDING = "rounding"
         ADJUSTMENTS = "adjustments"
+        IDLE = "idle"
+        OVERHEAD = "overhead"
+        PLATFORM = "platform"
 
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_accounts")
@@ -118,7 +121,9 @@ class LedgerAccount(models.Model):
             models.CheckConstraint(
                 condition=Q(kind="tenant_expense", tenant__isnull=False, cluster__isnull=True)
                 | Q(kind="cluster_pool", tenant__isnull=True, cluster__isnull=False)
-                | Q(kind__in=["rounding", "adjustments"], tenant__isnull=True, cluster__isnull=True),
+                | Q(
+                    kind__in=["rounding", "adjustments", "idle", "overhead", "platform"], tenant__isnull=True, cluster__isnull=True
+                ),
                 name="account_is_of_what_its_kind_says",
             ),
         ]
@@ -138,6 +143,8 @@ class LedgerEntry(models.Model):
         REVERSAL = "reversal"
         REENTRY = "reentry"
         ADJUSTMENT = "adjustment"
+        IDLE = "idle"
+        PLATFORM = "platform"
 
     id = models.BigAutoField(primary_key=True)
     organisation = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="ledger_entries")
@@ -173,6 +180,8 @@ class LedgerEntry(models.Model):
             ),
             models.CheckConstraint(
                 condition=(Q(kind="adjustment", tenant__isnull=True, cluster__isnull=True) & ~Q(reason=""))
+                | (Q(kind="idle", tenant__isnull=True, cluster__isnull=False) & ~Q(reason=""))
+                | (Q(kind="platform", tenant__isnull=True, cluster__isnull=True) & ~Q(reason=""))
                 | Q(kind="reversal")
                 | Q(kind__in=["usage", "reentry"], tenant__isnull=False, cluster__isnull=False),
                 name="entry_says_what_it_is_for",
@@ -182,6 +191,7 @@ class LedgerEntry(models.Model):
         indexes = [
             models.Index(fields=["tenant", "charge_day", "cluster"], name="entries_by_day"),
             models.Index(fields=["period", "key"], name="entries_by_period"),
+            models.Index(fields=["organisation", "charge_day"], name="entries_by_charge_day"),
         ]
 
     def __str__(self) -> str:

@@ -11,6 +11,8 @@ from .clusters import Node as Node
 from .clusters import StandingClusters as StandingClusters
 from .clusters import Storage as Storage
 from .clusters import TenantSecret as TenantSecret
+from .history import NodeOffer as NodeOffer
+from .history import NodeSpan as NodeSpan
 from .images import ClusterImage as ClusterImage
 from .images import PullTimes as PullTimes
 from .maintenance import MaintenanceWindow as MaintenanceWindow

@@ -117,10 +117,10 @@ def record_inventory(
         }
         changed = {name: values for name, values in wanted.items() if _differs(stored.get(name), values)}
         gone = [row["id"] for name, row in stored.items() if name not in wanted]
-        _write_nodes(cluster_id, changed, now)
+        flavors_written, flavors_removed = _write_flavors(cluster_id, flavors)
+        _write_nodes(cluster_id, changed, now)  # after the flavors: the history of the fleet reads them
         if gone:
             Node.objects.filter(id__in=gone).delete()
-        flavors_written, flavors_removed = _write_flavors(cluster_id, flavors)
         _tell_problems(cluster_id, [record for record in records if record.name in changed])
         record_findings(cluster_id, "inventory", _findings(records))
         matters = any(_matters(stored.get(name), values) for name, values in changed.items())
