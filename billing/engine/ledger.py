@@ -42,6 +42,16 @@ class DayKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareOf:
+    """What an entry of idle capacity or of the platform is for: a pool, or the share of who had the path then."""
+
+    cluster_id: UUID | None = None
+    flavor: str = ""
+    tenant_path: str = ""
+    tenant_id: None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RatedSegment:
     """A recorded segment: what it observed, and what it cost at the price that applied then."""
 
@@ -95,7 +105,7 @@ class Entry:
     organisation_id: UUID
     charge_day: date
     lines: tuple[Line, ...]
-    day: DayKey | None = None
+    day: DayKey | ShareOf | None = None
     reverses: str = ""
     correction: int | None = None
     reason: str = ""
@@ -105,8 +115,8 @@ class Entry:
         """Its canonical text: equal entries have the same bytes. The database computes the same."""
         day = self.day
         head = (
-            self.key, self.kind, str(self.organisation_id), str(day.tenant_id) if day else "",
-            day.tenant_path if day else "", str(day.cluster_id) if day else "", day.flavor if day else "",
+            self.key, self.kind, str(self.organisation_id), str(day.tenant_id or "") if day else "",
+            day.tenant_path if day else "", str(day.cluster_id or "") if day else "", day.flavor if day else "",
             f"{self.charge_day:%Y-%m-%d}", self.reverses, str(self.correction or ""), self.reason,
         )  # fmt: skip
         lines = sorted(self.lines, key=lambda line: (line.account, line.currency))

@@ -21,6 +21,7 @@ from tenancy.queries import Actor
 
 from .failures import FirstFailure
 from .posting import post_days
+from .sharing import share_month
 
 State = LedgerPeriod.State
 
@@ -50,7 +51,7 @@ def begin_closing(actor: Actor, period_id: UUID, *, accepts_unpriced: bool = Fal
         period = locks.lock_period(period_id)
         if period.state != State.OPEN:
             return period
-        missing = [item for item in checklist(period, accepts_unpriced=accepts_unpriced) if not item.is_fulfilled]
+        missing = [item for item in checklist(period, accepts_unpriced=accepts_unpriced) if item.keeps_open]
         if missing:
             raise Conflict(" ".join(item.detail for item in missing), code="period_not_ready")
         LedgerPeriod.objects.filter(id=period.id).update(
@@ -70,6 +71,8 @@ def finish_closing(period_id: UUID) -> bool:
             period = locks.lock_period(period_id)
             if period.state != State.CLOSING or not _is_ready(period):
                 return period.state == State.CLOSED
+            if not share_month(period):
+                return False  # people have to decide; the rows for them are committed
             LedgerPeriod.objects.filter(id=period.id).update(
                 state=State.CLOSED, closed_at=Now(), checksum=checksum_of(period.id), revision=F("revision") + 1
             )
@@ -82,7 +85,7 @@ def finish_closing(period_id: UUID) -> bool:
 
 
 def _is_ready(period: LedgerPeriod) -> bool:
-    return all(item.is_fulfilled for item in checklist(period, accepts_unpriced=period.accepts_unpriced))
+    return not any(item.keeps_open for item in checklist(period, accepts_unpriced=period.accepts_unpriced))
 
 
 def cancel_closing(actor: Actor, period_id: UUID) -> LedgerPeriod:

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connection
 
 from billing.engine.corrected import Correction, correction_id
-from billing.engine.ledger import DayKey, Entry, Line, PriceBook, RatedSegment, Standing
+from billing.engine.ledger import DayKey, Entry, Line, PriceBook, RatedSegment, ShareOf, Standing
 from billing.engine.rating import Load, PriceSpan
 from billing.models import LedgerEntry, PriceCorrection
 
@@ -86,7 +86,7 @@ def standing_entries(key: DayKey) -> tuple[Standing, ...]:
     )
 
 
-def entry_of(row: LedgerEntry, key: DayKey | None) -> Entry:
+def entry_of(row: LedgerEntry, key: DayKey | ShareOf | None) -> Entry:
     """A posted entry as a value."""
     lines = tuple(
         Line(

@@ -42,7 +42,7 @@ MONEY_PROOFS = (
                 sum(l.amount) FILTER (WHERE e.kind = 'usage') AS used
             FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
             JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
-            WHERE (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s) GROUP BY 1, 2, 3, 4, 5, 6
+            WHERE e.tenant_id IS NOT NULL AND (%(organisation)s::uuid IS NULL OR e.organisation_id = %(organisation)s) GROUP BY 1, 2, 3, 4, 5, 6
         ), day AS (
             SELECT DISTINCT d.tenant_id, d.day, d.cluster_id, d.flavor, d.tenant_path
             FROM billing_tenantday AS d WHERE NOT d.is_due AND (%(organisation)s::uuid IS NULL OR d.organisation_id = %(organisation)s) AND EXISTS (
@@ -86,6 +86,15 @@ MONEY_PROOFS = (
         FROM billing_ledgerperiod AS p JOIN tenancy_tenant AS tenant ON tenant.id = p.organisation_id
         CROSS JOIN LATERAL billing_period_checksum(p.id) AS actual(checksum)
         WHERE p.state = 'closed' AND p.checksum <> actual.checksum AND (%(organisation)s::uuid IS NULL OR p.organisation_id = %(organisation)s) ORDER BY p.month
+        """,
+    ),
+    (
+        "the pools of {1} of {0} have {2} {4} {5} of {3}, but the ledger has {6}",
+        """
+        SELECT tenant.path, to_char(p.month, 'YYYY-MM'), wrong.what, wrong.place, wrong.kept, wrong.currency, wrong.posted
+        FROM billing_ledgerperiod AS p JOIN tenancy_tenant AS tenant ON tenant.id = p.organisation_id
+        CROSS JOIN LATERAL billing_sharing_errors(p.id) AS wrong
+        WHERE p.state = 'closed' AND (%(organisation)s::uuid IS NULL OR p.organisation_id = %(organisation)s) ORDER BY p.month
         """,
     ),
     (

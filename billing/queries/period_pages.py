@@ -23,6 +23,7 @@ TITLES = {
     "priced": "All its time has a price",
     "no_conflicts": "No conflict of postings is open",
     "no_disputes": "No dispute of a document is open",
+    "no_negative_idle": "No pool has negative idle that is not accepted",
     "proven": "The proof of the ledger finds no error",
 }
 """By the names of a checklist's items."""
@@ -56,12 +57,12 @@ class PeriodDetail:
     @property
     def lacks_only_prices(self) -> bool:
         """Whether it could close if time without a price is accepted."""
-        return [item.name for _, item in self.items if not item.is_fulfilled] == ["priced"]
+        return [item.name for _, item in self.items if item.keeps_open] == ["priced"]
 
     @property
     def is_ready(self) -> bool:
         """Whether its checklist is fulfilled."""
-        return all(item.is_fulfilled for _, item in self.items)
+        return not any(item.keeps_open for _, item in self.items)
 
 
 def period_rows(actor: Actor) -> tuple[PeriodRow, ...]:

@@ -19,6 +19,11 @@ from tenancy.queries import Actor, NotAllowedHere, permissions_at, visible_tenan
 from .disputes import unresolved_disputes
 from .ledger_proof import money_discrepancies
 from .progress import Whose, open_runs
+from .sharing import unresolved_negative_idle
+
+
+DECIDED_WHILE_CLOSING = frozenset({"no_negative_idle"})
+"""Items that are known, and decided, only once a period is closing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,11 @@ class Item:
     name: str
     is_fulfilled: bool
     detail: str
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether the period cannot begin to close because of it."""
+        return not self.is_fulfilled and self.name not in DECIDED_WHILE_CLOSING
 
 
 def visible_periods(actor: Actor) -> QuerySet[LedgerPeriod]:
@@ -60,6 +70,7 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
         organisation=period.organisation, month__lte=period.month, resolved_at=None
     ).count()
     disputes = unresolved_disputes(period.organisation_id, period.month).count()
+    negative = unresolved_negative_idle(period.organisation_id, period.month).count()
     wrong = money_discrepancies(period.organisation_id)
     return (
         _item("month_ended", ended, "The month has not ended."),
@@ -69,6 +80,7 @@ def checklist(period: LedgerPeriod, *, accepts_unpriced: bool = False) -> tuple[
         _item("priced", not unpriced or accepts_unpriced, f"{unpriced} days of tenants have time without a price."),
         _item("no_conflicts", not conflicts, f"{conflicts} conflicts of postings are not resolved."),
         _item("no_disputes", not disputes, f"{disputes} disputes of documents are not resolved."),
+        _item("no_negative_idle", not negative, f"{negative} days of pools have negative idle that is not accepted."),
         _item("proven", not wrong, f"The proof of the ledger found {len(wrong)} errors."),
     )
 

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -12,10 +12,12 @@ from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Concat
 
+from billing.engine.rating import whole_milliseconds
+from billing.queries.pools import ReservedTime
 from clusters.models import Flavor
 from clusters.queries import fleet
 from federation.engine.intake.spec import JobSpec
-from federation.models import LIVE_ATTEMPT_STATES, Reservation
+from federation.models import LIVE_ATTEMPT_STATES, Reservation, ReservedNode
 from foundation import clock
 from foundation.problems import FieldError, Invalid, NotFound
 from placement.fleet.policies import prefixes_of
@@ -84,6 +86,19 @@ def _named(wanted: str, tenant_path: str, now: datetime) -> AdvanceReservation |
 def reserved_on(reservation_id: str) -> UUID | None:
     """The cluster of a reservation."""
     return Reservation.objects.filter(id=reservation_id).values_list("cluster_id", flat=True).first()
+
+
+def reserved_times(cluster_ids: Collection[UUID], start: datetime, until: datetime) -> tuple[ReservedTime, ...]:
+    """The nodes that tenants had reserved in [start, until), as billing needs them."""
+    rows = ReservedNode.objects.filter(cluster__in=cluster_ids, starts_at__lt=until, until_at__gt=start)
+    return tuple(
+        ReservedTime(
+            row.cluster_id, row.node, row.reservation.tenant_id, row.reservation.tenant.path,
+            whole_milliseconds(row.starts_at), whole_milliseconds(row.until_at),
+        )
+        for row in rows.select_related("reservation__tenant").order_by("id")
+        if row.starts_at < row.until_at
+    )  # fmt: skip
 
 
 def visible_reservations(actor: Actor) -> QuerySet[Reservation]:
