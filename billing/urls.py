@@ -23,6 +23,7 @@ from .api.periods import (
     PeriodsView,
     PeriodView,
 )
+from .api.sharing import NegativeIdleAcceptanceView, NegativeIdleView, PoliciesView, SharingView
 from .api.views import PricesView, UsageView
 from .web import budgets, conflicts, disputes, egress, invoices, months, prices, usage
 
@@ -71,6 +72,10 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
         ConflictResolutionView.as_view(),
         name="api-posting-conflict-resolve",
     ),
+    path("idle", SharingView.as_view(), name="api-idle"),
+    path("negative-idle", NegativeIdleView.as_view(), name="api-negative-idle"),
+    path("negative-idle/<uuid:row_id>/accept", NegativeIdleAcceptanceView.as_view(), name="api-negative-idle-accept"),
+    path("sharing-policies", PoliciesView.as_view(), name="api-sharing-policies"),
     path("usage", UsageView.as_view(), name="api-usage"),
 ]
 web_urlpatterns: list[URLPattern | URLResolver] = [

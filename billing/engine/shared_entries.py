@@ -78,11 +78,11 @@ def missing_entries(wanted: Sequence[Entry], standing: Sequence[Entry], posted: 
     `standing` are the entries that nothing reversed, `posted` is how often each name was posted.
     """
     by_name = {name_of(entry): entry for entry in standing}
-    kept = {
-        name for entry in wanted if (name := entry.key) in by_name and _content(by_name[name]) == _content(entry)
-    }
+    kept = {name for entry in wanted if (name := entry.key) in by_name and _content(by_name[name]) == _content(entry)}
     reversals = [reversal_of(entry) for name, entry in sorted(by_name.items()) if name not in kept]
-    fresh = [replace(entry, key=f"{entry.key}/{posted.get(entry.key, 0) + 1}") for entry in wanted if entry.key not in kept]
+    fresh = [
+        replace(entry, key=f"{entry.key}/{posted.get(entry.key, 0) + 1}") for entry in wanted if entry.key not in kept
+    ]
     return (*reversals, *fresh)
 
 
@@ -108,7 +108,9 @@ def _pool_lines(cluster_id: UUID, amounts: Mapping[tuple[str, str], int]) -> tup
     for (_, currency), amount in moved.items():
         whole[currency] += amount
     debits = [Line(account, currency, money(amount)) for (account, currency), amount in moved.items()]
-    pool = [Line(f"cluster_pool:{cluster_id}", currency, money(-amount)) for currency, amount in whole.items() if amount]
+    pool = [
+        Line(f"cluster_pool:{cluster_id}", currency, money(-amount)) for currency, amount in whole.items() if amount
+    ]
     return (*debits, *pool)
 
 

@@ -122,7 +122,9 @@ class LedgerAccount(models.Model):
                 condition=Q(kind="tenant_expense", tenant__isnull=False, cluster__isnull=True)
                 | Q(kind="cluster_pool", tenant__isnull=True, cluster__isnull=False)
                 | Q(
-                    kind__in=["rounding", "adjustments", "idle", "overhead", "platform"], tenant__isnull=True, cluster__isnull=True
+                    kind__in=["rounding", "adjustments", "idle", "overhead", "platform"],
+                    tenant__isnull=True,
+                    cluster__isnull=True,
                 ),
                 name="account_is_of_what_its_kind_says",
             ),

@@ -131,7 +131,8 @@ class NegativeIdle(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["period", "cluster", "flavor", "day", "currency", "cost", "charged"], name="one_row_of_these_numbers"
+                fields=["period", "cluster", "flavor", "day", "currency", "cost", "charged"],
+                name="one_row_of_these_numbers",
             ),
             models.CheckConstraint(condition=Q(charged__gt=F("cost")), name="negative_idle_is_negative"),
             models.CheckConstraint(

@@ -74,7 +74,8 @@ def set_policy(actor: Actor, wanted: NewPolicy) -> SharingPolicy:
         if getattr(getattr(error.__cause__, "diag", None), "constraint_name", "") != "policy_changes_no_closed_month":
             raise
         raise Conflict(
-            "That month, or a later one, is closed or closing. Let the policy begin with an open month.", code="month_is_closed"
+            "That month, or a later one, is closed or closing. Let the policy begin with an open month.",
+            code="month_is_closed",
         ) from error
     return policy
 
@@ -82,9 +83,15 @@ def set_policy(actor: Actor, wanted: NewPolicy) -> SharingPolicy:
 def _weights(organisation: Tenant, wanted: NewPolicy) -> dict[str, int]:
     is_fixed = wanted.platform == SharingPolicy.Platform.FIXED
     if is_fixed != bool(wanted.platform_weights):
-        raise Invalid.field("platform_weights", "required" if is_fixed else "not_for_this_split", "give them exactly if the platform is fixed")
+        raise Invalid.field(
+            "platform_weights",
+            "required" if is_fixed else "not_for_this_split",
+            "give them exactly if the platform is fixed",
+        )
     below = Tenant.objects.filter(path__in=wanted.platform_weights)
-    known = {path: id_ for id_, path in below.values_list("id", "path") if f"{path}/".startswith(f"{organisation.path}/")}
+    known = {
+        path: id_ for id_, path in below.values_list("id", "path") if f"{path}/".startswith(f"{organisation.path}/")
+    }
     if unknown := sorted(set(wanted.platform_weights) - set(known)):
         raise Invalid.field("platform_weights", "unknown_tenant", f"there is no tenant {unknown[0][:100]} here")
     return {str(known[path]): weight for path, weight in wanted.platform_weights.items()}
@@ -196,4 +203,3 @@ def _post(period: LedgerPeriod, of: SharedMonth, month: MonthOfPools) -> None:
 
 def _last_day(period: LedgerPeriod) -> date:
     return next_month(period.month) - timedelta(days=1)
-

@@ -21,7 +21,6 @@ from .ledger_proof import money_discrepancies
 from .progress import Whose, open_runs
 from .sharing import unresolved_negative_idle
 
-
 DECIDED_WHILE_CLOSING = frozenset({"no_negative_idle"})
 """Items that are known, and decided, only once a period is closing."""
 

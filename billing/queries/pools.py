@@ -130,9 +130,7 @@ def charged_to_guests(cluster_ids: Collection[UUID], start: date, until: date) -
     return found
 
 
-def reserved_worth(
-    cluster_ids: Collection[UUID], pools: Pools
-) -> Mapping[PoolDayKey, Mapping[tuple[str, UUID], int]]:
+def reserved_worth(cluster_ids: Collection[UUID], pools: Pools) -> Mapping[PoolDayKey, Mapping[tuple[str, UUID], int]]:
     """What the nodes that tenants had reserved are worth, by pool, day and tenant."""
     times = [one for source in reservation_sources for one in source(cluster_ids, pools.start, pools.until)]
     if not times:
@@ -156,9 +154,7 @@ def _overlap(offers: Iterable[Offered], one: ReservedTime) -> list[Offered]:
     for offer in offers:
         start, until = max(offer.start, one.start.astimezone(UTC)), min(offer.until, one.until.astimezone(UTC))
         if start < until:
-            found.append(
-                Offered(start, until, offer.unit, offer.units, offer.cpu_millicores, offer.memory_mib)
-            )
+            found.append(Offered(start, until, offer.unit, offer.units, offer.cpu_millicores, offer.memory_mib))
     return found
 
 

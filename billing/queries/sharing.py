@@ -81,6 +81,11 @@ def policies_of(organisation_id: UUID) -> QuerySet[SharingPolicy]:
     return SharingPolicy.objects.filter(organisation=organisation_id).order_by("-effective_from", "-id")
 
 
+def visible_policies(actor: Actor) -> QuerySet[SharingPolicy]:
+    """The policies of the organisations that the actor may see as a whole."""
+    return SharingPolicy.objects.filter(organisation__in=visible_tenants(actor)).select_related("organisation")
+
+
 def policy_for(organisation_id: UUID, month: date) -> Policy:
     """The policy that applies to a month."""
     row = policies_of(organisation_id).filter(effective_from__lte=month).first()
@@ -117,12 +122,7 @@ def clusters_of(organisation: Tenant) -> list[UUID]:
 
 def posted_month(organisation: Tenant, month: date) -> MonthOfPools:
     """The month by what the ledger charges. The caller has locked its period, so that no entry of its days comes meanwhile."""
-    charges: dict[PoolDayKey, dict[Sharer, int]] = defaultdict(dict)
-    with connection.cursor() as cursor:
-        cursor.execute(CHARGED, {"organisation": organisation.id, "start": month, "until": next_month(month)})
-        for cluster_id, flavor, day, currency, path, tenant_id, amount in cursor.fetchall():
-            if amount:
-                charges[PoolDayKey(cluster_id, flavor, day, currency)][path, str(tenant_id)] = units(amount)
+    charges = posted_charges(organisation.id, month)
     return month_of_pools(
         organisation,
         pools_of(clusters_of(organisation), midnight(month), midnight(next_month(month))),
@@ -130,6 +130,18 @@ def posted_month(organisation: Tenant, month: date) -> MonthOfPools:
         policy_for(organisation.id, month),
         last_entry=LedgerEntry.objects.aggregate(last=Max("id"))["last"] or 0,
     )
+
+
+def posted_charges(organisation_id: UUID, month: date, last_entry: int | None = None) -> Charges:
+    """What the ledger charges for the days of a month, by its entries up to one of them if given."""
+    charges: dict[PoolDayKey, dict[Sharer, int]] = defaultdict(dict)
+    values = {"organisation": organisation_id, "start": month, "until": next_month(month), "last": last_entry}
+    with connection.cursor() as cursor:
+        cursor.execute(CHARGED, values)
+        for cluster_id, flavor, day, currency, path, tenant_id, amount in cursor.fetchall():
+            if amount:
+                charges[PoolDayKey(cluster_id, flavor, day, currency)][path, str(tenant_id)] = units(amount)
+    return charges
 
 
 def month_of_pools(
@@ -174,7 +186,9 @@ def _unused(reserved: Mapping[tuple[str, UUID], int], charged: Mapping[Sharer, i
             amount for (user, id_), amount in charged.items()
             if user == path or user.startswith(f"{path}/") or id_ == str(tenant_id)
         )  # fmt: skip
-        who = next((each for each in charged if each[1] == str(tenant_id) or each == (path, "")), (path, str(tenant_id)))
+        who = next(
+            (each for each in charged if each[1] == str(tenant_id) or each == (path, "")), (path, str(tenant_id))
+        )
         found[who] = max(0, worth - used)
     return found
 
@@ -207,6 +221,6 @@ SELECT e.cluster_id, e.flavor, e.charge_day, l.currency, e.tenant_path, e.tenant
 FROM billing_ledgerentry AS e JOIN billing_ledgerline AS l ON l.entry_id = e.id
 JOIN billing_ledgeraccount AS a ON a.id = l.account_id AND a.kind = 'tenant_expense'
 WHERE e.organisation_id = %(organisation)s AND e.charge_day >= %(start)s AND e.charge_day < %(until)s
-    AND e.tenant_id IS NOT NULL
+    AND e.tenant_id IS NOT NULL AND (%(last)s::bigint IS NULL OR e.id <= %(last)s)
 GROUP BY 1, 2, 3, 4, 5, 6
 """

@@ -124,14 +124,14 @@ def usage_report(
     lines = recorded(words, scope, running, start, until, MOST_PARTS + 1)
     if len(lines) > MOST_PARTS:
         raise _too_large()
-    lines += _provisional(words, scope, running, start, until)
+    lines += provisional_lines(words, scope, running, start, until)
     currency = _one_currency(lines)
     rows, total = _shown(_merged(lines))
     total = replace(total, running_jobs=len({run.meter.workload_id for run in running}))
     return UsageReport(tenant_path, start, until, words, currency, rows, total, at)
 
 
-def _provisional(
+def provisional_lines(
     words: Sequence[str], scope: Scope, running: Sequence[OpenRun], start: datetime, until: datetime
 ) -> list[Line]:
     """Usage that is not in segments yet: a line for each open run and each piece of it."""

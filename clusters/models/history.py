@@ -25,7 +25,9 @@ class NodeOffer(models.Model):
     flavor = models.CharField(max_length=120)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["cluster", "node", "flavor"], name="one_offer_a_node_and_flavor")]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "node", "flavor"], name="one_offer_a_node_and_flavor")
+        ]
 
     def __str__(self) -> str:
         return f"{self.flavor} of {self.node}"
@@ -48,7 +50,9 @@ class NodeSpan(models.Model):
     cpu_millicores = models.BigIntegerField()
     memory_mib = models.BigIntegerField()
     is_available = models.BooleanField(help_text="Whether it was ready and schedulable.")
-    is_assumed = models.BooleanField(help_text="Whether its cluster did not answer meanwhile, or nothing was recorded yet.")
+    is_assumed = models.BooleanField(
+        help_text="Whether its cluster did not answer meanwhile, or nothing was recorded yet."
+    )
 
     class Meta:
         constraints = [
@@ -60,7 +64,9 @@ class NodeSpan(models.Model):
                 fields=["offer"], condition=Q(period__upper_inf=True), name="one_open_span_a_node_and_flavor"
             ),
             models.CheckConstraint(
-                condition=Q(period__isempty=False, period__lower_inc=True, period__lower_inf=False, period__upper_inc=False),
+                condition=Q(
+                    period__isempty=False, period__lower_inc=True, period__lower_inf=False, period__upper_inc=False
+                ),
                 name="span_is_half_open",
             ),
             models.CheckConstraint(condition=Q(cpu_millicores__gte=0, memory_mib__gte=0), name="span_is_not_negative"),

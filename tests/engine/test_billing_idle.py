@@ -1,5 +1,6 @@
 """Laws and known numbers of idle capacity and shared cost: nothing is lost, whoever bears it."""
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID
@@ -70,7 +71,7 @@ def test_a_split_does_not_depend_on_the_order_or_on_those_without_weight(amount,
 def test_who_has_the_greater_weight_bears_no_less(amount, by):
     parts = split(amount, by)
     ordered = sorted(by, key=lambda key: by[key])
-    for one, other in zip(ordered, ordered[1:], strict=False):
+    for one, other in itertools.pairwise(ordered):
         if by[one] < by[other]:
             assert parts.get(one, 0) <= parts.get(other, 0)
 
@@ -141,9 +142,15 @@ def test_full_nodes_are_never_negative_by_rounding(runs, amount, change):
 def test_cuts_at_midnight_change_no_worth(start, hours, count):
     offer = gpus(count, NOON + start * HOUR, hours)
     pieces = by_day([offer])
-    assert all(each.start.date() == day and each.until <= each.start + 24 * HOUR for day, cut in pieces.items() for each in cut)
+    assert all(
+        each.start.date() == day and each.until <= each.start + 24 * HOUR for day, cut in pieces.items() for each in cut
+    )
     parts = [worth_of(cut, [price("1.5")])["USD"].whole for cut in pieces.values()]
-    assert sum(parts) == worth_of([offer], [price("1.5")])["USD"].whole == count * hours * units(Decimal("1.5")) * READINGS_AN_HOUR
+    assert (
+        sum(parts)
+        == worth_of([offer], [price("1.5")])["USD"].whole
+        == count * hours * units(Decimal("1.5")) * READINGS_AN_HOUR
+    )
 
 
 # Known numbers
@@ -189,7 +196,9 @@ def test_nodes_that_take_no_jobs_are_overhead_as_far_as_no_job_paid_for_them():
 
 def test_cores_and_memory_count_where_they_have_a_price_and_cpu_only_nodes_by_core():
     priced = price("1", cpu_price=Decimal("0.01"), memory_price=Decimal("0.001"))
-    assert balance(worth_of([gpus(8)], [priced])["USD"], 0).cost == units(Decimal("8") + Decimal("0.64") + Decimal("0.512"))
+    assert balance(worth_of([gpus(8)], [priced])["USD"], 0).cost == units(
+        Decimal(8) + Decimal("0.64") + Decimal("0.512")
+    )
     cores = Offered(NOON, NOON + HOUR, "core", 0, 64_000, 512 * 1024)
     assert balance(worth_of([cores], [price("0.05")])["USD"], 0).cost == units(Decimal("3.2"))
     assert worth_of([cores], []) == {}
@@ -204,7 +213,10 @@ def test_owners_of_reserved_nodes_bear_first_what_they_left_unused():
     charged = {("a", ""): 30, ("b", ""): 10}
     shared = share_idle(100, IdleSplit.RESERVATIONS, charged, {("a", ""): 60, ("c", ""): 0})
     assert shared.parts == {("a", ""): 90, ("b", ""): 10}
-    assert share_idle(50, IdleSplit.RESERVATIONS, charged, {("a", ""): 60, ("c", ""): 40}).parts == {("a", ""): 30, ("c", ""): 20}
+    assert share_idle(50, IdleSplit.RESERVATIONS, charged, {("a", ""): 60, ("c", ""): 40}).parts == {
+        ("a", ""): 30,
+        ("c", ""): 20,
+    }
     assert share_idle(50, IdleSplit.RESERVATIONS, {}, {("c", ""): 20}).central == 30
 
 
@@ -221,11 +233,15 @@ def posted(entries):
 def month_of(charged, how, overhead=0):
     its = balance(Worth(100 * READINGS_AN_HOUR, overhead * READINGS_AN_HOUR), sum(charged.values()))
     shared = share_idle(its.idle, how, charged)
-    return wanted_entries(MONTH, [(NORTH, "h100", "USD", its, shared)], share_platform(7, PlatformSplit.EVEN, charged), "USD")
+    return wanted_entries(
+        MONTH, [(NORTH, "h100", "USD", its, shared)], share_platform(7, PlatformSplit.EVEN, charged), "USD"
+    )
 
 
 @given(
-    charged=st.dictionaries(keys, st.integers(1, 9), max_size=5), how=st.sampled_from(IdleSplit), overhead=st.integers(0, 40)
+    charged=st.dictionaries(keys, st.integers(1, 9), max_size=5),
+    how=st.sampled_from(IdleSplit),
+    overhead=st.integers(0, 40),
 )
 def test_entries_add_up_to_zero_and_the_pools_account_is_the_rest_of_its_cost(charged, how, overhead):
     entries = month_of(charged, how, overhead)
