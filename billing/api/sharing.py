@@ -45,7 +45,7 @@ class WeightShape(StrictShape):
     weight = Whole(min_value=1, max_value=MOST_WEIGHT)
 
 
-class PolicyCreate(StrictShape):
+class SharingPolicyCreate(StrictShape):
     """Who bears idle capacity and the platform, from a month on."""
 
     organisation = Text(max_length=63, help_text="Its path.")
@@ -58,7 +58,7 @@ class PolicyCreate(StrictShape):
     platform_weights = WeightShape(many=True, required=False, help_text="If the platform is `fixed`.")
 
 
-class PolicyShown(serializers.Serializer[Any]):
+class SharingPolicyShown(serializers.Serializer[Any]):
     """A policy. Of two for a month, the later one applies."""
 
     id = serializers.IntegerField()
@@ -152,15 +152,17 @@ class PoliciesView(ApiView):
 
     paged = True
 
-    @extend_schema(operation_id="sharing_policies_list", responses=page_shape(PolicyShown))
+    @extend_schema(operation_id="sharing_policies_list", responses=page_shape(SharingPolicyShown))
     def get(self, request: Request) -> Response:
         """Lists the policies of the organisations that you see as a whole."""
         return self.page(visible_policies(self.actor), orders=ORDERS, render=show_policy)
 
-    @extend_schema(operation_id="sharing_policies_create", request=PolicyCreate, responses={201: PolicyShown})
+    @extend_schema(
+        operation_id="sharing_policies_create", request=SharingPolicyCreate, responses={201: SharingPolicyShown}
+    )
     def post(self, request: Request) -> Response:
         """Sets who bears idle capacity and the platform, from a month on."""
-        fields = self.read(PolicyCreate)
+        fields = self.read(SharingPolicyCreate)
         cost = fields.get("platform_cost")
         weights = fields.get("platform_weights", [])
         if len(weights) > MOST_WEIGHTS:

@@ -1,5 +1,7 @@
 """Idle capacity and the cost of the platform: who bears them, and what pools cost in closed months."""
 
+from typing import Any
+
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -10,7 +12,7 @@ from tenancy.models import Tenant
 
 from .periods import REASON_LENGTH, LedgerPeriod
 
-MONEY = {"max_digits": 38, "decimal_places": 12}
+MONEY: dict[str, Any] = {"max_digits": 38, "decimal_places": 12}
 
 
 class SharingPolicy(models.Model):

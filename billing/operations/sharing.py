@@ -64,7 +64,7 @@ def set_policy(actor: Actor, wanted: NewPolicy) -> SharingPolicy:
                 made_by_name=actor.name,
             )
             record_audit(
-                actor, "sharing_policy.set", object_kind="sharing_policy", object_id=policy.id, tenant_id=organisation.id,
+                actor, "sharing_policy.set", object_kind="sharing_policy", object_id=str(policy.id), tenant_id=organisation.id,
                 detail={
                     "from": f"{wanted.effective_from:%Y-%m}", "idle": wanted.idle, "platform": wanted.platform,
                     "platform_cost": f"{wanted.platform_cost:f} {wanted.platform_currency}".strip(),
@@ -77,6 +77,7 @@ def set_policy(actor: Actor, wanted: NewPolicy) -> SharingPolicy:
             "That month, or a later one, is closed or closing. Let the policy begin with an open month.",
             code="month_is_closed",
         ) from error
+    policy.refresh_from_db()
     return policy
 
 

@@ -92,7 +92,7 @@ def nodes_offered(
 ) -> Mapping[RateKey, list[NodeOffered]]:
     """The offers of each node (of these names, if given) within [start, until), by cluster, flavor and capacity type."""
     found: dict[RateKey, list[NodeOffered]] = defaultdict(list)
-    values = {"clusters": list(cluster_ids), "start": start, "until": until, "names": list(names)}
+    values: dict[str, Any] = {"clusters": list(cluster_ids), "start": start, "until": until, "names": list(names)}
     with connection.cursor() as cursor:
         cursor.execute(NODES_OFFERED, values)
         for cluster_id, flavor, capacity_type, node, uid, *offer in cursor.fetchall():
@@ -120,7 +120,7 @@ def corrected_prices(
 def charged_to_guests(cluster_ids: Collection[UUID], start: date, until: date) -> Mapping[PoolDayKey, int]:
     """What pods without GPUs on nodes with GPUs paid at the price of a CPU-only flavor, by the corrected prices."""
     found: dict[PoolDayKey, int] = defaultdict(int)
-    values = {"clusters": list(cluster_ids), "start": start, "until": until}
+    values: dict[str, Any] = {"clusters": list(cluster_ids), "start": start, "until": until}
     with connection.cursor() as cursor:
         for statement in (GUESTS, CORRECTED_GUESTS):
             cursor.execute(statement, values)

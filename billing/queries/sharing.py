@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -135,7 +136,12 @@ def posted_month(organisation: Tenant, month: date) -> MonthOfPools:
 def posted_charges(organisation_id: UUID, month: date, last_entry: int | None = None) -> Charges:
     """What the ledger charges for the days of a month, by its entries up to one of them if given."""
     charges: dict[PoolDayKey, dict[Sharer, int]] = defaultdict(dict)
-    values = {"organisation": organisation_id, "start": month, "until": next_month(month), "last": last_entry}
+    values: dict[str, Any] = {
+        "organisation": organisation_id,
+        "start": month,
+        "until": next_month(month),
+        "last": last_entry,
+    }
     with connection.cursor() as cursor:
         cursor.execute(CHARGED, values)
         for cluster_id, flavor, day, currency, path, tenant_id, amount in cursor.fetchall():
