@@ -15,6 +15,7 @@ from .api.disputes import (
 from .api.egress import EgressPricesView, EgressPriceView
 from .api.exports import FocusSchemaView, FocusView, UsageFileView
 from .api.invoices import CreditNotesView, InvoicePdfView, InvoicesView, InvoiceTermsView, InvoiceView
+from .api.opencost import AllocationView, AssetsView
 from .api.periods import (
     PeriodCloseView,
     PeriodClosingCancelView,
@@ -25,7 +26,7 @@ from .api.periods import (
 )
 from .api.sharing import NegativeIdleAcceptanceView, NegativeIdleView, PoliciesView, SharingView
 from .api.views import PricesView, UsageView
-from .web import budgets, conflicts, disputes, egress, invoices, months, prices, usage
+from .web import budgets, conflicts, disputes, egress, idle, invoices, months, prices, usage
 
 api_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets", BudgetsView.as_view(), name="api-budgets"),
@@ -72,6 +73,8 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
         ConflictResolutionView.as_view(),
         name="api-posting-conflict-resolve",
     ),
+    path("allocation", AllocationView.as_view(), name="api-allocation"),
+    path("assets", AssetsView.as_view(), name="api-assets"),
     path("idle", SharingView.as_view(), name="api-idle"),
     path("negative-idle", NegativeIdleView.as_view(), name="api-negative-idle"),
     path("negative-idle/<uuid:row_id>/accept", NegativeIdleAcceptanceView.as_view(), name="api-negative-idle-accept"),
@@ -84,6 +87,7 @@ web_urlpatterns: list[URLPattern | URLResolver] = [
     path("budgets/<uuid:budget_id>/", budgets.budget, name="budget"),
     path("budgets/<uuid:budget_id>/remove/", budgets.remove, name="budget-remove"),
     path("budgets/<uuid:budget_id>/overrides/<uuid:override_id>/approve/", budgets.approve, name="budget-approve"),
+    path("idle/", idle.idle, name="idle"),
     path("invoices/", invoices.invoices, name="invoices"),
     path("invoices/terms/", invoices.terms, name="invoice-terms"),
     path("invoices/remarks/", disputes.remarks, name="invoice-remarks"),

@@ -96,6 +96,11 @@ class SharingReport:
     bridges: tuple[Bridge, ...]
 
 
+def visible_organisations(actor: Actor) -> list[str]:
+    """The organisations of which the actor sees a tenant."""
+    return sorted({path.split("/")[0] for path in visible_tenants(actor).values_list("path", flat=True)})
+
+
 def sharing_report(actor: Actor, organisation_path: str, month: date) -> SharingReport:
     """The report. Raises NotFound if the actor sees no tenant of the organisation; Invalid `in_the_future`."""
     root = Tenant.objects.filter(path=organisation_path, parent=None).first()
@@ -146,8 +151,14 @@ def _is_at_or_below(path: str, paths: set[str]) -> bool:
 
 def _as_of_now(root: Tenant, month: date) -> tuple[MonthOfPools, Sums, Sums, Sums]:
     """Everything recorded and running, up to now."""
+    return computed(root, midnight(month), midnight(next_month(month)), policy_for(root.id, month))
+
+
+def computed(root: Tenant, start: datetime, until: datetime, policy: Policy) -> tuple[MonthOfPools, Sums, Sums, Sums]:
+    """The pools of [start, until), between midnights, with everything recorded and running up to now; what tenants are charged,
+    and what of idle capacity and of the platform they bear.
+    """
     at = whole_milliseconds(database_now())
-    start, until = midnight(month), midnight(next_month(month))
     pools = pools_of(clusters_of(root), start, min(until, at))
     below = Tenant.objects.filter(path__startswith=f"{root.path}/") | Tenant.objects.filter(id=root.id)
     scope = Scope("", dict(below.values_list("id", "path")))
@@ -163,7 +174,6 @@ def _as_of_now(root: Tenant, month: date) -> tuple[MonthOfPools, Sums, Sums, Sum
                 UUID(line.keys["cluster_id"]), line.keys["flavor"], date.fromisoformat(line.keys["day"]), line.currency
             )
             charges[key][line.keys["tenant"], ""] += int(line.cost * 10**12)
-    policy = policy_for(root.id, month)
     weights = {(path, ""): weight for (path, _), weight in policy.platform_weights.items()}
     policy = Policy(
         policy.number, policy.idle, policy.platform, policy.platform_cost, policy.platform_currency, weights

@@ -81,7 +81,7 @@ class UsagePage:
 @page(takes=("month", "tenant", "group_by"))
 def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
     """The report of a month; by default the current month by tenant."""
-    month = _month(request.GET.get("month", ""))
+    month = month_of(request.GET.get("month", ""))
     groups = _groups(request.GET.getlist("group_by")) or list(DEFAULT_GROUPS)
     match = match_tenants(actor, asked(request).get("tenant", ""))
     if not match.count and tenants_were_under(actor, match.typed):
@@ -101,7 +101,7 @@ def usage(request: HttpRequest, actor: Actor) -> HttpResponse:
         hidden=max(len(report.rows) - MOST_ROWS_SHOWN, 0),
         month=f"{month[0]:04d}-{month[1]:02d}",
         groups=tuple((word, word in groups) for word in GROUPS),
-        months=_months(),
+        months=months_offered(),
         match=match,
         form=Form(values={"tenant": match.typed, "month": f"{month[0]:04d}-{month[1]:02d}"}),
         tenants=path_suggestions(actor),
@@ -121,7 +121,8 @@ def _groups(given: Sequence[str]) -> list[str]:
     return [word for word in GROUPS if word in words]
 
 
-def _month(text: str) -> tuple[int, int]:
+def month_of(text: str) -> tuple[int, int]:
+    """Year and month of a text such as 2026-11; the current month without one. Raises Invalid."""
     if not text:
         return now().year, now().month
     match = MONTH.fullmatch(text)
@@ -172,7 +173,7 @@ def _lines(report: UsageReport, columns: Sequence[str]) -> tuple[tuple[UsageLine
     return lines, totals
 
 
-def _months() -> Sequence[tuple[str, str]]:
+def months_offered() -> Sequence[tuple[str, str]]:
     """The current month and those before it."""
     year, number = now().year, now().month
     found = []

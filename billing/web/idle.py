@@ -1,0 +1,146 @@
+"""The page of idle capacity: the month's bridge, what tenants bear before and after sharing, and a heat map that is a table."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+
+from billing.engine.ledger import SCALE, money
+from billing.engine.months import next_month
+from billing.engine.shares import shown_parts
+from billing.queries.sharing_report import Bridge, PoolShown, SharingReport, sharing_report, visible_organisations
+from foundation.clock import database_now
+from foundation.pages import Form, show
+from tenancy.queries import Actor
+from tenancy.web import page
+
+from .usage import month_of, months_offered
+
+PLACES = 2
+LEVELS = 5
+BRIDGE = (
+    ("charged", "Charged to jobs"),
+    ("idle_shared", "Idle, borne by tenants"),
+    ("idle_central", "Idle, kept central"),
+    ("overhead", "Nodes that took no jobs"),
+    ("platform_shared", "Platform, borne by tenants"),
+    ("platform_central", "Platform, kept central"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cluster's day: idle cost as a part of its cost. `level` is from 0 (none) to 5."""
+
+    percent: int | None
+    level: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    cluster: str
+    currency: str
+    cells: tuple[Cell, ...]
+    idle: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLine:
+    tenant: str
+    currency: str
+    direct: Decimal
+    idle: Decimal
+    platform: Decimal
+    total: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeShown:
+    currency: str
+    steps: tuple[tuple[str, Decimal], ...]
+    total: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePage:
+    organisation: str
+    report: SharingReport | None
+    bridges: tuple[BridgeShown, ...]
+    shares: tuple[ShareLine, ...]
+    days: tuple[int, ...]
+    rows: tuple[HeatRow, ...]
+    form: Form
+    organisations: Sequence[tuple[str, str]]
+    months: Sequence[tuple[str, str]]
+    csv_query: str
+
+
+@page(takes=("organisation", "month"))
+def idle(request: HttpRequest, actor: Actor) -> HttpResponse:
+    """The month of an organisation; by default of the first one, and the current month."""
+    year, number = month_of(request.GET.get("month", ""))
+    month = min(date(year, number, 1), database_now().date().replace(day=1))
+    paths = visible_organisations(actor)
+    path = request.GET.get("organisation", "") or (paths[0] if paths else "")
+    report = sharing_report(actor, path, month) if path else None
+    days = tuple(range(1, (next_month(month) - timedelta(days=1)).day + 1))
+    query = QueryDict(mutable=True)
+    query.update({"organisation": path, "month": f"{month:%Y-%m}", "format": "csv"})
+    shown = IdlePage(
+        organisation=path,
+        report=report,
+        bridges=tuple(_bridge(one) for one in report.bridges) if report else (),
+        shares=_shares(report) if report else (),
+        days=days,
+        rows=_rows(report.pools, days) if report else (),
+        form=Form(values={"organisation": path, "month": f"{month:%Y-%m}"}),
+        organisations=[(one, one) for one in paths],
+        months=months_offered(),
+        csv_query=query.urlencode(),
+    )
+    return show(request, "billing/idle.html", shown)
+
+
+def _bridge(one: Bridge) -> BridgeShown:
+    """The steps, rounded so that they add up to the total."""
+    parts, total = shown_parts([Fraction(getattr(one, name), SCALE) for name, _ in BRIDGE], PLACES)
+    return BridgeShown(one.currency, tuple(zip((title for _, title in BRIDGE), parts, strict=True)), total)
+
+
+def _shares(report: SharingReport) -> tuple[ShareLine, ...]:
+    lines = []
+    for one in report.tenants:
+        (direct, idle_part, platform), total = shown_parts(
+            [Fraction(part, SCALE) for part in (one.direct, one.idle, one.platform)], PLACES
+        )
+        lines.append(ShareLine(one.tenant, one.currency, direct, idle_part, platform, total))
+    return tuple(lines)
+
+
+def _rows(pools: Sequence[PoolShown], days: Sequence[int]) -> tuple[HeatRow, ...]:
+    costs: dict[tuple[str, str, int], int] = defaultdict(int)
+    idles: dict[tuple[str, str, int], int] = defaultdict(int)
+    for one in pools:
+        place = (one.cluster, one.key.currency, one.key.day.day)
+        costs[place] += one.balance.cost
+        idles[place] += one.balance.idle
+    rows = []
+    for cluster, currency in sorted({(cluster, currency) for cluster, currency, _ in costs}):
+        cells = tuple(_cell(costs[cluster, currency, day], idles[cluster, currency, day], currency) for day in days)
+        whole = sum(idles[cluster, currency, day] for day in days)
+        rows.append(HeatRow(cluster, currency, cells, money(whole)))
+    return tuple(rows)
+
+
+def _cell(cost: int, idle_cost: int, currency: str) -> Cell:
+    if not cost and not idle_cost:
+        return Cell(None, 0, "")
+    title = f"{round(money(idle_cost), PLACES):,} of {round(money(cost), PLACES):,} {currency}"
+    if idle_cost < 0:
+        return Cell(-1, LEVELS, f"Negative idle: {title}")
+    return Cell(round(Fraction(100 * idle_cost, cost)), -(-LEVELS * idle_cost // cost), title)
