@@ -24,7 +24,7 @@ FLAGS = {"": False, "false": False, "true": True}
 SHARES = {**FLAGS, "weighted": True}
 
 
-class WindowShape(serializers.Serializer[Any]):
+class CostWindowShape(serializers.Serializer[Any]):
     """Half-open."""
 
     start = serializers.CharField()
@@ -36,7 +36,7 @@ class AllocationShape(serializers.Serializer[Any]):
 
     name = serializers.CharField()
     properties = serializers.DictField(child=serializers.CharField())
-    window = WindowShape()
+    window = CostWindowShape()
     start = serializers.CharField()
     end = serializers.CharField()
     minutes = serializers.FloatField()
@@ -58,7 +58,7 @@ class AssetShape(serializers.Serializer[Any]):
 
     type = serializers.CharField()
     properties = serializers.DictField(child=serializers.CharField())
-    window = WindowShape()
+    window = CostWindowShape()
     start = serializers.CharField()
     end = serializers.CharField()
     minutes = serializers.FloatField()
@@ -77,14 +77,22 @@ class AllocationsShown(serializers.Serializer[Any]):
     """A set for each step, by name."""
 
     code = serializers.IntegerField()
-    data = serializers.ListField(child=serializers.DictField(child=AllocationShape()))
+
+    def get_fields(self) -> dict[str, Any]:
+        """A serializer has an attribute `data` already."""
+        sets = serializers.ListField(child=serializers.DictField(child=AllocationShape()))
+        return {**super().get_fields(), "data": sets}
 
 
 class AssetsShown(serializers.Serializer[Any]):
     """One set, by cluster, node and flavor."""
 
     code = serializers.IntegerField()
-    data = serializers.ListField(child=serializers.DictField(child=AssetShape()))
+
+    def get_fields(self) -> dict[str, Any]:
+        """A serializer has an attribute `data` already."""
+        sets = serializers.ListField(child=serializers.DictField(child=AssetShape()))
+        return {**super().get_fields(), "data": sets}
 
 
 class AllocationView(ApiView):
