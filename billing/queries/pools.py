@@ -13,6 +13,7 @@ from billing.engine.corrected import corrected_spans
 from billing.engine.idle import Offered, Worth, by_day, worth_of
 from billing.engine.ledger import units
 from billing.engine.rating import READINGS_AN_HOUR, PriceSpan
+from clusters.queries.history import OfferedSpan, history_begins, offered_by_nodes, offered_together
 
 from .charges import corrections_of
 from .corrected import HAS_CORRECTION
@@ -73,14 +74,11 @@ def pools_of(cluster_ids: Collection[UUID], start: datetime, until: datetime) ->
     """The worth of each pool's days. Equal nodes are counted together: the statement returns few rows."""
     prices = corrected_prices(cluster_ids, start, until)
     worth: dict[PoolDayKey, Worth] = defaultdict(Worth)
-    with connection.cursor() as cursor:
-        cursor.execute(OFFERED, {"clusters": list(cluster_ids), "start": start, "until": until})
-        rows = cursor.fetchall()
-        cursor.execute(KNOWN_FROM, [list(cluster_ids)])
-        known_from = {cluster_id: at.astimezone(UTC).date() for cluster_id, at in cursor.fetchall()}
-    for cluster_id, flavor, capacity_type, *offer in rows:
-        spans = prices.get((cluster_id, flavor, capacity_type), ())
-        for day, offered in by_day([offer_of(*offer)]).items():
+    known_from = {id_: at.astimezone(UTC).date() for id_, at in history_begins(cluster_ids).items()}
+    for span in offered_together(cluster_ids, start, until):
+        cluster_id, flavor = span.cluster_id, span.flavor
+        spans = prices.get((cluster_id, flavor, span.capacity_type), ())
+        for day, offered in by_day([_offer(span)]).items():
             for currency, part in worth_of(offered, spans).items():
                 key = PoolDayKey(cluster_id, flavor, day, currency)
                 worth[key] = worth[key].plus(part)
@@ -92,20 +90,17 @@ def nodes_offered(
 ) -> Mapping[RateKey, list[NodeOffered]]:
     """The offers of each node (of these names, if given) within [start, until), by cluster, flavor and capacity type."""
     found: dict[RateKey, list[NodeOffered]] = defaultdict(list)
-    values: dict[str, Any] = {"clusters": list(cluster_ids), "start": start, "until": until, "names": list(names)}
-    with connection.cursor() as cursor:
-        cursor.execute(NODES_OFFERED, values)
-        for cluster_id, flavor, capacity_type, node, uid, *offer in cursor.fetchall():
-            found[cluster_id, flavor, capacity_type].append(NodeOffered(node, uid, offer_of(*offer)))
+    for span in offered_by_nodes(cluster_ids, start, until, names):
+        key = (span.cluster_id, span.flavor, span.capacity_type)
+        found[key].append(NodeOffered(span.node, span.uid, _offer(span)))
     return found
 
 
-def offer_of(start: datetime, until: datetime, unit: Any, *rest: Any) -> Offered:
-    """A row of the statements below, as a value."""
-    available, assumed, gpus, cpu, memory = rest
+def _offer(span: OfferedSpan) -> Offered:
     return Offered(
-        start.astimezone(UTC), until.astimezone(UTC), unit, int(gpus), int(cpu), int(memory), available, assumed
-    )
+        span.start.astimezone(UTC), span.until.astimezone(UTC), span.unit, span.units, span.cpu_millicores, span.memory_mib,
+        span.is_available, span.is_assumed,
+    )  # fmt: skip
 
 
 def corrected_prices(
@@ -122,11 +117,13 @@ def charged_to_guests(cluster_ids: Collection[UUID], start: date, until: date) -
     found: dict[PoolDayKey, int] = defaultdict(int)
     values: dict[str, Any] = {"clusters": list(cluster_ids), "start": start, "until": until}
     with connection.cursor() as cursor:
-        for statement in (GUESTS, CORRECTED_GUESTS):
-            cursor.execute(statement, values)
-            for cluster_id, flavor, day, currency, cost in cursor.fetchall():
-                if currency:
-                    found[PoolDayKey(cluster_id, flavor, day, currency)] += units(cost)
+        cursor.execute(GUESTS, values)
+        rows = cursor.fetchall()
+        cursor.execute(CORRECTED_GUESTS, values)
+        rows += cursor.fetchall()
+    for cluster_id, flavor, day, currency, cost in rows:
+        if currency:
+            found[PoolDayKey(cluster_id, flavor, day, currency)] += units(cost)
     return found
 
 
@@ -158,29 +155,6 @@ def _overlap(offers: Iterable[Offered], one: ReservedTime) -> list[Offered]:
     return found
 
 
-OFFERED = """
-SELECT o.cluster_id, o.flavor, s.capacity_type, greatest(lower(s.period), %(start)s) AS start,
-    least(coalesce(upper(s.period), %(until)s), %(until)s) AS until,
-    CASE WHEN s.units > 0 OR s.gpu_model <> '' THEN 'gpu' ELSE 'core' END AS unit, s.is_available, s.is_assumed,
-    sum(s.units), sum(s.cpu_millicores), sum(s.memory_mib)
-FROM clusters_nodeoffer AS o JOIN clusters_nodespan AS s ON s.offer_id = o.id
-WHERE o.cluster_id = ANY(%(clusters)s) AND s.period && tstzrange(%(start)s, %(until)s)
-GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
-"""
-NODES_OFFERED = """
-SELECT o.cluster_id, o.flavor, s.capacity_type, o.node, s.uid, greatest(lower(s.period), %(start)s),
-    least(coalesce(upper(s.period), %(until)s), %(until)s),
-    CASE WHEN s.units > 0 OR s.gpu_model <> '' THEN 'gpu' ELSE 'core' END, s.is_available, s.is_assumed,
-    s.units, s.cpu_millicores, s.memory_mib
-FROM clusters_nodeoffer AS o JOIN clusters_nodespan AS s ON s.offer_id = o.id
-WHERE o.cluster_id = ANY(%(clusters)s) AND s.period && tstzrange(%(start)s, %(until)s)
-    AND (cardinality(%(names)s::text[]) = 0 OR o.node = ANY(%(names)s))
-ORDER BY o.cluster_id, o.node, o.flavor, lower(s.period)
-"""
-KNOWN_FROM = """
-SELECT o.cluster_id, min(lower(s.period)) FROM clusters_nodeoffer AS o JOIN clusters_nodespan AS s ON s.offer_id = o.id
-WHERE o.cluster_id = ANY(%s) GROUP BY 1
-"""
 GUESTS = """
 SELECT m.cluster_id, m.flavor, d.day, d.currency, sum(d.cost)
 FROM billing_meterday AS d JOIN billing_meter AS m ON m.id = d.meter_id
