@@ -21,7 +21,7 @@ PURE = {
 }
 """Functions whose standard cache may stay, since it compares all of their arguments and they read nothing else."""
 STATE = {
-    "billing/queries/pools.py::reservation_sources": "likewise",
+    "billing/queries/pools.py::reservation_sources": "filled once, when the rooms above are ready",
     "billing/queries/progress.py::run_sources": "filled once, when the rooms above are ready",
     "federation/operations/rounds.py::_left_behind": "threads that are still at work, no values",
     "foundation/postgres/spares.py::_spares": "sessions that nobody uses just now",
