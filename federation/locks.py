@@ -10,7 +10,11 @@ from uuid import UUID
 
 from django.db import connection
 
+from billing.locks import rewrite_price_book
 from foundation.host import host
+from quotas.locks import lock_pending_below, stop_takers_at
+from tenancy.locks import hold_tree
+from tenancy.models import Tenant
 
 from .models import LIVE_ATTEMPT_STATES, Attempt, Job, PodRun, Progress
 
@@ -254,6 +258,23 @@ def rewrite_priority_classes() -> None:
     """Makes this transaction the only one that changes priority classes. Take it before any row."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PRIORITY_CLASSES_LOCK])
+
+
+def hold_for_tree(limited: Collection[str], roots: Collection[str], kinds: Collection[str]) -> None:
+    """Makes this transaction the only one that changes the tenant tree, and blocks takers of quota at these tenants.
+
+    Takes what the operations of `kinds` take, in the order that all transactions use: advisory locks, tenants by id, then
+    pending holds. `limited` are the tenants whose limits change, `roots` the tenants above them.
+    """
+    hold_tree()
+    if "priority_class" in kinds:
+        rewrite_priority_classes()
+    if "budget" in kinds:
+        rewrite_price_book()
+    if limited:
+        stop_takers_at(*Tenant.objects.filter(path__any_of=sorted(limited)).values_list("id", flat=True))
+        for root in sorted(roots):
+            lock_pending_below(root)
 
 
 FAILURE_RULES_LOCK = 0x53575946  # "SWYF"

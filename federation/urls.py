@@ -12,6 +12,7 @@ from .api import reports as reports_api
 from .api import reservations as reservations_api
 from .api import shares as shares_api
 from .api import standstill as standstill_api
+from .api import tree as tree_api
 from .api.metrics import metrics
 from .web import (
     attesting,
@@ -49,6 +50,9 @@ api_urlpatterns: list[URLPattern | URLResolver] = [
     path("priority-classes", priority_classes_api.PriorityClasses.as_view()),
     path("priority-classes/<uuid:class_id>", priority_classes_api.OnePriorityClass.as_view()),
     path("shares", shares_api.Shares.as_view()),
+    path("tree", tree_api.Tree.as_view()),
+    path("tree/plan", tree_api.TreePlanView.as_view()),
+    path("tree/apply", tree_api.TreeApplyView.as_view()),
     path("reservations", reservations_api.Reservations.as_view()),
     path("reservations/<uuid:reservation_id>", reservations_api.OneReservation.as_view()),
     path("tenants/<uuid:tenant_id>/policy", policies_api.PolicyOfTenant.as_view()),
