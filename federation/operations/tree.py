@@ -148,36 +148,46 @@ def _tried(actor: Actor, changes: Sequence[Change]) -> dict[Key, Note]:
     """Makes the changes; the refusals of those that are not possible.
 
     A refused change is tried again after others, because it may need them: a limit can guarantee only what another one does
-    not any longer.
+    not any longer. Roles are last and tried once, the actor's own after all others, because they change what the actor may do.
     """
-    waiting = list(changes)
-    while True:
-        refusals: dict[Key, Note] = {}
-        absent: set[str] = set()
-        for change in waiting:
-            note = _try(actor, change, absent)
-            if note is not None:
-                refusals[change.key] = note
-        if not refusals or len(refusals) == len(waiting):
-            return refusals
+    waiting = [change for change in changes if change.key.kind is not Kind.ROLE]
+    refusals, tried = _pass(actor, waiting, frozenset()), len(waiting)
+    while 0 < len(refusals) < tried:
+        tried = len(refusals)
         waiting = [change for change in waiting if change.key in refusals]
+        refusals = _pass(actor, waiting, frozenset())
+    absent = frozenset(change.key.tenant for change in waiting if change.key in refusals and _makes_tenant(change))
+    roles = [change for change in changes if change.key.kind is Kind.ROLE]
+    roles.sort(key=lambda change: (change.before or {}).get("user") == actor.name)
+    return refusals | _pass(actor, roles, absent)
 
 
-def _try(actor: Actor, change: Change, absent: set[str]) -> Note | None:
-    """Makes a change, or returns why it is refused. `absent` are the tenants that could not be created."""
-    path = change.key.tenant
-    is_new = change.key.kind is Kind.TENANT and change.before is None
-    missing = absent.intersection([*ancestors(path), path])
-    note = Note("tenant_not_created", f"{min(missing)} is not created") if missing else None
-    if note is None:
-        try:
-            with transaction.atomic():
-                carry_out(actor, change)
-        except Problem as problem:
-            note = _note(problem)
-    if note is not None and is_new:
-        absent.add(path)
-    return note
+def _pass(actor: Actor, changes: Sequence[Change], absent: frozenset[str]) -> dict[Key, Note]:
+    """Tries each change once. `absent` are tenants that could not be created."""
+    refusals: dict[Key, Note] = {}
+    for change in changes:
+        note = _try(actor, change, absent)
+        if note is not None:
+            refusals[change.key] = note
+            if _makes_tenant(change):
+                absent |= {change.key.tenant}
+    return refusals
+
+
+def _makes_tenant(change: Change) -> bool:
+    return change.key.kind is Kind.TENANT and change.before is None
+
+
+def _try(actor: Actor, change: Change, absent: frozenset[str]) -> Note | None:
+    """Makes a change, or returns why it is refused."""
+    if missing := absent.intersection([*ancestors(change.key.tenant), change.key.tenant]):
+        return Note("tenant_not_created", f"{min(missing)} is not created")
+    try:
+        with transaction.atomic():
+            carry_out(actor, change)
+    except Problem as problem:
+        return _note(problem)
+    return None
 
 
 def _note(problem: Problem) -> Note:

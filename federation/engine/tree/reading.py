@@ -167,9 +167,12 @@ def _limit(fields: Fields) -> Entry:
     resource = _resource(fields)
     clusters = list(fields.names("clusters", names.dns_label, "the name of a cluster"))
     value: dict[str, Any] = {"resource": resource, "clusters": clusters, "nominal": _amount(fields, "nominal", resource)}
-    for name, default in (("borrowing_limit", "0"), ("lending_limit", None)):
-        given = fields.values.get(name, default)
-        value[name] = None if given is None else default if name not in fields.values else _amount(fields, name, resource)
+    nothing = format_amount(resource, 0)
+    for name, default in (("borrowing_limit", nothing), ("lending_limit", None)):
+        if fields.values.get(name) is not None:
+            value[name] = _amount(fields, name, resource)
+        else:
+            value[name] = None if name in fields.values else default
     return limit_name(resource, clusters), value
 
 

@@ -253,7 +253,7 @@ def test_priority_classes_are_for_operators_and_keep_their_default():
         (f"{HEAD}tenants:\n- path: acme\n  limit: []", "unknown_field", "line 5, column 3:"),
         (f"{HEAD}tenants:\n- path: acme/../b\n  kind: team", "bad_format", "line 4, column 3:"),
         (f"{HEAD}tenants:\n- path: acme\n- path: acme", "given_twice", "line 5, column 3:"),
-        (f"{HEAD}tenants:\n- path: acme\n  limits: [{{resource: gpu, nominal: 0.00001}}]", "too_fine", "line 5, column 27:"),
+        (f"{HEAD}tenants:\n- path: acme\n  limits: [{{resource: gpu, nominal: 0.00001}}]", "too_fine", "line 5, column 28:"),
         (f"{HEAD}tenants:\n- path: acme\n  labels: {{a: 1}}", "invalid_label", "line 5, column 12:"),
         (f"{HEAD}tenants:\n- path: acme\n  weight: 1e3", "bad_format", "line 5, column 3:"),
         ("apiVersion: v1\nkind: TenantTree", "unknown_value", "line 1, column 1:"),
@@ -272,7 +272,7 @@ def test_the_api_plans_applies_and_exports(call):
     file = tenants({"path": "acme", "limits": [limit("4")]}, {"path": "acme/a", "kind": "team"})
     status, plan = call(admin, "post", "/tree/plan", {"file": file})
     assert (status, plan["can_apply"], [one["kind"] for one in plan["changes"]]) == (200, True, ["tenant", "limit"])
-    assert plan["changes"][1]["line"] == 4
+    assert plan["changes"][1]["line"] == 5
     status, problem = call(admin, "post", "/tree/apply", {"file": file, "expect": "0" * 64})
     assert (status, problem["code"]) == (409, "tree_changed")
     assert call(admin, "post", "/tree/apply", {"file": file, "expect": plan["hash"]})[0] == 200
