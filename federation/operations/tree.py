@@ -125,7 +125,9 @@ def _changes(actor: Actor, wanted: Wanted, *, prune: bool) -> tuple[list[Change]
     present = tree_items(actor, wanted.roots, with_classes=has_classes)
     changes = changes_of(wanted, present, prune=prune)
     if len(changes) > MOST_CHANGES:
-        told = f"A file makes at most {MOST_CHANGES} changes at a time; this one makes {len(changes)}. Apply it in parts."
+        told = (
+            f"A file makes at most {MOST_CHANGES} changes at a time; this one makes {len(changes)}. Apply it in parts."
+        )
         raise Conflict(told, code="too_many_changes")
     return changes, [] if prune else kept_tenants(wanted, present)
 

@@ -92,9 +92,7 @@ def _write_limit(actor: Actor, path: str, value: Value) -> None:
         for name in ("nominal", "borrowing_limit", "lending_limit")
     )
     assert nominal is not None
-    put_limit(
-        actor, path, resource, nominal=nominal, clusters=value["clusters"], borrowing=Borrowing(borrow, lend)
-    )
+    put_limit(actor, path, resource, nominal=nominal, clusters=value["clusters"], borrowing=Borrowing(borrow, lend))
 
 
 def _remove_limit(actor: Actor, path: str, value: Value) -> None:
@@ -113,9 +111,7 @@ def _remove_user_limit(actor: Actor, path: str, value: Value) -> None:
 
 
 def _write_submission_limit(actor: Actor, path: str, value: Value) -> None:
-    put_submission_limit(
-        actor, path, most_waiting=value["most_waiting"], jobs_per_minute=value["jobs_per_minute"]
-    )
+    put_submission_limit(actor, path, most_waiting=value["most_waiting"], jobs_per_minute=value["jobs_per_minute"])
 
 
 def _remove_submission_limit(actor: Actor, path: str, _: Value) -> None:

@@ -95,9 +95,7 @@ def _tree(manifest: Manifest, below: str) -> list[Place]:
     return roots
 
 
-def _places(
-    nodes: Sequence[Node], above: str, members: Mapping[str, list[Node]], warnings: list[str]
-) -> list[Place]:
+def _places(nodes: Sequence[Node], above: str, members: Mapping[str, list[Node]], warnings: list[str]) -> list[Place]:
     taken: set[str] = set()
     found = []
     for node in nodes:
@@ -141,11 +139,8 @@ def _items(
     place: Place, resources: Sequence[str], *, is_root: bool, warnings: list[str]
 ) -> Iterator[tuple[Key, Mapping[str, Any]]]:
     node, path = place.node, place.path
-    if "/" not in path:
-        kind = "organisation"
-    else:
-        kind = "department" if node.kind == "Cohort" else "team"
-    yield Key(Kind.TENANT, path), {"kind": kind}
+    below = "department" if node.kind == "Cohort" else "team"
+    yield Key(Kind.TENANT, path), {"kind": below if "/" in path else "organisation"}
     if node.labels:
         yield Key(Kind.LABELS, path), {"labels": dict(node.labels)}
     if (weight := _weight(node.weight, node.title, warnings)) != 1:
@@ -195,7 +190,11 @@ def _local_queue(queue: Node, roots: Sequence[Place], items: dict[Key, Mapping[s
     if above is None:
         warnings.append(f"{queue.title}: there is no ClusterQueue {queue.parent}; it is left out")
         return
-    taken = {key.tenant.rpartition("/")[2] for key in items if key.kind is Kind.TENANT and key.tenant.startswith(f"{above.path}/")}
+    taken = {
+        key.tenant.rpartition("/")[2]
+        for key in items
+        if key.kind is Kind.TENANT and key.tenant.startswith(f"{above.path}/")
+    }
     name = _name(Node("LocalQueue", queue.namespace, where=queue.where), set(), [])
     path = f"{above.path}/{name}"
     if name in taken:

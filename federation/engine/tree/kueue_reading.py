@@ -227,7 +227,9 @@ def _local(one: Part, found: Manifest) -> None:
     node = _node(one, "LocalQueue", found)
     _rest(spec, node.title, LOCAL_FIELDS, found)
     found.local_queues.append(
-        replace(node, parent=spec.at("clusterQueue").text(), namespace=one.at("metadata").at("namespace").text("default"))
+        replace(
+            node, parent=spec.at("clusterQueue").text(), namespace=one.at("metadata").at("namespace").text("default")
+        )
     )
 
 

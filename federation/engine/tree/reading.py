@@ -31,7 +31,18 @@ MOST_WAITING, MOST_PER_MINUTE = 10_000_000, 1_000_000
 LENGTHS_OF_TERMS = {"issuer": 200, "tax_name": 40, "cost_centre": 200, "gl_account": 200, "remark": 500}
 TOP = frozenset(["apiVersion", "kind", "tenants", "priority_classes"])
 OF_TENANT = frozenset(
-    ["path", "kind", "labels", "weight", "limits", "user_limits", "submission_limit", "roles", "budgets", "invoice_terms"]
+    [
+        "path",
+        "kind",
+        "labels",
+        "weight",
+        "limits",
+        "user_limits",
+        "submission_limit",
+        "roles",
+        "budgets",
+        "invoice_terms",
+    ]
 )
 LABEL_KEY = re.compile(r"([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
@@ -166,7 +177,11 @@ def class_item(wanted: WantedClass) -> dict[str, Any]:
 def _limit(fields: Fields) -> Entry:
     resource = _resource(fields)
     clusters = list(fields.names("clusters", names.dns_label, "the name of a cluster"))
-    value: dict[str, Any] = {"resource": resource, "clusters": clusters, "nominal": _amount(fields, "nominal", resource)}
+    value: dict[str, Any] = {
+        "resource": resource,
+        "clusters": clusters,
+        "nominal": _amount(fields, "nominal", resource),
+    }
     nothing = format_amount(resource, 0)
     for name, default in (("borrowing_limit", nothing), ("lending_limit", None)):
         if fields.values.get(name) is not None:

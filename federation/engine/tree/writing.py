@@ -56,8 +56,4 @@ def _tenant(path: str, found: Sequence[tuple[Key, Mapping[str, Any]]], complete:
 
 def _short(value: Mapping[str, Any]) -> dict[str, Any]:
     """Without the fields that say nothing."""
-    return {
-        name: one
-        for name, one in value.items()
-        if name not in UNSAID or one != UNSAID[name]
-    }
+    return {name: one for name, one in value.items() if name not in UNSAID or one != UNSAID[name]}

@@ -36,7 +36,9 @@ class Command(BaseCommand):
         self._add_import(verbs.add_parser("import-kueue", help="convert manifests of Kueue to a file"))
 
     def _add_import(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", nargs="+", help="manifests, such as kubectl get -o yaml prints; - for standard input")
+        parser.add_argument(
+            "file", nargs="+", help="manifests, such as kubectl get -o yaml prints; - for standard input"
+        )
         parser.add_argument("--below", default="", metavar="PATH", help="put all of it below this tenant")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -85,7 +87,9 @@ class Command(BaseCommand):
 
 def _values(before: Any, after: Any) -> str:
     """The fields that change, from what to what."""
-    names = [name for name in {**(before or {}), **(after or {})} if (before or {}).get(name) != (after or {}).get(name)]
+    names = [
+        name for name in {**(before or {}), **(after or {})} if (before or {}).get(name) != (after or {}).get(name)
+    ]
     shown = [f"{name} {_one(before, name)}→ {_one(after, name)}" for name in names]
     return f": {', '.join(shown)}" if shown and before is not None and after is not None else _all(after)
 

@@ -98,7 +98,9 @@ def test_a_file_is_applied_once_and_what_is_exported_changes_nothing():
 @pytest.mark.usefixtures("ann", "north")
 def test_a_section_of_the_file_is_complete_and_an_absent_one_stays():
     apply_tree(SYSTEM, ACME)
-    apply_tree(SYSTEM, tenants({"path": "acme"}, {"path": "acme/a", "kind": "team", "limits": [limit("9")], "roles": []}))
+    apply_tree(
+        SYSTEM, tenants({"path": "acme"}, {"path": "acme/a", "kind": "team", "limits": [limit("9")], "roles": []})
+    )
     team = Tenant.objects.get(path="acme/a")
     assert list(QuotaLimit.objects.filter(tenant=team).values_list("resource", "nominal")) == [("gpu", 9000)]
     assert not RoleBinding.objects.filter(tenant=team).exists()
@@ -106,7 +108,9 @@ def test_a_section_of_the_file_is_complete_and_an_absent_one_stays():
     assert team.weight != 1
     plan = apply_tree(
         SYSTEM,
-        tenants({"path": "acme/a", "kind": "team", "weight": 1, "user_limits": [], "submission_limit": None, "labels": {}}),
+        tenants(
+            {"path": "acme/a", "kind": "team", "weight": 1, "user_limits": [], "submission_limit": None, "labels": {}}
+        ),
     )
     assert shown(plan) == [
         ("remove", "weight", "acme/a"),
@@ -195,10 +199,22 @@ def test_a_managers_file_reaches_its_own_subtree_alone():
     bind(manager, "acme/a", "manager")
     actor = actor_for(manager)
     own = {"path": "acme/a", "kind": "department", "limits": [limit("4")]}
-    below = {"path": "acme/a/x", "kind": "team", "limits": [limit("2")], "roles": [{"user": manager.email, "role": "viewer"}]}
+    below = {
+        "path": "acme/a/x",
+        "kind": "team",
+        "limits": [limit("2")],
+        "roles": [{"user": manager.email, "role": "viewer"}],
+    }
     assert len(apply_tree(actor, tenants(own, below)).changes) == 3
-    assert refusals(plan_tree(actor, tenants({**own, "limits": [limit("400")]}))) == {("limit", "acme/a"): "permission_denied"}
-    for path, kind in [("acme/b", "department"), ("other", "organisation"), ("other/team", "team"), ("acme", "organisation")]:
+    assert refusals(plan_tree(actor, tenants({**own, "limits": [limit("400")]}))) == {
+        ("limit", "acme/a"): "permission_denied"
+    }
+    for path, kind in [
+        ("acme/b", "department"),
+        ("other", "organisation"),
+        ("other/team", "team"),
+        ("acme", "organisation"),
+    ]:
         with pytest.raises((PermissionDenied, NotFound)):
             plan_tree(actor, tenants(own, {"path": path, "kind": kind, "limits": [limit("1")]}))
     assert "acme/b" not in tree_file(actor)
@@ -217,7 +233,9 @@ def test_no_file_grants_more_than_its_actor_holds_or_removes_the_last_admin():
         assert refusals(plan) == expected
     alone = tenants({"path": "acme", "roles": []})
     assert refusals(plan_tree(actor_for(admin), alone)) == {("role", "acme"): "last_admin"}
-    stranger = tenants({"path": "acme", "roles": [{"user": admin.email, "role": "admin"}, {"user": "x@y.z", "role": "viewer"}]})
+    stranger = tenants(
+        {"path": "acme", "roles": [{"user": admin.email, "role": "admin"}, {"user": "x@y.z", "role": "viewer"}]}
+    )
     assert refusals(plan_tree(actor_for(admin), stranger)) == {("role", "acme"): "unknown_user"}
 
 
@@ -253,7 +271,11 @@ def test_priority_classes_are_for_operators_and_keep_their_default():
         (f"{HEAD}tenants:\n- path: acme\n  limit: []", "unknown_field", "line 5, column 3:"),
         (f"{HEAD}tenants:\n- path: acme/../b\n  kind: team", "bad_format", "line 4, column 3:"),
         (f"{HEAD}tenants:\n- path: acme\n- path: acme", "given_twice", "line 5, column 3:"),
-        (f"{HEAD}tenants:\n- path: acme\n  limits: [{{resource: gpu, nominal: 0.00001}}]", "too_fine", "line 5, column 28:"),
+        (
+            f"{HEAD}tenants:\n- path: acme\n  limits: [{{resource: gpu, nominal: 0.00001}}]",
+            "too_fine",
+            "line 5, column 28:",
+        ),
         (f"{HEAD}tenants:\n- path: acme\n  labels: {{a: 1}}", "invalid_label", "line 5, column 12:"),
         (f"{HEAD}tenants:\n- path: acme\n  weight: 1e3", "bad_format", "line 5, column 3:"),
         ("apiVersion: v1\nkind: TenantTree", "unknown_value", "line 1, column 1:"),

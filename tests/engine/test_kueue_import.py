@@ -1,0 +1,206 @@
+"""Manifests of Kueue as a tree file: the same quota is available as in Kueue, and nothing is left out silently."""
+
+from random import Random
+from uuid import UUID
+
+import pytest
+import yaml
+
+from federation.engine.intake.reading import Refused
+from federation.engine.tree.items import Key, Kind
+from federation.engine.tree.kueue import import_kueue
+from federation.engine.tree.reading import read_tree
+from quotas.engine.amounts import parse_amount
+from quotas.engine.borrowing import Book, left
+from quotas.engine.holds import Limit, bound, parents, recounted
+
+
+def manifest(kind, name, version="v1beta2", namespace=None, **spec):
+    names = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": f"kueue.x-k8s.io/{version}", "kind": kind, "metadata": names, "spec": spec}
+
+
+def quota(nominal, borrow=None, lend=None, resource="nvidia.com/gpu", flavor="h100"):
+    given = {"name": resource, "nominalQuota": nominal, "borrowingLimit": borrow, "lendingLimit": lend}
+    own = {name: value for name, value in given.items() if value is not None}
+    return [{"coveredResources": [resource], "flavors": [{"name": flavor, "resources": [own]}]}]
+
+
+def imported(*objects, **options):
+    return import_kueue([("all.yaml", yaml.safe_dump_all(objects))], **options)
+
+
+def limits_of(text):
+    """The limits of the file as the engine's values, with nothing held."""
+    wanted = read_tree(text)
+    found = []
+    for number, (key, value) in enumerate(wanted.items.items()):
+        if key.kind is Kind.LIMIT:
+            nominal, borrow, lend = (
+                None if value[name] is None else parse_amount("gpu", value[name])
+                for name in ("nominal", "borrowing_limit", "lending_limit")
+            )
+            guaranteed = 0 if lend is None else max(0, nominal - lend)
+            found.append(Limit(UUID(int=number), key.tenant, "gpu", (), nominal, 0, 0, borrow, guaranteed))
+    return found
+
+
+class Resource:
+    """A node of Kueue's cohort tree by its documented arithmetic: what it adds to its parent is what it may lend."""
+
+    def __init__(self, name, own, borrow, lend, parent):
+        self.name, self.own, self.borrow, self.lend, self.parent, self.usage = name, own, borrow, lend, parent, 0
+        self.members = []
+        if parent:
+            parent.members.append(self)
+
+    @property
+    def subtree(self):
+        return self.own + sum(one.subtree - one.local for one in self.members)
+
+    @property
+    def local(self):
+        return 0 if self.lend is None else max(0, self.subtree - self.lend)
+
+    def available(self):
+        if self.parent is None:
+            return self.subtree - self.usage
+        in_parent = self.parent.available()
+        if self.borrow is not None:
+            used = max(0, self.usage - self.local)
+            in_parent = min(self.subtree - self.local - used + self.borrow, in_parent)
+        return max(0, self.local - self.usage) + in_parent
+
+    def add(self, amount):
+        kept = max(0, self.local - self.usage)
+        self.usage += amount
+        if self.parent and amount > kept:
+            self.parent.add(amount - kept)
+
+
+def random_cohorts(chance):
+    """A tree of cohorts with queues, and its manifests."""
+    bounds = [None, None, 0, 1, 3, 9]
+    nodes = [Resource("root", chance.randint(0, 9), None, None, None)]
+    objects = [manifest("Cohort", "root", resourceGroups=quota(nodes[0].own))]
+    for number in range(chance.randint(1, 8)):
+        cohorts = [one for one in nodes if not one.name.startswith("q")]
+        above, is_queue = chance.choice(cohorts), chance.random() < 0.6
+        node = Resource(
+            f"{'q' if is_queue else 'c'}{number}", chance.randint(0, 9), *chance.choices(bounds, k=2), above
+        )
+        kind, parent = ("ClusterQueue", "cohortName") if is_queue else ("Cohort", "parentName")
+        spec = {parent: above.name, "resourceGroups": quota(node.own, node.borrow, node.lend)}
+        objects.append(manifest(kind, node.name, **spec))
+        nodes.append(node)
+    return nodes, objects
+
+
+@pytest.mark.oracle
+def test_the_file_has_available_what_kueue_has_on_random_trees():
+    chance = Random(79)
+    borrowed = lent = 0
+    for _ in range(150):
+        nodes, objects = random_cohorts(chance)
+        limits = limits_of(imported(*objects).text)
+        by_name = {limit.tenant_path.rpartition("/")[2]: limit for limit in limits}
+        used = {}
+        for _ in range(chance.randint(0, 5)):
+            node = chance.choice([one for one in nodes if not one.members])
+            amount = chance.randint(0, max(0, node.available()))
+            node.add(amount)
+            used[by_name[node.name].id] = used.get(by_name[node.name].id, 0) + amount * 1000
+        now = recounted(limits, used)
+        book = Book(now)
+        for node in nodes:
+            limit = next(one for one in now if one.id == by_name[node.name].id)
+            assert left(book.chain(limit)) == node.available() * 1000, node.name
+            borrowed += limit.held > limit.nominal
+            lent += node.lend is not None and node.local < node.subtree
+        above = parents(now)
+        assert all(one.held <= bound(one, has_parent=above[one.id] is not None) for one in now)
+    assert min(borrowed, lent) > 20
+
+
+def test_kueues_example_of_two_teams_that_lend():
+    """Its documentation: team A has 9 CPUs, team B 12 of which it lends 1, so team A may use 10."""
+    objects = [
+        manifest("ClusterQueue", "team-a-cq", cohortName="team-ab", resourceGroups=quota(9, resource="cpu")),
+        manifest("ClusterQueue", "team-b-cq", cohortName="team-ab", resourceGroups=quota(12, lend=1, resource="cpu")),
+    ]
+    items = read_tree(imported(*objects, below="acme").text).items
+    limits = {
+        key.tenant: (value["nominal"], value["borrowing_limit"], value["lending_limit"])
+        for key, value in items.items()
+        if key.kind is Kind.LIMIT
+    }
+    assert limits == {
+        "acme/team-ab": ("21", "0", None),
+        "acme/team-ab/team-a-cq": ("9", None, None),
+        "acme/team-ab/team-b-cq": ("12", None, "1"),
+    }
+
+
+def test_everything_else_becomes_an_equal_or_a_warning():
+    queue = manifest(
+        "ClusterQueue", "team.a", "v1beta1", cohort="lab", namespaceSelector={"matchLabels": {"a": "b"}},
+        queueingStrategy="StrictFIFO", stopPolicy="Hold", fairSharing={"weight": "750m"}, flavorFungibility={"whenCanBorrow": "Borrow"},
+        preemption={"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "Never"}},
+        admissionChecks=["check"], surprise=1,
+        resourceGroups=[*quota(4), *quota(2, flavor="other"), *quota(9, resource="pods"), *quota("1Gi", resource="memory", flavor="any")],
+    )  # fmt: skip
+    flavor = manifest(
+        "ResourceFlavor",
+        "h100",
+        nodeLabels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "zone": "x"},
+        topologyName="t",
+    )
+    urgent = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "urgent"},
+        "value": 10**7,
+        "description": "Now.",
+    }
+    local = manifest("LocalQueue", "users", namespace="vision", clusterQueue="team.a")
+    lost = manifest("LocalQueue", "lost", namespace="vision", clusterQueue="nowhere")
+    found = imported(
+        {"apiVersion": "v1", "kind": "List", "items": [queue, flavor, local, lost]}, urgent, manifest("Topology", "t")
+    )
+    items = read_tree(found.text).items
+    assert items[Key(Kind.LIMIT, "lab/team-a", "gpu:H100-80GB")]["nominal"] == "4"
+    assert items[Key(Kind.LIMIT, "lab/team-a", "gpu")]["nominal"] == "2"
+    assert items[Key(Kind.LIMIT, "lab/team-a", "memory")]["nominal"] == "1Gi"
+    assert items[Key(Kind.LIMIT, "lab/team-a", "jobs")]["nominal"] == "0"
+    assert items[Key(Kind.WEIGHT, "lab/team-a")] == {"weight": "0.75"}
+    assert items[Key(Kind.TENANT, "lab/team-a/vision")] == {"kind": "project"}
+    urgent_here = items[Key(Kind.PRIORITY_CLASS, "", "urgent")]
+    assert (urgent_here["value"], urgent_here["preempts"], urgent_here["is_open"]) == (10**6, "lower", True)
+    told = "\n".join(found.warnings)
+    for word in (
+        "its tenant is named team-a", "namespaceSelector", "queueingStrategy StrictFIFO", "flavorFungibility", "preemption.reclaimWithinCohort Any",
+        "admissionChecks", "surprise", "the quota of pods", "nodeLabels.zone", "topologyName", "value 10000000 becomes 1000000",
+        "LocalQueue vision/lost", "Topology t",
+    ):  # fmt: skip
+        assert word in told
+    assert "borrowWithinCohort" not in told
+    assert found.text.count("# warning: ") == len(found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("objects", "told"),
+    [
+        ([manifest("Cohort", "a", parentName="b"), manifest("Cohort", "b", parentName="a")], "circle of parents"),
+        ([manifest("ClusterQueue", "a"), manifest("ClusterQueue", "a")], "all.yaml, line 10, column 3"),
+        ([manifest("ClusterQueue", "../a")], "must have a name"),
+        ([manifest("ClusterQueue", "a", resourceGroups=quota("many"))], "is not an amount"),
+        ([manifest("ClusterQueue", "a", resourceGroups={})], "must be a list"),
+        ([], "no ClusterQueue"),
+        ([*(manifest("Cohort", f"c{n}", parentName=f"c{n - 1}" if n else "") for n in range(17))], "deeper than 16"),
+        (["text"], "must be a mapping"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_with_its_place(objects, told):
+    with pytest.raises(Refused) as refused:
+        imported(*objects)
+    assert told in str(refused.value)
