@@ -137,7 +137,7 @@ def _budgets(actor: Actor, tenants: QuerySet[Tenant]) -> Found:
 
 def budget_entry(row: Budget) -> Entry:
     """A budget as a file has it."""
-    days = None, None
+    days: tuple[str | None, str | None] = (None, None)
     if row.starts_at is not None and row.ends_at is not None:
         days = f"{row.starts_at.astimezone(UTC):%Y-%m-%d}", f"{row.ends_at.astimezone(UTC) - DAY:%Y-%m-%d}"
     return budget_item(

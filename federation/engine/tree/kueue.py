@@ -172,7 +172,13 @@ def _stopped(node: Node, path: str, warnings: list[str]) -> Iterator[tuple[Key, 
         return
     if node.stop == "HoldAndDrain":
         warnings.append(f"{node.title}: stopPolicy HoldAndDrain: nothing new starts, but running jobs are not stopped")
-    value = {"resource": "jobs", "clusters": [], "nominal": "0", "borrowing_limit": "0", "lending_limit": None}
+    value: dict[str, Any] = {
+        "resource": "jobs",
+        "clusters": [],
+        "nominal": "0",
+        "borrowing_limit": "0",
+        "lending_limit": None,
+    }
     yield Key(Kind.LIMIT, path, "jobs"), value
 
 

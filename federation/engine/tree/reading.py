@@ -234,10 +234,10 @@ def _budget(fields: Fields) -> Entry:
     days = [_day(fields, name) for name in ("starts_on", "ends_on")]
     if (period == "dates") != all(days) or (period != "dates" and any(days)):
         fields.fault("starts_on", "not_for_this_period", "the first and the last day, with the period dates only")
-    notify = fields.array("notify_at", most=10) if "notify_at" in fields.values else USUAL_THRESHOLDS
+    notify = fields.array("notify_at", most=10) if "notify_at" in fields.values else [*USUAL_THRESHOLDS]
     if not all(type(one) is int and 1 <= one <= 1000 for one in notify):  # noqa: PLR2004 - as the API of budgets has it
         fields.fault("notify_at", "out_of_range", "percentages from 1 to 1000")
-        notify = ()
+        notify = []
     return budget_item(
         given[0],
         plain(number),

@@ -1,7 +1,11 @@
 """Files of the tenant tree: what a plan shows, what apply does and refuses, and what export writes."""
 
+import io
+import json
+
 import pytest
 import yaml
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from federation.models import PriorityClass
@@ -307,3 +311,38 @@ def test_the_api_plans_applies_and_exports(call):
     status, problem = call(admin, "post", "/tree/apply", {"file": tenants({"path": "acme", "roles": []})})
     assert (status, problem["code"], problem["errors"][0]["code"]) == (409, "plan_refused", "last_admin")
     assert AuditEntry.objects.filter(action="request.refused", detail__code="plan_refused").exists()
+
+
+def test_the_command_plans_applies_exports_and_imports(tmp_path):
+    def run(*arguments):
+        out, err = io.StringIO(), io.StringIO()
+        call_command("tree", *arguments, stdout=out, stderr=err)
+        return out.getvalue(), err.getvalue()
+
+    make_limit("acme", "gpu", "8")
+    path = tmp_path / "acme.yaml"
+    path.write_text(run("export", "acme")[0])
+    assert run("plan", str(path))[0].startswith("0 changes; plan ")
+    path.write_text(tenants({"path": "acme", "limits": [limit("4")]}, {"path": "acme/a", "kind": "team", "weight": 2}))
+    shown_plan = run("plan", str(path))[0]
+    assert "+ tenant acme/a" in shown_plan
+    assert '~ limit acme gpu: nominal "8" → "4"' in shown_plan
+    digest = shown_plan.split()[-1]
+    with pytest.raises(CommandError, match="Plan again"):
+        run("apply", str(path), "--expect", "0" * 64)
+    assert json.loads(run("apply", str(path), "--expect", digest, "--json")[0])["hash"] == digest
+    path.write_text(tenants({"path": "acme/a", "kind": "project"}))
+    with pytest.raises(CommandError, match="would be refused"):
+        run("plan", str(path))
+    path.write_text("a: *b")
+    with pytest.raises(CommandError, match="line 1, column 4"):
+        run("apply", str(path))
+    path.write_bytes(b"\xff")
+    with pytest.raises(CommandError, match="not UTF-8"):
+        run("plan", str(path))
+    path.write_text(
+        "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata: {name: q}\nspec: {cohortName: c, x: 1}\n"
+    )
+    text, warnings = run("import-kueue", str(path), "--below", "acme")
+    assert (warnings, text.count("path: acme/c")) == ("warning: ClusterQueue q: x has no equal\n", 2)
+    assert len(plan_tree(SYSTEM, text).changes) == 2
