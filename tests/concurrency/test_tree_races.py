@@ -4,8 +4,8 @@ import pytest
 import yaml
 from django.db import OperationalError, connection, connections
 
-from federation.operations import tree as tree_module
 from federation.operations.tree import apply_tree, plan_tree
+from federation.operations.tree_changes import carry_out
 from foundation.problems import Problem
 from quotas.models import QuotaLimit
 from quotas.operations import end_holds, put_limit, take_holds
@@ -82,16 +82,15 @@ def test_files_takers_and_pages_change_the_same_limits_and_the_counters_stay_rig
 def test_an_apply_that_is_killed_in_the_middle_changes_nothing(monkeypatch, after):
     make_limit("acme", "gpu", "8")
     made = []
-    true_act = tree_module.carry_out
 
     def killed(actor, change):
         if len(made) == after:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         made.append(change)
-        true_act(actor, change)
+        carry_out(actor, change)
 
-    monkeypatch.setattr(tree_module, "carry_out", killed)
+    monkeypatch.setattr("federation.operations.tree.carry_out", killed)
     with pytest.raises(OperationalError):
         apply_tree(SYSTEM, file_of(16, "a", "b"))
     connections.close_all()

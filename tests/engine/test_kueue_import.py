@@ -87,7 +87,11 @@ def random_cohorts(chance):
         cohorts = [one for one in nodes if not one.name.startswith("q")]
         above, is_queue = chance.choice(cohorts), chance.random() < 0.6
         node = Resource(
-            f"{'q' if is_queue else 'c'}{number}", chance.randint(0, 9), *chance.choices(bounds, k=2), above
+            f"{'q' if is_queue else 'c'}{number}",
+            chance.randint(0, 9),
+            chance.choice(bounds),
+            chance.choice(bounds),
+            above,
         )
         kind, parent = ("ClusterQueue", "cohortName") if is_queue else ("Cohort", "parentName")
         spec = {parent: above.name, "resourceGroups": quota(node.own, node.borrow, node.lend)}
