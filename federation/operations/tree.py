@@ -22,7 +22,7 @@ from tenancy.queries import Actor, require_operator, tenant_by_path
 
 from .tree_changes import carry_out
 
-MOST_CHANGES = 2000
+MOST_CHANGES = 1000
 """The maximum number of changes in one transaction, which keeps takers of quota waiting."""
 MOST_SHOWN = 100
 LIMITS = frozenset({Kind.LIMIT, Kind.USER_LIMIT})

@@ -279,7 +279,7 @@ def _node(one: Part, kind: str, found: Manifest) -> Node:
 
 
 def _quotas(spec: Part, title: str, found: Manifest) -> dict[str, Amounts]:
-    """The quota of each resource of ours. Flavors that no resource here tells apart are counted together."""
+    """The quota of each resource of ours. Flavors that are the same resource here are counted together."""
     sums: dict[str, Amounts] = {}
     flavors: dict[str, list[str]] = {}
     for flavor in (one for group in spec.at("resourceGroups").items() for one in group.at("flavors").items()):

@@ -346,3 +346,12 @@ def test_the_command_plans_applies_exports_and_imports(tmp_path):
     text, warnings = run("import-kueue", str(path), "--below", "acme")
     assert (warnings, text.count("path: acme/c")) == ("warning: ClusterQueue q: x has no equal\n", 2)
     assert len(plan_tree(SYSTEM, text).changes) == 2
+
+
+def test_a_file_with_too_many_changes_is_refused_as_a_whole(monkeypatch):
+    monkeypatch.setattr("federation.operations.tree.MOST_CHANGES", 1)
+    file = tenants({"path": "acme"}, {"path": "acme/a", "kind": "team"})
+    with pytest.raises(Conflict) as refused:
+        apply_tree(SYSTEM, file)
+    assert refused.value.code == "too_many_changes"
+    assert not Tenant.objects.exists()
