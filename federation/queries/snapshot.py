@@ -113,6 +113,7 @@ def load_limits() -> tuple[LimitState, ...]:
             limit.held,
             limit.guaranteed,
             limit.nominal,
+            limit.reclaims,
         )
         for limit in quotas.queries.limit_states()
     )

@@ -6,6 +6,8 @@ one tenant and shape share one verdict, because within a cycle room and quota on
 """
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
@@ -14,13 +16,14 @@ from uuid import UUID
 from placement.fleet.budgets import BudgetBook
 from placement.fleet.fleet import Fleet, FleetIndex
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import LimitBook, limit_book
+from placement.fleet.limits import LimitBook, Lines, limit_book
 from placement.fleet.siting import Site
 from placement.ranking.pulls import Pulls
 from placement.ranking.runtimes import runtime_of
 from placement.values.decisions import Decisions, Placement, PodSetPlacement, Reason, Wait
 from placement.values.model import JobRequest, Release, Snapshot
-from quotas.engine.borrowing import obstacle, take
+from placement.values.preemption import RoomClaim
+from quotas.engine.borrowing import give_back, obstacle, take
 
 from .fair_share import Turns
 from .garbage import collector_paused
@@ -85,6 +88,9 @@ class Cycle:
         self._placed: list[tuple[JobRequest, Placement]] = []
         self._kept: dict[UUID, tuple[tuple[int, tuple[int, ...]], ...]] = {}
         """By job the nodes that are kept for it, by pool."""
+        self._claimed: dict[UUID, tuple[Lines, RoomClaim]] = {}
+        """By job the quota that is kept for it, because others are being stopped for it, and where."""
+        self._keep_quota()
 
     @cached_property
     def turns(self) -> Turns:
@@ -114,7 +120,8 @@ class Cycle:
         """Where the job would go now; None if it would wait. Deducts nothing."""
         job, visible = self._visibility.of(job)
         scope = visible.scope(job)
-        choice = self._choose(job, scope) if scope.verdict is None else None
+        with self._own_quota(job):
+            choice = self._choose(job, scope) if scope.verdict is None else None
         return None if choice is None else self._placement(job, choice)
 
     def consider(self, job: JobRequest) -> Placement | Wait:
@@ -129,7 +136,8 @@ class Cycle:
         is_first = scope.verdict is None
         if scope.verdict is None:
             # 6. Take the best place that has room, quota and budget
-            choice = self._choose(job, scope)
+            with self._own_quota(job):
+                choice = self._choose(job, scope)
             if choice is not None:
                 return self._take(job, choice)
             # 7. Say why there is none
@@ -159,9 +167,35 @@ class Cycle:
             scope.refuse(candidate, terms.cluster, refusal)
         return None
 
+    def _keep_quota(self) -> None:
+        """Counts what jobs will hold as held, if others are being stopped for them: no other job takes it meanwhile."""
+        if not self._snapshot.claims:
+            return
+        waiting = {job.id: job for job in self._snapshot.queue}
+        for claim in self._snapshot.claims:
+            job = waiting.get(claim.job_id)
+            if job is not None:
+                limits = self._book.chains(job.tenant_path, claim.cluster, job.user)
+                take(limits, claim.amounts)
+                self._claimed[job.id] = limits, claim
+
+    @contextmanager
+    def _own_quota(self, job: JobRequest) -> Iterator[None]:
+        """Makes the quota that is kept for the job available to it."""
+        kept = self._claimed.get(job.id)
+        if kept is None:
+            yield
+            return
+        limits, claim = kept
+        give_back(limits, claim.amounts)
+        yield
+        take(limits, claim.amounts)
+
     def _take(self, job: JobRequest, choice: Choice) -> Placement:
         for pool, need, found in zip(choice.terms.pools, choice.terms.needs, choice.sites, strict=True):
             self._visibility.take(pool, need, found)
+        if (kept := self._claimed.pop(job.id, None)) is not None:
+            give_back(kept[0], kept[1].amounts)
         take(choice.limits, choice.terms.amounts)
         self._budgets.charge(job, choice.terms.flavors)
         placement = self._placement(job, choice)

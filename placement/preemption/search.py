@@ -33,6 +33,8 @@ class Problem:
     most_size: int | None = None
     areas: Sequence[Chosen] = ()
     """Sets of candidates that are on the same nodes."""
+    is_lawful: Callable[[Chosen], bool] | None = None
+    """Whether these may be stopped together; then so may any of them. The greedy search needs that all may."""
 
     def cost(self, chosen: Iterable[int]) -> float:
         """The total."""
@@ -42,7 +44,9 @@ class Problem:
         """Whether so much may be stopped."""
         if len(chosen) > self.most:
             return False
-        return self.most_size is None or sum(self.sizes[one] for one in chosen) <= self.most_size
+        if self.most_size is not None and sum(self.sizes[one] for one in chosen) > self.most_size:
+            return False
+        return self.is_lawful is None or self.is_lawful(chosen)
 
 
 def cheapest(problem: Problem, *, exact: int = EXACT) -> Chosen | None:

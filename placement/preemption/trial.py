@@ -21,7 +21,7 @@ from placement.cycle.timeline import Seeker
 from placement.fleet.amounts import amounts_of
 from placement.fleet.fleet import Fleet
 from placement.fleet.fleet_state import FleetState
-from placement.fleet.limits import Lines
+from placement.fleet.limits import LimitBook, Lines
 from placement.fleet.pools import CPU, MEMORY, PODS, RESOURCES, UNITS, Ints
 from placement.fleet.siting import tightness
 from placement.values.decisions import Placement
@@ -52,6 +52,19 @@ class Trial:
         for number in self._seeker.ranked if not self._bench.is_closed else ():
             if self._is_affordable(number):
                 self._candidates.setdefault(int(self._seeker.cluster_of[number]), []).append(number)
+
+    @property
+    def book(self) -> LimitBook:
+        """The quota limits after the cycle."""
+        return self._bench.book
+
+    def most_amounts(self, cluster: int) -> Mapping[str, int]:
+        """The most that the hold of the job takes of each resource on the cluster."""
+        found: dict[str, int] = {}
+        for number in self._candidates[cluster]:
+            for resource, amount in self._amounts_at(number).items():
+                found[resource] = max(amount, found.get(resource, 0))
+        return found
 
     @property
     def clusters(self) -> list[int]:

@@ -21,6 +21,8 @@ class LimitState:
     held: int
     guaranteed: int = 0
     nominal: int | None = None
+    reclaims: bool = False
+    """Whether jobs within `nominal` may stop jobs of tenants that borrow from it."""
     user: UUID | None = None
     """Whose share of a limit on each user it is; None for a limit on the tenant."""
 

@@ -21,7 +21,7 @@ from .images import KnownImage
 from .limits import LimitState as LimitState
 from .limits import UserLimitState as UserLimitState
 from .maintenance import MaintenanceWindow
-from .preemption import Allowance, RoomClaim, RunningJob
+from .preemption import Allowance, Leaving, RoomClaim, RunningJob
 from .reason_codes import ReasonCode
 from .shares import FairShare
 from .storages import StorageNeed
@@ -364,7 +364,9 @@ class Snapshot:
     preemptors: tuple[UUID, ...] = ()
     """The queued jobs whose priority class lets them replace running ones, the most urgent first."""
     running: tuple[RunningJob, ...] = ()
-    """What they could replace: the running jobs of their organisations."""
+    """What queued jobs could replace: the running jobs of their organisations."""
+    leaving: tuple[Leaving, ...] = ()
+    """What jobs that are being stopped still hold."""
     claims: tuple[RoomClaim, ...] = ()
     """The nodes that are kept for jobs for which others are being stopped."""
     allowance: Allowance = field(default_factory=Allowance)

@@ -1,10 +1,10 @@
-"""What preemption reads and decides: running jobs that may be stopped for a more urgent one, and room that is claimed.
+"""What preemption reads and decides: running jobs that may be stopped for a waiting one, and room that is claimed.
 
 Units as in `model`; work is counted in GPU-seconds. A job without GPUs counts `CORES_PER_GPU` cores as one GPU.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -14,6 +14,8 @@ RESTART_SECONDS = 60
 """To stop a job and start it again costs this time of all its GPUs, besides the work that it repeats."""
 MOST_TIMES_PREEMPTED = 3
 """A job that was stopped for others this many times is not stopped for another one."""
+OVERDUE_WEIGHT = 1e-6
+"""What of its cost counts in the choice for a job that runs longer than the estimate with which it borrowed: it goes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class HeldPods:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A running attempt whose job a more urgent one of its organisation may replace. `amounts` is its hold on quota."""
+    """A running attempt whose job another one of its organisation may replace. `amounts` is its hold on quota."""
 
     attempt_id: UUID
     job_id: UUID
@@ -47,6 +49,14 @@ class RunningJob:
     checkpoint_seconds: int | None = None
     saved_at: datetime | None = None
     """When it wrote the newest checkpoint that it reported."""
+    estimated_seconds: int | None = None
+    """How long its user said that it runs."""
+    replaced: frozenset[UUID] = frozenset()
+    """The jobs that were stopped for it. It is not stopped for one of them."""
+
+    def is_overdue(self, now: datetime) -> bool:
+        """Whether it has run longer than its user said."""
+        return self.estimated_seconds is not None and (now - self.started_at).total_seconds() > self.estimated_seconds
 
     def lost_seconds(self, now: datetime) -> int:
         """The seconds of work that it repeats if it is stopped now: those since its last checkpoint."""
@@ -66,8 +76,39 @@ class RunningJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """What an attempt that is being stopped still holds of quota."""
+
+    tenant_path: str
+    cluster: str
+    amounts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """The limit by which a running job uses borrowed quota, in base units: `held` there counts all jobs that are not being
+    stopped, and `nominal` is what is the tenant's own.
+    """
+
+    tenant_path: str
+    resource: str
+    clusters: tuple[str, ...]
+    held: int
+    nominal: int
+    is_overdue: bool
+    """Whether the job runs longer than the estimate with which it borrowed."""
+
+    @property
+    def weight(self) -> float:
+        """What of the job's cost counts in the choice: the less, the more of what its tenant holds is borrowed."""
+        if self.is_overdue:
+            return OVERDUE_WEIGHT
+        return 1 - (self.held - self.nominal) / (2 * self.held)
+
+
+@dataclass(frozen=True, slots=True)
 class RoomClaim:
-    """Nodes of a cluster that are kept for a waiting job, for which others are being stopped, until a deadline."""
+    """Nodes of a cluster, and quota, that are kept for a waiting job, for which others are being stopped, until a deadline."""
 
     id: UUID
     job_id: UUID
@@ -79,6 +120,10 @@ class RoomClaim:
     """The number of jobs that are stopped for it."""
     ended: int = 0
     """How many of them have ended."""
+    borrowers: int = 0
+    """How many of the victims use quota that they borrowed."""
+    amounts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """What the hold of the waiting job will take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +142,14 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A job that is stopped, or could have been, and what that costs in GPU-seconds."""
+    """A job that is stopped, or could have been, and what that costs in GPU-seconds. `loan` is the quota that it borrowed
+    from the waiting job's tenant; None if the waiting job is more urgent.
+    """
 
     run: RunningJob
     lost_seconds: int
     cost: float
+    loan: Loan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +175,8 @@ class Preemption:
     alternatives: tuple[Alternative, ...]
     is_exact: bool
     """Whether no cheaper choice exists on that cluster; else it is the best that was found."""
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    """What the hold of the waiting job will take."""
 
     @property
     def cost(self) -> float:

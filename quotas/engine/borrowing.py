@@ -175,6 +175,14 @@ def take(chains: Chains[L], amounts: Mapping[str, int]) -> None:
                 line.held += rise
 
 
+def give_back(chains: Chains[L], amounts: Mapping[str, int]) -> None:
+    """Takes the amounts from what is held."""
+    for resource, amount in amounts.items():
+        for chain in chains.get(resource, ()):
+            for line, fall in falls(chain, amount):
+                line.held -= fall
+
+
 class Book(Generic[L]):
     """The limits of all tenants; what is held there grows as amounts are taken."""
 

@@ -117,9 +117,9 @@ def job(*pod_sets, tenant="acme/ml", shape="", level="cluster", mode="preferred"
     )
 
 
-def limit(tenant, resource, cap, held=0, clusters=(), number=None, *, guaranteed=0, nominal=None) -> LimitState:
+def limit(tenant, resource, cap, held=0, clusters=(), number=None, *, guaranteed=0, nominal=None, reclaims=False) -> LimitState:
     id_ = UUID(int=number or next(_numbers))
-    return LimitState(id_, tenant, resource, tuple(clusters), cap, held, guaranteed, nominal)
+    return LimitState(id_, tenant, resource, tuple(clusters), cap, held, guaranteed, nominal, reclaims)
 
 
 def reservation(number, *nodes, on=1, tenant="acme/ml", starts=0, minutes=60) -> AdvanceReservation:
