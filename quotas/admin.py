@@ -30,6 +30,7 @@ class QuotaLimitAdmin(OnlyToLookAt, admin.ModelAdmin):
         "nominal",
         "borrowing_limit",
         "lending_limit",
+        "reclaims",
         "cap",
         "held",
         "removed_at",

@@ -54,6 +54,9 @@ class QuotaLimit(models.Model):
     nominal = models.BigIntegerField()
     borrowing_limit = models.BigIntegerField(null=True, default=0, db_default=0)
     lending_limit = models.BigIntegerField(null=True)
+    reclaims = models.BooleanField(
+        default=False, db_default=False, help_text="Whether jobs within nominal stop jobs that borrow what it lent."
+    )
     cap = models.BigIntegerField(editable=False)
     held = models.BigIntegerField(default=0, editable=False)
     claim = models.GeneratedField(

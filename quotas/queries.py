@@ -216,6 +216,7 @@ def as_value(row: QuotaLimit) -> Limit:
         held=row.held,
         borrowing_limit=row.borrowing_limit,
         guaranteed=row.guaranteed,
+        reclaims=row.reclaims,
     )
 
 

@@ -25,6 +25,18 @@ class JobNameShape(serializers.Serializer[Any]):
     priority = serializers.IntegerField()
 
 
+class LoanShape(serializers.Serializer[Any]):
+    """The limit by which a job used borrowed quota."""
+
+    tenant = serializers.CharField(allow_null=True, help_text="Whose limit. Null if you may not see the job.")
+    resource = serializers.CharField()
+    clusters = serializers.ListField(child=serializers.CharField())
+    held = serializers.CharField(help_text="By jobs that were not being stopped.")
+    nominal = serializers.CharField(help_text="What of that was its own.")
+    is_overdue = serializers.BooleanField(help_text="Whether the job ran longer than its estimate.")
+    weight = serializers.FloatField(help_text="What part of the cost counted in the choice.")
+
+
 class CandidateShape(JobNameShape):
     """A running job that was stopped, or could have been."""
 
@@ -32,6 +44,7 @@ class CandidateShape(JobNameShape):
     lost_seconds = serializers.IntegerField(help_text="Of work since its last checkpoint, at that time.")
     times_preempted = serializers.IntegerField(help_text="How often it was stopped for others before.")
     cost_gpu_seconds = serializers.FloatField(help_text="What it costs to stop it.")
+    loan = LoanShape(allow_null=True, help_text="If it could be stopped because it borrowed; else null.")
 
 
 class PlaceShape(serializers.Serializer[Any]):
@@ -115,4 +128,5 @@ def _candidate(one: CandidateLine) -> dict[str, Any]:
         "lost_seconds": one.lost_seconds,
         "times_preempted": one.times_preempted,
         "cost_gpu_seconds": one.cost_gpu_seconds,
+        "loan": None if one.loan is None else dict(one.loan),
     }

@@ -1,4 +1,4 @@
-"""Running jobs that are stopped for more urgent ones of their organisation."""
+"""Running jobs that are stopped for other ones of their organisation: more urgent ones, or those whose quota they borrowed."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -24,6 +24,9 @@ class Preemption(models.Model):
     beneficiary = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="preemptions")
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="+")
     organisation = models.CharField(max_length=63, help_text="The tenant at the top of their paths at that time.")
+    amounts = models.JSONField(
+        default=dict, db_default={}, help_text="What the beneficiary's hold will take; this quota is kept for it."
+    )
     nodes = models.JSONField(help_text="The names of the nodes that are kept for the beneficiary.")
     cost_gpu_seconds = models.FloatField(help_text="What it costs to stop the victims.")
     is_exact = models.BooleanField(help_text="Whether no cheaper choice existed on that cluster.")
@@ -62,8 +65,8 @@ class Preemption(models.Model):
 
 
 class PreemptionVictim(models.Model):
-    """An attempt that is stopped for another job. It belongs to one preemption; its job has strictly lower priority and
-    is of the same organisation (`0013_preemption.sql`). Append-only.
+    """An attempt that is stopped for another job of its organisation. It belongs to one preemption; its job has strictly
+    lower priority, or uses borrowed quota (`0017_reclaim.sql`). Append-only.
     """
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="preemption")
@@ -75,6 +78,9 @@ class PreemptionVictim(models.Model):
     times_preempted = models.PositiveSmallIntegerField(help_text="How often its job was stopped for others before.")
     gpu_milli = models.PositiveBigIntegerField(help_text="Its size; without GPUs, sixteen cores count as one.")
     cost_gpu_seconds = models.FloatField()
+    loan = models.JSONField(
+        null=True, help_text="The limit by which it borrowed, and by how much; null if the beneficiary is more urgent."
+    )
 
     class Meta:
         constraints = [

@@ -1,4 +1,5 @@
-"""Stops running jobs for a more urgent one of their organisation, as a cycle decides (`placement.preemption`).
+"""Stops running jobs for another one of their organisation, as a cycle decides (`placement.preemption`): a more urgent one,
+or one whose tenant reclaims the quota that they borrowed.
 
 One transaction marks the victims, records why, and keeps the nodes for the beneficiary. A victim is stopped like an
 interrupted attempt: on its cluster first, with time for a checkpoint, and it ends only when nothing of it is left there.
@@ -16,6 +17,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+import quotas.operations
 from federation.engine.lifecycle import AttemptState, JobState
 from federation.locks import lock_jobs_and_attempts
 from federation.models import Attempt, Job, JobEvent, Preemption, PreemptionVictim, Standstill
@@ -28,9 +30,10 @@ from placement.preemption.plan import claim_text, explained, plan
 from placement.values import preemption as values
 from placement.values.decisions import Wait
 from placement.values.model import Snapshot
-from placement.values.preemption import MILLI, Victim, organisation_of
+from placement.values.preemption import MILLI, Loan, Victim, organisation_of
 from placement.values.quantities import duration_text
 from placement.values.reason_codes import ReasonCode
+from quotas.engine.amounts import format_amount
 from tenancy.models import Tenant
 
 from . import transitions
@@ -45,6 +48,7 @@ UPDATE federation_preemption AS preemption
    AND (job.state <> 'queued' OR preemption.deadline_at <= now())
 RETURNING job.id, preemption.outcome
 """
+STILL_BORROWED = "SELECT bool_and(federation_is_borrowed(attempt, %s)) FROM unnest(%s::uuid[]) AS attempt"
 
 
 def end_claims() -> int:
@@ -78,9 +82,14 @@ def _apply(decision: values.Preemption, snapshot: Snapshot) -> bool:
         beneficiary = jobs.get(decision.job_id)
         if beneficiary is None or not _still_holds(beneficiary, jobs, attempts, victims):
             return False
+        if any(one.loan is not None for one in decision.victims):
+            quotas.operations.keep_limits_at(beneficiary.tenant_id)
         row = _record(decision, beneficiary)
         for attempt_id, victim in victims.items():
             _stop(attempts[attempt_id], victim, beneficiary)
+        if not _is_still_borrowed(decision, beneficiary):
+            transaction.set_rollback(True)
+            return False
         _record_victims(row, victims.values(), snapshot)
         _tell(beneficiary, row, decision, snapshot)
         announce("cycle")
@@ -103,10 +112,21 @@ def _still_holds(
         and attempt.stop_requested_at is None
         and (job := jobs[victim.run.job_id]).state == JobState.RUNNING
         and job.suspend_requested_at is None
-        and job.priority < beneficiary.priority
+        and (victim.loan is not None or job.priority < beneficiary.priority)
         and organisation_of(paths[job.tenant_id]) == organisation
         for attempt_id, victim in victims.items()
     )
+
+
+def _is_still_borrowed(decision: values.Preemption, beneficiary: Job) -> bool:
+    """Whether those that are stopped for what they borrowed still borrow that much, now that they are marked."""
+    borrowers = [one.run.attempt_id for one in decision.victims if one.loan is not None]
+    if not borrowers:
+        return True
+    with connection.cursor() as cursor:
+        cursor.execute(STILL_BORROWED, [beneficiary.tenant_id, borrowers])
+        ((holds,),) = cursor.fetchall()
+    return bool(holds)
 
 
 def _record(decision: values.Preemption, beneficiary: Job) -> Preemption:
@@ -114,6 +134,7 @@ def _record(decision: values.Preemption, beneficiary: Job) -> Preemption:
         beneficiary=beneficiary,
         cluster_id=decision.cluster_id,
         organisation=organisation_of(beneficiary.tenant.path),
+        amounts=dict(decision.amounts),
         nodes=list(decision.nodes),
         cost_gpu_seconds=decision.cost,
         is_exact=decision.is_exact,
@@ -133,8 +154,30 @@ def _shown(one: Victim) -> dict[str, Any]:
         "gpus": one.run.gpu_milli / MILLI,
         "lost_seconds": one.lost_seconds,
         "times_preempted": one.run.times_preempted,
+        "loan": _loan(one.loan),
         "cost_gpu_seconds": round(one.cost, 3),
     }
+
+
+def _loan(loan: Loan | None) -> dict[str, Any] | None:
+    if loan is None:
+        return None
+    return {
+        "tenant": loan.tenant_path,
+        "resource": loan.resource,
+        "clusters": list(loan.clusters),
+        "held": format_amount(loan.resource, loan.held),
+        "nominal": format_amount(loan.resource, loan.nominal),
+        "is_overdue": loan.is_overdue,
+        "weight": loan.weight,
+    }
+
+
+def _loan_text(loan: Loan) -> str:
+    """`acme/b holds 12 gpu, of which 8 are its own`."""
+    held, nominal = (format_amount(loan.resource, amount) for amount in (loan.held, loan.nominal))
+    late = ", and this job has run longer than its estimate" if loan.is_overdue else ""
+    return f"{loan.tenant_path} holds {held} {loan.resource}, of which {nominal} are its own{late}"
 
 
 def _record_victims(row: Preemption, victims: Sequence[Victim] | Any, snapshot: Snapshot) -> None:
@@ -150,6 +193,7 @@ def _record_victims(row: Preemption, victims: Sequence[Victim] | Any, snapshot: 
                 times_preempted=one.run.times_preempted,
                 gpu_milli=one.run.gpu_milli,
                 cost_gpu_seconds=one.cost,
+                loan=_loan(one.loan),
             )
             for one in victims
         ]
@@ -158,7 +202,10 @@ def _record_victims(row: Preemption, victims: Sequence[Victim] | Any, snapshot: 
 
 def _stop(attempt: Attempt, victim: Victim, beneficiary: Job) -> None:
     message = f"Preempted for job {beneficiary.id}"
-    why = f"which has priority {beneficiary.priority}; this job has {victim.run.priority}"
+    if victim.loan is None:
+        why = f"which has priority {beneficiary.priority}; this job has {victim.run.priority}"
+    else:
+        why = f"whose tenant takes back quota that it lent: {_loan_text(victim.loan)}"
     lost = duration_text(victim.lost_seconds) if victim.lost_seconds else "no time"
     told = f"{message}, {why}. About {lost} of work is repeated. It keeps its place in the queue."
     transitions.interrupt([attempt], ReasonCode.PREEMPTED_FOR_JOB, message, told)

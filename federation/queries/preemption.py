@@ -15,11 +15,13 @@ from django.db.models import F
 
 from federation.models import LIVE_ATTEMPT_STATES, PriorityClass
 from federation.queries.releases import nodes_of
+from placement.preemption.loans import reclaiming_tenants
 from placement.values.model import Snapshot
 from placement.values.preemption import (
     CORES_PER_GPU,
     Allowance,
     HeldPods,
+    Leaving,
     RoomClaim,
     RunningJob,
     organisation_of,
@@ -32,7 +34,7 @@ OVERDRAWN = F("cap") - F("nominal") - BORROWED_AT_MOST
 
 CLAIMS = """
 SELECT preemption.id, preemption.beneficiary_id, preemption.cluster_id, cluster.name, preemption.nodes::text,
-       preemption.deadline_at, count(*), count(attempt.finished_at)
+       preemption.deadline_at, count(*), count(attempt.finished_at), count(victim.loan), preemption.amounts::text
   FROM federation_preemption AS preemption
   JOIN clusters_cluster AS cluster ON cluster.id = preemption.cluster_id
   JOIN federation_preemptionvictim AS victim ON victim.preemption_id = preemption.id
@@ -51,6 +53,10 @@ SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluste
          WHERE checkpoint.attempt_id = attempt.id ORDER BY checkpoint.sequence DESC LIMIT 1),
        class.shield_seconds, hold.amounts::text,
        (SELECT count(*) FROM federation_preemptionvictim AS earlier WHERE earlier.job_id = job.id),
+       (job.spec->>'estimated_seconds')::int,
+       ARRAY(SELECT other.job_id FROM federation_preemption AS made
+               JOIN federation_preemptionvictim AS other ON other.preemption_id = made.id
+              WHERE made.beneficiary_id = job.id),
        object.flavor, object.gpu_units, object.cpu_millicores, object.memory_mib, object.resources::text,
        object.assumed_nodes::text,
        (SELECT array_agg(pod.node) FROM federation_podrun AS pod
@@ -66,8 +72,16 @@ SELECT attempt.id, job.id, tenant.path, job.priority, attempt.cluster_id, cluste
     ON class.id = job.priority_class_id OR job.priority_class_id IS NULL AND class.name = job.spec->>'priority_class'
  WHERE attempt.state = 'running' AND attempt.stop_requested_at IS NULL AND attempt.started_at IS NOT NULL
    AND job.state = 'running' AND job.suspend_requested_at IS NULL
-   AND split_part(tenant.path, '/', 1) = ANY(%s) AND job.priority < %s
+   AND split_part(tenant.path, '/', 1) = ANY(%s) AND (job.priority < %s OR %s)
  ORDER BY attempt.id, object.position
+"""
+LEAVING = """
+SELECT tenant.path, hold.cluster_name, hold.amounts::text
+  FROM federation_attempt AS attempt
+  JOIN quotas_hold AS hold ON hold.holder_id = attempt.id AND hold.state = 'pending'
+  JOIN tenancy_tenant AS tenant ON tenant.id = hold.tenant_id
+ WHERE attempt.finished_at IS NULL AND attempt.stop_requested_at IS NOT NULL
+ ORDER BY attempt.id
 """
 SPENT = """
 SELECT preemption.organisation, sum(victim.gpu_milli)
@@ -102,6 +116,8 @@ class _Row(NamedTuple):
     shield_seconds: int
     amounts: str
     times_preempted: int
+    estimated_seconds: int | None
+    replaced: Sequence[UUID]
     flavor: str
     units: int
     cpu_millicores: int
@@ -112,21 +128,30 @@ class _Row(NamedTuple):
 
 
 def with_preemption(snapshot: Snapshot) -> Snapshot:
-    """The snapshot with its claims, and with what may be stopped if some queued job may replace running ones."""
+    """The snapshot with its claims, and with what may be stopped if some queued job may replace running ones, or if its
+    tenant reclaims quota.
+    """
     snapshot = replace(snapshot, claims=load_claims(snapshot.now))
-    preemptors = _preemptors({job.id for job in snapshot.queue}) if settings.PREEMPTION_MOST_VICTIMS else ()
-    if not preemptors:
+    if not settings.PREEMPTION_MOST_VICTIMS:
         return snapshot
-    by_id = {job.id: job for job in snapshot.queue}
-    organisations = sorted({organisation_of(by_id[job_id].tenant_path) for job_id in preemptors})
-    most = max(by_id[job_id].priority for job_id in preemptors)
-    running = load_running(organisations, most)
+    preemptors = _preemptors({job.id for job in snapshot.queue})
+    reclaiming = {organisation_of(path) for path in reclaiming_tenants(snapshot.limits)}
+    by_id = {job.id: job for job in snapshot.queue} if preemptors else {}
+    waiting = {organisation_of(job.tenant_path) for job in snapshot.queue} if reclaiming else set()
+    organisations = sorted(
+        {organisation_of(by_id[job_id].tenant_path) for job_id in preemptors} | (reclaiming & waiting)
+    )
+    if not organisations:
+        return snapshot
+    most = max((by_id[job_id].priority for job_id in preemptors), default=0)
+    running = load_running(organisations, most, is_reclaiming=bool(reclaiming & waiting))
     if not running:
         return snapshot
     return replace(
         snapshot,
         preemptors=preemptors,
         running=running,
+        leaving=_leaving() if reclaiming else (),
         allowance=_allowance(organisations),
         overdrawn=dict(QuotaLimit.objects.annotate(over=OVERDRAWN).filter(over__gt=0).values_list("id", "over")),
     )
@@ -138,9 +163,27 @@ def load_claims(now: datetime) -> tuple[RoomClaim, ...]:
         cursor.execute(CLAIMS, [now])
         rows = cursor.fetchall()
     return tuple(
-        RoomClaim(row_id, job_id, cluster_id, cluster, tuple(json.loads(nodes)), until_at, victims, ended)
-        for row_id, job_id, cluster_id, cluster, nodes, until_at, victims, ended in rows
+        RoomClaim(
+            row_id,
+            job_id,
+            cluster_id,
+            cluster,
+            tuple(json.loads(nodes)),
+            until_at,
+            victims,
+            ended,
+            borrowers,
+            json.loads(amounts),
+        )
+        for row_id, job_id, cluster_id, cluster, nodes, until_at, victims, ended, borrowers, amounts in rows
     )
+
+
+def _leaving() -> tuple[Leaving, ...]:
+    """What attempts that are being stopped still hold."""
+    with connection.cursor() as cursor:
+        cursor.execute(LEAVING)
+        return tuple(Leaving(path, cluster, json.loads(amounts)) for path, cluster, amounts in cursor.fetchall())
 
 
 def _preemptors(queued: Collection[UUID]) -> tuple[UUID, ...]:
@@ -155,12 +198,14 @@ def _preemptors(queued: Collection[UUID]) -> tuple[UUID, ...]:
         return tuple(job_id for (job_id,) in cursor.fetchall() if job_id in queued)
 
 
-def load_running(organisations: Collection[str], below: int) -> tuple[RunningJob, ...]:
-    """The running jobs of these organisations whose priority is lower, without those that are being stopped. Jobs on
-    clusters that are known to be silent are `unknown`, and not among them.
+def load_running(
+    organisations: Collection[str], below: int, *, is_reclaiming: bool = False
+) -> tuple[RunningJob, ...]:
+    """The running jobs of these organisations whose priority is lower, or all if quota is reclaimed, without those that are
+    being stopped. Jobs on clusters that are known to be silent are `unknown`, and not among them.
     """
     with connection.cursor() as cursor:
-        cursor.execute(RUNNING, [list(organisations), below])
+        cursor.execute(RUNNING, [list(organisations), below, is_reclaiming])
         rows = [_Row(*row) for row in cursor.fetchall()]
     return tuple(_running(list(own)) for _, own in groupby(rows, key=lambda row: row.attempt_id))
 
@@ -181,6 +226,8 @@ def _running(rows: Sequence[_Row]) -> RunningJob:
         times_preempted=first.times_preempted,
         checkpoint_seconds=first.checkpoint_seconds,
         saved_at=first.saved_at,
+        estimated_seconds=first.estimated_seconds,
+        replaced=frozenset(first.replaced),
     )
 
 

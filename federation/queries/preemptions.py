@@ -32,6 +32,10 @@ class CandidateLine:
     times_preempted: int
     cost_gpu_seconds: float
     is_stopped: bool
+    loan: Mapping[str, Any] | None = None
+    """The quota that it had borrowed, if that is why it could be stopped. `tenant` is null where the viewer may not see the
+    job.
+    """
 
     @property
     def cost_gpu_hours(self) -> float:
@@ -60,6 +64,11 @@ class PreemptionView:
     victims: tuple[CandidateLine, ...]
     considered: tuple[CandidateLine, ...]
     alternatives: tuple[Mapping[str, Any], ...]
+
+    @property
+    def is_reclaim(self) -> bool:
+        """Whether all that were stopped had borrowed quota."""
+        return all(one.loan is not None for one in self.victims)
 
     @property
     def groups(self) -> tuple[tuple[CandidateLine, ...], ...]:
@@ -131,6 +140,7 @@ def _stopped(one: PreemptionVictim, seen: Collection[UUID]) -> CandidateLine:
         times_preempted=one.times_preempted,
         cost_gpu_seconds=one.cost_gpu_seconds,
         is_stopped=True,
+        loan=_loan(one.loan, one.job, seen),
     )
 
 
@@ -144,7 +154,14 @@ def _spared(one: Mapping[str, Any], job: Job | None, seen: Collection[UUID]) -> 
         times_preempted=one["times_preempted"],
         cost_gpu_seconds=one["cost_gpu_seconds"],
         is_stopped=False,
+        loan=_loan(one.get("loan"), job, seen),
     )
+
+
+def _loan(loan: Mapping[str, Any] | None, job: Job | None, seen: Collection[UUID]) -> Mapping[str, Any] | None:
+    if loan is None:
+        return None
+    return dict(loan) | ({} if _shown(job, seen)[0] else {"tenant": None})
 
 
 def _shown(job: Job | None, seen: Collection[UUID]) -> tuple[str, str]:

@@ -85,6 +85,9 @@ class QuotaPut(StrictShape):
         default=None,
         help_text="What others may hold of nominal while it is not held here. Null: all. The rest is guaranteed.",
     )
+    reclaims = serializers.BooleanField(
+        default=False, help_text="Whether jobs within nominal stop jobs of other tenants that borrow from it."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Amounts in base units."""
@@ -101,6 +104,7 @@ class QuotaShown(serializers.Serializer[Any]):
     nominal = serializers.CharField()
     borrowing_limit = serializers.CharField(allow_null=True)
     lending_limit = serializers.CharField(allow_null=True)
+    reclaims = serializers.BooleanField(help_text="Whether jobs within nominal stop jobs that borrow from it.")
     held = serializers.CharField(help_text="What work holds here, and what limits below keep guaranteed.")
     borrowed = serializers.CharField(help_text="What is held above nominal, of the limit above.")
     lent = serializers.CharField(help_text="The part of nominal that is not free because other tenants hold it.")
@@ -159,6 +163,7 @@ def show_limit(limit: QuotaLimit, standing: Standing) -> dict[str, Any]:
         "nominal": shown(limit.nominal),
         "borrowing_limit": shown(limit.borrowing_limit),
         "lending_limit": shown(limit.lending_limit),
+        "reclaims": limit.reclaims,
         "held": shown(limit.held),
         **{name: shown(amount) for name, amount in standing._asdict().items()},
         "updated_at": instant(limit.updated_at),

@@ -47,6 +47,7 @@ class QuotasView(ApiView):
             nominal=asked["nominal"],
             clusters=asked["clusters"],
             borrowing=Borrowing(asked["borrowing_limit"], asked["lending_limit"]),
+            reclaims=asked["reclaims"],
         )
         return Response(
             show_limit(limit, standings([limit])[limit.id]),

@@ -31,6 +31,8 @@ class Limit:
     held: int
     borrowing_limit: int | None = 0
     guaranteed: int = 0
+    reclaims: bool = False
+    """Whether jobs within `nominal` may stop jobs of tenants that borrow from it."""
     user: UUID | None = None
     """Whose share of a limit on each user it is; None for a limit on the tenant."""
 

@@ -8,6 +8,7 @@ from .holds import keep_half_life as keep_half_life
 from .holds import take_holds as take_holds
 from .limits import delete_limit as delete_limit
 from .limits import keep_holders_in_place as keep_holders_in_place
+from .limits import keep_limits_at as keep_limits_at
 from .limits import put_limit as put_limit
 from .submission_limits import delete_submission_limit as delete_submission_limit
 from .submission_limits import put_submission_limit as put_submission_limit

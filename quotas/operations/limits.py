@@ -45,9 +45,10 @@ def put_limit(
     nominal: int,
     clusters: Collection[str] = (),
     borrowing: Borrowing = CEILING,
+    reclaims: bool = False,
 ) -> tuple[QuotaLimit, bool]:
     """The limit after the change, and whether it is new. Amounts are in base units; empty `clusters` means the whole
-    fleet.
+    fleet. `reclaims`: jobs within `nominal` may stop jobs of other tenants that borrow from it.
 
     Running work counts immediately. If the limit is below current use, running jobs continue and new ones wait. To set
     a limit, the actor must manage quotas one level above it (at the root itself for an organisation). Raises NotFound,
@@ -66,7 +67,7 @@ def put_limit(
         was = None if limit is None else limit.nominal
         chain = locks.lock_above(limit or _new_limit(tenant, resource, scope))
         _check_guarantees(chain, wanted)
-        QuotaLimit.objects.filter(id=chain[0].id).update(**wanted, updated_at=Now())
+        QuotaLimit.objects.filter(id=chain[0].id).update(**wanted, reclaims=reclaims, updated_at=Now())
         record_audit(
             actor,
             "quota.put",
@@ -79,6 +80,7 @@ def put_limit(
                 **{
                     name: None if amount is None else format_amount(resource, amount) for name, amount in wanted.items()
                 },
+                "reclaims": reclaims,
                 "was": None if was is None else format_amount(resource, was),
             },
         )
@@ -138,6 +140,11 @@ def keep_holders_in_place(sender: object, *, tenant: Tenant, new_parent: Tenant,
     for limit in recounted(moved, own_lines(limits)):
         if limit.held > held[limit.id] and limit.held > limit.nominal and limit.held == limit.cap:
             raise _not_free(limit, limit.held - held[limit.id], max(0, limit.nominal - held[limit.id]))
+
+
+def keep_limits_at(tenant_id: UUID) -> None:
+    """Until commit, limits on the tenant's path do not change, and no hold is taken there."""
+    locks.stop_takers_at(tenant_id)
 
 
 def require_from_above(actor: Actor, tenant: Tenant) -> None:

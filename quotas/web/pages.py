@@ -32,7 +32,10 @@ from .lists import (
 RESOURCES = (("gpu", "any GPU"), ("cpu", "CPU cores"), ("memory", "memory"), ("jobs", "jobs that run"))
 ALL = "all"
 """What users write for no bound on what is borrowed or lent."""
-CONTROLS = {name: name for name in ("tenant", "resource", "nominal", "clusters", "borrowing_limit", "lending_limit")}
+YES, NO = "yes", "no"
+RECLAIMING = ((NO, "no"), (YES, "yes"))
+FIELDS = ("tenant", "resource", "nominal", "clusters", "borrowing_limit", "lending_limit", "reclaims")
+CONTROLS = {name: name for name in FIELDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class QuotaEditPage:
     tenants: tuple[tuple[str, str], ...]
     resources: tuple[tuple[str, str], ...]
     clusters: tuple[tuple[str, str], ...]
+    reclaiming: tuple[tuple[str, str], ...]
     limit_id: UUID | None
 
 
@@ -105,6 +109,7 @@ def _form(request: HttpRequest, actor: Actor, form: Form, limit_id: UUID | None,
         tenants=tenant_choices(editable_tenants(actor), form.values.get("tenant", "")),
         resources=RESOURCES,
         clusters=tuple((cluster.name, cluster.region) for cluster in visible_clusters(actor).order_by("name")),
+        reclaiming=RECLAIMING,
         limit_id=limit_id,
     )
     return show(request, "quotas/edit.html", shown, status=status)
@@ -122,6 +127,7 @@ def _put(actor: Actor, values: Mapping[str, str]) -> tuple[QuotaLimit, bool]:
         nominal=_amount(resource, "nominal", values.get("nominal", "")),
         clusters=[name.strip() for name in values.get("clusters", "").split(",") if name.strip()],
         borrowing=Borrowing(**bounds),
+        reclaims=values.get("reclaims", "") == YES,
     )
 
 
@@ -147,7 +153,7 @@ def limit_id_of(text: str) -> UUID | None:
 def _values_of(actor: Actor, limit_id: UUID | None, tenant: str) -> dict[str, str]:
     if limit_id is None:
         tenant = first_choice(editable_tenants(actor), asked=tenant)
-        return {"resource": "gpu", "tenant": tenant, "borrowing_limit": "0", "lending_limit": ALL}
+        return {"resource": "gpu", "tenant": tenant, "borrowing_limit": "0", "lending_limit": ALL, "reclaims": NO}
     limit = limit_by_id(actor, limit_id)
     return {
         "tenant": limit.tenant.path,
@@ -156,4 +162,5 @@ def _values_of(actor: Actor, limit_id: UUID | None, tenant: str) -> dict[str, st
         "clusters": ", ".join(limit.clusters),
         "borrowing_limit": _bound_text(limit.resource, limit.borrowing_limit),
         "lending_limit": _bound_text(limit.resource, limit.lending_limit),
+        "reclaims": YES if limit.reclaims else NO,
     }

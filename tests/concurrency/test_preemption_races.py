@@ -3,15 +3,31 @@
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
 from federation import operations
+from federation.engine.lifecycle import AttemptState
 from federation.models import Attempt, Job, JobEvent, Preemption, PreemptionVictim, PriorityClass
-from federation.operations import preemption
+from federation.operations import endings, preemption
+from federation.operations.consequences import Ending
 from foundation.problems import Problem
+from quotas.engine.holds import Borrowing
+from quotas.models import QuotaLimit
+from quotas.operations import end_holds, put_limit
 from placement.preemption.plan import plan
-from tests.builders import actor_for, bind, make_cluster, make_flavor, make_node, make_spec, make_user, submit
+from tests.builders import (
+    actor_for,
+    bind,
+    make_cluster,
+    make_flavor,
+    make_node,
+    make_spec,
+    make_tenant,
+    make_user,
+    submit,
+)
 from tests.concurrency.test_quota_races import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,3 +103,72 @@ def test_rounds_that_overlap_against_the_rule_stop_each_job_once(submitter, vict
     assert sorted(results) == [False, False, False, True]
     assert (Preemption.objects.count(), PreemptionVictim.objects.count()) == (1, 1)
     assert JobEvent.objects.filter(kind="interrupted").count() == 1
+
+
+@pytest.fixture
+def borrowers(submitter):
+    """Four jobs of acme/b, two of which use quota that it borrowed from acme/a and acme/c."""
+    put_limit(submitter, "acme", "gpu", nominal=32_000)
+    for path, nominal in ("acme/a", 8000), ("acme/b", 24_000), ("acme/c", 8000):
+        make_tenant(path)
+        put_limit(submitter, path, "gpu", nominal=nominal, borrowing=Borrowing(None, None), reclaims=True)
+    PriorityClass.objects.update(shield_seconds=0)
+    found = [of(submitter, "acme/b", f"borrowed-{number}") for number in range(NODES)]
+    operations.run_scheduling_cycle()
+    since = Now() - timedelta(hours=1)
+    Attempt.objects.update(
+        state="running", starting_at=since, released_at=since, started_at=since, sent_at=F("reserved_at")
+    )
+    Job.objects.update(state="running", started_at=since)
+    return found
+
+
+def of(submitter, tenant, name, gpus=8):
+    return submit(submitter, {"tenant": tenant, **make_spec(name=name, pod={"gpu": {"count": gpus}})})
+
+
+def test_what_is_taken_back_beside_new_work_of_the_borrower_goes_to_its_owner(submitter, borrowers):
+    mine = of(submitter, "acme/a", "mine")
+    new = [lambda n=n: of(submitter, "acme/b", f"new-{n}", 1 + 7 * (n % 2)) for n in range(4)]
+    at_once([*new, operations.run_scheduling_cycle])
+    operations.run_scheduling_cycle()
+    (victim,) = PreemptionVictim.objects.select_related("attempt")
+    new = [lambda n=n: of(submitter, "acme/b", f"late-{n}", 1) for n in range(3)]
+    at_once([*new, lambda: end(victim.attempt), operations.run_scheduling_cycle])
+    for _ in range(2):
+        operations.run_scheduling_cycle()
+    mine.refresh_from_db()
+    assert (mine.state, PreemptionVictim.objects.count()) == ("dispatching", 1)
+    held = dict(QuotaLimit.objects.values_list("tenant__path", "held"))
+    assert held == {"acme": 32_000, "acme/a": 8000, "acme/b": 24_000, "acme/c": 0}
+
+
+def end(attempt):
+    with transaction.atomic():
+        endings.end_attempts([Ending(attempt.id, AttemptState.PREEMPTED, "preempted_for_job", "")])
+    with transaction.atomic():
+        end_holds({attempt.id: "posted"})
+
+
+def test_rounds_that_overlap_against_the_rule_take_no_more_than_was_borrowed(submitter, borrowers, monkeypatch):
+    """Each of the decisions is right alone: acme/b borrows eight GPUs."""
+    decisions = []
+    for tenant, least in (("acme/a", 0), ("acme/c", 1)):
+        of(submitter, tenant, "mine")
+        cheapest = Attempt.objects.filter(job=borrowers[least])
+        kept = cheapest.get().started_at
+        cheapest.update(started_at=Now())
+        monkeypatch.setattr(
+            preemption, "plan", lambda *given: decisions.append((plan(*given), given[0])) or decisions[-1][0]
+        )
+        monkeypatch.setattr(preemption, "_apply", lambda *_: False)
+        operations.run_scheduling_cycle()
+        monkeypatch.undo()
+        cheapest.update(started_at=kept)
+        Job.objects.filter(name="mine").update(retry_at=Now() + timedelta(hours=1))
+    assert {one[0].decision.victims[0].run.job_id for one in decisions} == {one.id for one in borrowers[:2]}
+    assert len({one[0].decision.job_id for one in decisions}) == 2
+    results = at_once([lambda one=one: preemption._apply(one[0].decision, one[1]) for one in decisions])
+    assert sorted(results) == [False, True]
+    assert PreemptionVictim.objects.count() == 1
+    assert Attempt.objects.filter(stop_requested_at__isnull=False).count() == 1
