@@ -86,7 +86,7 @@ class Preemptions(ApiView):
 
     @extend_schema(operation_id="jobs_preemptions_list", responses=page_shape(PreemptionShape))
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Lists the decisions in which the job was stopped for a more urgent one, or others were stopped for it, newest
+        """Lists the decisions in which the job was stopped for another one, or others were stopped for it, newest
         first. Jobs that you may not see have no names.
         """
         page = self.page(preemptions_of(self.actor, job_id), orders=ORDERS, render=lambda row: row)

@@ -1,1 +1,1 @@
-"""Which running jobs are stopped so that a more urgent one of their organisation fits, and why none are."""
+"""Which running jobs are stopped so that another one of their organisation fits, and why none are."""

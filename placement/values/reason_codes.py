@@ -32,10 +32,10 @@ class ReasonCode(StrEnum):
     WAITING_FOR_SHARE = "waiting_for_share", "Its room went to a tenant with less share, whose turn came first."
     RESERVED_FOR_GANG = "reserved_for_gang", "The room is kept for a large job that has waited longer."
     KEPT_FOR_RESERVATION = "kept_for_reservation", "The room is kept for advance reservations."
-    KEPT_FOR_URGENT = "kept_for_urgent", "The room is kept for a more urgent job, for which others are being stopped."
+    KEPT_FOR_URGENT = "kept_for_urgent", "The room is kept for a job for which others are being stopped."
     WAITING_FOR_PREEMPTION = (
         "waiting_for_preemption",
-        "Less urgent jobs of its organisation are being stopped for it, and their nodes are kept for it.",
+        "Less urgent jobs, or jobs that borrowed its quota, are being stopped for it, and nodes are kept for it.",
     )
     MAINTENANCE = "maintenance", "The room is in maintenance, or will be before the job is sure to have ended."
     WAITING_FOR_RESERVATION = "waiting_for_reservation", "The reservation that it names has not begun."
@@ -101,7 +101,7 @@ class ReasonCode(StrEnum):
     CANCELLED = "cancelled", "A user cancelled the job."
     REFUSED_BY_CLUSTER = "refused_by_cluster", "The cluster's API server refused its object."
     PREEMPTED = "preempted", "Its pods were preempted or evicted."
-    PREEMPTED_FOR_JOB = "preempted_for_job", "It was stopped for a more urgent job of its organisation."
+    PREEMPTED_FOR_JOB = "preempted_for_job", "It was stopped for a more urgent job of its organisation, or for one whose quota it had borrowed."
     NODE_LOST = "node_lost", "Its node is gone or was given up."
     SPOT = "spot", "Its spot capacity was reclaimed."
     INFRASTRUCTURE = (
