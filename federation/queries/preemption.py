@@ -198,9 +198,7 @@ def _preemptors(queued: Collection[UUID]) -> tuple[UUID, ...]:
         return tuple(job_id for (job_id,) in cursor.fetchall() if job_id in queued)
 
 
-def load_running(
-    organisations: Collection[str], below: int, *, is_reclaiming: bool = False
-) -> tuple[RunningJob, ...]:
+def load_running(organisations: Collection[str], below: int, *, is_reclaiming: bool = False) -> tuple[RunningJob, ...]:
     """The running jobs of these organisations whose priority is lower, or all if quota is reclaimed, without those that are
     being stopped. Jobs on clusters that are known to be silent are `unknown`, and not among them.
     """

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 from uuid import UUID
 
@@ -69,7 +70,7 @@ class Loans:
         if top.nominal is None or held <= top.nominal:
             return None
         slack = {top.id: held + run.amounts[top.resource] - top.nominal}
-        for below, above in zip(theirs[:-1], theirs[1:], strict=True):
+        for below, above in pairwise(theirs):
             nominal = below.limit.nominal
             if nominal is not None and self._is_covered(above.limit):
                 slack[below.limit.id] = self._held(below) + run.amounts[top.resource] - nominal
@@ -148,7 +149,7 @@ class Stopped:
 def may_end_together(loans: Loans, debts: Mapping[UUID, Debt], runs: Iterable[RunningJob]) -> bool:
     """Whether no tenant loses what is its own if all of these are stopped."""
     stopped = Stopped(loans, debts)
-    return all([stopped.add(run) for run in runs])
+    return all(stopped.add(run) for run in runs)
 
 
 def as_many_as_may_end(loans: Loans, debts: Mapping[UUID, Debt], runs: Sequence[RunningJob]) -> list[RunningJob]:

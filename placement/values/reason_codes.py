@@ -101,7 +101,10 @@ class ReasonCode(StrEnum):
     CANCELLED = "cancelled", "A user cancelled the job."
     REFUSED_BY_CLUSTER = "refused_by_cluster", "The cluster's API server refused its object."
     PREEMPTED = "preempted", "Its pods were preempted or evicted."
-    PREEMPTED_FOR_JOB = "preempted_for_job", "It was stopped for a more urgent job of its organisation, or for one whose quota it had borrowed."
+    PREEMPTED_FOR_JOB = (
+        "preempted_for_job",
+        "It was stopped for a more urgent job of its organisation, or for one whose quota it had borrowed.",
+    )
     NODE_LOST = "node_lost", "Its node is gone or was given up."
     SPOT = "spot", "Its spot capacity was reclaimed."
     INFRASTRUCTURE = (

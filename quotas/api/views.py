@@ -46,8 +46,7 @@ class QuotasView(ApiView):
             asked["resource"],
             nominal=asked["nominal"],
             clusters=asked["clusters"],
-            borrowing=Borrowing(asked["borrowing_limit"], asked["lending_limit"]),
-            reclaims=asked["reclaims"],
+            borrowing=Borrowing(asked["borrowing_limit"], asked["lending_limit"], asked["reclaims"]),
         )
         return Response(
             show_limit(limit, standings([limit])[limit.id]),

@@ -59,10 +59,13 @@ class UserLimit:
 
 @dataclass(frozen=True, slots=True)
 class Borrowing:
-    """How much a limit may borrow from the next one above, and lend to it, in base units; None is no bound."""
+    """How much a limit may borrow from the next one above, and lend to it, in base units; None is no bound. `reclaims`: jobs
+    within the nominal amount may stop jobs of tenants that borrow what it lent.
+    """
 
     borrowing_limit: int | None = 0
     lending_limit: int | None = None
+    reclaims: bool = False
 
 
 CEILING = Borrowing()

@@ -1,7 +1,7 @@
 """Creates, changes and removes the limits of tenants."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Literal
 from uuid import UUID
 
@@ -45,10 +45,9 @@ def put_limit(
     nominal: int,
     clusters: Collection[str] = (),
     borrowing: Borrowing = CEILING,
-    reclaims: bool = False,
 ) -> tuple[QuotaLimit, bool]:
     """The limit after the change, and whether it is new. Amounts are in base units; empty `clusters` means the whole
-    fleet. `reclaims`: jobs within `nominal` may stop jobs of other tenants that borrow from it.
+    fleet.
 
     Running work counts immediately. If the limit is below current use, running jobs continue and new ones wait. To set
     a limit, the actor must manage quotas one level above it (at the root itself for an organisation). Raises NotFound,
@@ -57,7 +56,11 @@ def put_limit(
     tenant = tenant_by_path(actor, tenant_path)
     require_from_above(actor, tenant)
     scope = sorted(set(clusters))
-    wanted = {"nominal": nominal, **asdict(borrowing)}
+    wanted = {
+        "nominal": nominal,
+        "borrowing_limit": borrowing.borrowing_limit,
+        "lending_limit": borrowing.lending_limit,
+    }
     _check_limit(actor, resource, wanted, scope)
     with transaction.atomic():
         locks.stop_takers_at(tenant.id)
@@ -67,7 +70,7 @@ def put_limit(
         was = None if limit is None else limit.nominal
         chain = locks.lock_above(limit or _new_limit(tenant, resource, scope))
         _check_guarantees(chain, wanted)
-        QuotaLimit.objects.filter(id=chain[0].id).update(**wanted, reclaims=reclaims, updated_at=Now())
+        QuotaLimit.objects.filter(id=chain[0].id).update(**wanted, reclaims=borrowing.reclaims, updated_at=Now())
         record_audit(
             actor,
             "quota.put",
@@ -80,7 +83,7 @@ def put_limit(
                 **{
                     name: None if amount is None else format_amount(resource, amount) for name, amount in wanted.items()
                 },
-                "reclaims": reclaims,
+                "reclaims": borrowing.reclaims,
                 "was": None if was is None else format_amount(resource, was),
             },
         )

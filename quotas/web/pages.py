@@ -126,8 +126,7 @@ def _put(actor: Actor, values: Mapping[str, str]) -> tuple[QuotaLimit, bool]:
         resource,
         nominal=_amount(resource, "nominal", values.get("nominal", "")),
         clusters=[name.strip() for name in values.get("clusters", "").split(",") if name.strip()],
-        borrowing=Borrowing(**bounds),
-        reclaims=values.get("reclaims", "") == YES,
+        borrowing=Borrowing(**bounds, reclaims=values.get("reclaims", "") == YES),
     )
 
 

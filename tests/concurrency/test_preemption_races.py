@@ -13,10 +13,10 @@ from federation.models import Attempt, Job, JobEvent, Preemption, PreemptionVict
 from federation.operations import endings, preemption
 from federation.operations.consequences import Ending
 from foundation.problems import Problem
+from placement.preemption.plan import plan
 from quotas.engine.holds import Borrowing
 from quotas.models import QuotaLimit
 from quotas.operations import end_holds, put_limit
-from placement.preemption.plan import plan
 from tests.builders import (
     actor_for,
     bind,
@@ -111,7 +111,7 @@ def borrowers(submitter):
     put_limit(submitter, "acme", "gpu", nominal=32_000)
     for path, nominal in ("acme/a", 8000), ("acme/b", 24_000), ("acme/c", 8000):
         make_tenant(path)
-        put_limit(submitter, path, "gpu", nominal=nominal, borrowing=Borrowing(None, None), reclaims=True)
+        put_limit(submitter, path, "gpu", nominal=nominal, borrowing=Borrowing(None, None, reclaims=True))
     PriorityClass.objects.update(shield_seconds=0)
     found = [of(submitter, "acme/b", f"borrowed-{number}") for number in range(NODES)]
     operations.run_scheduling_cycle()
@@ -153,18 +153,16 @@ def end(attempt):
 def test_rounds_that_overlap_against_the_rule_take_no_more_than_was_borrowed(submitter, borrowers, monkeypatch):
     """Each of the decisions is right alone: acme/b borrows eight GPUs."""
     decisions = []
-    for tenant, least in (("acme/a", 0), ("acme/c", 1)):
+    for tenant, spared in (("acme/a", borrowers[0]), ("acme/c", borrowers[1])):
         of(submitter, tenant, "mine")
-        cheapest = Attempt.objects.filter(job=borrowers[least])
-        kept = cheapest.get().started_at
-        cheapest.update(started_at=Now())
+        Job.objects.filter(id=spared.id).update(suspend_requested_at=Now())
         monkeypatch.setattr(
             preemption, "plan", lambda *given: decisions.append((plan(*given), given[0])) or decisions[-1][0]
         )
         monkeypatch.setattr(preemption, "_apply", lambda *_: False)
         operations.run_scheduling_cycle()
         monkeypatch.undo()
-        cheapest.update(started_at=kept)
+        Job.objects.filter(id=spared.id).update(suspend_requested_at=None)
         Job.objects.filter(name="mine").update(retry_at=Now() + timedelta(hours=1))
     assert {one[0].decision.victims[0].run.job_id for one in decisions} == {one.id for one in borrowers[:2]}
     assert len({one[0].decision.job_id for one in decisions}) == 2

@@ -117,7 +117,9 @@ def job(*pod_sets, tenant="acme/ml", shape="", level="cluster", mode="preferred"
     )
 
 
-def limit(tenant, resource, cap, held=0, clusters=(), number=None, *, guaranteed=0, nominal=None, reclaims=False) -> LimitState:
+def limit(
+    tenant, resource, cap, held=0, clusters=(), number=None, *, guaranteed=0, nominal=None, reclaims=False
+) -> LimitState:
     id_ = UUID(int=number or next(_numbers))
     return LimitState(id_, tenant, resource, tuple(clusters), cap, held, guaranteed, nominal, reclaims)
 

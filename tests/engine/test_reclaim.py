@@ -102,7 +102,10 @@ def test_a_job_that_would_fit_again_in_its_tenants_own_quota_is_not_stopped():
     assert stopped(planned(borrowing(small, large, waiting=waiting, limits=limits))) == {1}
     eight = job(pods(1, 8), tenant="acme/a")
     assert stopped(planned(borrowing(small, large, waiting=eight, limits=limits))) == {2}
-    assert planned(borrowing(small, large, waiting=eight, limits=lent([small, large], whole=12, borrower=12))).decision is None
+    assert (
+        planned(borrowing(small, large, waiting=eight, limits=lent([small, large], whole=12, borrower=12))).decision
+        is None
+    )
 
 
 def test_who_is_being_stopped_already_is_not_counted_as_a_borrower_again():
@@ -200,7 +203,9 @@ def small_world(seed, *, most_runs=7, nodes=3):
         of("acme/c", draw.choice([0, 4])),
     ]
     waiting = job(pods(draw.randint(1, 2), draw.choice([1, 2, 4, 8])), tenant="acme/a")
-    return world([full("ab" * (nodes // 2) + "a" * (nodes % 2), runs, owner_path="")], runs, waiting, limits, preemptors=())
+    return world(
+        [full("ab" * (nodes // 2) + "a" * (nodes % 2), runs, owner_path="")], runs, waiting, limits, preemptors=()
+    )
 
 
 def held_at(given_world, path, without=()):

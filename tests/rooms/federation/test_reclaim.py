@@ -31,7 +31,7 @@ def lent(submitter):
     quotas.operations.put_limit(submitter, "acme", "gpu", nominal=16 * GPU)
     for path in ("acme/a", "acme/b"):
         quotas.operations.put_limit(
-            submitter, path, "gpu", nominal=8 * GPU, borrowing=Borrowing(None, None), reclaims=True
+            submitter, path, "gpu", nominal=8 * GPU, borrowing=Borrowing(None, None, reclaims=True)
         )
 
 
@@ -72,9 +72,8 @@ def test_the_owner_gets_its_quota_back_and_both_see_why(borrowed, submitter, cal
         "weight": 0.75,
     }  # fmt: skip
     assert PreemptionVictim.objects.get().loan == loan
-    assert (
-        "whose tenant takes back quota that it lent: acme/b holds 16 gpu, of which 8 are its own."
-        in (JobEvent.objects.filter(job=young, kind="interrupted").get().message)
+    assert "whose tenant takes back quota that it lent: acme/b holds 16 gpu, of which 8 are its own." in (
+        JobEvent.objects.filter(job=young, kind="interrupted").get().message
     )
     # What b submits meanwhile gets neither the nodes nor the quota, however often cycles run.
     greedy = [job_of(submitter, "acme/b", f"greedy-{n}", gpus=1) for n in range(3)]
