@@ -5,6 +5,7 @@
   46.4 % mean use of the quota.
 - `kueue-large`: likewise 50,000 jobs of 1,000 queues in 10 cohorts. Not part of a run without `--part`.
 - `holds`: quota holds taken a second, in batches of 1 and 500 by 1, 16 and 64 clients, within guarantees and borrowing.
+- `reclaim`: the search for victims when a gang of 64 nodes takes back quota on 1,000 nodes that borrowers fill; milliseconds.
 - `cycle`: the cycle with 1,000 tenants five levels deep, 100,000 queued and 10,000 running jobs.
 
 `--scale 0.02` makes each part smaller, to show that it works.
@@ -13,11 +14,11 @@
 import argparse
 
 from benchmarks import report
-from benchmarks.admission import cycles, holds, kueue
+from benchmarks.admission import cycles, holds, kueue, reclaims
 from benchmarks.own_database import own_database
 
-PARTS = ("kueue-small", "kueue-large", "holds", "cycle")
-USUAL = ("kueue-small", "holds", "cycle")
+PARTS = ("kueue-small", "kueue-large", "holds", "cycle", "reclaim")
+USUAL = ("kueue-small", "holds", "cycle", "reclaim")
 
 
 def main() -> None:
@@ -32,6 +33,8 @@ def main() -> None:
     for name, load in (("small", kueue.SMALL), ("large", kueue.LARGE)):
         if f"kueue-{name}" in parts:
             figures |= {f"kueue_{name}_{key}": value for key, value in kueue.measure(load, options.scale).items()}
+    if "reclaim" in parts:
+        figures["reclaim_ms"] = reclaims.measure(options.scale)
     if "holds" in parts or "cycle" in parts:
         with own_database():
             if "holds" in parts:

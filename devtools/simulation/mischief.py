@@ -28,8 +28,10 @@ LONGEST_WAIT = 40
 """Seconds until a backup no longer waits for a queued job."""
 EVICTIONS = ("EvictionByEvictionAPI", "PreemptionByScheduler", "DeletionByTaintManager")
 
-LENT = (CEILING, Borrowing(None, None), Borrowing(2000, 1000), Borrowing(None, 0))
-"""What limits borrow and lend, in milli-GPU: ceilings, those that borrow all they can, and those with a guarantee."""
+LENT = (CEILING, Borrowing(None, None, reclaims=True), Borrowing(2000, 1000), Borrowing(None, 0))
+"""What limits borrow and lend, in milli-GPU: ceilings, those that borrow all they can, and take back what they lent, and those
+with a guarantee.
+"""
 
 
 class Mischief:

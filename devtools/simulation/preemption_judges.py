@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 @judging
 def only_a_more_urgent_job_of_the_organisation_replaces_one(world: "World") -> list[str]:
-    """Each attempt that was stopped as preempted for a job has its decision; the beneficiary had higher priority."""
+    """Each attempt that was stopped as preempted for a job has its decision; the beneficiary had higher priority, or the
+    attempt had borrowed.
+    """
     return [
         f"attempt {attempt} was stopped for another job: {why}" for attempt, why in world.watch.rows(WRONGLY_STOPPED)
     ]
@@ -24,8 +26,9 @@ SELECT attempt.id, CASE WHEN victim.attempt_id IS NULL THEN 'no decision says so
   LEFT JOIN federation_preemptionvictim AS victim ON victim.attempt_id = attempt.id
   LEFT JOIN federation_preemption AS preemption ON preemption.id = victim.preemption_id
   LEFT JOIN federation_job AS beneficiary ON beneficiary.id = preemption.beneficiary_id
- WHERE attempt.stop_reason = 'preempted_for_job' AND (victim.attempt_id IS NULL OR beneficiary.priority <= job.priority)
-    OR victim.attempt_id IS NOT NULL AND beneficiary.priority <= job.priority
+ WHERE attempt.stop_reason = 'preempted_for_job' AND (
+       victim.attempt_id IS NULL OR victim.loan IS NULL AND beneficiary.priority <= job.priority)
+    OR victim.attempt_id IS NOT NULL AND victim.loan IS NULL AND beneficiary.priority <= job.priority
  ORDER BY 1
 """
 
@@ -72,6 +75,27 @@ def a_job_runs_as_long_as_its_class_shields_it(world: "World") -> list[str]:
 
 
 SHIELD_BROKEN = "SELECT attempt_id, ran_seconds FROM federation_preemptionvictim WHERE ran_seconds < %s ORDER BY 1"
+
+
+@judging
+def no_tenant_loses_what_is_its_own(world: "World") -> list[str]:
+    """A job that was stopped for what it borrowed would not fit again in its tenant's own quota, beside what continued."""
+    return [
+        f"attempt {attempt} was stopped, but {path} kept room for it within its own quota"
+        for attempt, path in world.watch.rows(OWN_LOST)
+    ]
+
+
+OWN_LOST = """
+SELECT victim.attempt_id, victim.loan->>'tenant' FROM federation_preemptionvictim AS victim
+ WHERE victim.loan IS NOT NULL
+   AND ((victim.loan->>'held')::numeric - (victim.loan->>'nominal')::numeric) * 1000 + victim.gpu_milli <= (
+       SELECT sum(other.gpu_milli) FROM federation_preemptionvictim AS other
+         JOIN federation_job AS job ON job.id = other.job_id JOIN tenancy_tenant AS tenant ON tenant.id = job.tenant_id
+        WHERE other.preemption_id = victim.preemption_id
+          AND starts_with(tenant.path || '/', (victim.loan->>'tenant') || '/'))
+ ORDER BY 1
+"""
 
 
 @judging

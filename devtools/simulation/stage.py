@@ -96,6 +96,7 @@ def set_up() -> None:
     PriorityClass.objects.filter(name="high").update(preempts="lower")
     put_limit(SYSTEM, "acme", "gpu", nominal=GPU_LIMIT * 1000)
     put_limit(SYSTEM, TEAMS[0], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, 1000))
+    put_limit(SYSTEM, TEAMS[1], "gpu", nominal=GPU_LIMIT * 1000 // 2, borrowing=Borrowing(None, reclaims=True))
     ensure_rows(schedules())
 
 
