@@ -135,7 +135,7 @@ def with_preemption(snapshot: Snapshot) -> Snapshot:
     if not settings.PREEMPTION_MOST_VICTIMS:
         return snapshot
     preemptors = _preemptors({job.id for job in snapshot.queue})
-    reclaiming = {organisation_of(path) for path in reclaiming_tenants(snapshot.limits)}
+    reclaiming = {organisation_of(path) for path in reclaiming_tenants(snapshot.limits)} & _borrowing(snapshot)
     by_id = {job.id: job for job in snapshot.queue} if preemptors else {}
     waiting = {organisation_of(job.tenant_path) for job in snapshot.queue} if reclaiming else set()
     organisations = sorted(
@@ -155,6 +155,12 @@ def with_preemption(snapshot: Snapshot) -> Snapshot:
         allowance=_allowance(organisations),
         overdrawn=dict(QuotaLimit.objects.annotate(over=OVERDRAWN).filter(over__gt=0).values_list("id", "over")),
     )
+
+
+def _borrowing(snapshot: Snapshot) -> set[str]:
+    """The organisations in which some limit holds more than its nominal amount."""
+    over = (one for one in snapshot.limits if one.nominal is not None and one.held > one.nominal)
+    return {organisation_of(one.tenant_path) for one in over}
 
 
 def load_claims(now: datetime) -> tuple[RoomClaim, ...]:

@@ -34,7 +34,10 @@ def test_a_limit_is_created_then_replaced(client, admin):
     shown = replaced.json()
     assert (shown["id"], shown["tenant"], shown["nominal"]) == (created.json()["id"], "acme", "16")
     assert (shown["held"], shown["free"], shown["clusters"]) == ("0", "16", ["north"])
-    assert (shown["borrowing_limit"], shown["lending_limit"]) == (None, None)
+    assert (shown["borrowing_limit"], shown["lending_limit"], shown["reclaims"]) == (None, None, False)
+    assert put(client, admin, clusters=["north"], reclaims=True).json()["reclaims"]
+    assert not put(client, admin, clusters=["north"], nominal="16", borrowing_limit=None).json()["reclaims"]
+    shown = client.get(f"/api/v1/quotas/{shown['id']}", headers=admin).json()
     assert client.get(f"/api/v1/quotas/{shown['id']}", headers=admin).json() == shown
 
 

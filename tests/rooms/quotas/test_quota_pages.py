@@ -51,9 +51,11 @@ def test_the_editor_sets_both_bounds_and_shows_them_again(page):
     text = page(f"/quotas/set/?limit={limit.id}")[1]
     assert 'value="all"' in text
     assert 'value="1.5"' in text
-    page("/quotas/set/", **typed | {"borrowing_limit": "", "lending_limit": " "})
+    assert not limit.reclaims
+    page("/quotas/set/", **typed | {"borrowing_limit": "", "lending_limit": " ", "reclaims": "yes"})
     limit.refresh_from_db()
-    assert (limit.borrowing_limit, limit.lending_limit) == (0, None)
+    assert (limit.borrowing_limit, limit.lending_limit, limit.reclaims) == (0, None, True)
+    assert 'value="yes" selected' in page(f"/quotas/set/?limit={limit.id}")[1]
 
 
 @pytest.mark.parametrize(
