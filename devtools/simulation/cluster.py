@@ -37,7 +37,6 @@ class Cluster:
         self.jobs: dict[Key, Job] = {}
         self.pods: dict[str, Pod] = {}
         self.services = Services(self.new_uid)
-        self.was_restored = False
         self.runs: list[Run] = []
         self.running: dict[str, Run] = {}
         self.ahead_us = 0
@@ -55,7 +54,9 @@ class Cluster:
         """Jobs by uid that strangers copied from ours, labels included: what they run is none of the gateway's business."""
         self.orphans: set[str] = set()
         """Suspended Jobs by uid that strangers planted with our label."""
-        self.has_kueue = False
+        self.overdue: set[str] = set()
+        """Attempts of which a Job passed its deadline: it fails, even if its programs end well while they are stopped."""
+        self.was_restored = self.has_kueue = False
         self.may_have_run: set[str] = set()
         """Jobs by uid of which pods existed before the cluster was put back."""
         self.image_fails = 0.0
@@ -63,8 +64,7 @@ class Cluster:
         self.on_change: list[Callable[[str, Kind, Any], None]] = []
         self.tell: Callable[[str], None] = lambda _: None
         self.is_committed: Callable[[str], bool] = lambda _: True
-        self._scheduler = scheduler
-        self._chance = chance
+        self._scheduler, self._chance = scheduler, chance
 
     # -- the API ----------------------------------------------------------------------------------------------------
 
@@ -219,8 +219,8 @@ class Cluster:
 
     def _pass_deadline(self, job: Job) -> None:
         if self._is_current(job) and not job.outcome and not job.is_terminating and not job.suspended:
-            message = "Job was active longer than specified deadline"
-            self._conclude(job, "failed", "DeadlineExceeded", message)
+            self.overdue.add(job.labels.get("switchyard.dev/attempt", ""))
+            self._conclude(job, "failed", "DeadlineExceeded", "Job was active longer than specified deadline")
 
     def _conclude(self, job: Job, outcome: Literal["succeeded", "failed"], reason: str, message: str) -> None:
         """Stops the pods that are left; the Job has ended when they have, and are counted."""

@@ -44,6 +44,26 @@ def cluster_without_images(timer):
     return cluster
 
 
+def test_a_job_that_passes_its_deadline_fails_although_its_program_ends_well_while_it_is_stopped():
+    """As in Kubernetes: its controller stops the pods, and the Job fails whatever their exit codes are."""
+    for seed in range(30):
+        timer = Timer()
+        cluster = cluster_without_images(timer)
+        cluster.image_fails = 0.0
+        cluster._chance = random.Random(seed)
+        manifest = job("late", gpus=1)
+        manifest["metadata"]["labels"] = {"switchyard.dev/attempt": "one"}
+        manifest["spec"]["activeDeadlineSeconds"] = 6
+        cluster.create_job(manifest)
+        timer.run_for(120)
+        (late,) = cluster.jobs.values()
+        assert (late.outcome, late.reason) == ("failed", "DeadlineExceeded")
+        assert cluster.overdue == {"one"}
+        if [run.code for run in cluster.runs] == [0]:
+            return
+    raise AssertionError("no program ended well in the time that it had to stop")
+
+
 def phases(cluster):
     return {pod.name.rpartition("-0-")[0]: pod.phase for pod in cluster.pods.values()}
 
