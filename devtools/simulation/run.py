@@ -13,6 +13,7 @@ import billing.queries
 from federation.queries.proof import disagreements
 from foundation import host as hosts
 
+from . import books_judges as books_judges  # adds judges
 from . import change_judges as change_judges  # adds judges
 from . import preemption_judges as preemption_judges  # adds judges
 from .actors import Stalled
@@ -114,7 +115,7 @@ class Runner:
         world.history.add_changes(self.watch.rows(CHANGES))
         result.timeline = world.history.lines()
         result.steps, result.lock_waits = world.scheduler.steps, world.scheduler.lock_waits
-        result.simulated_seconds = (world.scheduler.now_us - BEGAN_US) / 1e6
+        result.simulated_seconds = ((world.ended_us or world.scheduler.now_us) - BEGAN_US) / 1e6
         result.faults, result.fault_count = world.faults.happened, world.faults.count
         result.dispatch_digest = world.dispatch.hexdigest()
         result.jobs = tuple(dict.fromkeys(one.number for one in world.submissions))

@@ -115,6 +115,11 @@ class Scheduler:
         """Does something at this time, in the thread of the actor that runs then. It must not hand over."""
         heapq.heappush(self._timers, (time_us, next(self._numbers), act))
 
+    def skip_to(self, time_us: int) -> None:
+        """It is this time now: what was to be done before, and later, is not done any more."""
+        self._timers.clear()
+        self.now_us = time_us
+
     def after(self, seconds: float, act: Callable[[], None]) -> None:
         """The same, counted from now."""
         self.at(self.now_us + round(seconds * MICROSECONDS), act)
@@ -240,7 +245,8 @@ class Scheduler:
         self.lock_waits += 1
         self.note(f"{actor.name} waits\n")
         self.tell(actor.name, "waits for a lock")
-        self._hand_over(self._choose())
+        # Not this greenlet chooses who runs next: what is chosen may be that its own statement goes on.
+        self._main.switch()
 
     def _let_return(self, actor: Actor) -> bool:
         """Lets its statement go on. True if it ends; False if it waits for another lock."""

@@ -27,6 +27,7 @@ from tenancy.queries import SYSTEM
 from . import administration, loop
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
+from .books import Books
 from .broker import Broker, Stop
 from .clients import Client, Submission, plan
 from .cluster import Cluster
@@ -120,6 +121,8 @@ class World:
     lost_commits: LostCommits = field(init=False)
     dispatch: Any = field(default_factory=lambda: blake2b(digest_size=16))
     healed_us: int = 0
+    ended_us: int = 0
+    """When nothing was left to be done."""
     is_done: bool = False
     is_broken: bool = False
     """Whether the run ended early, because it had broken a promise."""
@@ -180,6 +183,10 @@ class World:
         try:
             self._begin()
             self.scheduler.run(lambda: self.is_done)
+            self.ended_us = self.scheduler.now_us
+            books = Books(self)
+            if books.is_kept and self.swarm is ANY and self._is_still():
+                books.keep()
         finally:
             self.scheduler.finish()
             self.machine.leave()

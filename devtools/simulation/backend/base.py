@@ -180,6 +180,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if stage is not None and stage.scheduler.current.is_dead:
             return  # `abandon` did it
         super()._rollback()  # type: ignore[misc]
+        if stage is not None:
+            stage.scheduler.note_release()
 
     def _tell_announced(self) -> None:
         topics, self._announced = self._announced, []
