@@ -84,6 +84,8 @@ RATES: Mapping[str, tuple[float, ...]] = {
     # events
     "maintained": (0.5, 2.0),
     "budget_changed": (0.5, 2.0),
+    "catalogue_changed": (1.0, 3.0),
+    "asked_wrongly": (1.0, 3.0),
 }
 """The kinds of faults, and the rates among which a seed chooses."""
 CALLS = (
@@ -96,7 +98,8 @@ EVENTS = (
     "price_changed", "credential_revoked", "database_restored",
     "stranger_plants", "stranger_copies", "kueue_reclaims", "flavor_renamed", "tenant_moved", "limits_changed", "policy_changed",
     "reserved", "egress_changed", "proved", "cluster_removed", "cluster_destroyed",
-    "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed",
+    "orphans_planted", "emptied", "releases_refused", "dispatch_closed", "maintained", "budget_changed", "catalogue_changed",
+    "asked_wrongly",
 )  # fmt: skip
 PROBABLE = 0.4
 """The share of the kinds that a seed switches on."""

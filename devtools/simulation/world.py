@@ -24,7 +24,7 @@ from foundation import threads as pools
 from foundation.schedule import Schedule
 from tenancy.queries import SYSTEM
 
-from . import administration, loop
+from . import administration, catalogue, loop
 from .actors import Actor, Policy
 from .backend.base import DatabaseWrapper, Stage
 from .books import Books
@@ -346,6 +346,8 @@ class World:
         self.schedules[:] = schedules(max(self.pace, HEALED_PACE))
         bells.POLL_SECONDS = max(bells.POLL_SECONDS, HEALED_POLL_SECONDS)
         administration.heal(self)
+        self.wish("removes limits on submission", catalogue.delete_submission_limits)
+        self.wish("removes rules of failures", catalogue.remove_rules)
         self.scheduler.after(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:

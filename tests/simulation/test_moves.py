@@ -18,10 +18,10 @@ ELSEWHERE = {
 
 def handlers():
     # Django must be set up before operations are imported, so this is not at the top.
-    from devtools.simulation import administration, mischief, strangers  # noqa: PLC0415
+    from devtools.simulation import administration, catalogue, mischief, strangers  # noqa: PLC0415
 
     ours = {name[1:] for name in vars(mischief.Mischief) if name.startswith("_") and not name.startswith("__")}
-    return ours | set(administration.EVENTS) | set(strangers.EVENTS)
+    return ours | set(administration.EVENTS) | set(catalogue.EVENTS) | set(strangers.EVENTS)
 
 
 def test_each_event_has_one_who_causes_it():
