@@ -44,7 +44,7 @@ def _a_started_gang_is_not_released_on(change: Change) -> None:
     change.cut(transitions, "COMMIT_TO_START", "state IN (%(starting)s, %(running)s)", "state = %(starting)s")
 
 
-@mutant(only({"reply_lost": 0.3}))
+@mutant(only({"reply_lost": 0.4, "watches_dead": 3, "watch_stalls": 0.6}, run_seconds=LONG))
 def _starting_is_written_again(change: Change) -> None:
     """A repeated release writes `starting_at` again, and the database lets it."""
     change.cut(transitions, "COMMIT_TO_START", "AND state = %(created)s", "AND state IN (%(created)s, %(starting)s)")
@@ -63,7 +63,7 @@ def _half_a_gang_is_gone(change: Change) -> None:
     change.put(calls, "_vanished", vanished)
 
 
-@mutant(only({"releases_refused": 4, "reply_lost": 0.5}, run_seconds=LONG))
+@mutant(only({"refused": 0.3, "reply_lost": 0.3}, gangs=0, run_seconds=LONG))
 def _a_refused_release_is_not_looked_after(change: Change) -> None:
     """A repeated release that is refused is taken for an object that never ran."""
     original = standing_of

@@ -1,0 +1,46 @@
+"""A statement that waits for a lock goes on when it is granted, whoever released the lock."""
+
+from types import SimpleNamespace
+
+from devtools.simulation.actors import Policy
+from devtools.simulation.scheduler import Scheduler
+
+
+def test_the_last_actor_that_waits_goes_on_when_its_lock_is_released_between_steps():
+    """For instance by the death of another process, at a time when every actor that lives waits."""
+    granted, said = [], []
+    watch = SimpleNamespace(
+        is_waiting=lambda _: not granted, is_granted=lambda _: bool(granted), pause=lambda _: None,
+        resume=lambda _: None, set_clock=lambda _: None,
+    )  # fmt: skip
+    scheduler = Scheduler(1, watch, Policy(), 0)
+
+    def work():
+        scheduler.begin_statement()
+        while not granted:
+            scheduler.bide()
+        scheduler.end_statement(may_release=False)
+        said.append("done")
+        scheduler.leave(actor)
+
+    def release():
+        granted.append(True)
+        scheduler.note_release()
+
+    actor = scheduler.add("web", SimpleNamespace(name="web", is_frozen=False), work)
+    actor.backend = SimpleNamespace(pid=1)
+    scheduler.after(1, release)
+    scheduler.after(2, lambda: None)
+    scheduler.run(lambda: bool(said))
+    assert said == ["done"]
+    assert scheduler.lock_waits == 1
+
+
+def test_skipping_time_drops_what_was_to_be_done_before():
+    scheduler, done = Scheduler(1, SimpleNamespace(), Policy(), 0), []
+    scheduler.after(1, lambda: done.append("early"))
+    scheduler.skip_to(5_000_000)
+    scheduler.after(1, lambda: done.append("late"))
+    scheduler.run(lambda: bool(done))
+    assert done == ["late"]
+    assert scheduler.now_us == 6_000_000
