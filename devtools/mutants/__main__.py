@@ -72,6 +72,10 @@ class Mutant:
     def module(self) -> str:
         return self.file.removesuffix(".py").replace("/", ".")
 
+    def is_in(self, paths: Iterable[str]) -> bool:
+        """Whether its file is one of these, or in one of these folders; the empty path is the whole tree."""
+        return any(not path or f"{self.file}/".startswith(f"{path.rstrip('/')}/") for path in paths)
+
     def room(self) -> str:
         folder, *_ = self.file.split("/")
         return TOP_ROOM if folder in PURE_ROOMS else folder
@@ -276,6 +280,9 @@ def main() -> int:
     parser.add_argument(
         "--at", metavar="FILE:LINE", action="append", help="all mutants of this line, in place of a draw"
     )
+    parser.add_argument(
+        "--of", metavar="PATH", action="append", help="draw only from this file or folder, such as billing/engine"
+    )
     parser.add_argument("--engine-tests-only", action="store_true", help="leave out the rooms")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that copies and servers are cleared away
@@ -285,7 +292,8 @@ def main() -> int:
         sources, excluded = engines(tree), equivalents()
         trial = Trial(tree, sources, Fates(tree))
         possible = [one for one in all_mutants(sources) if not any(entry.is_of(one) for entry in excluded)]
-        mutants = draw(possible, options.count, options.seed)
+        drawn_from = [one for one in possible if one.is_in(options.of or [""])]
+        mutants = draw(drawn_from, options.count, options.seed)
         if options.at:
             mutants = [one for one in possible if f"{one.file}:{one.mutation.line}" in options.at]
         left = trial.survivors(ENGINE_TESTS, mutants)

@@ -110,7 +110,8 @@ class _Finder(ast.NodeVisitor):
         """A text for people."""
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
+        is_alias = isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias"
+        if node.value is not None and not is_alias:
             self.visit(node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:

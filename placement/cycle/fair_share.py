@@ -52,7 +52,7 @@ class Node:
         "weight",
     )
 
-    def __init__(self, path: str, parent: "Node | None", capacity: Totals) -> None:
+    def __init__(self, path: str, parent: "Node | None", capacity: Sequence[float]) -> None:
         self.path, self.parent, self.weight = path, parent, 1.0
         self.children: dict[str, Node] = {}
         self.heap: list[tuple[float, int, Node]] = []
@@ -92,7 +92,7 @@ class Tree:
 
     def __init__(self, fair: FairShare, clusters: Sequence[tuple[FleetCluster, Totals]]) -> None:
         self._fair, self._capacities = fair, Capacities(clusters)
-        self.root = Node("", None, (0.0, 0.0, 0.0))
+        self.root = Node("", None, ())
         self.nodes: dict[str, Node] = {}
 
     def leaf(self, tenant_path: str) -> Node:

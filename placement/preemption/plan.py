@@ -115,10 +115,10 @@ def explained(
     by_job = {claim.job_id: claim for claim in claims}
     if not by_job and not why_not:
         return tuple(waits)
-    return tuple(_explained(wait, by_job.get(wait.job_id), why_not.get(wait.job_id, ""), snapshot) for wait in waits)
+    return tuple(_explained(wait, by_job.get(wait.job_id), why_not.get(wait.job_id), snapshot) for wait in waits)
 
 
-def _explained(wait: Wait, claim: RoomClaim | None, why_not: str, snapshot: Snapshot) -> Wait:
+def _explained(wait: Wait, claim: RoomClaim | None, why_not: str | None, snapshot: Snapshot) -> Wait:
     if claim is not None:
         return wait._replace(code=ReasonCode.WAITING_FOR_PREEMPTION, message=claim_text(claim, snapshot))
     return wait._replace(message=f"{wait.message}; {why_not}") if why_not else wait

@@ -56,6 +56,7 @@ def test_each_token_becomes_its_nearest_neighbour(source, expected):
         "def f(a: int | None = None) -> int | None: ...",
         "a: list[int] | None = None",
         "Row = dict[str, 'int']",
+        "Kind: TypeAlias = Literal['text', 'money'] | None",
         "@dataclass(frozen=True)\nclass A: ...",
         "short = lru_cache(maxsize=4096)(long)",
         "assert a == 1",

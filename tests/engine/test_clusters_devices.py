@@ -80,6 +80,8 @@ def told(labels: dict[str, str], amounts: dict[str, str]) -> list[tuple[str, str
         (T4, {"nvidia.com/gpu.shared": "16"}, [("t4-shared-4", "nvidia", "timeslice:4", 16, 15360, "")]),
         (T4, {"nvidia.com/gpu.shared": "15"}, [("t4-shared", "nvidia", "timeslice:1", 15, 15360, UNKNOWN_SHARES)]),
         ({}, {"nvidia.com/gpu.shared": "8"}, [("unknown-shared", "nvidia", "timeslice:1", 8, 0, UNKNOWN_SHARES)]),
+        # replicas of one say nothing about shares, the count does
+        (T4 | SLICED | {"nvidia.com/gpu.replicas": "1"}, {"nvidia.com/gpu": "16"}, [("t4-shared-4", "nvidia", "timeslice:4", 16, 15360, "")]),
         # some of the GPUs are shared under another name, the others are whole
         (T4 | SLICED, {"nvidia.com/gpu": "2", "nvidia.com/gpu.shared": "8"}, [("t4", "nvidia", "whole", 2, 15360, ""), ("t4-shared-4", "nvidia", "timeslice:4", 8, 15360, "")]),
         ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/mig-1g.5gb.replicas": "2"}, {"nvidia.com/mig-1g.5gb.shared": "14"}, [("a100-40gb-mig-1g.5gb-shared-2", "nvidia", "mig:1g.5gb", 14, 5120, SHARED_SLICE)]),
@@ -118,7 +120,7 @@ def test_a_mig_resource_of_no_known_profile_is_no_device(profile):
 
 @pytest.mark.parametrize(
     ("topology", "chips", "hosts"),
-    [("2x2", "4", 1), ("2x4", "4", 2), ("4x4", "4", 4), ("2x2x2", "4", 2), ("4x4x4", "4", 16), ("1x1", "1", 1),
+    [("2x2", "4", 1), ("2x4", "4", 2), ("4x4", "4", 4), ("2x2x2", "4", 2), ("4x4x4", "4", 16), ("1x1", "1", 1), ("1x1", "4", 1),
      ("2x4", "8", 1), ("4x4", "", 4), ("4x4", "0", 16), ("4x4", "-1", 4), ("", "4", 1), ("9999x9999x9999", "1", 10_000),
      ("4x", "4", 1), ("x" * 300, "4", 1), ("\uff14x\uff14", "4", 1)],
 )  # fmt: skip

@@ -72,6 +72,15 @@ def test_what_is_no_rule_is_refused_by_its_path(rule: dict, field: str, code: st
     assert faults_of(rule) == {f"rules[0].{field}": code}
 
 
+def test_every_code_and_signal_that_is_none_is_named():
+    assert faults_of({"name": "x", "when": {"exit_codes": [0, 3, 256], "signals": [0, 9, 65]}}) == {
+        "rules[0].when.exit_codes[0]": "bad_format",
+        "rules[0].when.exit_codes[2]": "bad_format",
+        "rules[0].when.signals[0]": "out_of_range",
+        "rules[0].when.signals[2]": "out_of_range",
+    }
+
+
 def test_names_are_unique_and_rules_few():
     assert faults_of({"name": "x"}, {"name": "x"}) == {"rules[1].name": "duplicate"}
     assert faults_of(*({"name": f"r{n}"} for n in range(MOST_RULES + 1))) == {"rules": "too_many"}

@@ -158,6 +158,17 @@ def test_a_pull_is_learned_once_its_node_lists_the_image_with_its_size():
     assert inventory.take_pulls() == []
 
 
+def test_a_node_whose_images_change_is_recorded_once():
+    inventory = watching()
+    assert (inventory.has_changed, inventory.snapshot()) == (True, {"n": OTHER})
+    inventory.see_nodes("changed", [Node("n", OTHER)])
+    assert not inventory.has_changed
+    inventory.see_nodes("changed", [Node("n", BIG)])
+    assert (inventory.has_changed, inventory.snapshot()) == (True, {"n": BIG})
+    inventory.see_nodes("deleted", [Node("n", BIG)])
+    assert (inventory.has_changed, inventory.snapshot(), inventory.has_changed) == (True, {}, False)
+
+
 @pytest.mark.parametrize(
     "events",
     [

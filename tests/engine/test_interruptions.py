@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from placement.answers.quotes import Quoter, quote
 from placement.cycle.cycle import decide
 from placement.ranking.interruptions import MOST_TIMES, are_interrupted, exposed_seconds, risk_text, slowdown
-from placement.values.decisions import Placement
+from placement.values.decisions import InterruptionRisk, Placement
 from placement.values.model import Runtime
 
 from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot, uniform
@@ -166,3 +166,11 @@ def test_a_quote_is_what_the_cycle_would_do(often, strategy, asked):
     assert found.offers[0].placement == next(one for one in decided.placements if one.job_id == wanted.id)
     again = quote(wanted, replace(snapshot(clusters, ahead), runtimes=known))
     assert [offer.placement for offer in again.offers] == [offer.placement for offer in found.offers]
+
+
+def test_from_one_percent_a_risk_is_told_as_a_figure():
+    def told(share):
+        return risk_text(InterruptionRisk(0.01, 60, share, None))
+
+    assert told(0.01) == "spot, about 1 % of the work expected to be lost"
+    assert told(0.0099) == "spot, less than 1 % of the work expected to be lost"

@@ -94,6 +94,9 @@ def test_the_document_is_canonical_and_says_number_days_and_unit_price():
     assert (other["quantity"], other["unit_price"]) == (None, None)
     assert digest_of(text) != digest_of(text + " ")
     assert heading(kind="statement").due_on is None
+    assert [heading(kind=kind).number for kind in ("statement", "credit_note")] == ["STM-000007", "CN-000007"]
+    plain = json.loads(document(heading(), lines))
+    assert {plain[name] for name in ("remark", "cost_centre", "gl_account") if name in plain} <= {"", None}
     assert hours(1_800_000_000) == Decimal("0.5")
 
 

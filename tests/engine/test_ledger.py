@@ -81,11 +81,22 @@ def test_only_what_is_missing_is_posted():
     assert expenses(late) == [("usage", "EUR", Decimal(5))]
 
 
+def test_what_arrives_later_is_posted_with_its_own_quantity_only():
+    first = postings(KEY, [segment()], books(), [])
+    [second] = postings(KEY, [segment(), segment(hours=2, cost="5")], books(), posted(first))
+    assert [(line.amount, line.quantity) for line in second.lines] == [
+        (Decimal(5), 2 * HOUR_OF_A_GPU),
+        (Decimal(-5), None),
+    ]
+
+
 def test_a_correction_reverses_what_counts_and_enters_the_corrected_sum():
     usage = postings(KEY, [segment()], books(), [])
     again = postings(KEY, [segment()], books(correction(7, 4)), posted(usage))
     assert [one.kind for one in again] == ["reversal", "reentry"]
     assert again[0] == reversal_of(usage[0], 7)
+    assert [line.quantity for line in usage[0].lines] == [HOUR_OF_A_GPU, None]
+    assert [line.quantity for line in again[0].lines] == [-HOUR_OF_A_GPU, None]
     assert expenses(again) == [("reversal", "USD", Decimal("-2.5")), ("reentry", "USD", Decimal(4))]
     assert (again[1].key.split("/")[-1], again[1].correction) == ("1c7", 7)
     journal = posted(again, posted(usage))

@@ -3,7 +3,9 @@ nodes have.
 """
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import NamedTuple
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.engine.gpu_facts import NO_FACTS, GpuFacts
+from placement.answers.quotes import quote
 from placement.answers.recording import plain, read
 from placement.cycle.cycle import Cycle, decide
 from placement.fleet.fleet import FleetIndex, fleet_of
@@ -367,3 +370,22 @@ def test_a_job_never_fits_exactly_if_the_empty_fleet_does_not_hold_it(made):
     for asked in made.jobs:
         [pod_set] = asked.pod_sets
         assert (never_fits(asked, made.clusters) is None) is Left(made.clusters).holds(pod_set)
+
+
+def test_a_run_that_ends_gives_back_each_of_its_other_resources():
+    made = replace(with_others(node("n1", H), rdma=1, pages=2048), free_resources={RDMA: 0, PAGES: 2048})
+    release = Release(NOW + timedelta(minutes=10), UUID(int=1), H.name, 1, 1000, 1024, {"n1": 1}, ((RDMA, 1),))
+    known = replace(snapshot([cluster(1, [made], [H])], []), releases=(release,))
+    found = quote(job(asking((RDMA, 1))), known)
+    assert (found.offers, [(one.placement.cluster, one.expected_start) for one in found.later]) == (
+        (),
+        [("c1", release.at)],
+    )
+
+
+def test_parts_of_gpus_that_are_not_good_enough_do_not_count_as_room():
+    divisible = flavor(sharing="divisible")
+    nodes = [with_others(node(f"n{n}", divisible, total=2), facts) for n, facts in enumerate((OLD, NEW, OLD))]
+    asked = job(asking(needs=GpuNeeds(driver=(550,)), fraction=500, gpus=0, count=5))
+    decisions = outcome(asked, clusters=[cluster(1, nodes, [divisible])])
+    assert "needs 5 pods of 0.5 of a time-sliced GPU at the same time; there is room for 4;" in why(decisions)[1]

@@ -161,3 +161,10 @@ def test_the_page_has_the_bounds():
     page = (Path(__file__).parents[2] / "docs" / "reference" / "policies.md").read_text()
     for term, (least, most) in BOUNDS.items():
         assert f"| `{term}` | {least} | {most} |" in page
+
+
+def test_a_job_without_a_priority_class_has_that_of_the_nearest_policy_that_sets_one():
+    book = PolicyBook([policy(default_priority_class="batch"), policy("acme/ml"), policy("globex")])
+    assert [book.of(path).default_priority_class for path in ("acme", "acme/ml", "globex")] == ["batch", "batch", ""]
+    nearer = PolicyBook([policy(default_priority_class="batch"), policy("acme/ml", default_priority_class="night")])
+    assert nearer.of("acme/ml/x").default_priority_class == "night"

@@ -50,6 +50,8 @@ def test_the_job_that_loses_least_work_is_stopped():
     assert (found.decision.cluster, found.decision.nodes, found.decision.is_exact) == ("c1", ("c1-n1",), True)
     assert [one.run.attempt_id.int for one in found.decision.considered] == [1]
     assert found.decision.cost == (600 + 60) * 8
+    again = world([full("aa", [old, young])], [old, young], job(pods(1, 8), **URGENT))
+    assert [planned(again, exact).decision.is_exact for exact in (1, 2)] == [False, True]
 
 
 def test_a_checkpoint_makes_a_long_run_cheap():
@@ -186,6 +188,9 @@ def test_claimed_nodes_are_kept_for_their_job_and_the_claim_is_told():
     assert next(one.message for one in shown if one.job_id == waiting.id) == (
         "2 less urgent jobs are being stopped for it (1 of them ended); 1 node of c1 is kept for it until 12:10 UTC"
     )
+    assert [one for one in shown if one.job_id == other.id] == [
+        one for one in decisions.waits if one.job_id == other.id
+    ]
 
 
 def test_a_job_with_a_claim_gets_no_second_one_and_keeps_no_more_room():

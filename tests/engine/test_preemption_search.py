@@ -77,3 +77,7 @@ def test_more_victims_than_allowed_are_none():
     assert cheapest(problem([1, 1], any_of())) is None
     sized = problem([1, 1, 5], any_of({0, 1}, {2}), sizes=[3, 3, 5], most_size=5)
     assert cheapest(sized) == (2,)
+
+
+def test_of_sets_that_cost_the_same_the_one_with_the_fewest_victims_is_chosen():
+    assert cheapest(problem([1, 1, 2], any_of({0, 1}, {2}))) == (2,)

@@ -12,6 +12,11 @@ def test_what_is_written_reads_back_exactly(resource, amount):
     assert parse_amount(resource, format_amount(resource, amount)) == amount
 
 
+@pytest.mark.parametrize("text", ["3Mi", "1023Mi", "1Gi", "1025Mi", "3Ti", "1025Gi", "2Pi", "0Mi"])
+def test_memory_is_written_in_its_largest_whole_unit(text):
+    assert format_amount("memory", parse_amount("memory", text)) == text
+
+
 @pytest.mark.parametrize(
     ("resource", "text", "code"),
     [

@@ -153,6 +153,14 @@ def test_a_quote_stands_behind_the_queue():
     assert not quote(job(pods(1, 8)), snapshot(fleet, [job(pods(4, 8))])).offers
 
 
+def test_a_quote_says_whose_turn_takes_its_room():
+    first = TenantShare("acme/other", 1.0, {}, {})
+    shares = FairShare((first, TenantShare("acme/ml", 1.0, {"gpu": 8000}, {})), 1.0)
+    crowded = snapshot([uniform(1, nodes=1)], [job(pods(1, 8), tenant="acme/other")])
+    assert quote(job(pods(1, 8)), crowded).wait.code == "behind_in_queue"
+    assert quote(job(pods(1, 8)), replace(crowded, fair_share=shares)).wait.code == "waiting_for_share"
+
+
 def test_a_round_that_ends_before_the_job_makes_no_offer():
     """The round considers one job: the queue's, unless the asked one has a higher priority."""
     quoter = Quoter(snapshot([uniform(1)], [job(pods(1, 1))]), depth=1)

@@ -227,8 +227,11 @@ def test_a_job_runs_only_where_all_its_storages_are_and_is_told_which_one_a_clus
     (wait,) = decide(snapshot(clusters[:1], [job(storages=(there, here))])).waits
     (reason,) = wait.per_cluster
     assert wait.code == reason.code == "storage_missing"
-    assert "data" in reason.message
+    assert reason.message == "has no storage data that the job's tenant may mount"
     assert wait.message == f"c1 {reason.message}"
+    written = StorageNeed("data", is_written=True, clusters=(UUID(int=2),))
+    (wait,) = decide(snapshot(clusters[:1], [job(storages=(written,))])).waits
+    assert wait.per_cluster[0].message == "has no storage data that the job's tenant may write to"
     full = cluster(2, [node("n2", of, free=0)], [of])
     (wait,) = decide(snapshot([clusters[0], full], [job(storages=(there, here))])).waits
     assert wait.code == "waiting_for_capacity"

@@ -34,6 +34,7 @@ def test_each_user_has_a_share_and_one_at_the_limit_stops_no_other():
         1000,
         2000,
     )
+    assert refused[2].is_of_user
     assert refused[2].message == "a has a limit of 2 gpu for each user: 2 held by the job's user, 1 requested"
     assert takes == ()
 
