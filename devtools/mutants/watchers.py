@@ -72,9 +72,11 @@ class Watchers:
 
 
 def watchers(tree: Path, engines: Mapping[str, bytes], suite: Suite) -> Watchers:
-    """Of the suite in this copy. Records the files of tests that changed since they were last recorded."""
-    kept = {file: _kept_at(tree, engines, suite, file) for file in suite.files(tree)}
-    missing = [file for file, path in kept.items() if not path.exists()]
+    """Of the suite in this copy. Records the files of tests that changed since they were last recorded, or that run an
+    engine that did.
+    """
+    kept = {file: _kept_at(tree, suite, file) for file in suite.files(tree)}
+    missing = [file for file, path in kept.items() if not _is_current(path, engines)]
     if missing:
         print(f"recording which lines {len(missing)} files of {suite} run", flush=True)
         _record(tree, engines, suite, {file: kept[file] for file in missing})
@@ -104,15 +106,27 @@ def _imports(source: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _kept_at(tree: Path, engines: Mapping[str, bytes], suite: Suite, file: str) -> Path:
+def _is_current(path: Path, engines: Mapping[str, bytes]) -> bool:
+    """Whether there is a record, and all engines that it is of are as they were."""
+    if not path.exists():
+        return False
+    of = json.loads(path.read_text())["engines"]
+    return all(file in engines and _digest(engines[file]) == digest for file, digest in of.items())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _kept_at(tree: Path, suite: Suite, file: str) -> Path:
     helpers = sorted(path for path in (tree / "tests").rglob("*.py") if not path.name.startswith("test_"))
-    digest = hashlib.sha256(repr((sys.version_info[:2], suite.folder, suite.needs, file)).encode())
-    for content in (*engines.values(), *(path.read_bytes() for path in helpers), (tree / file).read_bytes()):
+    digest = hashlib.sha256(repr(("by engine", sys.version_info[:2], suite.folder, suite.needs, file)).encode())
+    for content in (*(path.read_bytes() for path in helpers), (tree / file).read_bytes()):
         digest.update(hashlib.sha256(content).digest())
     return cache_root() / "mutants" / f"{digest.hexdigest()[:32]}.json"
 
 
-def _record(tree: Path, engines: Iterable[str], suite: Suite, kept: Mapping[str, Path]) -> None:
+def _record(tree: Path, engines: Mapping[str, bytes], suite: Suite, kept: Mapping[str, Path]) -> None:
     recorder = Recorder(tree, engines)
     done = run(tree, [*suite.needs, *kept], recorder, cpu_seconds=MOST_CPU_SECONDS, keeps_bytecode=True)
     if done.status not in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}:
@@ -122,7 +136,9 @@ def _record(tree: Path, engines: Iterable[str], suite: Suite, kept: Mapping[str,
         print(f"not used, because they fail without any mutant: {', '.join(record['failed'])}", flush=True)
     for file, path in kept.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(_part_of(record, file)))
+        part = _part_of(record, file)
+        part["engines"] = {name: _digest(engines[name]) for name in part["lines"]}
+        path.write_text(json.dumps(part))
 
 
 def _part_of(record: Mapping[str, Any], file: str) -> dict[str, Any]:

@@ -114,6 +114,14 @@ def test_a_draw_takes_each_statement_once_and_the_same_seed_draws_the_same():
     assert len(draw(found, 2, seed=5)) == 2
 
 
+def test_a_draw_can_be_of_files_and_folders():
+    files = ("billing/engine/ledger.py", "billing/engines.py", "quotas/engine/holds.py")
+    found = list(all_mutants(dict.fromkeys(files, b"x = a < b\n")))
+    assert [one.file for one in found if one.is_in(["billing/engine"])] == [files[0]]
+    assert [one.file for one in found if one.is_in(["billing/engine/", files[2]])] == [files[0], files[2]]
+    assert [one.file for one in found if one.is_in([""])] == [*files]
+
+
 def test_a_change_of_one_statement_leaves_the_rest_of_a_draw_as_it_was():
     lines = [f"x{number} = {number} < a".encode() for number in range(40)]
     before = draw(all_mutants({"a.py": b"\n".join(lines)}), 30, seed=5)
@@ -187,6 +195,9 @@ for mutant in mutants[:7]:
     limits = dict.fromkeys(bench.watchers.of(mutant.file, mutant.mutation), 2)
     print("warm |", mutant, "|", warm.catcher(mutant.file, mutant.source, mutant.mutation, limits))
 warm.close()
+with (tree / "placement/kept.py").open("a") as kept:
+    kept.write("# as it was\\n")
+watchers(tree, engines(tree), suite)
 watching.LEAST_WALL_SECONDS, watching.WALL_SECONDS_FOR_EACH_OF_CPU = 1, 0
 waits = tree / "tests/engine/test_waits.py"
 waits.write_text("import time\\ndef test_waits(): time.sleep(600)\\n")
@@ -263,6 +274,7 @@ def test_a_mutant_is_caught_by_the_test_that_runs_its_line_and_the_tree_is_left_
         "warm | placement/room.py:1  5 → 6 | ",
         "warm | placement/room.py:3  <= → < | tests/engine/test_room.py::test_the_limit_itself_fits",
         "warm | placement/room.py:5  < → <= | ",
+        "recording which lines 1 files of tests/engine run",
         "waits | tests/engine/test_waits.py::test_waits, which does not end",
         "endless | None",
     ], done.stderr
