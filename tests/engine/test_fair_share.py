@@ -290,6 +290,13 @@ def test_a_wait_for_quota_or_for_room_that_was_never_there_is_not_for_a_share():
     assert [wait.code for wait in decide(alone).waits] == ["behind_in_queue"]
 
 
+def test_each_of_a_tenants_unlike_jobs_has_its_own_reason():
+    queue = [*wanted("a", 8), job(pods(1, 9), tenant="b"), job(pods(1, 1), tenant="b")]
+    whole = replace(snapshot(fleet(8), queue), fair_share=fair(tenant("b", gpus=8)))
+    waits = {wait.job_id: wait.code for wait in decide(whole).waits}
+    assert [waits[one.id] for one in queue[8:]] == ["waiting_for_capacity", "waiting_for_share"]
+
+
 def test_a_policy_keeps_a_job_waiting_whoever_takes_the_room():
     queue = wanted("a", 8) + wanted("b", 1)
     policy = TenantPolicy("b", clusters=("elsewhere",))

@@ -92,3 +92,14 @@ def test_cores_and_memory_beside_gpus_decide_between_equal_gpu_prices():
     assert (placed.cluster, placed.hourly_cost) == ("c2", Decimal(2))
     (placed,) = decide(snapshot([dear], [job(pods(2, 1, cpu=4000, memory=8192))])).placements
     assert placed.hourly_cost == 2 * (2 + Decimal("0.2") + Decimal("0.08"))
+
+
+def test_a_part_of_a_gpu_costs_and_counts_its_part():
+    of = flavor(sharing="divisible", price="2.00")
+    fleet = fleet_of([cluster(1, [node("n", of, 8)], [of])])
+    whole, half = (pods(3, 1, cpu=1, memory=1),), (pods(3, 0, fraction=500, cpu=1, memory=1),)
+    assert (hourly_cost(whole, (of,)), hourly_cost(half, (of,))) == (Decimal(6), Decimal(3))
+    one, part = (ask_of(fleet, asked, Topology(), fleet.largest_free) for asked in (whole, half))
+    assert part.hourly_cost.tolist() == [3.0]
+    assert part.lead_share.tolist() == pytest.approx([one.lead_share.item(0) / 2])
+    assert one.lead_share.item(0) > 0

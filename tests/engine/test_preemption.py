@@ -365,3 +365,12 @@ def test_a_choice_that_is_too_large_is_refused_and_a_smaller_dearer_one_taken():
     assert cheapest(Problem([1, 1, 5], [1, 1, 1], fits, most=1)) == (2,)
     assert cheapest(Problem([1, 1, 5], [1, 1, 9], fits, most=1, most_size=2)) is None
     assert cheapest(Problem([], [], lambda chosen: False, most=9)) is None
+
+
+def test_what_runs_on_a_cluster_that_takes_no_new_work_is_not_stopped():
+    runs = [run_on(1, {"c1-n0": 1}, gpus=8)]
+    closed = replace(full("a", runs), state="cordoned")
+    open_and_full = full("a", [], on=2, total=0)
+    assert why(world([closed, open_and_full], runs, job(pods(1, 8), **URGENT))) == (
+        "no running job of its organisation that could be stopped has a lower priority"
+    )

@@ -138,6 +138,7 @@ def minutes(count):
 
 def test_an_end_is_expected_at_the_mean_pace():
     assert expected_end(pace(), minutes(1000), minutes(41)) == minutes(90)
+    assert expected_end(pace(), minutes(90), minutes(41)) == minutes(90)
     assert expected_end(pace(step=100), minutes(1000), minutes(41)) == minutes(41)
     assert (percent_of(50, 101), percent_of(None, 100), percent_of(5, None)) == (49, None, None)
 
