@@ -151,7 +151,7 @@ def site_one(pool: Pool, free: Ints, order: Ints, need: Need) -> Site | None:
     if not order.size:
         return None
     node = None
-    if need.units and not need.part_milli:
+    if need.units:  # then it uses no part of a device
         # a node with the devices nearly always has the rest too: then one comparison is enough
         node = _first(np.where(free[UNITS] >= need.per_pod[UNITS], order, _LAST))
         if node is None:

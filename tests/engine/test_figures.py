@@ -13,6 +13,7 @@ from simulator.exports import csv_text, duration, json_text, share, table
 from simulator.figures import Curve, JobLine, distribution, figures_of
 from simulator.fragments import Fragments
 from simulator.report import html_page
+from simulator.shares import USUAL, PastUses
 from simulator.tally import Tally
 from simulator.values import HOUR, ClusterPlan, Machine, TraceJob
 from simulator.world import Layout, Shelves
@@ -290,3 +291,9 @@ def test_the_page_shows_what_is_in_the_figures():
     assert "<th scope='row'>c1</th><td>0.00</td><td>50.00 %</td>" in page
     assert '<li><svg viewBox="0 0 32 12" aria-hidden="true"><line class="line c0"' in page
     assert "Replay on 0 GPUs" in html_page([], {}).decode()
+
+
+def test_a_tenant_holds_what_all_pods_of_its_running_jobs_take():
+    running = [job(pods=2, gpus=3, cpu_millicores=500, memory_mib=7), job(gpus=0, memory_mib=100)]
+    (own,) = PastUses(USUAL).shares(running, 0.0).tenants
+    assert own.held == {"gpu": 6000, "cpu": 1000, "memory": 114}

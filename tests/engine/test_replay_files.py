@@ -271,7 +271,7 @@ def test_a_fleet_file_means_what_it_says():
         ("cpu: 96.5", "cpu: lots", "cpu is not a number: 'lots'"),
         ("gpus: 8, ", "", "gpus is missing"),
         ("name: s, ", "", "line 8, column 9: name is missing"),
-        ("name: s, ", "name: a, ", "two nodes with the same name"),
+        ("name: s, ", "name: a, ", "nodes has two nodes with the same name"),
         ("spot: true, price: 1", "price: 1", "price differs from an earlier one of flavor A100"),
         (
             "spot: true",
