@@ -209,6 +209,9 @@ def test_what_an_escape_would_gain_is_in_its_manifest():
         assert tried[f"open {whose} with a NetworkPolicy"]["spec"]["ingress"] == [{}]
     (request,) = tried["claim all devices of a class"]["spec"]["spec"]["devices"]["requests"]
     assert request == {"name": "devices", "exactly": {"deviceClassName": "probe", "allocationMode": "All"}}
+    token = tried["make a ServiceAccount's token"]
+    assert (token["type"], token["data"]) == ("kubernetes.io/service-account-token", {})
+    assert token["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "default"}
     assert tried["change pods in default"] == {
         "metadata": {"name": "theirs", "namespace": "default", "annotations": {"switchyard.dev/probe": "1"}}
     }
