@@ -4,6 +4,8 @@ import os
 import secrets
 
 import pytest
+from django.conf import settings
+from django.test import Client
 from playwright.sync_api import sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
@@ -18,6 +20,8 @@ TELL_VIOLATIONS = """
 document.addEventListener("securitypolicyviolation", (event) =>
   console.error(`stopped by ${event.effectiveDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
 """
+MEDIA = {"color_scheme", "reduced_motion"}
+"""Options that an open page can change."""
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 
@@ -28,13 +32,24 @@ class Window:
         self.page, self.address, self.troubles = page, address, []
         page.add_init_script(TELL_VIOLATIONS)
         page.on("console", self._note_console)
-        page.on("pageerror", lambda error: self.troubles.append(f"{page.url}: {error}"))
+        page.on("pageerror", self._note_error)
         page.on("response", self._note_response)
 
     def open(self, path):
         return self.page.goto(f"{self.address}{path}", wait_until="load")
 
-    def sign_in(self, user, password=PASSWORD):
+    def sign_in(self, user):
+        """The window gets the cookie of a new session and opens no page: the form and the page behind it would be two for each
+        test. `test_sign_in.py` has the form.
+        """
+        visitor = Client()
+        visitor.force_login(user)
+        name = settings.SESSION_COOKIE_NAME
+        cookie = {"name": name, "value": visitor.cookies[name].value, "url": self.address}
+        self.page.context.add_cookies([{**cookie, "httpOnly": True, "sameSite": "Lax"}])
+        return self
+
+    def sign_in_by_form(self, user, password=PASSWORD):
         self.open("/login/")
         self.page.get_by_label("Email").fill(user.email)
         self.page.get_by_label("Password").fill(password)
@@ -50,6 +65,9 @@ class Window:
         # Chromium logs every answer from 400 on; tests that provoke one look at the answer itself.
         if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
             self.troubles.append(f"{self.page.url}: {message.text}")
+
+    def _note_error(self, error):
+        self.troubles.append(f"{self.page.url}: {error}")
 
     def _note_response(self, response):
         if response.status >= 500:
@@ -76,21 +94,82 @@ def live_server():
     server.stop()
 
 
+class KeptWindow:
+    """One window for all tests that ask for no other: to start a process for its page and to read scripts and styles again takes
+    half a second of a core. Each test begins without cookies and without what scripts have stored.
+    """
+
+    def __init__(self, browser, address):
+        self._browser, self._address, self._window = browser, address, None
+        self.is_taken = False
+
+    def take(self, size, media):
+        if self._window is None:
+            context = self._browser.new_context(viewport=size)
+            self._window = Window(context.new_page(), self._address)
+            self._protocol = context.new_cdp_session(self._window.page)
+        self._window.page.set_viewport_size(size)
+        self._window.page.emulate_media(**{name: media.get(name, "null") for name in MEDIA})
+        self.is_taken = True
+        return self._window
+
+    def give_back(self, *, is_whole):
+        self.is_taken = False
+        troubles = self._window.troubles[:]
+        if troubles or not is_whole:
+            self.close()
+            return troubles
+        self._window.open("/robots.txt")  # it asks for nothing, and the next page of the same site has the same process
+        self._window.page.context.clear_cookies()
+        stored = {"origin": self._address, "storageTypes": "local_storage"}
+        self._protocol.send("Storage.clearDataForOrigin", stored)
+        self._window.troubles.clear()  # of what the page was still asking for when it was left
+        return []
+
+    def close(self):
+        if self._window is not None:
+            self._window.page.context.close()
+            self._window = None
+
+
+@pytest.fixture(scope="session")
+def kept_window(browser, live_server, django_db_setup):
+    """It closes before the tests' database is dropped: the server has a session for each connection that is open."""
+    kept = KeptWindow(browser, live_server.url)
+    yield kept
+    kept.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    item.has_failed = getattr(item, "has_failed", False) or report.failed
+    return report
+
+
 @pytest.fixture
-def window(browser, live_server):
-    """Opens windows: `window()`, `window(width=390)`, `window(color_scheme="dark")`, `window(java_script_enabled=False)`."""
+def window(request, browser, live_server, kept_window):
+    """Opens windows: `window()`, `window(width=390)`, `window(color_scheme="dark")`, `window(java_script_enabled=False)`.
+
+    A test's second one, those with further options, and one that is `fresh` share nothing with any other.
+    """
     opened = []
 
-    def open_window(width=1440, height=900, **options):
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    def open_window(width=1440, height=900, *, fresh=False, **options):
+        size = {"width": width, "height": height}
+        if not fresh and options.keys() <= MEDIA and not kept_window.is_taken:
+            return kept_window.take(size, options)
+        context = browser.new_context(viewport=size, **options)
         made = Window(context.new_page(), live_server.url)
         opened.append((made, context))
         return made
 
     yield open_window
+    troubles = kept_window.give_back(is_whole=not request.node.has_failed) if kept_window.is_taken else []
     for made, context in opened:
         context.close()
-        assert not made.troubles, "\n".join(made.troubles)
+        troubles += made.troubles
+    assert not troubles, "\n".join(troubles)
 
 
 @pytest.fixture
@@ -106,3 +185,10 @@ def admin(live_server):
     make_node(cluster)
     make_limit("acme", nominal="64")
     return user
+
+
+@pytest.fixture
+def superuser(admin):
+    admin.is_staff = admin.is_superuser = True
+    admin.save()
+    return admin

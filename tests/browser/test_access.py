@@ -73,6 +73,7 @@ def test_on_every_page_all_text_can_be_read_in_both_themes_and_every_control_has
 
 def test_the_theme_follows_the_system_until_someone_chooses_and_is_then_remembered(window, admin):
     w = window(color_scheme="dark").sign_in(admin)
+    w.open("/")
     dark = w.page.evaluate(BACKGROUND)
     switch = w.page.locator("[data-theme-switch]")
     switch.click()
@@ -94,7 +95,7 @@ def test_the_system_theme_needs_no_script(window, admin):
 
 def test_the_main_menu_is_walked_with_the_keyboard(window, admin):
     w = window().sign_in(admin)
-    w.page.wait_for_url(f"{w.address}/")
+    w.open("/")
     w.page.keyboard.press("Tab")
     assert w.page.evaluate("document.activeElement.textContent") == "Skip to content"
     seen = []
@@ -114,7 +115,7 @@ def test_the_main_menu_is_walked_with_the_keyboard(window, admin):
 
 def test_the_skip_link_leads_past_the_menu(window, admin):
     w = window().sign_in(admin)
-    w.page.wait_for_url(f"{w.address}/")
+    w.open("/")
     w.page.keyboard.press("Tab")
     w.page.keyboard.press("Enter")
     w.page.keyboard.press("Tab")
@@ -123,7 +124,7 @@ def test_the_skip_link_leads_past_the_menu(window, admin):
 
 def test_the_menu_of_a_phone_opens_and_closes(window, admin):
     w = window(width=390, height=800).sign_in(admin)
-    w.page.wait_for_url(f"{w.address}/")
+    w.open("/")
     link = w.page.get_by_role("link", name="Fleet", exact=True)
     assert not link.is_visible()
     button = w.page.get_by_role("button", name="Menu")
@@ -136,4 +137,5 @@ def test_the_menu_of_a_phone_opens_and_closes(window, admin):
 
 def test_the_menu_of_a_phone_is_there_without_script(window, admin):
     w = window(width=390, height=800, java_script_enabled=False).sign_in(admin)
+    w.open("/")
     assert w.page.get_by_role("link", name="Fleet", exact=True).is_visible()

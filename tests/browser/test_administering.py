@@ -19,9 +19,7 @@ def member(admin):
 @pytest.fixture
 def signed_in(window, admin):
     def open_window(**options):
-        w = window(**options).sign_in(admin)
-        w.page.wait_for_url(f"{w.address}/")
-        return w
+        return window(**options).sign_in(admin)
 
     return open_window
 

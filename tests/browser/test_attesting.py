@@ -25,7 +25,6 @@ def silent(admin):
 
 def test_an_administrator_answers_for_a_destroyed_cluster_and_says_how_they_know(window, admin, silent):
     w = window().sign_in(admin)
-    w.page.wait_for_url(f"{w.address}/")
     w.open(f"/clusters/{silent.id}/")
     w.page.get_by_role("link", name="Runs", exact=True).click()
     w.page.get_by_text("Cluster is destroyed").click()
@@ -40,7 +39,6 @@ def test_an_administrator_answers_for_a_destroyed_cluster_and_says_how_they_know
 def test_the_page_of_runs_fits_and_every_page_says_that_the_installation_stands_still(window, admin, silent, width):
     begin_standstill(SYSTEM, "restored to 14:00")
     w = window(width=width).sign_in(admin)
-    w.page.wait_for_url(f"{w.address}/")
     for path in (f"/clusters/{silent.id}/runs/", "/"):
         w.open(path)
         w.page.get_by_text("restored to 14:00").wait_for()
@@ -57,7 +55,7 @@ def test_an_operator_sees_what_is_left_and_resumes_dispatch_with_a_reason(window
     begin_standstill(SYSTEM, "restored to 14:00")
     User.objects.filter(id=admin.id).update(is_staff=True)
     w = window(width=width).sign_in(admin)
-    w.page.wait_for_url(f"{w.address}/")
+    w.open("/")
     w.page.get_by_role("link", name="See what is left").click()
     w.page.get_by_role("cell", name="north").first.wait_for()
     assert w.page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

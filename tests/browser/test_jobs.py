@@ -194,7 +194,7 @@ def test_when_a_job_ends_its_page_stops_offering_to_cancel_it_and_its_title_says
 
 
 def test_a_lost_connection_is_said_at_once_and_no_longer_than_it_lasts(window, admin):
-    w = window().sign_in(admin)
+    w = window(fresh=True).sign_in(admin)
     w.open("/jobs/")
     lost = w.page.get_by_text("The connection to Switchyard is lost")
     assert lost.is_hidden()
@@ -218,7 +218,7 @@ def test_a_refused_poll_is_said_comes_more_rarely_and_leaves_the_page_as_it_was(
 
     waiting_job(admin)
     seen, ticks = [], 0
-    w = window()
+    w = window(fresh=True)
     w.page.clock.install()
     w.sign_in(admin)
     w.open("/jobs/")

@@ -18,7 +18,9 @@ def local(minutes):
 
 
 def test_nodes_are_reserved_shortened_and_given_back(window, admin):
-    page = window().sign_in(admin).page
+    w = window().sign_in(admin)
+    w.open("/")
+    page = w.page
     page.get_by_role("link", name="Reservations", exact=True).click()
     page.get_by_role("link", name="Reserve nodes").click()
     page.get_by_label("Name").fill("eval-week")
@@ -45,8 +47,9 @@ def test_nodes_are_reserved_shortened_and_given_back(window, admin):
 
 def test_what_cannot_be_reserved_is_told_beside_the_form(window, admin):
     reserve(admin)
-    page = window().sign_in(admin).page
-    page.goto(f"{page.url.split('/login')[0].rstrip('/')}/reservations/new/")
+    w = window().sign_in(admin)
+    w.open("/reservations/new/")
+    page = w.page
     page.get_by_label("Name").fill("ÜBER")
     page.get_by_label("Until (UTC)").fill(local(-5))
     page.get_by_role("button", name="Reserve").click()

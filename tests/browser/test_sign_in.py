@@ -8,7 +8,7 @@ REFUSAL = "Email or password is wrong"
 
 
 def test_a_person_signs_in_and_out(window, admin):
-    w = window().sign_in(admin)
+    w = window().sign_in_by_form(admin)
     w.page.wait_for_url(f"{w.address}/")
     assert w.page.get_by_role("heading", level=1).inner_text() == "Overview"
     w.page.get_by_role("button", name="Sign out").click()
@@ -30,9 +30,9 @@ def test_a_wrong_password_an_unknown_email_and_a_locked_account_get_the_same_ans
             w.page.get_by_role("button", name="Sign in").click()
         answers.add((navigation.value.status, w.page.get_by_role("alert").inner_text()))
     for _ in range(4):
-        w.sign_in(admin, "wrong")
+        w.sign_in_by_form(admin, "wrong")
         w.page.get_by_role("alert").wait_for()
-    w.sign_in(admin, PASSWORD)
+    w.sign_in_by_form(admin, PASSWORD)
     answers.add((401, w.page.get_by_role("alert").inner_text()))
     assert len({text for _, text in answers}) == 1
     assert REFUSAL in next(iter(answers))[1]
@@ -60,6 +60,6 @@ def test_signing_in_leads_back_to_the_page_that_was_asked_for(window, admin):
 
 def test_a_post_without_the_forms_token_is_refused(window, admin):
     w = window().sign_in(admin)
-    w.page.wait_for_url(f"{w.address}/")
+    w.open("/")
     for path in ("/logout/", "/jobs/new/", "/tokens/", "/quotas/set/", "/clusters/register/", "/prices/"):
         assert w.post_without_token(path) == 403, path
