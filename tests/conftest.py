@@ -15,9 +15,10 @@ from devtools import prepared
 from foundation.caches import reset_all
 from foundation.passwords import GivingWayArgon2PasswordHasher
 from tests.emptying import empty_tables
+from tests.laws import USUAL, share_of
 from tests.servers import MIGRATED
 
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=share_of(USUAL))
 settings.load_profile("untimed")
 
 

@@ -23,6 +23,7 @@ from quotas.operations import delete_limit, end_holds, put_limit, take_holds
 from quotas.queries import discrepancies, standings
 from tenancy.queries import SYSTEM
 from tests.builders import hold_request, make_cluster, make_tenant
+from tests.laws import examples
 
 PATHS = ["acme", "acme/research", "acme/research/vision", "acme/sales"]
 CLUSTERS = ["north", "south"]
@@ -133,6 +134,7 @@ def is_alike(one, other):
     return (one.resource, one.clusters) == (other.resource, other.clusters)
 
 
+@pytest.mark.law
 @pytest.mark.django_db
 def test_counters_are_journal_sums_and_never_exceed_their_cap_in_any_order_of_events():
-    run_state_machine_as_test(QuotaTree, settings=settings(max_examples=25, stateful_step_count=20, deadline=None))
+    run_state_machine_as_test(QuotaTree, settings=settings(examples(25), stateful_step_count=20))

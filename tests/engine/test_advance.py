@@ -5,7 +5,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from placement.answers.booking import MOST_NODES, Booking, book
@@ -17,6 +17,7 @@ from placement.fleet.policies import Policy
 from placement.values.advance import Bounds, bounds_of, longest_inside
 from placement.values.decisions import Reason
 from placement.values.model import Release, TenantPolicy
+from tests.laws import examples
 
 from .checker import check
 from .fleets import H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, uniform
@@ -235,7 +236,7 @@ arrivals = st.lists(
 
 
 @pytest.mark.law
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(arrivals, st.integers(0, 1), st.integers(0, 20), st.integers(3, 15))
 def test_whatever_comes_a_reservation_has_all_its_nodes_to_itself_when_it_begins(coming, first, starts, minutes):
     """Runs take as long as their deadline and the turnover let them. A second reservation follows the first on its nodes."""
@@ -327,7 +328,7 @@ def test_more_nodes_than_an_object_can_name_are_not_booked():
 shapes = st.tuples(st.integers(1, 4), st.integers(1, 8), st.integers(1, 5))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.booleans(), min_size=1, max_size=6), shapes)
 @example(usable=[True] * 3, shape=(3, 1, 5))
 def test_what_is_booked_holds_what_was_asked_and_no_node_of_it_is_idle(usable, shape):
@@ -352,7 +353,7 @@ rooms = st.lists(st.integers(0, 8), min_size=1, max_size=7)
 
 
 @pytest.mark.law
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(rooms, st.integers(1, 4), st.integers(1, 3), st.integers(1, 5))
 @example(totals=[1, 1, 1, 8], count=1, units=1, copies=3)
 @example(totals=[8, 8, 8], count=3, units=1, copies=5)

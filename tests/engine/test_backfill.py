@@ -5,12 +5,13 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.answers.quotes import quote
 from placement.cycle.cycle import decide
 from placement.values.model import Release
+from tests.laws import examples
 
 from .checker import check
 from .fleets import NOW, cluster, flavor, job, limit, node, pods, snapshot
@@ -142,7 +143,7 @@ class World:
 
 
 @pytest.mark.law
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(running, arrivals, st.integers(1, 4))
 def test_backfill_never_delays_the_job_that_room_is_kept_for(busy, coming, size):
     """Whatever comes behind it, each cycle promises the gang no later start than the one before, and keeps the promise."""

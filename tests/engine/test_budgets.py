@@ -7,7 +7,7 @@ from itertools import pairwise
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.engine.budgets import Commitment, Terms, period_at, period_name, periods_between, rounded_up, worst_case
@@ -17,6 +17,7 @@ from placement.cycle.cycle import decide
 from placement.fleet.budgets import commitment_of
 from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.model import PriceChange, Release
+from tests.laws import examples
 
 from .fleets import NOW, cluster, flavor, job, node, pods, snapshot
 
@@ -80,7 +81,7 @@ def test_a_budget_of_dates_has_one_period():
     st.lists(st.floats(0, 1), max_size=4),
     st.floats(0, 1),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_no_metered_cost_exceeds_the_worst_case_of_its_period(start, seconds, price, gpus, cuts, part):
     """A run up to its deadline, metered in any pieces, in months: each pays at most what was held there."""
     start = start.replace(microsecond=0)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.drivers import ClaimSeen, NodeSeen, PodSeen, SliceSeen
@@ -23,6 +23,7 @@ from clusters.engine.inventory import (
     use_of,
 )
 from clusters.engine.weights import ENTRY, KNOWN_UID, OBJECT, weight_of_claim, weight_of_node, weight_of_slice
+from tests.laws import examples
 
 OURS = "test"
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -228,7 +229,7 @@ def test_an_inventory_that_has_seen_nothing_asks_for_a_snapshot_and_not_for_a_ch
 
 
 @pytest.mark.law
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(events, max_size=25))
 def test_the_running_sum_equals_a_fresh_count(history):
     inventory, fresh = ClusterInventory(OURS), ClusterInventory(OURS)
@@ -255,7 +256,7 @@ node_events = st.one_of(
 
 
 @pytest.mark.law
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(events | node_events, max_size=25))
 def test_the_changes_that_it_reports_lead_to_the_same_as_a_snapshot(history):
     """What is stored by `changed_use`, or by a snapshot where that is asked for, never differs from a snapshot."""

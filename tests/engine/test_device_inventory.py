@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.drivers import ClaimSeen, NodeSeen, SliceSeen
@@ -12,6 +12,7 @@ from clusters.engine.claimable import DeviceSeen
 from clusters.engine.device_inventory import UNLABELLED_SLICE, DeviceInventory
 from clusters.engine.inventory import INSTALL_LABEL, ClusterInventory, ForeignUse, node_record, unify_flavors
 from clusters.engine.resource_slices import SEVERAL_NODES, read_pool
+from tests.laws import examples
 
 NVIDIA = "gpu.nvidia.com"
 H100 = {"type": "gpu", "productName": "NVIDIA H100 80GB HBM3"}
@@ -286,7 +287,7 @@ events = st.one_of(
 
 
 @pytest.mark.law
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(events, max_size=20))
 def test_kept_event_by_event_it_equals_a_fresh_list_and_no_more_is_in_use_than_there_is(history):
     kept, fresh = (DeviceInventory(INSTALL_LABEL, "test") for _ in range(2))

@@ -5,13 +5,14 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from placement.answers.expected_starts import MOST_FOLLOWED, expected_starts
 from placement.answers.quotes import quote
 from placement.cycle.cycle import run
 from placement.cycle.timeline import instant_text
 from placement.values.model import PriceChange, Release, Runtime
+from tests.laws import examples
 
 from .fleets import NOW, cluster, flavor, job, limit, node, pods, snapshot
 from .test_placement_laws import jobs, snapshots
@@ -138,7 +139,7 @@ def test_a_quote_waits_behind_the_queue():
 
 
 @pytest.mark.law
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(snapshots, jobs())
 def test_looking_ahead_changes_no_decision(given_snapshot, asked):
     ends = tuple(

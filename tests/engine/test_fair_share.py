@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.cycle.cycle import Cycle, decide
@@ -14,6 +14,7 @@ from placement.fleet.totals import Capacities, totals_of
 from placement.values.decisions import Placement
 from placement.values.model import TenantPolicy
 from placement.values.shares import COUNTED, FairShare, TenantShare
+from tests.laws import examples
 
 from .fleets import A100, H100, cluster, flavor, job, limit, node, pods, snapshot, uniform
 from .test_placement_laws import TENANTS
@@ -99,7 +100,7 @@ class Plain:
 
 @pytest.mark.law
 @given(ordered(), fair_shares())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_each_turn_is_that_of_the_least_share_at_every_level(given_snapshot, shares):
     given_snapshot = replace(given_snapshot, fair_share=shares)
     cycle, plain = Cycle(given_snapshot, FleetIndex()), Plain(given_snapshot)
@@ -113,7 +114,7 @@ def test_each_turn_is_that_of_the_least_share_at_every_level(given_snapshot, sha
 
 @pytest.mark.law
 @given(ordered(), fair_shares())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_no_place_stays_empty_that_a_waiting_job_could_take(given_snapshot, shares):
     given_snapshot = replace(given_snapshot, fair_share=shares, patience_seconds=10**9)
     cycle = Cycle(given_snapshot, FleetIndex())
@@ -128,7 +129,7 @@ SIZES = st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.0]), min_size=2, max_size=5)
 
 @pytest.mark.law
 @given(SIZES, st.integers(8, 64))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_who_wants_all_gets_a_part_by_weight_and_the_parts_sum_to_the_whole(weights, gpus):
     paths = [f"t{number}" for number in range(len(weights))]
     queue = [one for path in paths for one in wanted(path, gpus)]
@@ -143,7 +144,7 @@ def test_who_wants_all_gets_a_part_by_weight_and_the_parts_sum_to_the_whole(weig
 
 @pytest.mark.law
 @given(SIZES, st.integers(8, 40), st.sampled_from([1.5, 2.0, 5.0]), st.integers(0, 10), st.integers(0, 10))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_more_weight_never_gets_less(weights, gpus, factor, held, used):
     paths = [f"t{number}" for number in range(len(weights))]
     queue = [one for path in paths for one in wanted(path, gpus)]
@@ -157,7 +158,7 @@ def test_more_weight_never_gets_less(weights, gpus, factor, held, used):
 
 @pytest.mark.law
 @given(st.integers(1, 4), st.integers(2, 8), st.sampled_from([1, 2, 4, 8]))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_to_split_a_job_or_to_submit_it_again_gains_nothing(others, times, size):
     """Of one that asks for GPUs in jobs of one GPU, or in more jobs than it needs: at most one job's more than due."""
     gpus = 8 * (others + 1)
@@ -170,7 +171,7 @@ def test_to_split_a_job_or_to_submit_it_again_gains_nothing(others, times, size)
 
 @pytest.mark.law
 @given(ordered(), fair_shares())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_other_names_of_shapes_kinds_and_tenants_change_no_order(given_snapshot, shares):
     """A renamed tenant keeps its share, and so keeps its turn."""
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.fleet.fleet import FleetIndex
@@ -14,6 +14,7 @@ from placement.fleet.pools import PART, UNITS, WHOLE
 from placement.fleet.siting import Site, need_of, tightness
 from placement.values.decisions import Closure
 from placement.values.model import Topology
+from tests.laws import examples
 
 from .fleets import A100, H100, NOW, cluster, flavor, node, pods
 
@@ -46,7 +47,7 @@ def placed(state, wanted):
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 @given(asked)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_nodes_are_packed_in_the_order_of_what_is_left_on_them(sharing, wanted):
     state = FleetState(fleet_of(sharing))
     placed(state, wanted)
@@ -57,7 +58,7 @@ def test_nodes_are_packed_in_the_order_of_what_is_left_on_them(sharing, wanted):
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 @given(asked)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_the_free_shares_are_those_of_the_devices_that_are_left(sharing, wanted):
     state = FleetState(fleet_of(sharing))
     placed(state, wanted)

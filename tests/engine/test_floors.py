@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from placement.answers.quotes import quote
 from placement.cycle.cycle import decide
@@ -17,6 +17,7 @@ from placement.ranking.floors import UNBOUNDED, Floors
 from placement.ranking.fragmentation import Fragmentation, typical_of
 from placement.ranking.landing import Landings
 from placement.ranking.node_table import NodeTable
+from tests.laws import examples
 
 from .checker import check
 from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot, uniform
@@ -68,7 +69,7 @@ def packing(asked):
 @pytest.mark.law
 @pytest.mark.parametrize("few", [0, landing.FEW])
 @given(given_snapshot=snapshots)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_cycle_with_bounds_decides_as_one_that_lands_everything(few, given_snapshot):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(landing, "FEW", few)
@@ -158,7 +159,7 @@ def test_a_choice_among_many_clusters_lands_few_of_them(wanted, prices, monkeypa
 
 
 @given(clusters(), jobs(), jobs(), limits, policies)
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @pytest.mark.law
 def test_a_packing_job_is_quoted_what_it_gets(fleet, first, last, caps, rules):
     asked = packing(snapshot(fleet, [first, last], caps, rules))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.fleet.fleet import FleetIndex
@@ -10,6 +10,7 @@ from placement.ranking.fragmentation import Fragmentation, typical_of
 from placement.ranking.leftovers import STEPS, usual_waste
 from placement.ranking.misfits import NOT_SERVED, Misfits
 from placement.values.model import TypicalPod
+from tests.laws import examples
 
 from .fleets import A100, H100, cluster, flavor, job, node, pods
 
@@ -136,7 +137,7 @@ def test_the_usual_waste_is_the_same_on_every_host():
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=8), st.data()
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_part_that_does_not_fit_is_what_counting_kind_by_kind_finds(kinds, data):
     """Each kind has a weight, cores, units and whether the second pool serves it; 0 units stand for no GPU."""
     requests = [(units, served) for _, _, units, served in kinds]

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.engine.currencies import minor_digits
@@ -23,6 +23,7 @@ from billing.engine.invoices import (
     hours,
     sums_of,
 )
+from tests.laws import examples
 
 OCTOBER = date(2026, 10, 1)
 NOON = datetime(2026, 11, 5, 12, tzinfo=UTC)
@@ -118,7 +119,7 @@ amounts = st.decimals(min_value=-(10**9), max_value=10**9, places=12).filter(boo
 
 
 @pytest.mark.law
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.lists(amounts, min_size=1, max_size=12), st.sampled_from(["USD", "JPY", "KWD"]),
     st.one_of(st.none(), st.decimals(min_value=Decimal("0.001"), max_value=100, places=3)),

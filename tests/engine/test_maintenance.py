@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.answers.quotes import capacity, quote
@@ -16,6 +16,7 @@ from placement.cycle.visibility import horizon, respects
 from placement.values.advance import TURNOVER
 from placement.values.maintenance import STOPPING, nodes_closed
 from placement.values.model import Release
+from tests.laws import examples
 
 from .checker import check
 from .fleets import NOW, cluster, flavor, job, node, pods, reservation, snapshot, uniform, window
@@ -215,7 +216,7 @@ closings = st.lists(
 
 
 @pytest.mark.law
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(arrivals, closings)
 def test_whatever_comes_nothing_runs_on_a_node_while_it_is_in_maintenance(coming, planned):
     """Runs take as long as their deadline and the turnover let them; jobs arrive, and rounds happen, every minute."""

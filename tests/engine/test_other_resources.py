@@ -9,7 +9,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.engine.gpu_facts import NO_FACTS, GpuFacts
@@ -25,6 +25,7 @@ from placement.values.decisions import Placement
 from placement.values.gpu_needs import GpuNeeds, lack_of
 from placement.values.model import Release, Snapshot, Topology
 from placement.values.nodes import NodeResources, fleet_node
+from tests.laws import examples
 
 from .fleets import NOW, cluster, flavor, job, node, pods, snapshot
 
@@ -347,7 +348,7 @@ class Left:
 
 
 @pytest.mark.law
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(random_fleets())
 def test_a_job_is_placed_exactly_if_adding_up_says_that_it_fits(made):
     left = Left(made.clusters)
@@ -364,7 +365,7 @@ def test_a_job_is_placed_exactly_if_adding_up_says_that_it_fits(made):
 
 
 @pytest.mark.law
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(random_fleets())
 def test_a_job_never_fits_exactly_if_the_empty_fleet_does_not_hold_it(made):
     for asked in made.jobs:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.cycle.cycle import Cycle, decide
@@ -18,6 +18,7 @@ from placement.ranking.fragmentation import typical_of
 from placement.values.budgets import BudgetState, BudgetWindow
 from placement.values.model import StrategyWeights, TenantPolicy, Tier
 from placement.values.strategies import STRATEGIES
+from tests.laws import examples
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, window
@@ -203,13 +204,13 @@ snapshots = st.builds(
 
 
 @given(snapshots)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_nothing_is_overbooked_split_or_misplaced(given_snapshot):
     check(given_snapshot, decide(given_snapshot))
 
 
 @given(snapshots, st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_decisions_depend_on_the_values_alone(given_snapshot, chance: random.Random):
     shuffled = [
         replace(one, nodes=tuple(chance.sample(one.nodes, len(one.nodes))), flavors=dict(reversed(one.flavors.items())))
@@ -226,14 +227,14 @@ def test_decisions_depend_on_the_values_alone(given_snapshot, chance: random.Ran
 
 
 @given(snapshots)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_job_that_waits_alone_would_wait_behind_any_queue(given_snapshot):
     for waiting in decide(replace(given_snapshot, queue=given_snapshot.queue[-1:])).waits:
         assert waiting.job_id in {wait.job_id for wait in decide(given_snapshot).waits}
 
 
 @given(snapshots)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_what_is_placed_could_run_and_what_never_fits_is_not_placed(given_snapshot):
     decisions = decide(given_snapshot)
     placed = {placement.job_id for placement in decisions.placements}
@@ -245,7 +246,7 @@ def test_what_is_placed_could_run_and_what_never_fits_is_not_placed(given_snapsh
 
 
 @given(snapshots)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_equal_shapes_share_verdicts_exactly_as_if_each_were_looked_at(given_snapshot):
     """A shape given by name decides as the same shape compared by value."""
     names = {}
@@ -257,7 +258,7 @@ def test_equal_shapes_share_verdicts_exactly_as_if_each_were_looked_at(given_sna
 
 
 @given(snapshots)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_every_wait_says_why_for_every_cluster_its_tenant_may_use_and_no_other(given_snapshot):
     tenants = {one.id: one.tenant_path for one in given_snapshot.queue}
     for wait in decide(given_snapshot).waits:
@@ -272,7 +273,7 @@ def placed(decisions):
 
 
 @given(snapshots, st.data())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_jobs_behind_change_nothing(given_snapshot, data):
     """A job keeps its offer when any job behind it goes. What packing leaves room for is given, not read off the queue."""
     whole = replace(given_snapshot, typical_pods=typical_of(given_snapshot.queue))
@@ -283,7 +284,7 @@ def test_jobs_behind_change_nothing(given_snapshot, data):
 
 
 @given(snapshots)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_job_that_waits_takes_nothing_from_the_others(given_snapshot):
     """None has waited long enough to have nodes kept for it, so those that wait could as well not be there."""
     patient = tuple(replace(one, submitted_at=None) for one in given_snapshot.queue)
@@ -294,7 +295,7 @@ def test_a_job_that_waits_takes_nothing_from_the_others(given_snapshot):
 
 
 @given(snapshots, jobs())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_job_just_ahead_can_only_have_made_an_offer_worse(given_snapshot, last):
     """Of one pod set, in clusters that follow hints: without the job ahead there are all the offers that there are with it,
     none is dearer or over a wider domain, and none is lost.

@@ -7,6 +7,7 @@ from statistics import mean
 import pytest
 
 from placement.cycle.cycle import decide
+from tests.laws import share_of
 
 from .checker import check
 from .fleets import A100, H100, cluster, flavor, job, limit, node, pods, snapshot
@@ -14,7 +15,7 @@ from .oracle import least_cents, let_in_order, most_gpus
 
 pytestmark = pytest.mark.oracle
 
-SINGLE_DECISIONS, QUEUES, QUEUES_IN_ORDER = 150, 60, 150
+SINGLE_DECISIONS, QUEUES, QUEUES_IN_ORDER = map(share_of, (150, 60, 150))
 WITHIN = 0.02
 WITHIN_OF_THE_FORESEEING = 0.04
 """The queue's order is law for a cycle: no job is left out to fit in more of those behind it, as this solver may."""

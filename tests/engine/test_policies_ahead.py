@@ -5,12 +5,13 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from placement.answers.expected_starts import expected_starts
 from placement.answers.quotes import quote
 from placement.cycle.cycle import decide, run
 from placement.values.model import Release, StrategyWeights, TenantPolicy
+from tests.laws import examples
 
 from .checker import check, check_policies
 from .fleets import NOW, cluster, flavor, job, node, pods, snapshot
@@ -133,7 +134,7 @@ def test_places_that_come_together_are_ranked_by_the_weights_of_the_policy():
 
 
 @pytest.mark.law
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(snapshots, jobs())
 def test_what_is_lent_or_expected_obeys_every_law(given_snapshot, asked):
     ends = tuple(

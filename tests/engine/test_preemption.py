@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
@@ -14,6 +14,7 @@ from placement.cycle.cycle import decide, run
 from placement.preemption.plan import explained, plan
 from placement.preemption.search import Problem, cheapest
 from placement.values.preemption import MOST_TIMES_PREEMPTED, Allowance, RoomClaim
+from tests.laws import examples
 
 from .fleets import NOW, job, limit, pods, window
 from .preemption_worlds import (
@@ -233,7 +234,7 @@ def test_on_small_fleets_the_choice_costs_what_the_cheapest_of_all_does():
 
 
 @pytest.mark.law
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 10**6), st.sampled_from([0, 10]))
 def test_laws_of_a_decision(seed, exact):
     given_world = random_world(seed, most_runs=14, nodes=5)
@@ -254,7 +255,7 @@ def test_laws_of_a_decision(seed, exact):
 
 
 @pytest.mark.law
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 10**6))
 def test_two_jobs_never_replace_each_other_in_turn(seed):
     """Whoever is stopped waits then, and may itself replace others: the chain ends, and no job returns in it."""

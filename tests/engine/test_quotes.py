@@ -6,7 +6,7 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.answers import quotes
@@ -15,6 +15,7 @@ from placement.cycle.cycle import decide
 from placement.fleet.fleet import FleetIndex
 from placement.values.model import Release
 from placement.values.shares import COUNTED, FairShare, TenantShare
+from tests.laws import examples
 
 from .checker import check
 from .fleets import A100, H100, NOW, cluster, flavor, job, limit, node, pods, reservation, snapshot, uniform
@@ -46,7 +47,7 @@ def submitted(asked, given_snapshot, depth=None):
 
 @pytest.mark.law
 @given(ordered(), jobs(), st.sampled_from([-100, 0, 100]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_first_offer_is_what_the_cycle_decides_and_none_means_it_waits_for_the_same_reasons(
     given_snapshot, asked, priority
 ):
@@ -66,7 +67,7 @@ def test_the_first_offer_is_what_the_cycle_decides_and_none_means_it_waits_for_t
 
 @pytest.mark.law
 @given(ordered(), st.lists(jobs(), min_size=2, max_size=5))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, asked):
     quoter = Quoter(given_snapshot, FleetIndex())
     for one in (*asked, *asked):
@@ -75,7 +76,7 @@ def test_quotes_on_one_snapshot_are_as_if_each_were_the_first(given_snapshot, as
 
 @pytest.mark.law
 @given(ordered(), jobs(), st.integers(1, 12))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snapshot, asked, depth):
     cut = replace(given_snapshot, queue=given_snapshot.queue[:depth], fair_share=None)
     decisions = decide(submitted(asked, cut, depth))
@@ -89,7 +90,7 @@ def test_a_round_that_considers_only_the_first_jobs_is_quoted_as_such(given_snap
 
 @pytest.mark.law
 @given(snapshots, jobs())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_every_offer_could_be_taken(given_snapshot, asked):
     alone = replace(given_snapshot, queue=(asked,))
     for offer in quote(asked, replace(given_snapshot, queue=())).offers:
@@ -98,7 +99,7 @@ def test_every_offer_could_be_taken(given_snapshot, asked):
 
 @pytest.mark.law
 @given(snapshots, jobs())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_capacity_is_how_many_the_cycle_would_place(given_snapshot, asked):
     unlimited = replace(given_snapshot, queue=(), limits=())
     found = capacity(asked, unlimited)
@@ -117,7 +118,7 @@ def _shares_nodes(given_snapshot):
 
 @pytest.mark.law
 @given(snapshots, jobs(), st.integers(0, 11))
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_more_room_never_makes_the_cheapest_offer_dearer(given_snapshot, asked, taken):
     """Less in the fleet's way: the same job sees at least the same offers."""
     asked = replace(asked, strategy="cheapest")

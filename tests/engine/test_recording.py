@@ -6,7 +6,7 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.answers import recording
@@ -24,6 +24,7 @@ from placement.values.model import (
     Tier,
     TypicalPod,
 )
+from tests.laws import examples
 
 from .fleets import cluster, flavor, job, limit, node, pods, snapshot, uniform
 
@@ -131,7 +132,7 @@ def test_what_an_older_file_does_not_say_means_what_it_meant_then():
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False), st.text(st.characters(exclude_categories=["Cs"])))
-@settings(max_examples=60)
+@examples(60)
 def test_digits_and_texts_are_kept(price, text):
     one = replace(flavor(), unit_price=price)
     value = snapshot([cluster(1, [node("n", one)], [one], region=text)], [job()])

@@ -5,7 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from placement.cycle.cycle import decide
@@ -27,6 +27,7 @@ from simulator.values import (
     PriceChange,
     TraceJob,
 )
+from tests.laws import examples
 
 GPU = "A100-80GB"
 
@@ -273,7 +274,7 @@ class Watched(Simulation):
     st.sampled_from([None, Failures(900.0, 400.0)]),
     st.booleans(),
 )
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_every_job_ends_once_and_no_device_is_given_twice(jobs, name, member, age, failures, hints):
     plans = [plan("a", 2, member=member, hints=hints), plan("b", 3, price="1")]
     conditions = Conditions(summary_seconds=age, failures=failures, checkpoint_seconds=300, until=6000.0)

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from simulator import fleetfile
@@ -15,6 +15,7 @@ from simulator.figures import distribution as spread_of
 from simulator.fleetfile import read_fleet
 from simulator.traces import COLUMNS, Shaping, own_row, read_trace
 from simulator.values import ClusterPlan, Conditions, Machine, ReplayError, TraceJob
+from tests.laws import examples
 
 OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n"
 PHILLY = "job_id,num_gpu,submit_time,duration\n"
@@ -166,7 +167,7 @@ def test_a_bad_trace_is_refused_with_line_and_column(text, told):
 
 
 @given(st.text(max_size=60), st.sampled_from([OPENB, PHILLY, OWN, ""]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @example("\x00", PHILLY)
 def test_no_text_makes_the_reader_stumble(text, header):
     told = complaint(read_trace, "t", header + text)
@@ -335,7 +336,7 @@ def test_what_is_no_fleet_is_refused(text):
         ),
     )
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_document_makes_the_fleet_reader_stumble(document):
     told = complaint(read_fleet, "f", yaml.safe_dump(document))
     assert not told or told.startswith("f: line ")

@@ -4,9 +4,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from placement.cycle.cycle import decide
+from tests.laws import examples
 
 from .checker import POSITION, units_of
 from .fleets import A100, H100, cluster, flavor, job, node, pods, snapshot
@@ -176,7 +177,7 @@ alone = jobs().map(
 
 @pytest.mark.law
 @given(clusters(), alone)
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_every_figure_of_a_reason_can_be_counted_on_the_nodes(fleet, asked):
     for wait in decide(snapshot(fleet, [asked])).waits:
         by_name = {one.name: one for one in fleet}

@@ -8,7 +8,7 @@ from itertools import pairwise
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from billing.engine.egress import EgressRate
@@ -24,6 +24,7 @@ from placement.ranking.runtimes import groups_of
 from placement.values.datasets import DataNeed, Egress, Move
 from placement.values.decisions import Placement
 from placement.values.model import ModelSpeed, Release, Runtime
+from tests.laws import examples
 
 from .fleets import A100, H100, NOW, cluster, flavor, job, node, pods, snapshot, uniform
 
@@ -141,7 +142,7 @@ rate_lists = st.lists(
 
 
 @given(data_needs, rate_lists, st.sampled_from(STRATEGIES), st.integers(1, 30 * DAY))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_egress_never_makes_an_offer_cheaper(data, rates, strategy, seconds):
     clusters, asked = in_regions("2.00", "1.00", "0.50"), {"strategy": strategy, "estimated_seconds": seconds}
     plain = {one.placement.cluster: one.estimate for one in offers(clusters, job(pods(1, 8), **asked))}
@@ -154,7 +155,7 @@ def test_egress_never_makes_an_offer_cheaper(data, rates, strategy, seconds):
 
 @given(data_needs, rate_lists, st.tuples(prices, prices, prices), st.integers(1, 30 * DAY))
 @example((need(1, Place("eu-west"), Place("ap-south")),), [], (Decimal("0.000001"), Decimal(0), Decimal("1.000000")), 1)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_cheaper_total_wins_and_what_is_known_goes_before_what_is_not(data, rates, given_prices, seconds):
     clusters = in_regions(*map(str, given_prices))
     asked = job(pods(1, 8), data=data, strategy="cheapest", estimated_seconds=seconds, deadline_seconds=30 * DAY)
@@ -166,7 +167,7 @@ def test_the_cheaper_total_wins_and_what_is_known_goes_before_what_is_not(data, 
 
 
 @given(speeds, speeds, st.integers(1, 50), st.sampled_from(STRATEGIES), prices, prices)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_only_ratios_count(one, other, factor, strategy, first, second):
     clusters = [uniform(1, of=flavor(H100, price=str(first))), uniform(2, of=flavor(A100, price=str(second)))]
     asked = job(pods(1, 8), strategy=strategy, estimated_seconds=7 * HOUR, throughput=speed(H=one, A=other))
@@ -263,7 +264,7 @@ def test_an_offer_for_later_counts_the_egress_price_of_that_time():
     st.sampled_from(STRATEGIES),
     st.sampled_from([0.0, 0.05]),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_a_quote_is_what_the_cycle_would_do_and_both_survive_a_file(asked, rates, strategy, often):
     spot = replace(flavor(A100, price="1.50", capacity_type="spot"), interruptions_per_hour=often)
     clusters = [

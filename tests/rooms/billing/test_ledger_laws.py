@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from billing.models import LedgerPeriod, Price
@@ -16,6 +16,7 @@ from billing.operations.corrections import NewCorrection, correct_price
 from billing.queries import discrepancies, usage_report
 from tenancy.queries import SYSTEM, actor_for
 from tests.builders import bind, make_run, make_user
+from tests.laws import examples
 
 from .ledgers import OCTOBER, at, expense, priced_cluster, settle_pending_checks
 
@@ -83,7 +84,7 @@ def play(steps, model):  # noqa: C901 - one branch for each move
             assert LedgerPeriod.objects.get(month=OCTOBER.date()).checksum == checksum
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(15, suppressed=list(HealthCheck))
 @given(steps=st.lists(moves, min_size=3, max_size=9))
 def test_the_ledger_is_what_the_model_says_whatever_happens_in_whatever_order(steps):
     model = Model()

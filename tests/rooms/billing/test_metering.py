@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from billing.models import Meter, UsageSegment
@@ -13,6 +13,7 @@ from billing.queries import costs_of, discrepancies
 from foundation.ids import new_id
 from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_flavor, make_run
+from tests.laws import examples
 
 pytestmark = pytest.mark.django_db
 START = datetime(2026, 11, 10, 12, tzinfo=UTC)
@@ -169,7 +170,8 @@ def test_the_cost_of_a_finished_job_is_final(north):
 reports = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 200_000_000), st.booleans()), min_size=1, max_size=12)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.law
+@examples(25, suppressed=[HealthCheck.function_scoped_fixture])
 @given(reports)
 def test_reports_in_any_order_and_number_meter_each_moment_once(north, observed):
     runs = [make_run(north, gpu_units=number) for number in range(3)]

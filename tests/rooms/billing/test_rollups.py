@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from billing.models import Meter, MeterDay, TenantDay, UsageSegment
@@ -24,6 +24,7 @@ from config.table_rights import OWNERS_TRIGGERS
 from foundation import rights
 from tenancy.queries import SYSTEM
 from tests.builders import make_cluster, make_flavor, make_run
+from tests.laws import examples
 from tests.refusals import constraint_of
 
 from .ledgers import settle_pending_checks
@@ -140,7 +141,7 @@ def test_the_cost_of_a_job_reads_its_days(north):
 
 
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=12))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, suppressed=[HealthCheck.function_scoped_fixture])
 @pytest.mark.law
 def test_pieces_of_any_length_add_up_to_the_same_days(north, minutes):
     with transaction.atomic():

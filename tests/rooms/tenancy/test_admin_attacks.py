@@ -12,7 +12,7 @@ from tenancy.operations import bootstrap
 from tests.builders import bind, join, make_token, make_user
 from tests.house.test_routes import walk
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.law]
 PASSWORD = "another horse battery"
 
 

@@ -129,6 +129,7 @@ def test_a_foreign_person_is_answered_like_an_unknown_one_on_every_page(manager,
             assert len(bodies) == 1, route
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("role", ["viewer", "submitter", "manager", "finance", "admin"])
 def test_no_list_and_no_page_names_a_foreign_person(role, manager, foreign):
     caller = make_user()

@@ -11,7 +11,7 @@ from foundation.clock import now
 from tenancy.models import AuditEntry, RoleBinding
 from tests.builders import bearer, bind, join, make_tenant, make_user
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.law]
 ROLES = ("viewer", "submitter", "manager", "finance", "admin")
 CAN_GIVE = {"manager": {"viewer", "submitter", "manager"}, "admin": set(ROLES)}
 """Who can change the tree and bind roles, and which roles they can give and take."""
