@@ -370,13 +370,24 @@ def _page(items: Sequence[bytes], following: str = "") -> bytes:
     return b'{"metadata":' + head + b',"items":[' + b",".join(items) + b"]}"
 
 
+MARK = 987_654_321
+"""In the place of the number of an object that is written once for all numbers."""
+
+
+def _written(make: Callable[[int], dict[str, Any]]) -> Callable[[int], bytes]:
+    """Objects by their number, as JSON: to write each anew would cost the liar as much as it costs who listens."""
+    text, mark = json.dumps(make(MARK)).encode(), str(MARK).encode()
+    return lambda number: text.replace(mark, b"%d" % number)
+
+
 def endless_pages(make: Callable[[int], dict[str, Any]], *, items: int = 500) -> Behaviour:
     """A list that goes on for ever, each page of new objects under a new token."""
+    written = _written(make)
 
     async def behave(request: Connection) -> None:
         found = re.search(r"continue=(\d+)", request.target)
         start = int(found[1]) if found else 0
-        many = [json.dumps(make(start + number)).encode() for number in range(items)]
+        many = [written(start + number) for number in range(items)]
         await request.answer(200, _page(many, str(start + items)))
 
     return behave
@@ -418,6 +429,14 @@ def drip(piece: bytes, seconds: float) -> Behaviour:
 def flood(kind: str, make: Callable[[int], dict[str, Any]], *, distinct: int = 0) -> Behaviour:
     """An empty list, and a watch that tells of new objects as fast as it can; after `distinct` they come again."""
     numbers = itertools.count()
+    version = b"the version"
+
+    def event(number: int) -> dict[str, Any]:
+        thing = make(number)
+        thing["metadata"]["resourceVersion"] = version.decode()
+        return {"type": kind, "object": thing}
+
+    written = _written(event)
 
     async def behave(request: Connection) -> None:
         if "watch=1" not in request.target:
@@ -425,11 +444,10 @@ def flood(kind: str, make: Callable[[int], dict[str, Any]], *, distinct: int = 0
             return
         await request.begin()
         while True:
-            batch = []
-            for number in itertools.islice(numbers, 200):
-                thing = make(number % distinct if distinct else number)
-                thing["metadata"]["resourceVersion"] = str(10 + number)
-                batch.append(json.dumps({"type": kind, "object": thing}).encode())
+            batch = [
+                written(number % distinct if distinct else number).replace(version, b"%d" % (10 + number))
+                for number in itertools.islice(numbers, 200)
+            ]
             await request.chunk(b"\n".join(batch) + b"\n")
 
     return behave

@@ -193,7 +193,7 @@ def _wait_until_it_answers(edge: Edge) -> None:
             time.sleep(0.1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def one_edge(django_db_setup, django_db_blocker, tmp_path_factory):
     with django_db_blocker.unblock():
         connection.ensure_connection()

@@ -142,9 +142,11 @@ def kept_home() -> Iterator[Path]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def keeper(kept_home: Path) -> Iterator[Keeper]:
-    """Its gateway ends with the module: idle beside the next one, it would cost a tenth of a core."""
+    """Its gateway ends with `test_supervisor.py`, which comes next after those that use it: idle beside other tests, it would
+    cost a tenth of a core.
+    """
     keeper = Keeper(kept_home, free_port())
     yield keeper
     if keeper.served is not None and keeper.served.process.poll() is None:
