@@ -11,7 +11,7 @@ from devtools.localfleet import ControlPlane, start_fleet, stop_fleet
 from devtools.trial import Gateway
 from tests.faults.databases import Databases
 from tests.faults.proxy import LyingProxy, Mischief
-from tests.faults.stand import FaultRun, Stand, judge_all, start_behind
+from tests.faults.stand import FaultRun, Stand, judge_bills, judge_ends, start_behind
 
 
 @pytest.fixture(scope="session")
@@ -85,9 +85,23 @@ def gateway(stand: Stand) -> Gateway:
     return stand.gateway
 
 
+@pytest.fixture(scope="session")
+def ended(stand: Stand) -> Iterator[dict[str, FaultRun]]:
+    """The jobs of tests that are done, by the test. After the last fault they must have run once each and be billed to the
+    millisecond: the gateway settles bills while the next test breaks it, and no test waits for that.
+    """
+    runs: dict[str, FaultRun] = {}
+    yield runs
+    found = judge_bills(stand, runs)
+    assert not found, "\n".join(found)
+    stand.gateway.manage("prove_ledger")
+    stand.gateway.manage("verify_audit")
+
+
 @pytest.fixture
-def run(stand: Stand) -> Iterator[FaultRun]:
-    """Jobs that a test submits; when the test is done they must all end as they may, once each, billed to the millisecond."""
+def run(request: pytest.FixtureRequest, stand: Stand, ended: dict[str, FaultRun]) -> Iterator[FaultRun]:
+    """Jobs that a test submits; when the test is done they must all end as they may, and see `ended`."""
     current = FaultRun(stand.gateway)
     yield current
-    judge_all(stand, current)
+    judge_ends(current)
+    ended[request.node.nodeid] = current

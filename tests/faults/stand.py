@@ -1,6 +1,6 @@
 """A gateway of which everything can be broken, and the judgement of what it made of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import psutil
 
 from devtools.localfleet import ControlPlane
 from devtools.localfleet.admin import client
-from devtools.oracle import JOB_LABEL, read_witness
+from devtools.oracle import JOB_LABEL, Witness, read_witness
 from devtools.trial import Gateway, start_gateway
 from tests.faults.databases import Databases
 from tests.faults.proxy import LyingProxy
@@ -69,7 +69,7 @@ class FaultRun(Run):
 
     def false_ends(self) -> list[str]:
         """Jobs that ended as they may not."""
-        told = {item["id"]: item for item in self.gateway.items("/jobs") if item["id"] in self.acked}
+        told = {item["id"]: item for item in self.items()}
         return [
             f"{item['name']} {item['state']}: {item['reason']}"
             for job_id, item in told.items()
@@ -108,18 +108,37 @@ def start_behind(
     return Stand(gateway, planes, proxies, databases, flags)
 
 
-def judge_all(stand: Stand, run: FaultRun) -> None:
-    """All ended as they may, none was lost or run twice, each is billed for what ran, and nothing is left of the cancelled."""
+def judge_ends(run: FaultRun) -> None:
+    """All ended as they may."""
     run.wait_until_all_ended()
     assert run.false_ends() == []
-    run.wait_until_settled(SETTLED_SECONDS)
-    verdict = run.verdict(read_witness({plane.name: plane.layout.audit_log for plane in stand.planes}))
+
+
+def judge_bills(stand: Stand, runs: Mapping[str, FaultRun]) -> list[str]:
+    """What is wrong with runs that have ended, by name: no job was lost or run twice, each is billed for what ran, and nothing is
+    left of the cancelled.
+    """
+    found = []
+
+    def judge(check: Callable[[FaultRun], None]) -> None:
+        for name, run in runs.items():
+            try:
+                check(run)
+            except AssertionError as fault:
+                found.append(f"{name}: {fault}")
+
+    judge(lambda run: run.wait_until_settled(SETTLED_SECONDS))
+    witness = read_witness({plane.name: plane.layout.audit_log for plane in stand.planes})
+    judge(lambda run: _judge_bill(stand, run, witness))
+    return found
+
+
+def _judge_bill(stand: Stand, run: FaultRun, witness: Witness) -> None:
+    verdict = run.verdict(witness)
     assert verdict.is_clean, verdict
     cancelled = {job_id for job_id, state in run.states().items() if state == "cancelled"}
     if cancelled:
         wait_for(lambda: not left_of(stand, cancelled), "nothing is left of what was cancelled", REMOVED_SECONDS)
-    stand.gateway.manage("prove_ledger")
-    stand.gateway.manage("verify_audit")
 
 
 def left_of(stand: Stand, job_ids: set[str]) -> list[str]:

@@ -99,18 +99,29 @@ class Run:
     acked: dict[str, str] = field(default_factory=dict)
     """Job id → what it was submitted as."""
     key: str = field(default_factory=lambda: uuid4().hex)
-    """What the idempotency keys of its jobs begin with."""
+    """What the idempotency keys of its jobs begin with, and their label."""
+    _labelled: set[str] = field(default_factory=set)
 
     def submit(self, spec: Mapping[str, Any], kind: str = "") -> str:
         """The id of the accepted job; the key makes a repeated send harmless."""
         key = f"{self.key}-{len(self.acked)}"
-        made = self.gateway.create("/jobs", spec, **{"Idempotency-Key": key})
+        labels = {**spec.get("labels", {}), "run": self.key}
+        made = self.gateway.create("/jobs", {**spec, "labels": labels}, **{"Idempotency-Key": key})
         self.acked[made["id"]] = kind or spec["name"]
+        self._labelled.add(made["id"])
         return str(made["id"])
+
+    def items(self, **query: str) -> list[dict[str, Any]]:
+        """The jobs of this run, as the gateway lists them: asked for by their label, unless others submitted some of them. A list of
+        all jobs of all runs before costs the gateway more than the jobs do.
+        """
+        if self._labelled == self.acked.keys():
+            query |= {"label": f"run:{self.key}"}
+        return [item for item in self.gateway.items("/jobs", **query) if item["id"] in self.acked]
 
     def states(self) -> dict[str, str]:
         """State by job id."""
-        return {item["id"]: item["state"] for item in self.gateway.items("/jobs") if item["id"] in self.acked}
+        return {item["id"]: item["state"] for item in self.items()}
 
     def wait_until_all_ended(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Every accepted job is in a terminal state."""
@@ -121,8 +132,8 @@ class Run:
         )
 
     def _open(self) -> list[dict[str, Any]]:
-        """Accepted jobs that have not ended. The list of these alone is short in the end, while that of all jobs is long."""
-        return [item for item in self.gateway.items("/jobs", state=OPEN) if item["id"] in self.acked]
+        """Accepted jobs that have not ended. The list of these alone is short in the end, while that of all is long."""
+        return self.items(state=OPEN)
 
     def _told_open(self) -> str:
         found = [(i["name"], i["state"], (i["reason"] or {}).get("message")) for i in self._open()]
@@ -136,7 +147,7 @@ class Run:
             raise AssertionError(f"{late}; {self._told_unsettled()}") from None
 
     def _unsettled(self) -> list[dict[str, Any]]:
-        return [i for i in self.gateway.items("/jobs") if i["id"] in self.acked and i["cost"]["provisional"]]
+        return [item for item in self.items() if item["cost"]["provisional"]]
 
     def _told_unsettled(self) -> str:
         found = self._unsettled()
@@ -149,7 +160,7 @@ class Run:
 
     def told(self) -> dict[str, dict[str, Any]]:
         """Each job as the gateway shows it, with its attempts."""
-        jobs = {item["id"]: item for item in self.gateway.items("/jobs") if item["id"] in self.acked}
+        jobs = {item["id"]: item for item in self.items()}
         for job_id, shown in jobs.items():
             shown["attempts"] = list(self.gateway.items(f"/jobs/{job_id}/attempts"))
         return jobs
