@@ -1,7 +1,8 @@
 """The project's own source, as the house rules see it."""
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -31,11 +32,20 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def _by_class(path: Path) -> Mapping[type[ast.AST], Sequence[ast.AST]]:
+    """The tree is walked once for all tests."""
+    found = defaultdict(list)
+    for node in ast.walk(tree(path)):
+        found[type(node)].append(node)
+    return dict(found)
+
+
 def nodes(path: Path, kind: type[Kind]) -> Iterator[Kind]:
-    """Every node of the kind in the file."""
-    return (node for node in ast.walk(tree(path)) if isinstance(node, kind))
+    """Every node of the kind in the file; `kind` is a class of syntax itself, such as ast.Call."""
+    yield from _by_class(path).get(kind, ())  # type: ignore[misc]
 
 
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function of the file."""
-    return [node for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [*nodes(path, ast.FunctionDef), *nodes(path, ast.AsyncFunctionDef)]

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 
 from .source import PRODUCT, ROOT, files, name, nodes
 
@@ -14,12 +15,14 @@ FIELD_MAKERS = {"FieldError": 1, "field": 1, "ErrorDetail": 1, "ValidationError"
 """Calls that make a field's error, and which of their arguments is its code."""
 
 
+@cache
 def documented(page, heading=""):
     text = page.read_text()
     part = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text
     return set(ROW.findall(part))
 
 
+@cache
 def settings_read():
     found = set()
     for path in files(("config",)):
@@ -33,6 +36,7 @@ def settings_read():
     return found
 
 
+@cache
 def problem_classes():
     """Names of the classes that are Problems, by their bases, over all rooms."""
     bases = {
@@ -55,6 +59,7 @@ def literal(node):
     return set()
 
 
+@cache
 def problem_codes():
     """Code → where, of every Problem raised or declared."""
     problems, found = problem_classes(), {}
@@ -84,6 +89,7 @@ def called(call):
     return getattr(call.func, "id", getattr(call.func, "attr", ""))
 
 
+@cache
 def field_codes():
     found = {}
     for path in files():

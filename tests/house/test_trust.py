@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 
 from .source import ROOT
 
@@ -30,6 +31,7 @@ SECTIONS = {
 """Chapters of ASVS 5.0.0 and how many sections each has."""
 
 
+@cache
 def functions_of(path):
     tree = ast.parse(path.read_text())
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
