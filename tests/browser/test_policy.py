@@ -9,7 +9,7 @@ import pytest
 from django.contrib import admin as site
 from django.urls import reverse
 
-from .test_pages import SETTLED, every_path
+from .test_pages import SETTLED, SMALL, every_path
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -28,7 +28,7 @@ def pages_of_the_admin():
 
 def test_no_page_of_the_operators_admin_does_what_its_policy_stops(window, superuser):
     every_path(superuser)
-    w = window().sign_in(superuser)
+    w = window(**SMALL).sign_in(superuser)
     for path in pages_of_the_admin():
         assert w.open(path).status in {200, 403}, path
         w.page.evaluate(SETTLED)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from devtools.commands import Commands
 from devtools.serve import PROJECT
 
 from .conftest import wait_for
@@ -45,53 +46,74 @@ def one_database():
         yield found
 
 
-def manage(name, role, *words, owner="", **settings):
-    """What the command says, and whether it succeeded; connected as the role, whose password is its last word."""
+def environment(name, role, owner, **settings):
+    """Of a process that is connected as the role, whose password is its last word; and migrates as the owner."""
     host = os.environ["DATABASE_URL"].rpartition("@")[2].rpartition("/")[0]
 
     def address(who):
         return f"postgresql://{who}:{who.rpartition('_')[2]}@{host}/{name}"
 
-    given = {**os.environ, "DATABASE_URL": address(role), **settings}
-    if owner:
-        given["SWITCHYARD_OWNER_DATABASE_URL"] = address(owner)
+    owners = {"SWITCHYARD_OWNER_DATABASE_URL": address(owner)} if owner else {}
+    return {**os.environ, "DATABASE_URL": address(role), **owners, **settings}
+
+
+def manage(name, role, *words, owner="", **settings):
+    """Whether the command succeeded, and what it says."""
+    given = environment(name, role, owner, **settings)
     done = subprocess.run(
         [sys.executable, "manage.py", *words], cwd=PROJECT, env=given, capture_output=True, text=True, check=False
     )
     return done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_owner_who_may_make_no_role_says_what_to_run_and_grants_once_it_is_there(one_database):
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory):
+    """`manage` in forks, of one process for each role: from the main thread alone."""
+    processes: dict[tuple[str, str], Commands] = {}
+    log = tmp_path_factory.mktemp("managed") / "log"
+
+    def run(name, role, *words, owner=""):
+        if (role, owner) not in processes:
+            processes[role, owner] = Commands(environment(name, role, owner), log)
+        done = processes[role, owner].run(*words)
+        return done.code == 0, done.output + done.errors
+
+    yield run
+    for each in processes.values():
+        each.close()
+
+
+def test_an_owner_who_may_make_no_role_says_what_to_run_and_grants_once_it_is_there(one_database, managed):
     admin, name, owner, runtime = one_database
-    migrated, said = manage(name, runtime, "migrate", "--noinput", owner=owner)
+    migrated, said = managed(name, runtime, "migrate", "--noinput", owner=owner)
     assert not migrated
     assert f'CREATE ROLE "{runtime}" LOGIN PASSWORD' in said
 
     admin.execute(f"CREATE ROLE {runtime} LOGIN PASSWORD 'runtime'")
-    migrated, said = manage(name, runtime, "migrate", "--noinput", owner=owner)
+    migrated, said = managed(name, runtime, "migrate", "--noinput", owner=owner)
     assert migrated, said
     assert "foundation.W001" not in said
-    is_fine, said = manage(name, runtime, "check", "--database", "default")
+    is_fine, said = managed(name, runtime, "check", "--database", "default")
     assert is_fine, said
     assert "no issues" in said
 
     # The owner's address in place of the processes' is what is warned of; and the processes cannot migrate.
-    _, said = manage(name, owner, "check", "--database", "default")
+    _, said = managed(name, owner, "check", "--database", "default")
     assert "foundation.W001" in said
     assert "owns the tables" in said
-    migrated, said = manage(name, runtime, "migrate", "sessions", "zero", "--noinput")  # it depends on no other
+    migrated, said = managed(name, runtime, "migrate", "sessions", "zero", "--noinput")  # it depends on no other
     assert not migrated
     assert "must be owner" in said or "permission denied" in said
 
 
-def test_an_owner_who_may_make_roles_makes_it_and_follows_its_password(one_database):
+def test_an_owner_who_may_make_roles_makes_it_and_follows_its_password(one_database, managed):
     admin, name, owner, _ = one_database
     runtime = f"{name}_made"
     admin.execute(f"ALTER ROLE {owner} CREATEROLE")
     for _ in range(2):
-        migrated, said = manage(name, runtime, "migrate", "--noinput", owner=owner)
+        migrated, said = managed(name, runtime, "migrate", "--noinput", owner=owner)
         assert migrated, said
-        _, said = manage(name, runtime, "check", "--database", "default")
+        _, said = managed(name, runtime, "check", "--database", "default")
         assert "no issues" in said
         # Somebody changed it by hand: the next `migrate` sets it back to that of DATABASE_URL.
         admin.execute(f"ALTER ROLE {runtime} PASSWORD 'other'")
