@@ -38,7 +38,7 @@ endif
 LAWS = tests/engine tests/rooms/billing tests/concurrency -m "law or oracle"
 test-long: setup ## Faults at full length, which `make test` leaves out, and laws with all their examples: the better part of an hour
 	@uv=$$(sh devtools/find_uv.sh) && UV_PYTHON_DOWNLOADS=never $$uv sync --frozen --quiet --group frameworks $(addprefix --python ,$(PYTHON))
-	@$(if $(ARGS),,ALL_EXAMPLES=1 $(BIN)/python -m pytest $(LAWS))
+	@$(if $(ARGS),,ALL_EXAMPLES=1 $(TIED) $(BIN)/python -m pytest $(LAWS))
 	@LONG_TESTS=1 $(TIED) $(BIN)/python -m pytest $(if $(ARGS),$(ARGS),tests/faults tests/journeys/test_training_goes_on.py)
 
 check: setup ## Everything in `make test` except the tests: lint, types, layers, migrations, prose, schema
