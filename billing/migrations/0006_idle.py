@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('billing', '0005_rollups'),
-        ('clusters', '0010_history'),
+        ('clusters', '0009_history'),
         ('tenancy', '0002_weight'),
     ]
 

@@ -66,7 +66,7 @@ class Preemption(models.Model):
 
 class PreemptionVictim(models.Model):
     """An attempt that is stopped for another job of its organisation. It belongs to one preemption; its job has strictly
-    lower priority, or uses borrowed quota (`0017_reclaim.sql`). Append-only.
+    lower priority, or uses borrowed quota (`0016_reclaim.sql`). Append-only.
     """
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.PROTECT, related_name="preemption")

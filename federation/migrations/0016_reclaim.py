@@ -1,10 +1,10 @@
-"""What victims borrowed, and the quota that is kept for their beneficiaries (`0017_reclaim.sql`)."""
+"""What victims borrowed, and the quota that is kept for their beneficiaries (`0016_reclaim.sql`)."""
 
 from pathlib import Path
 
 from django.db import migrations, models
 
-SQL = Path(__file__).with_name("0017_reclaim.sql").read_text(encoding="utf-8")
+SQL = Path(__file__).with_name("0016_reclaim.sql").read_text(encoding="utf-8")
 BEFORE = Path(__file__).with_name("0013_preemption.sql").read_text(encoding="utf-8").partition("CREATE TRIGGER")[0]
 UNDO = f"{BEFORE}\nDROP FUNCTION federation_is_borrowed;"
 

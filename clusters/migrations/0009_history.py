@@ -1,4 +1,4 @@
-"""The history of the fleet; `0010_history.sql` writes it with each change of nodes."""
+"""The history of the fleet; `0009_history.sql` writes it with each change of nodes."""
 
 from pathlib import Path
 
@@ -75,5 +75,5 @@ class Migration(migrations.Migration):
             model_name='nodespan',
             constraint=models.CheckConstraint(condition=models.Q(('cpu_millicores__gte', 0), ('memory_mib__gte', 0)), name='span_is_not_negative'),
         ),
-        migrations.RunSQL(Path(__file__).with_name("0010_history.sql").read_text(encoding="utf-8"), UNDO),
+        migrations.RunSQL(Path(__file__).with_name("0009_history.sql").read_text(encoding="utf-8"), UNDO),
     ]
