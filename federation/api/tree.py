@@ -11,7 +11,6 @@ from federation.engine.tree.items import ACTIONS, Kind
 from federation.engine.tree.yaml_text import MOST_CHARACTERS
 from federation.operations.tree import Note, Planned, TreePlan, apply_tree, plan_tree
 from federation.queries.tree import tree_file
-from foundation.problems import Invalid
 from foundation.shapes import StrictShape, Text
 from tenancy.api.views import ApiView
 
@@ -122,8 +121,6 @@ class TreeApplyView(ApiView):
     def post(self, request: Request) -> Response:
         """Makes the tree equal to a file: all changes or none. Returns the changes that it made."""
         asked = self.read(TreeApply)
-        if asked["expect"] == "":
-            raise Invalid.field("expect", "blank", "the hash of a plan, or null")
         plan = apply_tree(self.actor, asked["file"], expected=asked["expect"] or "", prune=asked["prune"])
         return Response(show_plan(plan))
 
