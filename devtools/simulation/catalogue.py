@@ -103,7 +103,13 @@ def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
     flavor = Flavor.objects.order_by("id").values_list("name", flat=True).first() or ""
 
     def budget(**more: Any) -> object:
-        given = {"tenant_path": "acme", "measure": "money", "amount": Decimal(1), "currency": "USD", "period": "month"}
+        given: dict[str, Any] = {
+            "tenant_path": "acme",
+            "measure": "money",
+            "amount": Decimal(1),
+            "currency": "USD",
+            "period": "month",
+        }
         return put_budget(SYSTEM, WantedBudget(**given | more))
 
     def reserve(**more: Any) -> object:
@@ -159,8 +165,8 @@ def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
             user("ada"), _first(Budget.objects.filter(removed_at=None)), amount=Decimal(1), reason="x", expires_at=past)),
         ("attests without a word", lambda: operations.attest_cluster(SYSTEM, NOBODY, {})),
         ("attests a run of nobody", lambda: operations.attest_run(SYSTEM, NOBODY, {"note": "gone"})),
-        ("cancels nothing", lambda: operations.request_cancellation(user("ada"), str(NOBODY))),
-        ("suspends nothing", lambda: operations.request_suspension(user("ada"), str(NOBODY))),
+        ("cancels nothing", lambda: operations.request_cancellation(user("ada"), NOBODY)),
+        ("suspends nothing", lambda: operations.request_suspension(user("ada"), NOBODY)),
     )  # fmt: skip
 
 
