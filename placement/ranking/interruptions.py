@@ -93,8 +93,8 @@ class Exposures:
         self._runtimes = runtimes
 
     def seconds(self, job: JobRequest) -> int:
-        """The seconds of work that the job does between checkpoints, 0 without interruptions."""
-        return exposed_seconds(job, self._runtimes) if self.matter else 0
+        """The seconds of work that the job does between checkpoints."""
+        return exposed_seconds(job, self._runtimes)
 
     def of(self, job: JobRequest) -> Exposure | None:
         """The job's exposure; None without interruptions."""
