@@ -41,7 +41,12 @@ CASES = [
         "80Gi",
         ("h100-80gb-pcie", "nvidia", "whole", 81920, "gpu.nvidia.com"),
     ),
-    ("gpu.nvidia.com", {"type": "gpu", "productName": "NVIDIA A100"}, "80Gi", ("a100-80gb", "nvidia", "whole", 81920, "gpu.nvidia.com")),
+    (
+        "gpu.nvidia.com",
+        {"type": "gpu", "productName": "NVIDIA A100"},
+        "80Gi",
+        ("a100-80gb", "nvidia", "whole", 81920, "gpu.nvidia.com"),
+    ),
     ("gpu.amd.com", MI300X, "196592Mi", ("mi300x", "amd", "whole", 196592, "gpu.amd.com")),
     ("gpu.amd.com", CPX, "24574Mi", ("mi300x-cpx-nps4", "amd", "timeslice:8", 24574, "gpu.amd.com")),
     *(
