@@ -17,6 +17,7 @@ from placement.values.model import (
     PodSetRequest,
     Snapshot,
 )
+from placement.values.nodes import NodeResources, fleet_node
 from placement.values.preemption import Allowance, HeldPods, RunningJob
 
 NODES, GANG, NODES_OF_A_BORROWER, NODES_OF_A_RACK = 1000, 64, 4, 20
@@ -65,9 +66,9 @@ def _world(nodes: int, gang: int) -> Snapshot:
 
 def _node(name: str) -> FleetNode:
     rack = f"r{int(name[1:]) // NODES_OF_A_RACK}"
-    return FleetNode(
-        name, ("z", "b", rack), {FLAVOR.name: GPUS}, {FLAVOR.name: 0}, 128_000, 1 << 20, 110, 64_000, 1 << 19, 100, True
-    )
+    total = NodeResources(110, 128_000, 1 << 20, {FLAVOR.name: GPUS})
+    used = NodeResources(10, 64_000, 1 << 19, {FLAVOR.name: GPUS})
+    return fleet_node(name, total, used, domain=("z", "b", rack))
 
 
 def _borrower(number: int, nodes: list[str]) -> RunningJob:
