@@ -1,4 +1,4 @@
-"""What must hold of the books when accountants have worked on them beside each other."""
+"""What must hold of the ledger when accountants have worked on it beside each other."""
 
 from typing import TYPE_CHECKING
 

@@ -147,9 +147,9 @@ def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
         ("reserves too much", reserve),
         ("reserves nothing", lambda: reserve(pod_sets=[], ends_at="yesterday")),
         ("sets a policy without sense", lambda: operations.put_policy(SYSTEM, _team("vision").id, {"clusters": "all"})),
-        ("removes a policy of nobody", lambda: operations.remove_policy(SYSTEM, NOBODY)),
+        ("removes a policy of no tenant", lambda: operations.remove_policy(SYSTEM, NOBODY)),
         ("sets a class without sense", lambda: put_class(SYSTEM, {"name": "No", "value": "much"})),
-        ("sets a class for nobody", lambda: put_class(
+        ("sets a class for no tenant", lambda: put_class(
             SYSTEM, {"name": "rare", "value": 1, "grants": [{"tenant": "acme/nobody"}]})),
         ("takes the default away", lambda: put_class(SYSTEM, {"name": "normal", "value": 0, "is_default": False})),
         ("removes the default class", lambda: remove_class(SYSTEM, _first(PriorityClass.objects.filter(is_default=True)))),
@@ -164,7 +164,7 @@ def _wrong_requests() -> tuple[tuple[str, Callable[[], object]], ...]:
         ("asks for a past override", lambda: request_override(
             user("ada"), _first(Budget.objects.filter(removed_at=None)), amount=Decimal(1), reason="x", expires_at=past)),
         ("attests without a word", lambda: operations.attest_cluster(SYSTEM, NOBODY, {})),
-        ("attests a run of nobody", lambda: operations.attest_run(SYSTEM, NOBODY, {"note": "gone"})),
+        ("attests no run", lambda: operations.attest_run(SYSTEM, NOBODY, {"note": "gone"})),
         ("cancels nothing", lambda: operations.request_cancellation(user("ada"), NOBODY)),
         ("suspends nothing", lambda: operations.request_suspension(user("ada"), NOBODY)),
     )  # fmt: skip
